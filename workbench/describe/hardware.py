@@ -1,0 +1,155 @@
+"""Where it runs: GPUs and the machine around them, and what this host has."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One accelerator of this host, as the driver reports it."""
+
+    index: int
+    """The driver's index (not renumbered by CUDA_VISIBLE_DEVICES)."""
+    name: str
+    """Product name."""
+    memory_bytes: int
+    """Usable memory."""
+    power_limit_w: float | None = None
+    """Enforced power limit; None when the driver does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Machines for a run. ``detect_host()`` describes this one."""
+
+    name: str
+    """Host name or the offer's name."""
+    gpus: tuple[Gpu, ...] = ()
+    """GPUs of one node that a run may use; empty = CPU."""
+    nodes: int = 1
+    """Equal machines."""
+    cpu_name: str | None = None
+    """Processor; None when unknown."""
+    cpu_cores: int | None = None
+    """Cores this process may use on one node."""
+    memory_bytes: int | None = None
+    """Host memory of one node (the container's limit where there is one)."""
+    usd_per_hour: float | None = None
+    """Price of one node; None when unknown (then no cost is shown)."""
+
+    @property
+    def device(self) -> str:
+        """``cuda`` where there are GPUs, else ``cpu``."""
+        return "cuda" if self.gpus else "cpu"
+
+
+def detect_host() -> Cluster:
+    """Describe this machine: GPUs through NVML, cores and memory through psutil and the cgroup.
+
+    The price is taken from ``$WORKBENCH_USD_PER_HOUR`` when that is set to a number.
+    """
+    price = os.environ.get("WORKBENCH_USD_PER_HOUR", "")
+    try:
+        usd_per_hour = float(price) if price else None
+    except ValueError:
+        usd_per_hour = None
+    return Cluster(
+        name=socket.gethostname(),
+        gpus=visible_gpus(),
+        cpu_name=_cpu_name(),
+        cpu_cores=usable_cores(),
+        memory_bytes=host_memory_bytes(),
+        usd_per_hour=usd_per_hour,
+    )
+
+
+def usable_cores() -> int:
+    """Cores this process may run on, honouring affinity and the container's CPU quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123
+            quota, period = file.read().split()
+        if quota != "max":
+            cores = min(cores, max(1, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        pass
+    return cores
+
+
+def host_memory_bytes() -> int:
+    """Memory of this host or, inside a container, its limit when that is smaller."""
+    total = int(psutil.virtual_memory().total)
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path, encoding="ascii") as file:  # noqa: PTH123
+                return min(total, int(file.read()))
+        except (OSError, ValueError):
+            continue
+    return total
+
+
+def _cpu_name() -> str | None:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or None
+
+
+@functools.cache
+def nvml() -> Any | None:
+    """Return the initialised NVML module; None without an NVIDIA driver. Never raises."""
+    try:
+        import pynvml  # noqa: PLC0415  (2 MB and a library load that CPU hosts do not need)
+
+        pynvml.nvmlInit()
+    except Exception:  # noqa: BLE001  (a broken driver must not break a CPU run)
+        return None
+    return pynvml
+
+
+def visible_gpus() -> tuple[Gpu, ...]:
+    """GPUs that NVML reports and CUDA_VISIBLE_DEVICES leaves visible; empty without a driver."""
+    library = nvml()
+    if library is None:
+        return ()
+    found: list[Gpu] = []
+    try:
+        for index in range(library.nvmlDeviceGetCount()):
+            handle = library.nvmlDeviceGetHandleByIndex(index)
+            uuid, name = library.nvmlDeviceGetUUID(handle), library.nvmlDeviceGetName(handle)
+            if _is_visible(index, str(uuid)):
+                memory = int(library.nvmlDeviceGetMemoryInfo(handle).total)
+                limit = _power_limit(library, handle)
+                found.append(
+                    Gpu(index=index, name=str(name), memory_bytes=memory, power_limit_w=limit)
+                )
+    except library.NVMLError:
+        return tuple(found)
+    return tuple(found)
+
+
+def _power_limit(library: Any, handle: Any) -> float | None:
+    try:
+        return library.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
+    except library.NVMLError:
+        return None
+
+
+def _is_visible(index: int, uuid: str) -> bool:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return True
+    entries = [entry.strip() for entry in visible.split(",") if entry.strip()]
+    return any(entry == str(index) or (len(entry) > 4 and uuid.startswith(entry)) for entry in entries)

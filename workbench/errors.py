@@ -1,0 +1,50 @@
+"""All exceptions of the workbench.
+
+::
+
+    WorkbenchError
+    ├── UsageError (ValueError)           what was asked for cannot be; says what is allowed
+    │   ├── UnknownNameError              a name nobody knows; says the nearest ones
+    │   └── RunNotFoundError (LookupError)  no such run in this store
+    ├── StoreError (OSError)              the run store cannot be read or written
+    └── HostError                         this host lacks something the job needs
+
+A message says what was given, what is allowed and what to do next.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class WorkbenchError(Exception):
+    """Anything the workbench raises on purpose."""
+
+
+class UsageError(WorkbenchError, ValueError):
+    """The request cannot be carried out as it stands; the message says what would work."""
+
+
+class UnknownNameError(UsageError):
+    """A name that is not in its list, with the nearest ones."""
+
+    @classmethod
+    def near(cls, kind: str, given: str, known: Iterable[str]) -> UnknownNameError:
+        """Build the error for `given`, naming near misses or else everything `known`."""
+        names = sorted(known)
+        close = difflib.get_close_matches(given.lower(), names, n=3, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names)}."
+        return cls(f"Unknown {kind} {given!r}. {hint}")
+
+
+class RunNotFoundError(UsageError, LookupError):
+    """No run of that id or name in the store."""
+
+
+class StoreError(WorkbenchError, OSError):
+    """The run store, or a file in it, cannot be read or written."""
+
+
+class HostError(WorkbenchError):
+    """This host lacks something that the job needs; the message says how to get it."""

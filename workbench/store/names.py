@@ -1,0 +1,49 @@
+"""Run names and run ids. A name is data; an id is a directory name that cannot leave the store."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from workbench.errors import UsageError
+
+MAX_NAME = 120
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+def check_name(name: str) -> str:
+    """Return `name` stripped, or say what is wrong with it.
+
+    A name may hold any printable text (it is always shown as text); it may not look like a path,
+    an option or nothing at all.
+
+    Raises:
+        UsageError: the name is empty, too long, a path, starts with "-", or has control characters.
+    """
+    name = name.strip()
+    rule = "Use letters, digits, spaces and . _ - (at most 120 characters), for example 'gpt-lr3e-4'."
+    if not name or not re.search(r"\w", name):
+        raise UsageError(f"The run name {name!r} has no letter or digit. {rule}")
+    if len(name) > MAX_NAME:
+        raise UsageError(f"The run name has {len(name)} characters. {rule}")
+    if "\\" in name or ".." in name or name.startswith(("/", ".", "-", "~")) or "/.." in name:
+        raise UsageError(f"The run name {name!r} looks like a path or an option. {rule}")
+    if any(unicodedata.category(character)[0] == "C" for character in name):
+        raise UsageError(f"The run name {name!r} has control characters. {rule}")
+    return name
+
+
+def slug(name: str) -> str:
+    """Directory name for `name`: the allowed characters kept, the others turned into "-".
+
+    >>> slug("my run"), slug("<b>x</b>")
+    ('my-run', 'b-x-b')
+    """
+    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    text = re.sub(r"[^A-Za-z0-9._]+", "-", ascii_name).strip("-._")[:72].rstrip("-._")
+    return text or "run"
+
+
+def is_id(text: str) -> bool:
+    """Whether `text` can be a run id at all (and so is safe to join to the store's path)."""
+    return _ID.fullmatch(text) is not None and ".." not in text

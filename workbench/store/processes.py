@@ -1,0 +1,116 @@
+"""Processes: who they are, which belong to a run, and signalling only those.
+
+A pid alone names a stranger after a reboot or a wrap-around; pid + start time + boot id does not.
+The processes of a run are found by the marker in their environment, because torchrun puts every
+worker into a session of its own and a killed launcher leaves them behind (``killpg`` misses them).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from workbench.store.schema import ProcessDoc
+
+MARKER = "WORKBENCH_RUN_ID"
+_PROC = Path("/proc")
+
+
+@cache
+def boot_id() -> str:
+    """This boot's id; "unknown" where the kernel does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def stat_fields(pid: int) -> list[str] | None:
+    """Fields 3.. of ``/proc/PID/stat`` (state first); None when there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return text[text.rindex(")") + 2 :].split()
+
+
+def identify(pid: int) -> ProcessDoc | None:
+    """Identity of the living process `pid`; None when it is gone."""
+    fields = stat_fields(pid)
+    if fields is None:
+        return None
+    return {"pid": pid, "start_ticks": int(fields[19]), "boot_id": boot_id()}
+
+
+def is_alive(process: ProcessDoc | None) -> bool:
+    """Whether that very process lives (a zombie does not, a new owner of its pid does not count)."""
+    if process is None or process["boot_id"] != boot_id():
+        return False
+    fields = stat_fields(process["pid"])
+    return fields is not None and fields[0] not in "ZX" and int(fields[19]) == process["start_ticks"]
+
+
+def find_marked(marker: str) -> list[ProcessDoc]:
+    """All living processes whose environment holds this run's marker, except the caller's own."""
+    needle = f"{MARKER}={marker}".encode()
+    found: list[ProcessDoc] = []
+    for entry in os.listdir(_PROC):
+        if not entry.isdecimal() or int(entry) == os.getpid():
+            continue
+        try:
+            environment = (_PROC / entry / "environ").read_bytes()
+        except OSError:  # gone, or somebody else's
+            continue
+        if needle in environment.split(b"\0"):
+            process = identify(int(entry))
+            if process is not None and is_alive(process):
+                found.append(process)
+    return found
+
+
+def descendants(root: int) -> list[ProcessDoc]:
+    """Children of `root`, theirs, and so on, whatever session they moved to."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir(_PROC):
+        if entry.isdecimal() and (fields := stat_fields(int(entry))) is not None:
+            children.setdefault(int(fields[1]), []).append(int(entry))
+    found: list[ProcessDoc] = []
+    queue = list(children.get(root, []))
+    while queue:
+        pid = queue.pop()
+        queue += children.get(pid, [])
+        process = identify(pid)
+        if process is not None and is_alive(process):
+            found.append(process)
+    return found
+
+
+def send_signal(process: ProcessDoc, number: signal.Signals) -> bool:
+    """Signal that very process; False when it is gone, a stranger has its pid, or we may not."""
+    if not is_alive(process):
+        return False
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(process["pid"], number)
+        return True
+    return False
+
+
+def is_stopped(process: ProcessDoc) -> bool:
+    """Whether the process is stopped (state T): SIGTERM would never reach it."""
+    fields = stat_fields(process["pid"])
+    return is_alive(process) and fields is not None and fields[0] in "Tt"
+
+
+def wait_gone(processes: Iterable[ProcessDoc], seconds: float) -> list[ProcessDoc]:
+    """Wait until all are gone or `seconds` have passed; returns those that live still."""
+    deadline = time.monotonic() + seconds
+    left = [process for process in processes if is_alive(process)]
+    while left and time.monotonic() < deadline:
+        time.sleep(0.05)
+        left = [process for process in left if is_alive(process)]
+    return left

@@ -1,0 +1,108 @@
+"""The store: claims new run directories, finds runs by id, prefix, name or "last", lists them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from workbench.errors import RunNotFoundError, StoreError, UnknownNameError, UsageError
+from workbench.store import names
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+
+STORE_VARIABLE = "WORKBENCH_STORE"
+LAST = "last"
+
+
+def default_root() -> Path:
+    """``$WORKBENCH_STORE``, else ``./runs``: visible, so that Jupyter can serve it."""
+    return Path(os.environ.get(STORE_VARIABLE) or "runs").expanduser().absolute()
+
+
+class Store:
+    """A folder of run directories. Cheap to make; holds nothing but its path."""
+
+    def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
+        self.root = Path(root).expanduser().absolute() if root is not None else default_root()
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.root)!r})"
+
+    def create(self, name: str) -> RunPaths:
+        """Claim a new run directory for `name` (``mkdir`` is the lock: two callers, two runs).
+
+        Raises:
+            UsageError: the name is not allowed.
+            StoreError: the store cannot be written.
+        """
+        base = names.slug(names.check_name(name))
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            for number in range(1, 100_000):
+                paths = RunPaths(self.root / (base if number == 1 else f"{base}-{number}"))
+                try:
+                    paths.directory.mkdir(mode=0o755)
+                except FileExistsError:
+                    continue
+                paths.make_folders()
+                return paths
+        except OSError as error:
+            raise StoreError(
+                f"The run store {self.root} cannot be written: {error.strerror or error}. Choose "
+                f"another folder with --store DIR or {STORE_VARIABLE}=DIR."
+            ) from error
+        raise StoreError(f"The run store {self.root} has 100,000 runs named {base!r}.")
+
+    def ids(self) -> list[str]:
+        """Ids of all runs, newest first (by the time their directory was claimed)."""
+        try:
+            with os.scandir(self.root) as entries:
+                found = [
+                    (entry.stat(follow_symlinks=False).st_ctime_ns, entry.name)
+                    for entry in entries
+                    if names.is_id(entry.name) and entry.is_dir(follow_symlinks=False)
+                ]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreError(f"The run store {self.root} cannot be read: {error}") from error
+        runs = [(self._created(name, fallback), name) for fallback, name in found]
+        return [name for created, name in sorted(runs, reverse=True) if created is not None]
+
+    def _created(self, run_id: str, ctime_ns: int) -> float | None:
+        """Creation time from run.json; None for a folder that is no run."""
+        document = read_json(self.root / run_id / "run.json")
+        if document is None:
+            return None
+        created = document.get("created_at")
+        return float(created) if isinstance(created, int | float) else ctime_ns / 1e9
+
+    def find(self, run: str) -> RunPaths:
+        """Return the run with that id, unique id prefix, name, or the newest one for "last".
+
+        Raises:
+            RunNotFoundError: nothing fits; the message names near misses.
+            UsageError: several runs fit.
+        """
+        if names.is_id(run) and (self.root / run / "run.json").is_file():
+            return RunPaths(self.root / run)
+        known = self.ids()
+        if run == LAST and known:
+            return RunPaths(self.root / known[0])
+        if run == LAST or not known:
+            raise RunNotFoundError(
+                f"No runs in {self.root} yet. Start one: workbench launch gpt (or --store DIR)."
+            )
+        fits = [run_id for run_id in known if run and run_id.startswith(run)] or [
+            run_id for run_id in known if self._name(run_id) == run
+        ]
+        if len(fits) > 1:
+            raise UsageError(f"{run!r} fits {len(fits)} runs: {', '.join(fits[:6])}. Give the id.")
+        if not fits:
+            near = UnknownNameError.near("run", run, known[:50])
+            raise RunNotFoundError(f"{near} Store: {self.root}.")
+        return RunPaths(self.root / fits[0])
+
+    def _name(self, run_id: str) -> str | None:
+        document = read_json(self.root / run_id / "run.json")
+        return document.get("name") if document else None

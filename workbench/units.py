@@ -1,0 +1,89 @@
+"""Text for people from base units. GB or GiB is decided here, once.
+
+Memory is shown in binary units (GiB = 2**30 bytes), as ``nvidia-smi`` and PyTorch do; a GPU's
+"80 GB" is its maker's name for 79.6 GiB. Unknown is ``None`` and prints ``n/a``, never 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+UNKNOWN = "n/a"
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+
+def format_bytes(count: float | None) -> str:
+    """Bytes in binary units, three significant digits.
+
+    >>> format_bytes(1536), format_bytes(80 * 2**30), format_bytes(None)
+    ('1.5 KiB', '80 GiB', 'n/a')
+    """
+    if count is None or not math.isfinite(count):
+        return UNKNOWN
+    value, sign = abs(float(count)), "-" if count < 0 else ""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 999.5 or unit == "TiB":
+            return f"{sign}{value:.3g} {unit}" if value < 999.5 else f"{sign}{value:.0f} {unit}"
+        value /= 1024
+    raise AssertionError
+
+
+def format_count(number: float | None) -> str:
+    """Plain counts with a decimal prefix: tokens, parameters, steps.
+
+    >>> format_count(6_738_415_616), format_count(950), format_count(None)
+    ('6.74 B', '950', 'n/a')
+    """
+    if number is None or not math.isfinite(number):
+        return UNKNOWN
+    value = float(number)
+    for prefix in ("", " k", " M", " B"):
+        if abs(value) < 999.5:
+            return f"{value:.3g}{prefix}"
+        value /= 1000
+    return f"{value:,.3g} T"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """A duration: milliseconds below a second, then s, min, h, days.
+
+    >>> format_seconds(0.0213), format_seconds(75), format_seconds(7260), format_seconds(None)
+    ('21.3 ms', '1 min 15 s', '2 h 01 min', 'n/a')
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes:02d} min"
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def format_usd(usd: float | None) -> str:
+    """Dollars, cents below a hundred.
+
+    >>> format_usd(0.004), format_usd(12.5), format_usd(15234), format_usd(None)
+    ('$0.0040', '$12.50', '$15,234', 'n/a')
+    """
+    if usd is None or not math.isfinite(usd):
+        return UNKNOWN
+    if 0 < abs(usd) < 0.01:
+        return f"${usd:.4f}"
+    return f"${usd:,.2f}" if abs(usd) < 100 else f"${usd:,.0f}"
+
+
+def format_ratio(measured: float | None, predicted: float | None) -> str:
+    """Measured ÷ predicted, as every table of ours prints it.
+
+    >>> format_ratio(11, 10), format_ratio(None, 10)
+    ('1.10x', 'n/a')
+    """
+    if measured is None or not predicted:
+        return UNKNOWN
+    return f"{measured / predicted:.2f}x"
