@@ -73,7 +73,9 @@ def detect_host() -> Cluster:
 
 def usable_cores() -> int:
     """Cores this process may run on, honouring affinity and the container's CPU quota."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     try:
         with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123
             quota, period = file.read().split()
@@ -152,4 +154,6 @@ def _is_visible(index: int, uuid: str) -> bool:
     if visible is None:
         return True
     entries = [entry.strip() for entry in visible.split(",") if entry.strip()]
-    return any(entry == str(index) or (len(entry) > 4 and uuid.startswith(entry)) for entry in entries)
+    return any(
+        entry == str(index) or (len(entry) > 4 and uuid.startswith(entry)) for entry in entries
+    )

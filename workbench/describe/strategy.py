@@ -12,7 +12,19 @@ from dataclasses import dataclass, replace
 
 from workbench.errors import UnknownNameError, UsageError
 
-NAMES = ("single", "ddp", "fsdp", "fsdp-grad-op", "hsdp", "zero1", "zero2", "zero3", "tp", "pp", "cp")
+NAMES = (
+    "single",
+    "ddp",
+    "fsdp",
+    "fsdp-grad-op",
+    "hsdp",
+    "zero1",
+    "zero2",
+    "zero3",
+    "tp",
+    "pp",
+    "cp",
+)
 _PART = re.compile(r"(dp|ddp|fsdp|tp|pp|cp|ep)(\d+)")
 
 

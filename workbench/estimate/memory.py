@@ -29,7 +29,9 @@ def training_memory(workload: Workload, strategy: Strategy, device: str) -> Esti
         UsageError: the strategy is not covered yet (today: single and DDP).
     """
     if strategy.world_size != strategy.dp_replicate:
-        raise UsageError(f"Memory of {strategy.name!r} cannot be estimated yet; single and ddp can.")
+        raise UsageError(
+            f"Memory of {strategy.name!r} cannot be estimated yet; single and ddp can."
+        )
     count = workload.model.parameters
     parts = {
         "parameters": 4 * count,

@@ -1,0 +1,1 @@
+"""From a request to running processes: dry run, detached supervisor, run handles."""

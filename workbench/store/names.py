@@ -21,7 +21,9 @@ def check_name(name: str) -> str:
         UsageError: the name is empty, too long, a path, starts with "-", or has control characters.
     """
     name = name.strip()
-    rule = "Use letters, digits, spaces and . _ - (at most 120 characters), for example 'gpt-lr3e-4'."
+    rule = (
+        "Use letters, digits, spaces and . _ - (at most 120 characters), for example 'gpt-lr3e-4'."
+    )
     if not name or not re.search(r"\w", name):
         raise UsageError(f"The run name {name!r} has no letter or digit. {rule}")
     if len(name) > MAX_NAME:

@@ -52,7 +52,9 @@ def is_alive(process: ProcessDoc | None) -> bool:
     if process is None or process["boot_id"] != boot_id():
         return False
     fields = stat_fields(process["pid"])
-    return fields is not None and fields[0] not in "ZX" and int(fields[19]) == process["start_ticks"]
+    return (
+        fields is not None and fields[0] not in "ZX" and int(fields[19]) == process["start_ticks"]
+    )
 
 
 def find_marked(marker: str) -> list[ProcessDoc]:

@@ -65,7 +65,9 @@ class RunDoc(TypedDict):
     device: str  # "cpu" or "cuda"
     cluster: dict[str, Any]  # Cluster, field by field
     workload: dict[str, Any] | None  # Workload when known (recipes), else null
-    predicted: dict[str, Any] | None  # {"memory": {"parts": {...}, "total_bytes": n, "assumptions"}}
+    predicted: (
+        dict[str, Any] | None
+    )  # {"memory": {"parts": {...}, "total_bytes": n, "assumptions"}}
     command: list[str]  # exact argv
     environment: dict[str, str]  # only what differs from the parent's environment
     working_directory: str

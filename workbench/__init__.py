@@ -1,0 +1,111 @@
+"""The training workbench: describe → estimate → plan → launch → observe → diagnose → compare.
+
+    import workbench as wb
+
+    print(wb.request("gpt", ["--minutes", "2"]).shell())   # the exact command, nothing started
+    run = wb.launch("gpt", ["--minutes", "2"])             # returns in milliseconds
+    run.state, run.view()["loss_last"], run.logs(rank=0, tail=5)
+    run.stop()                                             # checkpoint, stop, confirm
+    wb.attach("last")                                      # from any notebook, terminal or process
+
+Glossary. *Rank*: one training process. *World size*: number of ranks. *Step*: one optimizer step.
+*Micro-batch*: sequences per forward pass and rank. *Global batch*: micro-batch x accumulation x
+data-parallel ranks. *dp, tp, pp, cp, ep*: data-, tensor-, pipeline-, context-, expert-parallel
+degrees. *Reshard*: free gathered parameters after use. *Recompute*: activation checkpointing. *MFU*:
+model FLOP/s over the hardware's dense peak. *Supervisor*: the detached process that watches a run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from workbench.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from workbench import recipes
+    from workbench.describe import Cluster, Gpu, Model, Strategy, Workload
+    from workbench.describe.hardware import detect_host
+    from workbench.errors import (
+        HostError,
+        RunNotFoundError,
+        StoreError,
+        UnknownNameError,
+        UsageError,
+        WorkbenchError,
+    )
+    from workbench.estimate import Estimate, training_memory
+    from workbench.launch.request import Request, request
+    from workbench.launch.run import Run, attach, launch, runs, start
+    from workbench.observe.doctor import doctor
+    from workbench.store.runs import Store
+
+_HOMES = {
+    "Cluster": "workbench.describe",
+    "Estimate": "workbench.estimate",
+    "Gpu": "workbench.describe",
+    "HostError": "workbench.errors",
+    "Model": "workbench.describe",
+    "Request": "workbench.launch.request",
+    "Run": "workbench.launch.run",
+    "RunNotFoundError": "workbench.errors",
+    "Store": "workbench.store.runs",
+    "StoreError": "workbench.errors",
+    "Strategy": "workbench.describe",
+    "UnknownNameError": "workbench.errors",
+    "UsageError": "workbench.errors",
+    "WorkbenchError": "workbench.errors",
+    "Workload": "workbench.describe",
+    "attach": "workbench.launch.run",
+    "detect_host": "workbench.describe.hardware",
+    "doctor": "workbench.observe.doctor",
+    "launch": "workbench.launch.run",
+    "recipes": "workbench.recipes",
+    "request": "workbench.launch.request",
+    "runs": "workbench.launch.run",
+    "start": "workbench.launch.run",
+    "training_memory": "workbench.estimate",
+}
+
+__all__ = [
+    "Cluster",
+    "Estimate",
+    "Gpu",
+    "HostError",
+    "Model",
+    "Request",
+    "Run",
+    "RunNotFoundError",
+    "Store",
+    "StoreError",
+    "Strategy",
+    "UnknownNameError",
+    "UsageError",
+    "WorkbenchError",
+    "Workload",
+    "__version__",
+    "attach",
+    "detect_host",
+    "doctor",
+    "launch",
+    "recipes",
+    "request",
+    "runs",
+    "start",
+    "training_memory",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use, so that ``import workbench`` stays instant."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+    module = importlib.import_module(home)
+    value = module if home == f"workbench.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,46 @@
+"""Imported by Python itself in every process of a run, because this folder is on PYTHONPATH.
+
+Loads the capture hook beside this folder, then the sitecustomize this one hides, if any. Silent on
+failure: whatever goes wrong here, the user's script runs as if it had never been there.
+"""
+
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _load(name, path, folder=None):
+    from importlib import util  # noqa: PLC0415  (only when there is something to load)
+
+    spec = util.spec_from_file_location(
+        name, path, submodule_search_locations=[folder] if folder else None
+    )
+    module = util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _start_capture():
+    if not os.environ.get("WORKBENCH_RUN_DIR"):
+        return
+    folder = os.path.dirname(_HERE)
+    try:
+        _load("_workbench_capture", os.path.join(folder, "hook.py"), folder).install()
+    except Exception as error:
+        if os.environ.get("WORKBENCH_CAPTURE_DEBUG"):
+            sys.stderr.write(f"workbench capture hook: {error!r}\n")
+
+
+def _chain():
+    """Run the sitecustomize that would have been found without us."""
+    for folder in sys.path:
+        path = os.path.join(folder or os.getcwd(), "sitecustomize.py")
+        if os.path.abspath(folder or os.getcwd()) != _HERE and os.path.isfile(path):
+            _load("_workbench_chained_sitecustomize", path)
+            return
+
+
+_start_capture()
+_chain()

@@ -1,0 +1,169 @@
+"""How a run ended, from all that is known: exit code, rank records, logs. No code is trusted alone."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.store.files import read_json, read_tail
+from workbench.store.layout import RunPaths
+
+_SECONDARY = re.compile(
+    r"connection (closed|reset|refused)|broken pipe|timed? ?out|gloo|ncclremoteerror|"
+    r"distbackenderror|distnetworkerror|socket",
+    re.IGNORECASE,
+)
+_ROOT_CAUSE = re.compile(
+    r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL | re.IGNORECASE
+)
+ADDRESS_IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The end of a run."""
+
+    outcome: str
+    """succeeded, failed, stopped, preempted, interrupted or no-steps."""
+    message: str
+    """One sentence: what happened and what to do next."""
+    failed_rank: int | None = None
+    """The rank that failed first."""
+    finding: dict[str, Any] | None = None
+    """Evidence, cause and next move, for failures."""
+
+
+def judge(
+    paths: RunPaths,
+    *,
+    ranks: int,
+    steps: int,
+    exit_code: int | None,
+    stop_reason: str | None,
+    capture: bool,
+) -> Verdict:
+    """Decide the outcome. `exit_code` is the launcher's, None when nobody saw it end."""
+    ends = {rank: read_json(paths.rank_end(rank)) for rank in range(ranks)}
+    if stop_reason is not None:
+        return _stopped(ends, stop_reason, steps)
+    if exit_code == 0 or (exit_code is None and all(end and end.get("ok") for end in ends.values())):
+        return _finished(steps, exit_code, capture=capture)
+    if exit_code is None and not any(end and not end.get("ok") for end in ends.values()):
+        return Verdict(
+            outcome="interrupted",
+            message=f"The run's processes vanished after step {steps} while nobody watched.",
+        )
+    return _failed(paths, ends, exit_code, steps)
+
+
+def _stopped(ends: dict[int, dict[str, Any] | None], reason: str, steps: int) -> Verdict:
+    known = [end for end in ends.values() if end and end.get("stopped_at") is not None]
+    why = "Pre-empted" if reason == "preempted" else "Stopped as asked"
+    if not known:
+        return Verdict(outcome=reason, message=f"{why} after step {steps}, without a checkpoint.")
+    saved = known[0].get("checkpoint")
+    where = f"checkpoint {saved}" if saved else "the script offers no checkpoint to the workbench"
+    return Verdict(outcome=reason, message=f"{why} at step {known[0]['stopped_at']}; {where}.")
+
+
+def _finished(steps: int, exit_code: int | None, *, capture: bool) -> Verdict:
+    if capture and steps == 0:
+        return Verdict(
+            outcome="no-steps",
+            message="The script ended with exit code 0 but made no optimizer step. Its log says "
+            "why (many examples leave quietly when they find too few GPUs).",
+        )
+    unseen = " (the exit code was not seen; every rank reported a clean end)"
+    return Verdict(
+        outcome="succeeded",
+        message=f"Finished after {steps} steps{unseen if exit_code is None else ''}."
+        if capture
+        else "Finished with exit code 0 (unobserved).",
+    )
+
+
+def _failed(
+    paths: RunPaths,
+    ends: dict[int, dict[str, Any] | None],
+    exit_code: int | None,
+    steps: int,
+) -> Verdict:
+    if exit_code is not None and exit_code < 0:
+        name = signal_name(-exit_code)
+        cause = f"The launcher was killed by {name}; the ranks it left behind were ended"
+        return _failure(None, steps, cause, f"launcher exit code {exit_code}")
+    rank, error = _first_exception(ends)
+    root = _ROOT_CAUSE.search(read_tail(paths.launcher_log, 20_000))
+    if root is not None and (rank is None or (error is not None and _SECONDARY.search(error))):
+        killed = int(root[2])
+        if rank is None or killed < 0:
+            rank, error = int(root[1]), None
+            cause = (
+                f"Rank {rank} was killed by {signal_name(-killed)}"
+                if killed < 0
+                else f"Rank {rank} ended with exit code {killed}"
+            )
+            return _failure(rank, steps, cause, f"exit code {killed} after step {steps}")
+    if rank is not None and error is not None:
+        where = (ends[rank] or {}).get("where")
+        cause = f"Rank {rank} failed: {error.splitlines()[0][:300]}"
+        return _failure(rank, steps, cause, where or "traceback in its log")
+    return _failure(
+        None,
+        steps,
+        f"The launcher ended with exit code {exit_code}: {_last_error(paths)}",
+        "logs/launcher.log",
+    )
+
+
+def _failure(rank: int | None, steps: int, cause: str, evidence: str) -> Verdict:
+    log = f"logs/rank-{rank}.log" if rank is not None else "logs/launcher.log"
+    action = f"See {log} of the run."
+    finding = {
+        "kind": "rank-failed" if rank is not None else "launcher-failed",
+        "rank": rank,
+        "step": steps,
+        "evidence": evidence,
+        "cause": cause,
+        "next": action,
+        "confidence": 0.9 if rank is not None else 0.6,
+    }
+    text = f"{cause} ({evidence}). {action}"
+    return Verdict(outcome="failed", message=text, failed_rank=rank, finding=finding)
+
+
+def _first_exception(ends: dict[int, dict[str, Any] | None]) -> tuple[int | None, str | None]:
+    """The earliest exception that is not merely the echo of a lost peer, else the earliest one."""
+    failed = [
+        (end.get("time", 0.0), rank, str(end.get("exception") or f"exit code {end['exit_code']}"))
+        for rank, end in ends.items()
+        if end is not None and not end.get("ok", True)
+    ]
+    own = [entry for entry in failed if not _SECONDARY.search(entry[2])]
+    if not failed:
+        return None, None
+    _, rank, error = min(own or failed)
+    return rank, error
+
+
+def _last_error(paths: RunPaths) -> str:
+    lines = [line for line in read_tail(paths.launcher_log, 4000).splitlines() if line.strip()]
+    return lines[-1].strip()[:300] if lines else "it wrote nothing"
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL (9)`` for 9, with the usual meaning of the ones people meet."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    hint = {"SIGKILL": ", often the kernel's out-of-memory killer"}.get(name, "")
+    return f"{name} ({number}{hint})"
+
+
+def address_was_taken(paths: RunPaths, ranks: int) -> bool:
+    """Whether the logs show that the rendezvous port was in use."""
+    logs = [paths.launcher_log, *(paths.rank_log(rank) for rank in range(ranks))]
+    return any(ADDRESS_IN_USE.search(read_tail(path, 20_000)) for path in logs)

@@ -1,0 +1,289 @@
+"""The dry run: everything that would be started, exactly, before anything is.
+
+`request` checks the wish against this host and returns a `Request`; nothing is written.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench import recipes
+from workbench.describe import Cluster, Model, Strategy, Workload
+from workbench.describe.hardware import detect_host
+from workbench.errors import HostError, UsageError
+from workbench.estimate import Estimate, training_memory
+from workbench.launch import accelerate_config
+from workbench.launch.capture import SITE_FOLDER
+from workbench.store import names
+from workbench.store.runs import Store
+
+MAX_CPU_RANKS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A launch that has been checked and could start as it is."""
+
+    name: str
+    """Display name of the run."""
+    script: Path
+    """The training script, absolute."""
+    arguments: tuple[str, ...]
+    """Arguments of the script."""
+    recipe: str | None
+    """Name of the recipe, when the script is one of ours."""
+    strategy: Strategy
+    """How the work is spread."""
+    cluster: Cluster
+    """This host, as detected."""
+    device: str
+    """``cuda`` or ``cpu``."""
+    working_directory: Path
+    """Where the launcher is started."""
+    store: Store
+    """Where the run directory will be made."""
+    capture: bool = True
+    """Whether the hook records metrics (else it only separates the logs by rank)."""
+    port: int = 0
+    """Rendezvous port; 0 = a free one."""
+    extra_environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The caller's own variables."""
+    workload: Workload | None = None
+    """Known for recipes."""
+    predicted: Estimate | None = None
+    """Predicted memory of one rank, when the workload is known."""
+    steps_total: int | None = None
+    """Optimizer steps asked for, when known."""
+    seconds_total: float | None = None
+    """Time limit asked for, when known."""
+
+    @property
+    def planned_directory(self) -> Path:
+        """The run directory if nobody claims that name first."""
+        return self.store.root / names.slug(self.name)
+
+    @property
+    def processes(self) -> int:
+        """Number of ranks."""
+        return self.strategy.world_size
+
+    @property
+    def threads(self) -> int:
+        """CPU threads per rank: the cores shared out, at least one."""
+        return max(1, (self.cluster.cpu_cores or 1) // self.processes)
+
+    @property
+    def command(self) -> list[str]:
+        """The exact argv, as if the run got the planned directory."""
+        return self.command_in(self.planned_directory)
+
+    def command_in(self, directory: Path) -> list[str]:
+        """The exact argv with the config files of the run directory `directory`."""
+        config = directory / "config" / accelerate_config.CONFIG_NAME
+        return accelerate_config.command(
+            config, self.script, list(self.arguments), threads=self.threads, port=self.port
+        )
+
+    @property
+    def config_files(self) -> dict[str, str]:
+        """Path -> text of every config file, as if the run got the planned directory."""
+        return self.config_files_in(self.planned_directory)
+
+    def config_files_in(self, directory: Path) -> dict[str, str]:
+        """Path -> text of every config file of the run directory `directory`."""
+        folder = directory / "config"
+        text = accelerate_config.config_text(self.strategy)
+        return {str(folder / accelerate_config.CONFIG_NAME): text}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What differs from the caller's environment when the workbench starts it."""
+        return self._environment(hooked=True)
+
+    def _environment(self, *, hooked: bool) -> dict[str, str]:
+        values = accelerate_config.environment(self.device)
+        values["PYTHONUNBUFFERED"] = "1"
+        if hooked:
+            existing = os.environ.get("PYTHONPATH")
+            values["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE_FOLDER), existing]))
+            values["WORKBENCH_CAPTURE"] = "full" if self.capture else "logs"
+        return {**values, **self.extra_environment}
+
+    def shell(self, *, hooked: bool = False) -> str:
+        """One pasteable line. Without `hooked` it needs Accelerate alone, no workbench."""
+        variables = self._environment(hooked=hooked)
+        assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+        return " ".join(
+            [
+                *("cd", shlex.quote(str(self.working_directory)), "&&"),
+                *assignments,
+                *map(shlex.quote, self.command),
+            ]
+        )
+
+
+def request(
+    target: str | os.PathLike[str],
+    arguments: Sequence[str] = (),
+    *,
+    strategy: str | None = None,
+    processes: int | None = None,
+    cpu: bool = False,
+    name: str | None = None,
+    store: str | os.PathLike[str] | Store | None = None,
+    capture: bool = True,
+    port: int = 0,
+    environment: Mapping[str, str] | None = None,
+) -> Request:
+    """Check a launch against this host, start nothing.
+
+    Args:
+        target: A recipe's name or the path of a Python script.
+        arguments: The script's arguments.
+        strategy: See `workbench.describe.strategy`; default ``ddp``, or ``single`` for one process.
+        processes: Ranks; default all GPUs, or 2 on a host without.
+        cpu: Use CPU ranks although there are GPUs.
+        name: Display name; default the script's name and the strategy.
+        store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
+        capture: False leaves the script unobserved (logs are still kept per rank).
+        port: Rendezvous port, 0 for a free one.
+        environment: Variables added to the ranks' environment.
+
+    Raises:
+        UsageError: the wish cannot be carried out; the message says what would work.
+        HostError: torch or accelerate is missing here.
+    """
+    script, recipe = _resolve(os.fspath(target))
+    cluster = detect_host()
+    device = "cpu" if cpu or not cluster.gpus else "cuda"
+    count = _process_count(processes, strategy, device, cluster)
+    chosen = Strategy.parse(strategy or ("ddp" if count > 1 else "single"), count)
+    accelerate_config.check_supported(chosen)
+    if not 0 <= port <= 65_535:
+        raise UsageError(f"The port must be between 0 (a free one) and 65535, not {port}.")
+    _require_libraries()
+    request = Request(
+        name=names.check_name(name if name is not None else f"{script.stem}-{chosen.name}{count}"),
+        script=script,
+        arguments=tuple(arguments),
+        recipe=recipe,
+        strategy=chosen,
+        cluster=cluster,
+        device=device,
+        working_directory=Path.cwd(),
+        store=store if isinstance(store, Store) else Store(store),
+        capture=capture,
+        port=port,
+        extra_environment=dict(environment or {}),
+    )
+    return request if recipe is None else _with_prediction(request, recipe)
+
+
+def _resolve(target: str) -> tuple[Path, str | None]:
+    """The script's path and, for a recipe, its name."""
+    known = recipes.recipes()
+    path = Path(target).expanduser()
+    if target in known and not path.is_file():
+        return known[target].path, target
+    if path.is_dir():
+        raise UsageError(f"{target!r} is a folder. Give the training script in it.")
+    if not path.is_file():
+        raise UsageError(_no_such_script(path, sorted(known)))
+    _check_python(path)
+    return path.absolute(), None
+
+
+def _no_such_script(path: Path, known: list[str]) -> str:
+    folder = path.parent
+    there = [entry.name for entry in folder.glob("*.py")] if folder.is_dir() else []
+    near = difflib.get_close_matches(path.name, [*there, *known], n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"No script {str(path)!r} in {folder.absolute()}.{hint} Recipes: {', '.join(known)}."
+
+
+def _check_python(path: Path) -> None:
+    """Refuse what Python itself could not start, before a GPU is paid for."""
+    try:
+        ast.parse(path.read_bytes(), filename=str(path))
+    except SyntaxError as error:
+        raise UsageError(
+            f"{path}, line {error.lineno}: {error.msg}. Fix the script, then launch again."
+        ) from error
+    except ValueError as error:  # NUL bytes: not a text file
+        raise UsageError(f"{path} is not a Python script: {error}.") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _process_count(
+    asked: int | None, strategy: str | None, device: str, cluster: Cluster
+) -> int:
+    gpus = len(cluster.gpus)
+    if asked is None:
+        if (strategy or "").strip().lower() == "single":
+            return 1
+        return gpus if device == "cuda" else 2
+    if asked < 1:
+        raise UsageError(f"The number of processes must be at least 1, not {asked}.")
+    if device == "cuda" and asked > gpus:
+        raise UsageError(
+            f"{asked} processes were asked for, but {gpus} GPU{'s are' if gpus > 1 else ' is'} "
+            f"visible here. Use --nproc {gpus}, or --cpu for CPU ranks."
+        )
+    if device == "cpu" and asked > MAX_CPU_RANKS:
+        raise UsageError(
+            f"{asked} CPU processes were asked for; this host has {cluster.cpu_cores} cores. "
+            f"Use at most {MAX_CPU_RANKS}; --nproc 2 to 4 is usual."
+        )
+    return asked
+
+
+def _require_libraries() -> None:
+    missing = [name for name in ("torch", "accelerate") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise HostError(
+            f"{' and '.join(missing)} cannot be imported here. Install with: "
+            "pip install 'training-workbench[train]' (or run make demo in the repository)."
+        )
+
+
+def _with_prediction(request: Request, recipe: str) -> Request:
+    """Add what is known of a recipe: its defaults for the device, workload and predicted memory."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    known = recipes.recipes()[recipe]
+    try:
+        shape = known.shape(list(request.arguments), request.device)
+    except ValueError as error:
+        raise UsageError(f"Recipe {recipe}: {error}") from error
+    model = Model(
+        name=f"{recipe} ({shape['layers']} layers, {shape['hidden']} wide)",
+        parameters=shape["parameters"],
+        layers=shape["layers"],
+        hidden=shape["hidden"],
+        heads=shape["heads"],
+        mlp_hidden=shape["mlp_hidden"],
+        vocab=shape["vocab"],
+    )
+    workload = Workload(
+        model=model,
+        seq_len=shape["seq_len"],
+        micro_batch=shape["micro_batch"],
+        accumulate=shape["accumulate"],
+        precision=shape["precision"],
+    )
+    minutes = shape["minutes"]
+    return replace(
+        request,
+        workload=workload,
+        predicted=training_memory(workload, request.strategy, request.device),
+        steps_total=shape["steps"],
+        seconds_total=None if minutes is None else 60.0 * minutes,
+    )

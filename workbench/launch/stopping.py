@@ -1,0 +1,131 @@
+"""The stop ladder: same-step stop, SIGTERM to the launcher, to every process, SIGKILL, confirm.
+
+A state machine that the supervisor's loop drives, so heartbeat and view go on while it climbs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import time
+
+from workbench.store import processes
+from workbench.store.files import write_text_atomic
+from workbench.store.layout import RunPaths
+from workbench.store.schema import ProcessDoc
+
+_AHEAD_SECONDS = 1.0  # every rank must read the file before it reaches the step written in it
+_SAVE_SECONDS = 180.0  # for the checkpoint of a graceful stop
+_STUCK_SECONDS = 10.0  # without a step a graceful stop is hopeless
+_LAUNCHER_SECONDS = 6.0
+_MARKED_SECONDS = 6.0
+_NOW_SECONDS = 2.0
+
+
+class StopLadder:
+    """One climb. `request` starts it or hurries it; `tick` takes the next rung when it is due."""
+
+    def __init__(self, paths: RunPaths, marker: str) -> None:
+        self.stage: str | None = None
+        self.reason = "stopped"
+        self.stop_at: int | None = None
+        self._paths = paths
+        self._marker = marker
+        self._deadline = 0.0
+        self._last_step = (0, 0.0)
+        self._now = False
+
+    @property
+    def active(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self.stage is not None
+
+    def request(
+        self, *, now: bool, steps: int, step_seconds: float | None, reason: str = "stopped"
+    ) -> None:
+        """Ask for a stop; a second, more urgent wish shortens the climb."""
+        if self.stage is None:
+            self.reason = reason
+        if now:
+            self._now = True
+            self.stage, self._deadline = "launcher", 0.0
+        elif self.stage is None:
+            self._begin_graceful(steps, step_seconds)
+
+    def _begin_graceful(self, steps: int, step_seconds: float | None) -> None:
+        if steps == 0 or step_seconds is None:
+            self.stage, self._deadline = "launcher", 0.0
+            return
+        self.stop_at = steps + math.ceil(_AHEAD_SECONDS / step_seconds) + 2
+        try:
+            write_text_atomic(self._paths.control / "stop-at", str(self.stop_at))
+        except OSError:
+            self.stage, self._deadline = "launcher", 0.0
+            return
+        self.stage = "graceful"
+        self._last_step = (steps, time.monotonic())
+        self._deadline = time.monotonic() + _SAVE_SECONDS
+
+    def tick(self, launcher: ProcessDoc | None, steps: int, step_seconds: float | None) -> None:
+        """Do what is due now."""
+        now = time.monotonic()
+        if self.stage == "graceful":
+            if steps != self._last_step[0]:
+                self._last_step = (steps, now)
+            patience = max(_STUCK_SECONDS, 5 * (step_seconds or 0))
+            reached = self.stop_at is not None and steps >= self.stop_at
+            stuck = not reached and now - self._last_step[1] > patience
+            if stuck or now > self._deadline:
+                self.stage, self._deadline = "launcher", 0.0
+        if self.stage == "launcher":
+            if launcher is not None:
+                processes.send_signal(launcher, signal.SIGTERM)
+            self._kill_stopped()
+            self.stage = "marked"
+            self._deadline = now + (0.0 if self._now else _LAUNCHER_SECONDS)
+        elif self.stage == "marked" and now > self._deadline:
+            self._signal_all(signal.SIGTERM)
+            self.stage = "kill"
+            self._deadline = now + (_NOW_SECONDS if self._now else _MARKED_SECONDS)
+        elif self.stage == "kill" and now > self._deadline:
+            self._signal_all(signal.SIGKILL)
+            self._deadline = now + 1.0
+
+    def _kill_stopped(self) -> None:
+        """A stopped process never sees SIGTERM: torchrun would wait 30 s for it."""
+        for process in processes.find_marked(self._marker):
+            if processes.is_stopped(process):
+                processes.send_signal(process, signal.SIGKILL)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for process in processes.find_marked(self._marker):
+            processes.send_signal(process, number)
+
+
+def end_leftovers(marker: str, *, spare: int | None = None) -> list[ProcessDoc]:
+    """End every process of the run that outlived its launcher; returns those that would not die."""
+
+    def marked() -> list[ProcessDoc]:
+        return [process for process in processes.find_marked(marker) if process["pid"] != spare]
+
+    left = processes.wait_gone(marked(), 0.5)
+    for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
+        if not left:
+            return []
+        for process in left:
+            stopped = processes.is_stopped(process)
+            processes.send_signal(process, signal.SIGKILL if stopped else number)
+        processes.wait_gone(left, patience)
+        _reap()
+        left = marked()
+    return left
+
+
+def _reap() -> None:
+    """Collect orphans that came to us as their subreaper."""
+    import os  # noqa: PLC0415
+
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass

@@ -1,0 +1,89 @@
+"""Samples of every GPU through NVML. A reading the driver refuses is None, never 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from workbench.describe.hardware import Gpu, nvml, visible_gpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """One GPU at one moment."""
+
+    index: int
+    """The driver's index."""
+    util: float | None
+    """Share of the last sample period with at least one kernel running, percent (not SM use)."""
+    memory_bytes: int | None
+    """Memory in use by all processes on the card."""
+    temperature_c: float | None
+    """Core temperature."""
+    power_w: float | None
+    """Board power."""
+    sm_clock_mhz: float | None
+    """Current SM clock."""
+    throttle_reasons: int | None
+    """NVML's bit mask of clock event reasons; 0 means none."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return asdict(self)
+
+
+class GpuSampler:
+    """Holds the NVML handles of the visible GPUs. Empty on a host without a driver."""
+
+    def __init__(self) -> None:
+        self.gpus: tuple[Gpu, ...] = visible_gpus()
+        self._nvml = nvml()
+        self._handles = [
+            (gpu.index, self._nvml.nvmlDeviceGetHandleByIndex(gpu.index))
+            for gpu in self.gpus
+            if self._nvml is not None
+        ]
+
+    def sample(self) -> list[GpuSample]:
+        """Read every GPU; a lost GPU gives a sample of unknowns."""
+        return [self._read(index, handle) for index, handle in self._handles]
+
+    def _read(self, index: int, handle: Any) -> GpuSample:
+        lib = self._nvml
+        assert lib is not None
+        rates = self._ask(lambda: lib.nvmlDeviceGetUtilizationRates(handle))
+        memory = self._ask(lambda: lib.nvmlDeviceGetMemoryInfo(handle))
+        milliwatts = self._ask(lambda: lib.nvmlDeviceGetPowerUsage(handle))
+        return GpuSample(
+            index=index,
+            util=None if rates is None else float(rates.gpu),
+            memory_bytes=None if memory is None else int(memory.used),
+            temperature_c=self._ask(
+                lambda: lib.nvmlDeviceGetTemperature(handle, lib.NVML_TEMPERATURE_GPU)
+            ),
+            power_w=None if milliwatts is None else milliwatts / 1000,
+            sm_clock_mhz=self._ask(lambda: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_SM)),
+            throttle_reasons=self._ask(
+                lambda: lib.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+            ),
+        )
+
+    def _ask(self, read: Callable[[], Any]) -> Any | None:
+        assert self._nvml is not None
+        try:
+            return read()
+        except self._nvml.NVMLError:
+            return None
+
+    def memory_of(self, pids: set[int]) -> int | None:
+        """GPU memory held by these processes; None when NVML cannot tell (or there is no GPU)."""
+        if not self._handles or self._nvml is None:
+            return None
+        lib, total = self._nvml, 0
+        for _, handle in self._handles:
+            found = self._ask(lambda handle=handle: lib.nvmlDeviceGetComputeRunningProcesses(handle))
+            if found is None:
+                return None
+            total += sum(entry.usedGpuMemory or 0 for entry in found if entry.pid in pids)
+        return total

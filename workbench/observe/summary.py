@@ -1,0 +1,63 @@
+"""The summary of a run: what ``workbench show`` and ``workbench runs`` print (a contract)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.status import read_status
+
+_SHORT = (
+    "run",
+    "name",
+    "state",
+    "outcome",
+    "strategy",
+    "world_size",
+    "steps",
+    "loss_first",
+    "loss_last",
+    "tokens_per_second",
+    "started_at",
+    "ended_at",
+    "message",
+)
+
+
+def summarise(paths: RunPaths, *, short: bool = False) -> dict[str, Any]:
+    """Collect the summary from the run's small files; never reads the metric files."""
+    status = read_status(paths)
+    run = read_json(paths.run) or {}
+    state = read_json(paths.state) or {}
+    view = read_json(paths.view) or {}
+    ended = read_json(paths.exit) or {}
+    document: dict[str, Any] = {
+        "run": paths.directory.name,
+        "name": run.get("name", paths.directory.name),
+        "state": status.state,
+        "outcome": status.outcome,
+        "message": status.message,
+        "exit_code": ended.get("exit_code"),
+        "failed_rank": ended.get("failed_rank"),
+        "strategy": run.get("strategy_name"),
+        "processes": run.get("processes"),
+        "world_size": state.get("world_size_seen"),
+        "device": run.get("device"),
+        "steps": view.get("steps", 0),
+        "loss_first": view.get("loss_first"),
+        "loss_last": view.get("loss_last"),
+        "nonfinite_step": view.get("nonfinite_step"),
+        "step_seconds_median": view.get("step_seconds_median"),
+        "tokens_per_second": view.get("tokens_per_second"),
+        "peak_memory_bytes": view.get("peak_memory_bytes", []),
+        "predicted": run.get("predicted") or {},
+        "usd_so_far": view.get("usd_so_far"),
+        "restarts": state.get("restarts", 0),
+        "findings": view.get("findings", []),
+        "started_at": state.get("started_at") or run.get("created_at"),
+        "ended_at": ended.get("ended_at"),
+        "dir": str(paths.directory),
+        "command": run.get("command"),
+    }
+    return {key: document[key] for key in _SHORT} if short else document

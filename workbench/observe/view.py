@@ -1,0 +1,263 @@
+"""Builds view.json: all that the charts need, at most 64 kB however long the run."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any, cast
+
+from workbench.observe.events import MetricStream, RecentSteps, StepRow
+from workbench.observe.thinning import Rule, ThinnedTable
+from workbench.store.files import read_tail
+from workbench.store.layout import RunPaths
+from workbench.store.schema import SCHEMA_VERSION, VIEW_MAX_BYTES, SystemLine
+
+_STEP_ROWS = 320
+_LOG_BYTES = 12_000  # all ranks' log tails together
+_STEP_COLUMNS: dict[str, Rule] = {
+    "step": "last",
+    "time": "last",
+    "loss": "mean",
+    "loss_min": "min",
+    "loss_max": "max",
+    "lr": "last",
+    "grad_norm": "mean",
+    "grad_norm_max": "max",
+    "step_seconds": "mean",
+    "step_seconds_max": "max",
+    "tokens": "mean",
+}
+_HOST_COLUMNS: dict[str, Rule] = {
+    "time": "last",
+    "cpu_percent": "mean",
+    "memory_used_bytes": "max",
+    "run_rss_bytes": "max",
+    "run_cpu_percent": "mean",
+    "disk_free_bytes": "min",
+}
+_GPU_COLUMNS: dict[str, Rule] = {
+    "time": "last",
+    "util": "mean",
+    "memory_bytes": "max",
+    "temperature_c": "max",
+    "power_w": "mean",
+}
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
+
+
+class ViewBuilder:
+    """Accumulates a run's metrics and samples, and renders the snapshot."""
+
+    def __init__(self, paths: RunPaths, run: dict[str, Any]) -> None:
+        self.paths = paths
+        self.run = run
+        self.stream = MetricStream(paths, int(run["processes"]))
+        self.recent = RecentSteps()
+        self.steps = 0
+        self.first_step_at: float | None = None
+        self.loss_first: float | None = None
+        self.loss_last: float | None = None
+        self.nonfinite_step: int | None = None
+        gpus: list[dict[str, Any]] = list(run["cluster"].get("gpus") or [])
+        rows = 120 if len(gpus) <= 2 else 60
+        self._gpus = gpus
+        self._steps = ThinnedTable(_STEP_COLUMNS, _STEP_ROWS)
+        self._host = ThinnedTable(_HOST_COLUMNS, 120)
+        self._devices = {gpu["index"]: ThinnedTable(_GPU_COLUMNS, rows) for gpu in gpus}
+        self._seq = 0
+
+    def read(self, *, final: bool = False) -> int:
+        """Take in new metric lines; returns how many steps became complete."""
+        rows = self.stream.read(final=final)
+        for row in rows:
+            self._take(row)
+        return len(rows)
+
+    def _take(self, row: StepRow) -> None:
+        self.steps = row.step
+        self.first_step_at = self.first_step_at or row.time
+        self.recent.add(row)
+        if row.loss is not None and row.finite:
+            self.loss_first = row.loss if self.loss_first is None else self.loss_first
+            self.loss_last = row.loss
+        elif not row.finite:
+            self.nonfinite_step = self.nonfinite_step or row.step
+        tokens = row.tokens or self.run.get("tokens_per_step")
+        self._steps.append(
+            {
+                "step": row.step,
+                "time": round(row.time, 2),
+                "loss": row.loss,
+                "loss_min": row.loss,
+                "loss_max": row.loss,
+                "lr": row.lr,
+                "grad_norm": row.grad_norm,
+                "grad_norm_max": row.grad_norm,
+                "step_seconds": row.step_seconds,
+                "step_seconds_max": row.step_seconds,
+                "tokens": tokens,
+            }
+        )
+
+    def add_sample(self, sample: SystemLine) -> None:
+        """Take in one hardware sample."""
+        self._host.append(cast("dict[str, float | None]", sample))
+        for gpu in sample["gpus"]:
+            table = self._devices.get(gpu["index"])
+            if table is not None:
+                table.append({"time": sample["time"], **gpu})
+
+    def tokens_per_second(self) -> float | None:
+        """Rate of the recent steps; None while tokens per step are unknown."""
+        columns = self._steps.columns()
+        median, tokens = self.recent.median, columns["tokens"][-1] if len(self._steps) else None
+        return tokens / median if tokens and median else None
+
+    def snapshot(self, now: dict[str, Any]) -> dict[str, Any]:
+        """The ViewDoc; `now` holds the supervisor's fields (phase, outcome, message, ranks…)."""
+        self._seq += 1
+        written_at = time.time()
+        ended = now.get("ended_at")
+        elapsed = max(0.0, (ended or written_at) - now["started_at"])
+        price = self.run.get("usd_per_hour")
+        document: dict[str, Any] = {
+            "schema": SCHEMA_VERSION,
+            "seq": self._seq,
+            "written_at": round(written_at, 3),
+            "run": self.run["run"],
+            "name": self.run["name"],
+            "strategy": self.run["strategy_name"],
+            "processes": self.run["processes"],
+            "device": self.run["device"],
+            "first_step_at": self.first_step_at,
+            "elapsed_seconds": round(elapsed, 1),
+            "eta_seconds": None if ended else self._eta(elapsed),
+            "steps": self.steps,
+            "steps_total": self.run.get("steps_total"),
+            "stride": self._steps.stride,
+            "loss_first": self.loss_first,
+            "loss_last": self.loss_last,
+            "nonfinite_step": self.nonfinite_step,
+            "step_seconds_median": self.recent.median,
+            "tokens_per_second": self.tokens_per_second(),
+            "usd_per_hour": price,
+            "usd_so_far": None if price is None else round(price * elapsed / 3600, 4),
+            "series": self._series(),
+            "devices": self._device_documents(),
+            "host": self._host_document(),
+            "predicted": self.run.get("predicted"),
+            "peak_memory_bytes": [rank.memory_bytes for rank in self.stream.ranks.values()],
+            "lines_skipped": self.stream.lines_skipped,
+            **now,
+            "ranks": self._ranks(now.get("ranks", {})),
+        }
+        return bounded(document)
+
+    def _series(self) -> dict[str, list[Any]]:
+        columns = self._steps.columns()
+        tokens = columns.pop("tokens")
+        columns["tokens_per_second"] = [
+            round(count / seconds) if count and seconds else None
+            for count, seconds in zip(tokens, columns["step_seconds"], strict=True)
+        ]
+        return {
+            name: values
+            for name, values in columns.items()
+            if name in {"step", "time"} or any(value is not None for value in values)
+        }
+
+    def _eta(self, elapsed: float) -> float | None:
+        total, limit, median = self.run.get("steps_total"), self.run.get("seconds_total"), None
+        left: list[float] = []
+        if total and self.steps and (median := self.recent.median):
+            left.append(max(0, total - self.steps) * median)
+        if limit and self.first_step_at is not None:
+            begun = self.first_step_at - (self.recent.median or 0)
+            left.append(max(0.0, begun + limit - time.time()))
+        return round(min(left), 1) if left and elapsed else None
+
+    def _device_documents(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": f"gpu{gpu['index']}",
+                "name": gpu["name"],
+                "memory_total_bytes": gpu["memory_bytes"],
+                "power_limit_w": gpu.get("power_limit_w"),
+                "series": self._devices[gpu["index"]].columns(),
+            }
+            for gpu in self._gpus
+        ]
+
+    def _host_document(self) -> dict[str, Any]:
+        cluster = self.run["cluster"]
+        return {
+            "name": cluster.get("name"),
+            "cores": cluster.get("cpu_cores"),
+            "memory_total_bytes": cluster.get("memory_bytes"),
+            "series": self._host.columns(),
+        }
+
+    def _ranks(self, extra: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+        each = max(200, min(4000, _LOG_BYTES // max(1, len(self.stream.ranks))))
+        return [
+            {
+                "rank": rank,
+                "step": now.step,
+                "loss": now.loss,
+                "late_seconds": now.late_seconds,
+                "peak_memory_bytes": now.memory_bytes,
+                "log_tail": log_lines(read_tail(self.paths.rank_log(rank), each), each),
+                **extra.get(rank, {}),
+            }
+            for rank, now in self.stream.ranks.items()
+        ]
+
+
+def log_lines(text: str, budget: int = 12_000) -> list[str]:
+    """Printable lines of a log's end: escapes gone, a progress bar's ``\\r`` states collapsed.
+
+    >>> log_lines("10%\\r50%\\r100%\\nok \\x1b[31mred\\x1b[0m")
+    ['100%', 'ok red']
+    """
+    lines = [
+        _CONTROL.sub("", _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2]))[:1000]
+        for line in text.split("\n")
+    ]
+    while lines and not lines[-1]:
+        lines.pop()
+    lines = lines[-200:]
+    while len(lines) > 1 and sum(map(len, lines)) > budget:
+        lines.pop(0)
+    return lines
+
+
+def bounded(document: dict[str, Any]) -> dict[str, Any]:
+    """Make the document strict JSON within the size limit: log tails go first, then every 2nd row."""
+    document = cast("dict[str, Any]", finite(document))
+    for _ in range(8):
+        if len(json.dumps(document, separators=(",", ":")).encode()) <= VIEW_MAX_BYTES:
+            return document
+        tails = [rank for rank in document["ranks"] if len(rank["log_tail"]) > 2]
+        if tails:
+            for rank in tails:
+                rank["log_tail"] = rank["log_tail"][len(rank["log_tail"]) // 2 :]
+            continue
+        tables = [device["series"] for device in document["devices"]]
+        for table in [*tables, document["series"], document["host"]["series"]]:
+            for name, values in table.items():
+                table[name] = values[:-1:2] + values[-1:]
+    document["ranks"] = document["ranks"][:64]
+    return document
+
+
+def finite(value: Any) -> Any:
+    """Replace NaN and infinities by None, all the way down (strict JSON knows neither)."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in cast("list[Any]", value)]
+    return value
