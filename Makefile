@@ -1,0 +1,47 @@
+# Every target first brings the environment up to date; with nothing to do that takes under a second.
+# PYTHON=python3.12 names another system Python, PYTEST_ARGS='…' goes to pytest, LAB_ARGS='…' to JupyterLab.
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+LAB_ARGS ?=
+SETUP = $(PYTHON) environments/setup_venv.py
+VENV = .venv/bin
+# What the environment's programs start by name (accelerate, workbench) must be its own. Not exported
+# for all: the set-up must find the system's python3 even when .venv is broken.
+RUN = PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)
+# JupyterLab refuses to run as root unless told; containers usually are.
+ROOT_ARGS = $(shell test "$$(id -u)" -ne 0 || echo --allow-root)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo lab test check bench clean
+
+help: ## list the targets (this text)
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-7s %s\n' "$$name" "$$what"; done
+
+venv: ## make or repair .venv, nothing else
+	@$(SETUP) --extras train,lab
+
+demo: venv ## train a small model here and show it live
+	@$(RUN)/workbench demo
+
+lab: venv ## open the start notebook in JupyterLab (first free port from 8888, token on)
+	@$(RUN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" $(ROOT_ARGS) $(LAB_ARGS) notebooks/00_start_here.ipynb
+
+test: ## run all tests, the browser's included
+	@$(SETUP) --extras train,lab,dev
+	@$(RUN)/python -m pytest $(PYTEST_ARGS)
+
+check: ## lint, format, types, architecture: what CI asks before the tests
+	@$(SETUP) --extras train,lab,dev
+	@$(RUN)/python -m ruff check .
+	@$(RUN)/python -m ruff format --check .
+	@$(RUN)/python -m pyright
+	@$(RUN)/python -m pytest -q tests/test_architecture.py
+
+bench: ## measure the workbench itself
+	@$(SETUP) --extras train,lab,dev
+	@$(RUN)/python -m tests.benchmarks
+
+clean: ## delete .venv and caches; runs/ stays
+	rm -rf .venv .ruff_cache .pytest_cache dist
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,80 @@
+"""What is left to do, from what was done and what is wanted: values in, a plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from venv_setup.state import State
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What this call asks for."""
+
+    extras: tuple[str, ...]
+    """Extras of pyproject.toml."""
+    mode: str
+    """--torch."""
+    machine: Mapping[str, str | None]
+    """probe.quick_look() of now."""
+    inputs: Mapping[str, str]
+    """state.digests() of now."""
+    rebuild: bool = False
+    """--rebuild."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What this call does. All empty: nothing."""
+
+    extras: tuple[str, ...]
+    """Installed before and asked for now, together."""
+    rebuild: str | None = None
+    """Why the environment is made from nothing."""
+    install: str | None = None
+    """Why the installing stages run."""
+    repair: bool = False
+    """Look for half-installed packages first."""
+    choose_torch: bool = True
+    """False: the recorded choice still holds."""
+
+    @property
+    def nothing(self) -> bool:
+        """The environment is ready as it is."""
+        return self.rebuild is None and self.install is None
+
+
+def make_plan(state: State | None, fault: str | None, wanted: Wanted) -> Plan:
+    """Compares; `fault` is repair.fault()."""
+    if wanted.rebuild or fault is not None:
+        extras = _union(state, wanted)
+        return Plan(extras, rebuild=fault or "asked for by --rebuild", install="it is new")
+    if state is None:
+        reason = "this environment was made by hand and is completed"
+        return Plan(wanted.extras, install=reason, repair=True)
+    extras = _union(state, wanted)
+    known = state.machine == dict(wanted.machine) and state.mode == wanted.mode
+    wants_more = sorted(set(extras) - set(state.extras))
+    unfinished = state.unfinished()
+    reason = None
+    if unfinished:
+        reason = f"the last set-up was interrupted in: {', '.join(unfinished)}"
+    elif not state.complete:
+        reason = "the last set-up did not finish"
+    elif changed := [
+        name for name, value in wanted.inputs.items() if state.inputs.get(name) != value
+    ]:
+        reason = f"{' and '.join(changed)} changed"
+    elif not known:
+        reason = "this machine's torch, driver or index changed"
+    elif wants_more:
+        reason = f"the extras {', '.join(wants_more)} are not installed yet"
+    # An extra can bring torch in, so a recorded "none" does not survive a longer list of extras.
+    choose = not known or not state.torch or bool(wants_more)
+    return Plan(extras, install=reason, repair=bool(unfinished), choose_torch=choose)
+
+
+def _union(state: State | None, wanted: Wanted) -> tuple[str, ...]:
+    before = state.extras if state else []
+    return tuple(dict.fromkeys([*before, *wanted.extras]))
