@@ -1,0 +1,224 @@
+"""A real JupyterLab server and a real Chromium on it, for the browser tests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.remote.webelement import WebElement
+
+REPOSITORY = Path(__file__).parents[2]
+CHROMIUM_FLAGS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-dev-shm-usage "
+    "--disable-background-networking --disable-component-update --disable-sync --hide-scrollbars "
+    "--force-device-scale-factor=1"
+).split()
+# No news prompt, no kernel dialog, no restart question: a dialog would cover what is tested.
+OVERRIDES = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "defer", "autoStartDefaultKernel": True},
+    "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
+}
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Lab:
+    """A JupyterLab server on a free port of 127.0.0.1 with a token, below a folder of its own."""
+
+    def __init__(self, root: Path, home: Path) -> None:
+        self.root = root
+        self.port = free_port()
+        self.token = secrets.token_hex(16)
+        self.url = f"http://127.0.0.1:{self.port}"
+        for folder in (root, home, home / "runtime", home / "settings"):
+            folder.mkdir(parents=True, exist_ok=True)
+        (home / "settings" / "overrides.json").write_text(json.dumps(OVERRIDES))
+        environment = {
+            **os.environ,
+            "HOME": str(home),
+            "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+            "JUPYTER_CONFIG_DIR": str(home / "config"),
+            "JUPYTER_DATA_DIR": str(home / "data"),
+            "IPYTHONDIR": str(home / "ipython"),
+            "JUPYTER_TOKEN": self.token,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        environment.pop("WORKBENCH_STORE", None)
+        self.log = (home / "lab.log").open("wb")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1",
+             f"--port={self.port}", "--port-retries=0", "--allow-root", f"--ServerApp.root_dir={root}",
+             "--expose-app-in-browser", f"--LabApp.app_settings_dir={home / 'settings'}"],
+            cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+            start_new_session=True,
+        )  # fmt: skip
+        self._wait_ready(home / "lab.log")
+
+    def _wait_ready(self, log: Path) -> None:
+        request = urllib.request.Request(f"{self.url}/api/status", headers=self.headers)
+        for _ in range(240):
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(request, timeout=5).close()
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.25)
+        raise RuntimeError(f"JupyterLab did not start:\n{log.read_text()[-3000:]}")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"token {self.token}"}
+
+    def api(self, method: str, path: str) -> Any:
+        request = urllib.request.Request(f"{self.url}/api/{path}", headers=self.headers, method=method)
+        with urllib.request.urlopen(request, timeout=20) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    def notebook(self, name: str, *cells: str) -> str:
+        """Write a notebook with these code cells; returns its address in the lab."""
+        document = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        document.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+        nbformat.write(document, self.root / name)
+        return f"{self.url}/lab/tree/{name}?token={self.token}&reset"
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGTERM)
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(10)
+        self.log.close()
+
+
+class Page:
+    """What the tests do with the browser: waits are polls of the page, never fixed sleeps."""
+
+    def __init__(self, profile: Path, width: int = 1600, height: int = 1300) -> None:
+        options = Options()
+        options.binary_location = shutil.which("chromium") or "chromium"
+        for flag in (*CHROMIUM_FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        service = Service(shutil.which("chromedriver"), log_output=subprocess.DEVNULL)
+        self.driver = webdriver.Chrome(options=options, service=service)
+        self.driver.set_script_timeout(60)
+
+    def js(self, script: str, *given: Any) -> Any:
+        return self.driver.execute_script(script, *given)
+
+    def until(self, what: str, check: Callable[[], Any], seconds: float = 30) -> Any:
+        """First true answer of `check`; fails saying what was waited for."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with contextlib.suppress(Exception):
+                found = check()
+                if found:
+                    return found
+            time.sleep(0.1)
+        raise AssertionError(f"not within {seconds} s: {what}")
+
+    def one(self, selector: str, seconds: float = 30) -> WebElement:
+        return self.until(
+            selector,
+            lambda: next((one for one in self.driver.find_elements("css selector", selector) if one.is_displayed()), None),
+            seconds,
+        )
+
+    def text(self, selector: str) -> str:
+        return self.js("return document.querySelector(arguments[0])?.textContent ?? ''", selector)
+
+    def open(self, url: str) -> None:
+        self.driver.get(url)
+        self.until("notebook open", lambda: self.js(
+            "const w = window.jupyterapp?.shell.currentWidget; return w?.context?.isReady && !!w.content.widgets.length"
+        ), 90)  # fmt: skip
+        self.until("kernel idle", lambda: self.js(
+            "return window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"
+        ), 90)  # fmt: skip
+
+    def command(self, name: str) -> None:
+        """Run a JupyterLab command without waiting for what it starts."""
+        self.js("window.jupyterapp.commands.execute(arguments[0])", name)
+
+    def run_cell(self, index: int) -> None:
+        self.js(
+            "const book = window.jupyterapp.shell.currentWidget.content;"
+            "book.deselectAll(); book.activeCellIndex = arguments[0];"
+            "window.jupyterapp.commands.execute('notebook:run-cell')", index,
+        )  # fmt: skip
+
+    def save(self) -> None:
+        self.driver.execute_async_script(
+            "const done = arguments[0]; window.jupyterapp.commands.execute('docmanager:save').then(done, done)"
+        )
+
+    def focus_mode(self) -> None:
+        """Only the notebook: no side bars, for screenshots of a given width."""
+        self.js("const s = window.jupyterapp.shell; s.collapseLeft(); s.collapseRight();")
+
+    def theme(self, name: str) -> None:
+        self.driver.execute_async_script(
+            "const done = arguments[1]; window.jupyterapp.commands"
+            ".execute('apputils:change-theme', {theme: arguments[0]}).then(() => setTimeout(done, 900))",
+            name,
+        )
+
+    def points(self) -> int:
+        """Points of the loss curve that is on screen: of its longest trace."""
+        return self.js(
+            "const plot = document.querySelector('.wb-area-loss .js-plotly-plot');"
+            "return plot && plot.querySelector('.scatterlayer path.js-line')"
+            " ? Math.max(...plot.data.map((trace) => trace.x.length)) : 0"
+        )
+
+    def comm_bytes(self) -> int:
+        """Bytes that came over the kernel's websocket since the last call."""
+        total = 0
+        for entry in self.driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.webSocketFrameReceived":
+                total += len(message["params"]["response"]["payloadData"])
+        return total
+
+    def errors(self) -> list[str]:
+        return [one["message"] for one in self.driver.get_log("browser") if one["level"] == "SEVERE"]
+
+    def close(self) -> None:
+        self.driver.quit()
+
+
+@contextlib.contextmanager
+def lab_and_page(folder: Path, **size: int) -> Iterator[tuple[Lab, Page]]:
+    lab = Lab(folder / "root", folder / "home")
+    try:
+        page = Page(folder / "profile", **size)
+        try:
+            yield lab, page
+        finally:
+            page.close()
+    finally:
+        lab.close()

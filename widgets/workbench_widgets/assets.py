@@ -1,0 +1,122 @@
+"""The JavaScript and CSS of the faces: one bundle, named after its content, and plotly.js.
+
+The files are published once into ``<store>/_assets`` so that Jupyter's own ``/files/`` URL can
+serve them to a page whose kernel is busy or gone; where it cannot, they travel gzip-compressed
+over the comm. plotly.js is taken from the installed ``plotly``: no network, no vendored copy.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import tempfile
+from pathlib import Path
+
+STATIC = Path(__file__).parent / "static"
+LOADER = STATIC / "loader.js"
+ASSETS_FOLDER = "_assets"
+
+
+@functools.cache
+def bundle_text() -> str:
+    """Every module and the style sheet as one JSON document."""
+    modules = {
+        path.name: path.read_text(encoding="utf-8")
+        for path in sorted(STATIC.glob("*.js"))
+        if path != LOADER
+    }
+    css = (STATIC / "workbench.css").read_text(encoding="utf-8")
+    return json.dumps({"css": css, "modules": modules})
+
+
+@functools.cache
+def version() -> str:
+    """Short content hash of the bundle and the loader: a new version is a new URL."""
+    content = bundle_text() + LOADER.read_text(encoding="utf-8")
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+def bundle_name() -> str:
+    """File name of the bundle in ``_assets``."""
+    return f"workbench-{version()}.json"
+
+
+def loader_name() -> str:
+    """File name of the loader in ``_assets``."""
+    return f"workbench-{version()}.js"
+
+
+@functools.cache
+def plotly_file() -> Path:
+    """plotly.js inside the installed package, found without importing plotly.
+
+    Raises:
+        FileNotFoundError: plotly is not installed, or has no plotly.js.
+    """
+    spec = importlib.util.find_spec("plotly")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder) / "package_data" / "plotly.min.js"
+        if path.is_file():
+            return path
+    raise FileNotFoundError(
+        "plotly.js was not found; the charts need it. Install it: pip install 'plotly>=6.1'"
+    )
+
+
+@functools.cache
+def plotly_name() -> str:
+    """File name of plotly.js in ``_assets``."""
+    return f"plotly-{importlib.metadata.version('plotly')}.min.js"
+
+
+def publish(store: Path) -> bool:
+    """Put the files into ``<store>/_assets`` unless they are there; False if not writable."""
+    folder = store / ASSETS_FOLDER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_once(folder / bundle_name(), lambda: bundle_text().encode())
+        _write_once(folder / loader_name(), LOADER.read_bytes)
+        _write_once(folder / plotly_name(), plotly_file().read_bytes)
+    except OSError:
+        return False
+    return True
+
+
+def _write_once(target: Path, content) -> None:  # noqa: ANN001 - a zero-argument callable
+    """Write atomically, so that no page ever reads half a script."""
+    if target.is_file():
+        return
+    write_atomic(target, content())
+
+
+def write_atomic(target: Path, content: bytes) -> None:
+    """Replace ``target`` in one step.
+
+    Raises:
+        OSError: the folder is not writable.
+    """
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix="partial-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(name).chmod(0o644)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@functools.cache
+def compressed(asset: str) -> bytes:
+    """``"bundle"`` or ``"plotly"`` as gzip, for the comm.
+
+    Raises:
+        KeyError: another name.
+    """
+    sources = {"bundle": lambda: bundle_text().encode(), "plotly": plotly_file().read_bytes}
+    return gzip.compress(sources[asset](), compresslevel=6)

@@ -1,0 +1,60 @@
+"""The small HTML output that keeps a run on the page while the kernel cannot restore its widget.
+
+JupyterLab restores widgets only when the kernel answers, so a reloaded page stays blank while a
+cell runs, and forever after a kernel restart. The keeper's script runs on page load (in trusted
+notebooks), waits for the widget, and otherwise draws the run from its files. See keeper.js.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+from workbench_widgets import assets
+
+_SCRIPT = """\
+const root = document.querySelector('[data-workbench-keeper="%(id)s"]:not([data-claimed])');
+const page = document.getElementById("jupyter-config-data");
+if (root && page) {
+  const config = JSON.parse(root.querySelector("script").textContent);
+  const base = JSON.parse(page.textContent).baseUrl + "files/";
+  const path = config.assets_path.split("/").map(encodeURIComponent).join("/");
+  const loader = `${base}${path}/workbench-${config.version}.js?v=${config.version}`;
+  import(loader).then((module) => module.keep("%(id)s"), () => {});
+}
+"""
+
+
+def keeper_html(config: dict[str, Any]) -> str:
+    """Markup of the keeper: the configuration as inert, escaped JSON and a constant script."""
+    identity = uuid.uuid4().hex
+    data = json.dumps({**config, "keeper": True}).replace("<", "\\u003c").replace("&", "\\u0026")
+    return (
+        f'<div data-workbench-keeper="{identity}">'
+        f'<script type="application/json">{data}</script></div>'
+        f'<script type="module">{_SCRIPT % {"id": identity}}</script>'
+    )
+
+
+def keeper_bundle(config: dict[str, Any]) -> dict[str, str] | None:
+    """MIME bundle to display, None where Jupyter does not serve the assets."""
+    if not config.get("assets_path"):
+        return None
+    return {"text/html": keeper_html(config), "text/plain": ""}
+
+
+def face_config(*, face: str, **own: Any) -> dict[str, Any]:
+    """What the JavaScript needs to find its modules; ``own`` adds what the face needs."""
+    return {
+        "face": face,
+        "instance": uuid.uuid4().hex,
+        "bundle": assets.bundle_name(),
+        "plotly": assets.plotly_name(),
+        "version": assets.version(),
+        "assets_path": None,
+        "store_path": None,
+        "run": None,
+        "run_path": None,
+        **own,
+    }

@@ -1,0 +1,76 @@
+"""Snapshots of a run for a page that cannot read its files: pushed by a daemon thread."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PUSH_SECONDS = 1.0  # at most one message a second: each costs about 1 kB of header
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Content of a JSON file, None while it is absent, unreadable or not an object."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def snapshot_of(directory: Path) -> dict[str, Any] | None:
+    """The message a dashboard draws from, None before the first ``view.json``."""
+    view = read_json(directory / "view.json")
+    if view is None:
+        return None
+    ended = view.get("phase") == "ended"
+    written_at = view.get("written_at")
+    return {
+        "type": "snapshot",
+        "view": view,
+        "exit": read_json(directory / "exit.json") if ended else None,
+        "age_seconds": time.time() - written_at if written_at else None,
+    }
+
+
+class SnapshotPusher:
+    """Pushes each new snapshot until the run has ended and its last snapshot is delivered."""
+
+    def __init__(self, run: Any, push: Callable[[dict[str, Any]], None]) -> None:
+        self._directory = Path(run.directory)
+        self._push = push
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._last_seq: Any = None
+
+    def start(self) -> None:
+        """A page asked for snapshots: it gets the present one, and the next ones as they come."""
+        with self._lock:
+            self._last_seq = None
+            if self._thread is None or not self._thread.is_alive():
+                self._stopped.clear()
+                self._thread = threading.Thread(
+                    target=self._loop, name="workbench-snapshots", daemon=True
+                )
+                self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; the run goes on."""
+        self._stopped.set()
+
+    def _loop(self) -> None:
+        while not self._stopped.is_set():
+            snapshot = snapshot_of(self._directory)
+            if snapshot is not None and snapshot["view"].get("seq") != self._last_seq:
+                self._last_seq = snapshot["view"].get("seq")
+                self._push(snapshot)
+            if snapshot is not None and snapshot["exit"] is not None:
+                with self._lock:
+                    if self._last_seq == snapshot["view"].get("seq"):
+                        self._thread = None
+                        return
+            self._stopped.wait(PUSH_SECONDS)

@@ -1,0 +1,26 @@
+// @ts-check
+/** Elements without markup strings: foreign text only ever becomes a text node. */
+
+/**
+ * @param {string} tag
+ * @param {Record<string, string>} [attributes] `class`, `role`, `aria-*`, `data-*`, …
+ * @param {(Node|string)[]} children strings become text nodes
+ * @returns {HTMLElement}
+ */
+export function element(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+/** Sets the text only when it differs, so that screen readers and selections are left alone.
+ * @param {HTMLElement} node @param {string} text */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/** @param {HTMLElement} node @param {string} name @param {string} value */
+export function setAttribute(node, name, value) {
+  if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+}

@@ -1,0 +1,114 @@
+// @ts-check
+/** Numbers, times and foreign text for people. An unknown value is "n/a", never 0. */
+
+export const UNKNOWN = "n/a";
+
+/** @param {unknown} value @returns {value is number} */
+export function known(value) {
+  return typeof value === "number" && Number.isFinite(value);
+}
+
+/** @param {unknown} value @param {number} [digits] */
+export function number(value, digits = 4) {
+  if (!known(value)) return UNKNOWN;
+  if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)) {
+    return value.toExponential(2).replace(/\.?0+e/, "e");
+  }
+  return value.toLocaleString("en", { maximumSignificantDigits: digits });
+}
+
+/** @param {unknown} value */
+export function count(value) {
+  return known(value) ? Math.round(value).toLocaleString("en") : UNKNOWN;
+}
+
+/** 41234 -> "41.2 k". @param {unknown} value */
+export function short(value) {
+  if (!known(value)) return UNKNOWN;
+  const units = ["", " k", " M", " G", " T"];
+  let power = 0;
+  let rest = value;
+  while (Math.abs(rest) >= 999.5 && power < units.length - 1) {
+    rest /= 1000;
+    power += 1;
+  }
+  return `${rest.toLocaleString("en", { maximumSignificantDigits: 3 })}${units[power]}`;
+}
+
+/** @param {unknown} value */
+export function percent(value) {
+  return known(value) ? `${Math.round(value)} %` : UNKNOWN;
+}
+
+/** @param {unknown} value */
+export function usd(value) {
+  if (!known(value)) return UNKNOWN;
+  return `$${value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: value < 1 ? 3 : 2 })}`;
+}
+
+const BYTE_UNITS = [
+  { name: "B", bytes: 1 },
+  { name: "KiB", bytes: 2 ** 10 },
+  { name: "MiB", bytes: 2 ** 20 },
+  { name: "GiB", bytes: 2 ** 30 },
+  { name: "TiB", bytes: 2 ** 40 },
+];
+
+/** The unit in which the largest of some byte counts reads best. @param {number} largest */
+export function byteUnit(largest) {
+  return [...BYTE_UNITS].reverse().find((unit) => largest >= unit.bytes) ?? BYTE_UNITS[0];
+}
+
+/** @param {unknown} value */
+export function bytes(value) {
+  if (!known(value)) return UNKNOWN;
+  const unit = byteUnit(Math.abs(value));
+  return `${(value / unit.bytes).toLocaleString("en", { maximumSignificantDigits: 3 })} ${unit.name}`;
+}
+
+/** 0.0301 -> "30.1 ms", 95 -> "1:35", 4000 -> "1:06:40". @param {unknown} value */
+export function seconds(value) {
+  if (!known(value) || value < 0) return UNKNOWN;
+  const whole = Math.round(value);
+  const two = (/** @type {number} */ part) => String(part).padStart(2, "0");
+  if (whole >= 3600) {
+    return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
+  }
+  return `${Math.floor(whole / 60)}:${two(whole % 60)}`;
+}
+
+/** @param {unknown} value */
+export function shortSeconds(value) {
+  if (!known(value)) return UNKNOWN;
+  if (value < 1) return `${number(value * 1000, 3)} ms`;
+  return value < 60 ? `${number(value, 3)} s` : seconds(value);
+}
+
+/** The part of a clock time that matters. @param {unknown} value Unix seconds */
+export function moment(value) {
+  if (!known(value)) return UNKNOWN;
+  const date = new Date(value * 1000);
+  const today = new Date().toDateString() === date.toDateString();
+  const clock = date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  return today ? clock : `${date.toLocaleDateString("sv")} ${clock}`;
+}
+
+/** Plotly shows a subset of HTML in names and hover labels. @param {string} text */
+export function plotText(text) {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
+// OSC (titles, clipboard writes), CSI (colours, cursor), other escapes; then controls, and the
+// characters that reorder or hide text.
+const OSC = /\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\|$)/g;
+const CSI = /(?:\u001b\[|\u009b)[0-?]*[ -/]*[@-~]/g;
+const CONTROLS = /\u001b[@-_]?|[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+const LINE_MAX = 2000;
+
+/** One log line as plain text: no escapes, only the last state of a progress bar, bounded.
+ * @param {string} line */
+export function plainLine(line) {
+  const states = line.split("\r").filter((part) => part.trim() !== "");
+  const text = (states.at(-1) ?? "").replace(OSC, "").replace(CSI, "").replace(CONTROLS, "");
+  return text.length > LINE_MAX ? `${text.slice(0, LINE_MAX)} …` : text;
+}

@@ -1,0 +1,133 @@
+// @ts-check
+/** The run's name, state, progress, figures and the Stop button. */
+
+import { element, setAttribute, setText } from "./dom.js";
+import { count, known, number, percent, seconds, short, usd } from "./format.js";
+import { StopButton } from "./stop_button.js";
+
+const PHASES = { starting: "Starting", running: "Running", stopping: "Stopping", ended: "Ended" };
+const OUTCOMES = {
+  succeeded: "Succeeded",
+  failed: "Failed",
+  stopped: "Stopped",
+  preempted: "Preempted",
+  interrupted: "Interrupted",
+  "no-steps": "No steps",
+};
+const SILENT_AFTER_SECONDS = 10;
+
+/** @param {any} view @returns {{state: string, text: string}} */
+export function badge(view) {
+  const outcome = /** @type {any} */ (OUTCOMES)[view.outcome];
+  if (view.phase === "ended" && outcome) return { state: view.outcome, text: outcome };
+  const text = /** @type {any} */ (PHASES)[view.phase] ?? "Waiting";
+  return { state: view.phase ?? "starting", text };
+}
+
+export class Header {
+  /** @param {string} name @param {(now: boolean) => Promise<void>} requestStop */
+  constructor(name, requestStop) {
+    this.name = element("h2", {}, name);
+    this.badge = element("span", { class: "wb-badge", role: "status", "aria-live": "polite" }, "Connecting");
+    this.detail = element("p", { class: "wb-detail" });
+    this.stop = new StopButton(requestStop);
+    this.bar = element("div", { class: "wb-bar" });
+    this.progress = element(
+      "div",
+      { class: "wb-progress", role: "progressbar", "aria-label": "Progress", "aria-valuemin": "0" },
+      this.bar,
+    );
+    this.facts = element("dl", { class: "wb-facts" });
+    this.banner = element("div", { class: "wb-banner", role: "status", "aria-live": "polite", hidden: "" });
+    this.lost = /** @type {string|null} */ (null);
+    this.node = element(
+      "header",
+      { class: "wb-header" },
+      element("div", { class: "wb-title" }, this.name, this.badge, this.stop.node),
+      this.detail,
+      this.progress,
+      this.facts,
+      this.banner,
+    );
+  }
+
+  /** @param {any} view @param {any} exit @param {number|null} ageSeconds since the last heartbeat */
+  draw(view, exit, ageSeconds) {
+    setText(this.name, view.name || view.run);
+    const { state, text } = badge(view);
+    setAttribute(this.badge, "data-state", state);
+    setText(this.badge, text);
+    const world = view.world_size ?? view.processes;
+    const processes = `${count(world)} ${world === 1 ? "process" : "processes"}`;
+    const where = [view.strategy, processes, view.device === "cuda" ? "GPU" : "CPU", view.run];
+    setText(this.detail, where.filter(Boolean).join("  ·  "));
+    this.stop.phase(view.phase);
+    this.drawProgress(view);
+    this.drawFacts(view, ageSeconds);
+    this.drawBanner(view, exit, ageSeconds);
+  }
+
+  /** @param {any} view */
+  drawProgress(view) {
+    const total = view.steps_total;
+    this.progress.hidden = !known(total) || total <= 0;
+    if (this.progress.hidden) return;
+    setAttribute(this.progress, "aria-valuemax", String(total));
+    setAttribute(this.progress, "aria-valuenow", String(view.steps));
+    const share = Math.min(100, (100 * view.steps) / total);
+    setAttribute(this.progress, "aria-valuetext", `step ${view.steps} of ${total}, ${percent(share)}`);
+    this.bar.style.width = `${share}%`;
+  }
+
+  /** @param {any} view @param {number|null} ageSeconds */
+  drawFacts(view, ageSeconds) {
+    const running = view.phase !== "ended";
+    const late = running && known(ageSeconds) ? Math.max(0, ageSeconds) : 0;
+    const of = known(view.steps_total) ? ` / ${count(view.steps_total)}` : "";
+    const facts = [
+      ["Step", `${count(view.steps)}${of}`],
+      ["Loss", number(view.loss_last)],
+      ["Tokens/s", short(view.tokens_per_second)],
+      ["Elapsed", seconds(known(view.elapsed_seconds) ? view.elapsed_seconds + late : null)],
+    ];
+    if (running) facts.push(["Time left", seconds(view.eta_seconds)]);
+    if (known(view.usd_per_hour)) facts.push(["Cost so far", usd(view.usd_so_far)]);
+    if (view.restarts > 0) facts.push(["Restarts", count(view.restarts)]);
+    const terms = this.facts.querySelectorAll("dt");
+    if ([...terms].map((term) => term.textContent).join() === facts.map(([name]) => name).join()) {
+      this.facts.querySelectorAll("dd").forEach((node, index) => setText(node, facts[index][1]));
+      return;
+    }
+    this.facts.replaceChildren(
+      ...facts.map(([name, text]) =>
+        element("div", {}, element("dt", {}, name), element("dd", {}, text)),
+      ),
+    );
+  }
+
+  /** @param {any} view @param {any} exit @param {number|null} ageSeconds */
+  drawBanner(view, exit, ageSeconds) {
+    const sentences = [];
+    let tone = "note";
+    const silent = view.phase !== "ended" && known(ageSeconds) && ageSeconds > SILENT_AFTER_SECONDS;
+    if (this.lost) {
+      sentences.push(this.lost);
+      tone = "warn";
+    } else if (silent) {
+      sentences.push(`Supervisor silent for ${Math.round(ageSeconds)} s; the figures are that old.`);
+      tone = "warn";
+    }
+    const message = exit?.message ?? view.message;
+    if (message) sentences.push(message);
+    if (["failed", "interrupted", "no-steps", "preempted"].includes(view.outcome)) tone = "bad";
+    if (exit && known(exit.processes_left) && !/process/.test(message ?? "")) {
+      sentences.push(`${count(exit.processes_left)} processes of the run are left.`);
+    }
+    for (const finding of view.findings ?? []) {
+      if (finding.cause) sentences.push([finding.cause, finding.next].filter(Boolean).join(" "));
+    }
+    setAttribute(this.banner, "data-tone", tone);
+    setText(this.banner, sentences.join("\n"));
+    this.banner.hidden = sentences.length === 0;
+  }
+}

@@ -1,0 +1,183 @@
+// @ts-check
+/**
+ * The only module that travels over the comm: it fetches the faces' modules and plotly.js once.
+ *
+ * Everything comes through Jupyter's own `/files/` URL when the store lies below the server's
+ * root (cached by the browser, reachable while the kernel is busy or gone), else gzip-compressed
+ * over the comm. The modules are plain ES modules; they are linked here by blob URLs because a
+ * module that imports from a blob sends no Referer, which Jupyter's `/files/` asks for.
+ *
+ * @typedef {{instance: string, face: string, run: string|null, run_path: string|null,
+ *   store_path: string|null, assets_path: string|null, bundle: string, plotly: string,
+ *   version: string, refresh_ms: number, smoothing: number, transport: string,
+ *   keeper?: boolean, open_file?: string}} Config
+ * @typedef {{get: (name: string) => any, on: Function, off: Function, send: Function}} Model
+ * @typedef {{config: Config, model: Model|null, plotly: () => Promise<any>,
+ *   url: (path: string|null, version?: string) => string|null}} Context
+ */
+
+/** @type {{bundles: Map<string, Promise<any>>, plotly: Promise<any>|null}} */
+// @ts-ignore: one cache per page, shared by all widgets
+const shared = (globalThis.__trainingWorkbench ??= { bundles: new Map(), plotly: null });
+
+/** URL of a file below the Jupyter server's root, or null outside Jupyter's own pages.
+ * @param {string|null} path @param {string} [version] */
+export function filesUrl(path, version) {
+  const node = document.getElementById("jupyter-config-data");
+  if (path === null || !node) return null;
+  const base = JSON.parse(node.textContent || "{}").baseUrl;
+  if (typeof base !== "string") return null;
+  const query = version ? `?v=${encodeURIComponent(version)}` : "";
+  return `${base}files/${path.split("/").map(encodeURIComponent).join("/")}${query}`;
+}
+
+/** Asks Python for an asset; resolves with its text.
+ * @param {Model|null} model @param {string} name @returns {Promise<string>} */
+function overComm(model, name) {
+  if (!model) return Promise.reject(new Error(`Jupyter does not serve ${name}`));
+  return new Promise((resolve, reject) => {
+    /** @param {any} message @param {DataView[]} buffers */
+    const answer = (message, buffers) => {
+      if (message?.type !== "asset" || message.name !== name) return;
+      model.off("msg:custom", answer);
+      const bytes = new Blob([/** @type {any} */ (buffers[0])]).stream();
+      new Response(bytes.pipeThrough(new DecompressionStream("gzip"))).text().then(resolve, reject);
+    };
+    model.on("msg:custom", answer);
+    model.send({ type: "asset", name });
+  });
+}
+
+/** @param {string} assets @param {Config} config @param {Model|null} model */
+async function assetText(assets, config, model) {
+  const name = assets === "bundle" ? config.bundle : config.plotly;
+  const url = filesUrl(config.assets_path && `${config.assets_path}/${name}`, config.version);
+  if (url) {
+    try {
+      const response = await fetch(url);
+      if (response.ok) return await response.text();
+    } catch {
+      // not reachable: the comm is tried next
+    }
+  }
+  return overComm(model, assets);
+}
+
+/** Turns module sources into importable URLs, leaves first.
+ * @param {Record<string, string>} modules */
+function link(modules) {
+  /** @type {Record<string, string>} */
+  const urls = {};
+  /** @param {string} name @returns {string} */
+  const visit = (name) => {
+    if (!(name in urls)) {
+      const text = modules[name].replace(
+        /from "\.\/([\w.]+)"/g,
+        (_, dependency) => `from "${visit(dependency)}"`,
+      );
+      const parts = [text, `\n//# sourceURL=workbench_widgets/${name}`];
+      urls[name] = URL.createObjectURL(new Blob(parts, { type: "text/javascript" }));
+    }
+    return urls[name];
+  };
+  Object.keys(modules).forEach(visit);
+  return urls;
+}
+
+/** The linked modules of this version; adds the style sheet to the page.
+ * @param {Config} config @param {Model|null} model @returns {Promise<Record<string, string>>} */
+function bundle(config, model) {
+  const known = shared.bundles.get(config.version);
+  if (known) return known;
+  const loading = assetText("bundle", config, model).then((text) => {
+    const { css, modules } = JSON.parse(text);
+    const style = document.createElement("style");
+    style.dataset.workbench = config.version;
+    style.textContent = css;
+    document.head.append(style);
+    return link(modules);
+  });
+  loading.catch(() => shared.bundles.delete(config.version));
+  shared.bundles.set(config.version, loading);
+  return loading;
+}
+
+/** Runs plotly.js as a classic script and gives back a `window.Plotly` that was there before.
+ * @param {string} url @returns {Promise<any>} */
+function runScript(url) {
+  return new Promise((resolve, reject) => {
+    const page = /** @type {any} */ (window);
+    const before = page.Plotly;
+    const script = document.createElement("script");
+    script.onload = () => {
+      const ours = page.Plotly;
+      if (before) page.Plotly = before;
+      resolve(ours);
+    };
+    script.onerror = () => reject(new Error("plotly.js could not be loaded"));
+    script.src = url;
+    document.head.append(script);
+  });
+}
+
+/** @param {Config} config @param {Model|null} model @returns {Promise<any>} */
+function plotly(config, model) {
+  shared.plotly ??= (async () => {
+    const path = config.assets_path && `${config.assets_path}/${config.plotly}`;
+    const url = filesUrl(path, config.plotly);
+    if (url) {
+      try {
+        return await runScript(url);
+      } catch {
+        // not reachable: the comm is tried next
+      }
+    }
+    const text = await overComm(model, "plotly");
+    return runScript(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
+  })();
+  shared.plotly.catch(() => (shared.plotly = null));
+  return shared.plotly;
+}
+
+/** Loads the modules and mounts one face into the element; errors are shown in the element.
+ * @param {HTMLElement} element @param {Config} config @param {Model|null} model
+ * @returns {Promise<() => void>} */
+export async function mount(element, config, model) {
+  try {
+    const urls = await bundle(config, model);
+    const face = await import(urls[config.face]);
+    return face.mount(element, {
+      config,
+      model,
+      plotly: () => plotly(config, model),
+      url: filesUrl,
+    });
+  } catch (error) {
+    const box = document.createElement("pre");
+    box.setAttribute("role", "alert");
+    box.textContent = `The workbench could not draw ${config.face}: ${error}`;
+    element.append(box);
+    return () => box.remove();
+  }
+}
+
+/** @param {{model: Model, el: HTMLElement}} given */
+async function render({ model, el }) {
+  el.dataset.workbenchLive = model.get("config").instance;
+  return mount(el, model.get("config"), model);
+}
+
+export default { render };
+
+/** Called by the keeper's inline script: see keeper.js.
+ * @param {string} id of the element that holds the configuration */
+export async function keep(id) {
+  for (const root of document.querySelectorAll(`[data-workbench-keeper="${CSS.escape(id)}"]`)) {
+    const node = /** @type {HTMLElement} */ (root);
+    if (node.dataset.claimed) continue;
+    node.dataset.claimed = "yes";
+    const config = JSON.parse(node.querySelector("script")?.textContent || "{}");
+    const { keep: keepRun } = await import((await bundle(config, null))["keeper.js"]);
+    keepRun(node, { config, model: null, url: filesUrl }, mount);
+  }
+}

@@ -1,0 +1,51 @@
+// @ts-check
+/** One row per rank: how far, how late, how much memory. */
+
+import { element } from "./dom.js";
+import { bytes, count, known, number, shortSeconds } from "./format.js";
+
+const COLUMNS = ["Rank", "Step", "Loss", "Late by", "Memory peak", "State"];
+
+/** @param {any} one @param {any} view */
+function state(one, view) {
+  if (one.ended) return typeof one.ended === "string" ? one.ended : "ended";
+  if (one.alive === true) return "alive";
+  if (one.alive === false) return view.phase === "ended" ? "ended" : "gone";
+  return "n/a";
+}
+
+export class Ranks {
+  constructor() {
+    this.body = element("tbody");
+    const heads = COLUMNS.map((text) => element("th", { scope: "col" }, text));
+    const table = element("table", {}, element("thead", {}, element("tr", {}, ...heads)), this.body);
+    this.node = element(
+      "section",
+      { class: "wb-panel wb-area-ranks", "aria-label": "Ranks" },
+      element("header", {}, element("h3", {}, "Ranks")),
+      element("div", { class: "wb-table-box", tabindex: "0", role: "region", "aria-label": "Table of ranks" }, table),
+    );
+  }
+
+  /** @param {any} view */
+  draw(view) {
+    const rows = (view.ranks ?? []).map((/** @type {any} */ one) => [
+      String(one.rank),
+      count(one.step),
+      number(one.loss),
+      known(one.late_seconds) ? shortSeconds(Math.max(0, one.late_seconds)) : "n/a",
+      bytes(one.peak_memory_bytes ?? one.rss_bytes),
+      state(one, view),
+    ]);
+    const key = JSON.stringify(rows);
+    if (this.body.dataset.key === key) return;
+    this.body.dataset.key = key;
+    const cells = rows.length ? rows : [["No rank has reported yet"]];
+    this.body.replaceChildren(
+      ...cells.map((/** @type {string[]} */ row) =>
+        element("tr", {}, ...row.map((text) =>
+          element("td", row.length === 1 ? { colspan: String(COLUMNS.length) } : {}, text))),
+      ),
+    );
+  }
+}

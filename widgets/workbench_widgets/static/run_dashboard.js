@@ -1,0 +1,166 @@
+// @ts-check
+/** One run, live: header, charts, ranks and logs, redrawn from each snapshot. */
+
+import { element } from "./dom.js";
+import { Header } from "./header.js";
+import { Logs } from "./logs.js";
+import { Panel } from "./panel.js";
+import { Ranks } from "./ranks.js";
+import { RunSource } from "./source.js";
+import { readTheme, watchTheme } from "./theme.js";
+import * as traces from "./traces.js";
+
+/** @typedef {import("./loader.js").Context} Context
+ * @typedef {import("./source.js").Snapshot} Snapshot */
+
+const WAITING = "Waiting for the first step …";
+
+/** @param {{logLoss: boolean, smoothing: number}} options @param {() => void} changed */
+function lossControls(options, changed) {
+  const slider = /** @type {HTMLInputElement} */ (
+    element("input", { type: "range", min: "0", max: "0.98", step: "0.01", "aria-label": "Smoothing of the loss" })
+  );
+  slider.value = String(options.smoothing);
+  slider.addEventListener("input", () => {
+    options.smoothing = Number(slider.value);
+    changed();
+  });
+  const toggle = element("button", { type: "button", class: "wb-button", "aria-pressed": String(options.logLoss) }, "Log scale");
+  toggle.addEventListener("click", () => {
+    options.logLoss = !options.logLoss;
+    toggle.setAttribute("aria-pressed", String(options.logLoss));
+    changed();
+  });
+  return [element("label", { class: "wb-slider" }, "Smoothing", slider), toggle];
+}
+
+/** @param {HTMLElement[]} lossOptions */
+function makePanels(lossOptions) {
+  return [
+    { panel: new Panel("Loss", { area: "loss", controls: lossOptions, empty: WAITING }), draw: traces.loss },
+    { panel: new Panel("Learning rate", { empty: "Not reported by the script" }), draw: traces.learningRate },
+    { panel: new Panel("Gradient norm", { empty: "Not reported by the script" }), draw: traces.gradNorm },
+    { panel: new Panel("Tokens per second", { empty: "Not known for this script" }), draw: traces.tokensPerSecond },
+    { panel: new Panel("Step time", { empty: WAITING }), draw: traces.stepTime },
+    { panel: new Panel("Utilisation", { area: "device" }), draw: traces.utilisation },
+    { panel: new Panel("Memory", { area: "device" }), draw: traces.memory },
+    { panel: new Panel("Temperature", { area: "device" }), draw: traces.temperature },
+    { panel: new Panel("Power", { area: "device" }), draw: traces.power },
+  ];
+}
+
+class Dashboard {
+  /** @param {HTMLElement} root @param {Context} context */
+  constructor(root, context) {
+    this.root = root;
+    this.context = context;
+    this.options = { logLoss: false, smoothing: context.config.smoothing };
+    this.snapshot = /** @type {Snapshot|null} */ (null);
+    this.receivedAt = 0;
+    this.Plotly = /** @type {any} */ (null);
+    this.source = new RunSource(context, (one) => this.receive(one), (lost) => this.lose(lost));
+    this.header = new Header(context.config.run ?? "", (now) => this.source.requestStop(now));
+    this.panels = makePanels(lossControls(this.options, () => this.drawCharts()));
+    this.logs = new Logs(this.source);
+    this.ranks = new Ranks();
+    this.error = element("div", { class: "wb-banner", role: "alert", "data-tone": "bad", hidden: "" });
+    this.body = element("div", { class: "wb-grid" }, ...this.panels.map(({ panel }) => panel.node), this.ranks.node, this.logs.node);
+    this.shell = element("div", { class: "wb-root", "data-lm-suppress-shortcuts": "true", role: "group", "aria-label": "Training run" }, this.header.node, this.error, this.body);
+  }
+
+  open() {
+    this.root.append(this.shell);
+    this.resizing = new ResizeObserver(() => this.resize());
+    this.resizing.observe(this.shell);
+    this.endTheme = watchTheme(() => this.drawCharts());
+    this.ticking = window.setInterval(() => this.guard(() => this.tick()), 1000);
+    this.drawCharts();
+    this.source.start().catch((error) => this.fail(error));
+    this.context.plotly().then((Plotly) => {
+      this.Plotly = Plotly;
+      this.drawCharts();
+    }, (error) => this.fail(error));
+  }
+
+  /** @param {Snapshot} snapshot */
+  receive(snapshot) {
+    this.snapshot = snapshot;
+    this.receivedAt = performance.now();
+    this.guard(() => {
+      this.tick();
+      this.ranks.draw(snapshot.view);
+      this.logs.draw(snapshot.view);
+    });
+    this.drawCharts();
+  }
+
+  /** @param {string|null} lost */
+  lose(lost) {
+    this.header.lost = lost;
+    this.guard(() => this.tick());
+  }
+
+  tick() {
+    const { view, exit, ageSeconds } = this.snapshot ?? { view: this.expected(), exit: null, ageSeconds: null };
+    const since = (performance.now() - this.receivedAt) / 1000;
+    this.header.draw(view, exit, ageSeconds === null ? null : ageSeconds + since);
+  }
+
+  /** What is known before the first snapshot. */
+  expected() {
+    const { config } = this.context;
+    const about = /** @type {any} */ (config).about ?? {};
+    return { run: config.run, phase: "starting", steps: null, series: {}, ranks: [], ...about };
+  }
+
+  resize() {
+    const width = this.shell.clientWidth;
+    this.shell.dataset.size = width >= 1150 ? "large" : width >= 620 ? "medium" : "small";
+    if (width !== this.width) {
+      this.width = width;
+      cancelAnimationFrame(this.frame ?? 0);
+      this.frame = requestAnimationFrame(() => this.drawCharts());
+    }
+  }
+
+  drawCharts() {
+    this.guard(() => {
+      const view = this.snapshot?.view ?? this.expected();
+      const options = { theme: readTheme(this.shell), ...this.options };
+      for (const { panel, draw } of this.panels) panel.draw(draw(view, options), options.theme, this.Plotly);
+    });
+  }
+
+  /** Draws; an error is shown in the dashboard itself instead of the browser's console alone.
+   * @param {() => void} draw */
+  guard(draw) {
+    try {
+      draw();
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
+  /** @param {unknown} error */
+  fail(error) {
+    console.error(error);
+    this.error.hidden = false;
+    this.error.textContent = `The dashboard could not draw this: ${error}`;
+  }
+
+  close() {
+    this.source.close();
+    this.resizing?.disconnect();
+    this.endTheme?.();
+    clearInterval(this.ticking);
+    for (const { panel } of this.panels) panel.close(this.Plotly);
+    this.shell.remove();
+  }
+}
+
+/** @param {HTMLElement} root @param {Context} context */
+export function mount(root, context) {
+  const dashboard = new Dashboard(root, context);
+  dashboard.open();
+  return () => dashboard.close();
+}

@@ -1,0 +1,200 @@
+// @ts-check
+/**
+ * Where a run's snapshots come from: its files through Jupyter (`/files/`), else the comm.
+ *
+ * Both carry the same `view.json`, so the transport may change at any moment without a seam.
+ *
+ * @typedef {import("./loader.js").Context} Context
+ * @typedef {{view: any, exit: any, ageSeconds: number|null}} Snapshot
+ */
+
+const GIVE_UP_AFTER = 3; // failed polls before the connection is called lost
+const LOG_TAIL_BYTES = 24_000;
+
+/** @param {string} url @param {RequestInit} [options] */
+async function get(url, options = {}) {
+  const response = await fetch(url, { cache: "no-store", credentials: "same-origin", ...options });
+  if (!response.ok) throw Object.assign(new Error(`HTTP ${response.status}`), { response });
+  return response;
+}
+
+export class RunSource {
+  /** @param {Context} context @param {(snapshot: Snapshot) => void} onSnapshot
+   * @param {(lost: string|null) => void} onLost */
+  constructor(context, onSnapshot, onLost) {
+    this.context = context;
+    this.onSnapshot = onSnapshot;
+    this.onLost = onLost;
+    /** @type {"probing"|"http"|"comm"|"none"} */
+    this.transport = "probing";
+    this.failures = 0;
+    this.closed = false;
+    this.ended = false;
+    this.timer = 0;
+    this.seq = -1;
+    this.onMessage = this.onMessage.bind(this);
+    this.context.model?.on("msg:custom", this.onMessage);
+    this.wake = () => document.hidden || this.schedule(0);
+    document.addEventListener("visibilitychange", this.wake);
+  }
+
+  /** URL of a file of the run, or null. @param {string} name */
+  url(name) {
+    const path = this.context.config.run_path;
+    return this.context.url(path && `${path}/${name}`);
+  }
+
+  /** Chooses the transport once, then polls. */
+  async start() {
+    const wanted = this.context.config.transport;
+    if (wanted !== "comm" && (await this.reachable())) this.transport = "http";
+    else if (this.context.model) this.transport = "comm";
+    else this.transport = "none";
+    if (this.closed) return;
+    if (this.transport === "comm") this.context.model?.send({ type: "subscribe" });
+    if (this.transport === "none") this.onLost("Jupyter does not serve the files of this run.");
+    if (this.transport === "http") this.poll();
+  }
+
+  /** Is the directory behind `/files/` really this run? */
+  async reachable() {
+    const url = this.url("run.json");
+    if (!url) return false;
+    try {
+      return (await (await get(url)).json()).run === this.context.config.run;
+    } catch {
+      return false;
+    }
+  }
+
+  /** @param {number} delay */
+  schedule(delay) {
+    clearTimeout(this.timer);
+    if (this.closed || this.ended || this.transport !== "http") return;
+    this.timer = window.setTimeout(() => this.poll(), delay);
+  }
+
+  async poll() {
+    const url = this.url("view.json");
+    if (!url || this.closed) return;
+    try {
+      const response = await get(url);
+      const now = Date.parse(response.headers.get("Date") ?? "") / 1000;
+      const view = await response.json();
+      this.answered();
+      const exit = view.phase === "ended" ? await this.readExit() : null;
+      this.deliver(view, exit, Number.isFinite(now) ? now - view.written_at : null);
+    } catch (error) {
+      // A run that has just been launched has no view yet: that is waiting, not failing.
+      const missing = /** @type {any} */ (error).response?.status === 404;
+      if (missing) this.answered();
+      else this.failed();
+    }
+    const slow = document.hidden ? 8 : 1;
+    const backOff = 2 ** Math.min(this.failures, 4);
+    this.schedule(this.context.config.refresh_ms * slow * backOff);
+  }
+
+  answered() {
+    if (this.failures >= GIVE_UP_AFTER) this.onLost(null);
+    this.failures = 0;
+  }
+
+  failed() {
+    this.failures += 1;
+    if (this.failures === GIVE_UP_AFTER) {
+      this.onLost("Jupyter does not answer; trying again. The training does not depend on it.");
+    }
+  }
+
+  /** `exit.json` is written last, so it may still be on its way. */
+  async readExit() {
+    const url = this.url("exit.json");
+    for (let attempt = 0; url && attempt < 4; attempt += 1) {
+      try {
+        return await (await get(url)).json();
+      } catch {
+        await new Promise((resolve) => setTimeout(resolve, 400));
+      }
+    }
+    return null;
+  }
+
+  /** @param {any} view @param {any} exit @param {number|null} ageSeconds */
+  deliver(view, exit, ageSeconds) {
+    if (this.closed) return;
+    this.seq = view.seq;
+    this.ended = view.phase === "ended";
+    this.onSnapshot({ view, exit, ageSeconds });
+  }
+
+  /** @param {any} message */
+  onMessage(message) {
+    if (message?.type !== "snapshot" || this.transport === "http") return;
+    this.deliver(message.view, message.exit, message.age_seconds);
+  }
+
+  /** The last lines of a log, or null where only the snapshot's tail is to be had.
+   * @param {string} name such as `rank-0.log` @returns {Promise<string[]|null>} */
+  async logTail(name) {
+    const url = this.transport === "http" ? this.url(`logs/${name}`) : null;
+    if (!url) return null;
+    try {
+      const response = await get(url, { headers: { Range: `bytes=-${LOG_TAIL_BYTES}` } });
+      const text = new TextDecoder().decode(await response.arrayBuffer());
+      const whole = (response.headers.get("Content-Range") ?? "bytes 0-").startsWith("bytes 0-");
+      const lines = text.replaceAll("\r\n", "\n").split("\n");
+      if (lines.at(-1) === "") lines.pop();
+      return whole ? lines : lines.slice(1);
+    } catch (error) {
+      const status = /** @type {any} */ (error).response?.status;
+      return status === 416 || status === 404 ? [] : null; // empty, or not there yet
+    }
+  }
+
+  /** Asks the run to stop: through Jupyter's contents API (works while the kernel is busy),
+   * else through the comm. @param {boolean} now */
+  async requestStop(now) {
+    const path = this.context.config.run_path;
+    if (this.transport === "http" && path) {
+      try {
+        await dropFile(`${path}/control`, now ? "stop-now" : "stop");
+        return;
+      } catch (error) {
+        if (!this.context.model) throw error;
+      }
+    }
+    if (!this.context.model) throw new Error("the run cannot be reached from this page");
+    this.context.model.send({ type: "stop", now });
+  }
+
+  close() {
+    this.closed = true;
+    clearTimeout(this.timer);
+    this.context.model?.off("msg:custom", this.onMessage);
+    document.removeEventListener("visibilitychange", this.wake);
+  }
+}
+
+/** Creates an empty file through Jupyter's contents API.
+ * @param {string} folder @param {string} name */
+export async function dropFile(folder, name) {
+  const node = document.getElementById("jupyter-config-data");
+  const base = JSON.parse(node?.textContent || "{}").baseUrl ?? "/";
+  const xsrf = /(?:^|;\s*)_xsrf=([^;]*)/.exec(document.cookie)?.[1] ?? "";
+  /** @param {string} path @param {object} model */
+  const put = (path, model) =>
+    fetch(`${base}api/contents/${path.split("/").map(encodeURIComponent).join("/")}`, {
+      method: "PUT",
+      credentials: "same-origin",
+      headers: { "Content-Type": "application/json", "X-XSRFToken": decodeURIComponent(xsrf) },
+      body: JSON.stringify(model),
+    });
+  const file = { type: "file", format: "text", content: "" };
+  let response = await put(`${folder}/${name}`, file);
+  if (!response.ok) {
+    await put(folder, { type: "directory" });
+    response = await put(`${folder}/${name}`, file);
+  }
+  if (!response.ok) throw new Error(`Jupyter refused (HTTP ${response.status})`);
+}

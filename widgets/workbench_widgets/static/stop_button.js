@@ -1,0 +1,65 @@
+// @ts-check
+/** Stop: a second press confirms; first graceful (checkpoint at the same step), then at once. */
+
+import { element, setText } from "./dom.js";
+
+const CONFIRM_WITHIN_MS = 5000;
+
+export class StopButton {
+  /** @param {(now: boolean) => Promise<void>} requestStop */
+  constructor(requestStop) {
+    this.requestStop = requestStop;
+    this.button = element("button", { type: "button", class: "wb-button wb-stop" });
+    this.note = element("span", { class: "wb-stop-note", "aria-live": "polite" });
+    this.node = element("span", { class: "wb-stop-box" }, this.note, this.button);
+    this.armed = false;
+    this.asked = false;
+    this.timer = 0;
+    this.current = "starting";
+    this.button.addEventListener("click", () => this.press());
+    this.draw();
+  }
+
+  /** @param {string} phase */
+  phase(phase) {
+    this.current = phase;
+    if (phase === "stopping") this.asked = true;
+    this.draw();
+  }
+
+  async press() {
+    clearTimeout(this.timer);
+    if (!this.armed) {
+      this.armed = true;
+      this.timer = window.setTimeout(() => this.disarm(), CONFIRM_WITHIN_MS);
+      this.draw();
+      return;
+    }
+    const now = this.asked;
+    this.disarm();
+    try {
+      await this.requestStop(now);
+      this.asked = true;
+      setText(this.note, now ? "Ending every process …" : "Asked to stop …");
+    } catch (error) {
+      setText(this.note, `Stop failed: ${/** @type {Error} */ (error).message}`);
+    }
+    this.draw();
+  }
+
+  disarm() {
+    this.armed = false;
+    this.draw();
+  }
+
+  draw() {
+    const what = this.asked ? "Stop now" : "Stop";
+    setText(this.button, this.armed ? `Press again: ${what.toLowerCase()}` : what);
+    this.button.dataset.armed = String(this.armed);
+    this.button.title = this.asked
+      ? "End every process of the run without waiting for a checkpoint"
+      : "Finish the current step, save if the script can, then end";
+    this.button.hidden = this.current === "ended";
+    if (this.current === "ended") setText(this.note, "");
+  }
+}
