@@ -1,0 +1,242 @@
+"""What this host has, what is wrong with it, and the fix for each."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from typing import Any
+
+from workbench.describe.hardware import detect_host, nvml
+from workbench.observe.host import disk_free
+from workbench.store.runs import Store
+from workbench.units import GIB, format_bytes
+
+_MIN_SHM_BYTES = GIB
+_MIN_DISK_BYTES = 5 * GIB
+_PROBE = """
+import json, torch
+nccl = None
+try:
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.version.cuda else None
+except Exception:
+    pass
+print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "nccl": nccl,
+    "available": torch.cuda.is_available(), "gpus": torch.cuda.device_count(),
+    "gloo": torch.distributed.is_available() and torch.distributed.is_gloo_available(),
+    "archs": torch.cuda.get_arch_list() if torch.version.cuda else []}))
+"""
+
+Check = dict[str, Any]
+
+
+def doctor(store: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """Examine the host.
+
+    Returns:
+        ``{"ok", "checks": [{"name", "ok", "found", "fix"}]}``; `fix` is None where all is well.
+    """
+    torch = _probe_torch()
+    checks = [
+        _check_python(),
+        _check_name_clash(),
+        _check_torch(torch),
+        _check_accelerate(),
+        _check_gpus(torch),
+        _check_links(),
+        _check_nccl(torch),
+        _check_cores(),
+        _check_shm(),
+        _check_port(),
+        _check_store(Store(store)),
+        _check_disk(Store(store)),
+        _check_jupyter(),
+    ]
+    return {"ok": all(check["ok"] for check in checks), "checks": checks}
+
+
+def _check(name: str, ok: bool, found: str, fix: str | None = None) -> Check:  # noqa: FBT001
+    return {"name": name, "ok": ok, "found": found, "fix": None if ok else fix}
+
+
+def _probe_torch() -> dict[str, Any] | None:
+    """Ask a child process, so that this one stays small and a broken CUDA cannot hang it."""
+    try:
+        result = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        return json.loads(result.stdout.strip().splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return None
+
+
+def _check_python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return _check("python", sys.version_info >= (3, 10), version, "Use Python 3.10 or newer.")
+
+
+def _check_name_clash() -> Check:
+    try:
+        version = importlib.metadata.version("workbench")
+    except importlib.metadata.PackageNotFoundError:
+        return _check("package name", ok=True, found="no other package named workbench")
+    return _check(
+        "package name",
+        ok=False,
+        found=f"the PyPI project workbench {version} installs an import package of the same name",
+        fix="pip uninstall workbench; pip install --force-reinstall --no-deps training-workbench",
+    )
+
+
+def _check_torch(torch: dict[str, Any] | None) -> Check:
+    if torch is None:
+        return _check("torch", ok=False, found="cannot be imported", fix="make demo, or pip install torch")
+    driver = nvml() is not None
+    build = f"CUDA {torch['cuda']}" if torch["cuda"] else "CPU build"
+    found = f"{torch['torch']} ({build})"
+    if driver and not torch["cuda"]:
+        fix = "This host has an NVIDIA driver, but this torch has no CUDA: install a CUDA build."
+        return _check("torch", ok=False, found=found, fix=fix)
+    if driver and not torch["available"]:
+        fix = (
+            f"torch cannot use the GPU: the driver is too old for CUDA {torch['cuda']}, or "
+            "CUDA_VISIBLE_DEVICES hides the GPUs. Take a torch built for the driver's CUDA."
+        )
+        return _check("torch", ok=False, found=found, fix=fix)
+    return _check("torch", ok=True, found=found)
+
+
+def _check_accelerate() -> Check:
+    try:
+        version = importlib.metadata.version("accelerate")
+    except importlib.metadata.PackageNotFoundError:
+        return _check("accelerate", ok=False, found="not installed", fix="pip install accelerate")
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return _check(
+        "accelerate", (1, 10) <= (major, minor) < (2, 0), version, "pip install 'accelerate>=1.10,<2'"
+    )
+
+
+def _check_gpus(torch: dict[str, Any] | None) -> Check:
+    library = nvml()
+    if library is None:
+        has_card = os.path.exists("/dev/nvidia0")  # noqa: PTH110
+        return _check(
+            "GPUs",
+            not has_card,
+            "no NVIDIA driver; runs use CPU ranks (gloo)",
+            "There is a GPU device, but NVML does not answer: reinstall or restart the driver.",
+        )
+    gpus = detect_host().gpus
+    driver, cuda = library.nvmlSystemGetDriverVersion(), library.nvmlSystemGetCudaDriverVersion()
+    names = ", ".join(f"{gpu.name} {format_bytes(gpu.memory_bytes)}" for gpu in gpus) or "none visible"
+    seen = torch["gpus"] if torch else 0
+    return _check(
+        "GPUs",
+        bool(gpus) and seen == len(gpus),
+        f"{len(gpus)}: {names}; driver {driver} (CUDA {cuda // 1000}.{cuda % 1000 // 10})",
+        f"torch sees {seen} of {len(gpus)} GPUs: check CUDA_VISIBLE_DEVICES and the torch check.",
+    )
+
+
+def _check_links() -> Check:
+    library = nvml()
+    gpus = detect_host().gpus
+    if library is None or len(gpus) < 2:
+        return _check("links", ok=True, found="fewer than two GPUs: nothing to connect")
+    active = 0
+    handle = library.nvmlDeviceGetHandleByIndex(gpus[0].index)
+    for link in range(18):
+        try:
+            active += library.nvmlDeviceGetNvLinkState(handle, link)
+        except library.NVMLError:
+            break
+    found = f"{active} NVLinks active on GPU 0" if active else "PCIe only (no active NVLink on GPU 0)"
+    return _check("links", ok=True, found=found)
+
+
+def _check_nccl(torch: dict[str, Any] | None) -> Check:
+    if torch is None or (not torch["cuda"] and torch["gloo"]):
+        return _check("collectives", torch is not None, "gloo (CPU)", "Install torch first.")
+    return _check(
+        "collectives",
+        bool(torch["nccl"]),
+        f"NCCL {torch['nccl'] or 'missing'}, gloo {'yes' if torch['gloo'] else 'no'}",
+        "This torch has no NCCL: install the official CUDA build for Linux.",
+    )
+
+
+def _check_cores() -> Check:
+    host = detect_host()
+    found = f"{host.cpu_cores} cores, {format_bytes(host.memory_bytes)} ({host.cpu_name or 'unknown CPU'})"
+    wanted = 2 * max(1, len(host.gpus))
+    fix = f"{wanted} cores or more feed {len(host.gpus)} GPUs; data loading may be the bottleneck."
+    return _check("cpu and memory", (host.cpu_cores or 0) >= wanted or not host.gpus, found, fix)
+
+
+def _check_shm() -> Check:
+    try:
+        total = shutil.disk_usage("/dev/shm").total  # noqa: S108
+    except OSError:
+        return _check("shared memory", ok=False, found="/dev/shm is missing", fix="mount a tmpfs there")
+    return _check(
+        "shared memory",
+        total >= _MIN_SHM_BYTES,
+        f"/dev/shm {format_bytes(total)}",
+        "Data-loader workers and NCCL need more: docker run --shm-size=16g (or --ipc=host).",
+    )
+
+
+def _check_port() -> Check:
+    try:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+    except OSError as error:
+        return _check("ports", ok=False, found=str(error), fix="Loopback must allow binding a port.")
+    with socket.socket() as probe:
+        taken = probe.connect_ex(("127.0.0.1", 29500)) == 0
+    note = "; 29500 is taken, which we never use" if taken else ""
+    return _check("ports", ok=True, found=f"a free one can be had (tried {port}){note}")
+
+
+def _check_store(store: Store) -> Check:
+    fix = "Choose another folder with --store DIR or WORKBENCH_STORE=DIR."
+    try:
+        store.root.mkdir(parents=True, exist_ok=True)
+        probe = store.root / f".doctor-{os.getpid()}"
+        probe.write_text("probe")
+        probe.unlink()
+    except OSError as error:
+        return _check("run store", ok=False, found=f"{store.root}: {error.strerror or error}", fix=fix)
+    return _check("run store", ok=True, found=str(store.root))
+
+
+def _check_disk(store: Store) -> Check:
+    free = disk_free(store.root if store.root.exists() else store.root.parent)
+    return _check(
+        "disk",
+        free is not None and free >= _MIN_DISK_BYTES,
+        f"{format_bytes(free)} free for {store.root}",
+        "Checkpoints need room: free some, or put the store on a larger volume with --store DIR.",
+    )
+
+
+def _check_jupyter() -> Check:
+    wanted = ("jupyterlab", "ipywidgets", "anywidget", "plotly")
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    return _check(
+        "notebook",
+        not missing,
+        "JupyterLab, ipywidgets, anywidget, plotly" if not missing else f"missing: {', '.join(missing)}",
+        "pip install 'training-workbench[lab]' (only the widgets need them)",
+    )

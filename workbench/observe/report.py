@@ -1,9 +1,171 @@
-"""report.html"""
+"""report.html: the finished run on one self-contained page, without scripts."""
 
 from __future__ import annotations
+
+import html
+import shlex
+import time
 from typing import Any
+
+from workbench.observe.svg import Line, chart
+from workbench.observe.view import log_lines
+from workbench.store.files import read_json, read_tail, write_text_atomic
 from workbench.store.layout import RunPaths
+from workbench.units import (
+    GIB,
+    format_bytes,
+    format_count,
+    format_ratio,
+    format_seconds,
+    format_usd,
+)
+
+_STYLE = """
+:root{color-scheme:light dark;--fg:#1f2328;--mute:#656d76;--bg:#fff;--card:#f6f8fa;--rule:#d0d7de;
+--c0:#0969da;--c1:#bc4c00;--c2:#1a7f37;--c3:#8250df;--c4:#cf222e;--c5:#9a6700;--c6:#0a7ea4;--c7:#bf3989}
+@media(prefers-color-scheme:dark){:root{--fg:#e6edf3;--mute:#8d96a0;--bg:#0d1117;--card:#161b22;
+--rule:#30363d;--c0:#58a6ff;--c1:#f0883e;--c2:#3fb950;--c3:#bc8cff;--c4:#ff7b72;--c5:#d29922;
+--c6:#39c5cf;--c7:#ff7eb6}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:1360px;
+margin:0 auto;padding:24px}h1{font-size:24px;margin:0;overflow-wrap:anywhere}h2{font-size:17px;
+margin:28px 0 8px}.badge{font-size:14px;padding:2px 10px;border-radius:12px;border:1px solid;
+margin-left:8px;vertical-align:3px}.succeeded{color:var(--c2)}.failed,.interrupted,.no-steps{
+color:var(--c4)}.stopped,.preempted{color:var(--c5)}.charts{display:grid;gap:16px;
+grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr))}figure{margin:0;padding:12px;
+background:var(--card);border:1px solid var(--rule);border-radius:8px}figcaption{font-weight:600}
+small{font-weight:400;color:var(--mute)}svg{width:100%;height:auto;display:block}.grid{stroke:
+var(--rule)}.tick{fill:var(--mute);font-size:11px}.line{fill:none;stroke-width:1.8;stroke:var(--c0)}
+.key{float:right;margin-left:12px;font-weight:400;font-size:13px;color:var(--c0)}
+table{border-collapse:collapse}td,th{padding:4px 16px 4px 0;text-align:left;vertical-align:top;
+border-bottom:1px solid var(--rule)}td.n{text-align:right;font-variant-numeric:tabular-nums}
+pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:12px;
+overflow:auto;max-height:340px;font-size:13px}.mute{color:var(--mute)}
+""" + "".join(f".c{n}{{stroke:var(--c{n})}}.key.c{n}{{color:var(--c{n})}}" for n in range(8))
 
 
 def write_report(paths: RunPaths, end: dict[str, Any]) -> None:
-    """Placeholder."""
+    """Write the page from run.json, view.json and the logs; raises OSError when it cannot."""
+    run, view = read_json(paths.run) or {}, read_json(paths.view) or {}
+    name, outcome = html.escape(str(run.get("name"))), html.escape(str(end["outcome"]))
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        '<meta name="viewport" content="width=device-width">',
+        f"<title>{name}: {outcome}</title><style>{_STYLE}</style>",
+        f'<h1>{name} <span class="badge {outcome}">{outcome}</span></h1>',
+        f"<p>{html.escape(str(end['message']))}</p>",
+        _measured_table(run, view, end),
+        f'<h2>Curves</h2><div class="charts">{_charts(view)}</div>',
+        _memory_table(run),
+        "<h2>Started as</h2>",
+        f"<pre>{html.escape(_command(run))}</pre>",
+        *(_log(paths, rank) for rank in range(min(8, int(run.get("processes", 0))))),
+        f'<p class="mute">workbench {html.escape(str(run.get("workbench_version")))}, '
+        f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}. Open this file from any machine; it needs nothing.",
+    ]
+    write_text_atomic(paths.report, "\n".join(parts))
+
+
+def _command(run: dict[str, Any]) -> str:
+    variables = [f"{name}={shlex.quote(value)}" for name, value in run["environment"].items()]
+    return " \\\n  ".join([*variables, shlex.join(run["command"])])
+
+
+def _measured_table(run: dict[str, Any], view: dict[str, Any], end: dict[str, Any]) -> str:
+    known = [peak for peak in view.get("peak_memory_bytes", []) if peak is not None]
+    peak = max(known) if known else None
+    predicted = (run.get("predicted") or {}).get("memory", {}).get("total_bytes")
+    loss = [view.get("loss_first"), view.get("loss_last")]
+    rows = [
+        ("peak memory per rank", format_bytes(predicted), format_bytes(peak), format_ratio(peak, predicted)),
+        ("loss, first → last", "n/a", " → ".join(_number(value) for value in loss), ""),
+        ("optimizer steps", _count(run.get("steps_total")), _count(view.get("steps")), ""),
+        ("step, median", "n/a", format_seconds(view.get("step_seconds_median")), ""),
+        ("tokens/s", "n/a", format_count(view.get("tokens_per_second")), ""),
+        ("elapsed", "n/a", format_seconds(view.get("elapsed_seconds")), ""),
+        ("cost", "n/a", format_usd(view.get("usd_so_far")), ""),
+        ("processes", _count(run.get("processes")), _count(view.get("world_size")), ""),
+        ("exit code", "0", _count(end.get("exit_code")), ""),
+    ]
+    body = "".join(
+        f"<tr><td>{row[0]}</td>" + "".join(f'<td class="n">{cell}</td>' for cell in row[1:]) + "</tr>"
+        for row in rows
+    )
+    head = "<tr><th></th><th>predicted or asked</th><th>measured</th><th>ratio</th></tr>"
+    return f"<h2>Predicted beside measured</h2><table>{head}{body}</table>"
+
+
+def _memory_table(run: dict[str, Any]) -> str:
+    memory = (run.get("predicted") or {}).get("memory")
+    if not memory:
+        return ""
+    rows = "".join(
+        f'<tr><td>{html.escape(name)}</td><td class="n">{format_bytes(size)}</td></tr>'
+        for name, size in memory["parts"].items()
+    )
+    notes = html.escape("; ".join(memory["assumptions"]))
+    return f'<h2>Memory, predicted</h2><table>{rows}</table><p class="mute">Assumes: {notes}.</p>'
+
+
+def _charts(view: dict[str, Any]) -> str:
+    series, start = view.get("series", {}), view.get("started_at") or 0
+    steps = series.get("step", [])
+
+    def over_steps(title: str, unit: str, *names: str) -> str:
+        lines = [
+            Line(name=name.replace("_", " "), x=steps, y=series[name], css=f"c{index}")
+            for index, name in enumerate(names)
+            if name in series
+        ]
+        return chart(title, lines, x_label="optimizer step", y_label=unit) if lines else ""
+
+    return "".join(
+        [
+            over_steps("Loss", "mean over ranks", "loss"),
+            over_steps("Throughput", "tokens/s", "tokens_per_second"),
+            over_steps("Learning rate", "", "lr"),
+            over_steps("Gradient norm", "", "grad_norm"),
+            over_steps("Step time", "seconds", "step_seconds", "step_seconds_max"),
+            *_hardware_charts(view, start),
+        ]
+    )
+
+
+def _hardware_charts(view: dict[str, Any], start: float) -> list[str]:
+    def lines(column: str, scale: float = 1.0) -> list[Line]:
+        return [
+            Line(
+                name=device["id"],
+                x=[time_ - start for time_ in device["series"]["time"]],
+                y=[None if value is None else value / scale for value in device["series"][column]],
+                css=f"c{index % 8}",
+            )
+            for index, device in enumerate(view.get("devices", []))
+        ]
+
+    host = view.get("host", {}).get("series", {"time": []})
+    at = [time_ - start for time_ in host["time"]]
+    memory = [None if value is None else value / GIB for value in host.get("run_rss_bytes", [])]
+    cpu = [Line(name="host CPU", x=at, y=host.get("cpu_percent", []))]
+    rss = [Line(name="all processes of the run", x=at, y=memory)]
+    return [
+        chart("GPU utilisation", lines("util"), x_label="seconds", y_label="% of time busy"),
+        chart("GPU memory", lines("memory_bytes", GIB), x_label="seconds", y_label="GiB"),
+        chart("GPU temperature", lines("temperature_c"), x_label="seconds", y_label="°C"),
+        chart("GPU power", lines("power_w"), x_label="seconds", y_label="W"),
+        chart("Processor", cpu, x_label="seconds", y_label="%"),
+        chart("Host memory", rss, x_label="seconds", y_label="GiB"),
+    ]
+
+
+def _log(paths: RunPaths, rank: int) -> str:
+    lines = log_lines(read_tail(paths.rank_log(rank), 6000))[-30:]
+    text = html.escape("\n".join(lines)) or "nothing written"
+    return f"<h2>Rank {rank}, end of log</h2><pre>{text}</pre>"
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.4g}"
+
+
+def _count(value: int | None) -> str:
+    return "n/a" if value is None else str(value)

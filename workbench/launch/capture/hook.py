@@ -11,8 +11,8 @@ import sys
 import time
 import traceback
 
-from _workbench_capture import patches
-from _workbench_capture.recorder import Recorder, current_rss_peak
+from . import patches
+from .recorder import Recorder, current_rss_peak
 
 _LAUNCHERS = ("accelerate", "torchrun", "deepspeed")
 _LAUNCHER_MODULES = ("accelerate.commands.launch", "torch.distributed.run", "deepspeed.launcher")

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from _workbench_capture.recorder import Recorder
+from .recorder import Recorder
 
 _MAX_WAITING = 64  # steps a device may lag before its values are waited for
 

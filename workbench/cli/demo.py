@@ -1,0 +1,94 @@
+"""The main job, headless: predict, launch, watch, and set the measurement beside the prediction."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from workbench.cli.live import follow
+from workbench.cli.tables import number
+from workbench.launch.request import Request, request
+from workbench.launch.run import Run, start
+from workbench.observe.view import finite
+from workbench.units import format_bytes, format_count, format_ratio, format_seconds
+
+
+def run_demo(
+    console: Console,
+    *,
+    minutes: float,
+    processes: int | None,
+    cpu: bool,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """Run the demo; returns the exit code."""
+    checked = request(
+        "gpt", ["--minutes", f"{minutes:g}"], processes=processes, cpu=cpu, name="demo", store=store
+    )
+    if not as_json:
+        _show_prediction(console, checked)
+    run = start(checked)
+    try:
+        if as_json:
+            run.wait()
+        else:
+            follow(run, console)
+    except KeyboardInterrupt:
+        console.print("stopping …")
+        run.stop()
+    summary = run.summary()
+    if as_json:
+        sys.stdout.write(json.dumps(finite(summary), indent=2) + "\n")
+    else:
+        _show_result(console, run, summary)
+    return 0 if run.outcome == "succeeded" else 1
+
+
+def _show_prediction(console: Console, checked: Request) -> None:
+    workload, predicted = checked.workload, checked.predicted
+    assert workload is not None
+    assert predicted is not None
+    console.print(
+        f"[bold]What[/]   {workload.model.name}: {format_count(workload.model.parameters)} parameters, "
+        f"micro-batch {workload.micro_batch} x {workload.seq_len} tokens, {workload.precision}"
+    )
+    console.print(f"[bold]How[/]    {checked.strategy.name}, {checked.processes} processes")
+    gpus = checked.cluster.gpus
+    where = f"{len(gpus)} x {gpus[0].name}" if checked.device == "cuda" else (
+        f"CPU, {checked.cluster.cpu_cores} cores"
+    )
+    console.print(f"[bold]Where[/]  {checked.cluster.name}: {where}", markup=True)
+    console.print(f"[bold]Memory predicted per rank[/]\n{predicted}")
+    console.print("[bold]Command[/]")
+    console.print(checked.shell(), markup=False, soft_wrap=True, style="dim")
+    console.print()
+
+
+def _show_result(console: Console, run: Run, summary: dict[str, Any]) -> None:
+    table = Table("", "predicted", "measured", "ratio", header_style="bold", title="The run")
+    known = [peak for peak in summary["peak_memory_bytes"] if peak is not None]
+    measured = max(known) if known else None
+    total = summary["predicted"].get("memory", {}).get("total_bytes")
+    table.add_row(
+        "peak memory per rank",
+        format_bytes(total),
+        format_bytes(measured),
+        format_ratio(measured, total),
+    )
+    table.add_row("loss, first step", "n/a", number(summary["loss_first"]), "")
+    table.add_row("loss, last step", "n/a", number(summary["loss_last"]), "")
+    table.add_row("step, median", "n/a", format_seconds(summary["step_seconds_median"]), "")
+    table.add_row("tokens/s", "n/a", format_count(summary["tokens_per_second"]), "")
+    table.add_row("steps", "n/a", str(summary["steps"]), "")
+    console.print()
+    console.print(table)
+    for line in run.logs(0, tail=6).splitlines():
+        console.print(line, markup=False, style="dim")
+    console.print(f"\n{summary['outcome']}: {summary['message']}", markup=False)
+    console.print(f"Report:     {run.directory / 'report.html'}", markup=False, soft_wrap=True)
+    console.print("JupyterLab: make lab   (opens the same workbench with this run in its list)")

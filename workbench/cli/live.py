@@ -1,0 +1,177 @@
+"""The live terminal view of a run, drawn from view.json alone."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from workbench.cli.tables import STYLES, number
+from workbench.launch.run import Run
+from workbench.units import format_bytes, format_count, format_seconds, format_usd
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_PLAIN_EVERY_SECONDS = 10.0
+
+
+def follow(run: Run, console: Console) -> None:
+    """Show the run until it has ended. On a terminal a live panel, elsewhere a line now and then."""
+    if not console.is_terminal:
+        _follow_plain(run, console)
+        return
+    with Live(console=console, refresh_per_second=4, transient=False) as live:
+        while True:
+            status = run.status
+            if status.state == "unsupervised":
+                run.adopt()
+            live.update(render(run.view(), status.state, status.outcome, status.message))
+            if not status.live:
+                return
+            time.sleep(0.25)
+
+
+def _follow_plain(run: Run, console: Console) -> None:
+    due = 0.0
+    while True:
+        status = run.status
+        if status.state == "unsupervised":
+            run.adopt()
+        if time.monotonic() >= due or not status.live:
+            due = time.monotonic() + _PLAIN_EVERY_SECONDS
+            console.print(one_line(run.view(), status.outcome or status.state), markup=False)
+        if not status.live:
+            return
+        time.sleep(0.2)
+
+
+def one_line(view: dict[str, Any], state: str) -> str:
+    """The run in one line, for logs and CI."""
+    return (
+        f"{state}  step {view.get('steps', 0)}  loss {number(view.get('loss_last'))}  "
+        f"{format_count(view.get('tokens_per_second'))} tokens/s  "
+        f"elapsed {format_seconds(view.get('elapsed_seconds'))}  "
+        f"left {format_seconds(view.get('eta_seconds'))}  "
+        f"cpu {_percent(last(host_series(view).get('cpu_percent')))}  "
+        f"memory {format_bytes(last(host_series(view).get('run_rss_bytes')))}"
+    )
+
+
+def render(
+    view: dict[str, Any], state: str, outcome: str | None, message: str | None
+) -> RenderableType:
+    """The panel: badge, progress, loss curve, speed, devices, last log line of each rank."""
+    label = outcome or state
+    style = STYLES.get(label, "white")
+    parts: list[RenderableType] = []
+    if view:
+        parts += [_progress(view), Text(), _facts(view), Text(), _devices(view), Text(), _tails(view)]
+    else:
+        parts.append(Text("starting: the launcher imports torch, then the ranks do …", style="dim"))
+    if message:
+        parts.append(Text(message, style=style))
+    title = f"[bold]{escape(str(view.get('name', 'run')))}[/] [{style}]{label}[/]"
+    return Panel(Group(*parts), title=title, title_align="left", border_style=style)
+
+
+def _progress(view: dict[str, Any]) -> RenderableType:
+    done = _share_done(view)
+    total = f"/{view['steps_total']}" if view.get("steps_total") else ""
+    grid = Table.grid(padding=(0, 2), expand=True)
+    grid.add_column(ratio=1)
+    grid.add_column(justify="right")
+    left = format_seconds(view["eta_seconds"])
+    grid.add_row(
+        ProgressBar(total=1.0, completed=done or 0.0, pulse=done is None and not view["ended_at"]),
+        f"step {view['steps']}{total}   elapsed {format_seconds(view['elapsed_seconds'])}   left {left}",
+    )
+    return grid
+
+
+def _share_done(view: dict[str, Any]) -> float | None:
+    if view["ended_at"]:
+        return 1.0
+    eta, elapsed = view["eta_seconds"], view["elapsed_seconds"]
+    return None if eta is None else elapsed / max(1e-9, elapsed + eta)
+
+
+def _facts(view: dict[str, Any]) -> RenderableType:
+    series = view["series"]
+    grid = Table.grid(padding=(0, 3))
+    curve = sparkline(series.get("loss", []), 48)
+    grid.add_row("loss", f"[bold]{number(view['loss_last'])}[/]", f"[cyan]{curve}[/]")
+    speed = sparkline(series.get("tokens_per_second", series.get("step_seconds", [])), 48)
+    grid.add_row("tokens/s", format_count(view["tokens_per_second"]), f"[green]{speed}[/]")
+    extra = f"lr {number(last(series.get('lr')))}   grad norm {number(last(series.get('grad_norm')))}"
+    grid.add_row("step", format_seconds(view["step_seconds_median"]), extra)
+    if view.get("usd_so_far") is not None:
+        grid.add_row("cost", format_usd(view["usd_so_far"]), "")
+    return grid
+
+
+def _devices(view: dict[str, Any]) -> RenderableType:
+    table = Table("device", "use", "memory", "temp", "power", box=None, pad_edge=False, header_style="dim")
+    for device in view["devices"]:
+        series = device["series"]
+        memory = f"{format_bytes(last(series['memory_bytes']))} / {format_bytes(device['memory_total_bytes'])}"
+        temperature, power = last(series["temperature_c"]), last(series["power_w"])
+        table.add_row(
+            escape(f"{device['id']} {device['name']}"),
+            _percent(last(series["util"])),
+            memory,
+            "n/a" if temperature is None else f"{temperature:.0f} °C",
+            "n/a" if power is None else f"{power:.0f} W",
+        )
+    host = host_series(view)
+    table.add_row(
+        f"host ({view['host'].get('cores')} cores)",
+        _percent(last(host.get("cpu_percent"))),
+        f"run {format_bytes(last(host.get('run_rss_bytes')))} of "
+        f"{format_bytes(view['host'].get('memory_total_bytes'))}",
+        "",
+        "",
+    )
+    return table
+
+
+def _tails(view: dict[str, Any]) -> RenderableType:
+    lines = [
+        f"rank {rank['rank']}  {rank['log_tail'][-1]}" for rank in view["ranks"] if rank["log_tail"]
+    ]
+    return Text("\n".join(lines[:8]) or "no output yet", style="dim", overflow="ellipsis", no_wrap=True)
+
+
+def host_series(view: dict[str, Any]) -> dict[str, list[Any]]:
+    """The host's columns; empty before the first sample."""
+    return view.get("host", {}).get("series", {})
+
+
+def last(values: list[Any] | None) -> Any:
+    """The latest known value."""
+    return next((value for value in reversed(values or []) if value is not None), None)
+
+
+def _percent(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.0f} %"
+
+
+def sparkline(values: list[float | None], width: int) -> str:
+    """A curve in one line of block characters.
+
+    >>> sparkline([3.0, 2.0, 1.0], 3)
+    '█▅▁'
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    if len(known) > width:
+        known = [known[index * len(known) // width] for index in range(width)]
+    low, high = min(known), max(known)
+    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0
+    return "".join(_BLOCKS[round((value - low) * scale)] for value in known)
