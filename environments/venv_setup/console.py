@@ -116,7 +116,7 @@ class Runner:
                 print(f"\r\033[K{line}", end="", flush=True)
             elif seconds // _QUIET_SECONDS > shown:
                 shown += 1
-                say(f"  {what}: {seconds:.0f} s so far, now: {last}")
+                say(f"  {what}: {seconds:.0f} s so far, now: {last[:80]}")
 
     def _clear(self) -> None:
         if self.tty:
