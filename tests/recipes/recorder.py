@@ -1,0 +1,31 @@
+"""Runs gpt.py's own main() and writes, per rank, each step's losses to the last digit.
+
+Started as a script by the tests: recorder.py FOLDER <arguments of gpt.py>.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from workbench.recipes import gpt
+
+
+def main() -> None:
+    folder, losses = Path(sys.argv[1]), []
+    train_step = gpt.Trainer.step
+
+    def step(self, data, number):
+        of_step = train_step(self, data, number)
+        losses.append([number, *(loss.item() for loss in of_step)])
+        return of_step
+
+    gpt.Trainer.step = step
+    options = gpt.parse_options(sys.argv[2:])
+    gpt.main(options, gpt.find_checkpoint(options))
+    rank = os.environ.get("RANK", "0")
+    (folder / f"rank-{rank}.json").write_text(json.dumps(losses))
+
+
+if __name__ == "__main__":
+    main()
