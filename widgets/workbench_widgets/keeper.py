@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 from workbench_widgets import assets
+from workbench_widgets.jupyter_files import served_path
 
 _SCRIPT = """\
 const root = document.querySelector('[data-workbench-keeper="%(id)s"]:not([data-claimed])');
@@ -58,3 +60,14 @@ def face_config(*, face: str, **own: Any) -> dict[str, Any]:
         "run_path": None,
         **own,
     }
+
+
+def store_config(store: Path, *, face: str, served: bool = True, **own: Any) -> dict[str, Any]:
+    """Configuration of a face over a store; publishes the assets where Jupyter serves them.
+
+    With ``served=False`` the front end uses the comm alone.
+    """
+    path = served_path(store) if served else None
+    published = path is not None and assets.publish(store)
+    folder = f"{path}/{assets.ASSETS_FOLDER}".lstrip("/")
+    return face_config(face=face, store_path=path, assets_path=folder if published else None, **own)

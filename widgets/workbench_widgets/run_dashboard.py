@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,7 @@ import traitlets
 from IPython.display import display
 
 from workbench_widgets import assets
-from workbench_widgets.jupyter_files import served_path
-from workbench_widgets.keeper import face_config, keeper_bundle
+from workbench_widgets.keeper import keeper_bundle, store_config
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.snapshots import SnapshotPusher, read_json
 
@@ -36,6 +37,7 @@ class RunDashboard(anywidget.AnyWidget):
 
     _esm = assets.LOADER
     config = traitlets.Dict().tag(sync=True)
+    _pusher: SnapshotPusher | None = None
 
     def __init__(
         self,
@@ -70,13 +72,17 @@ class RunDashboard(anywidget.AnyWidget):
         if kind == "asset" and message.get("name") in ("bundle", "plotly"):
             send_asset(self, message["name"])
         elif kind == "subscribe":
-            self._pusher.start()
+            if self._pusher is not None:
+                self._pusher.start()
         elif kind == "stop":
-            self.run.request_stop(now=bool(message.get("now")))
+            now = bool(message.get("now"))
+            stop = functools.partial(self.run.request_stop, now=now)
+            threading.Thread(target=stop, name="workbench-stop", daemon=True).start()
 
     def close(self) -> None:
         """End the widget. The run goes on."""
-        self._pusher.stop()
+        if self._pusher is not None:
+            self._pusher.stop()
         super().close()
 
     def _ipython_display_(self) -> None:
@@ -113,23 +119,20 @@ def _check(transport: str, refresh_seconds: float, smoothing: float) -> None:
 
 def _dashboard_config(directory: Path, *, run_id: str, **own: Any) -> dict[str, Any]:
     """Everything the front end needs to find the run, and what is known before its first view."""
-    store = directory.parent
-    store_path = served_path(store) if own["transport"] == "auto" else None
-    published = store_path is not None and assets.publish(store)
     about = read_json(directory / "run.json") or {}
-    folder = f"{store_path}/{assets.ASSETS_FOLDER}".lstrip("/")
-    return face_config(
-        face="run_dashboard.js",
-        run=run_id,
-        run_path=None if store_path is None else f"{store_path}/{directory.name}".lstrip("/"),
-        store_path=store_path,
-        assets_path=folder if published else None,
-        about={
-            "name": about.get("name") or run_id,
-            "strategy": about.get("strategy_name"),
-            "processes": about.get("processes"),
-            "device": about.get("device"),
-            "steps_total": about.get("steps_total"),
-        },
-        **own,
+    served = own["transport"] == "auto"
+    config = store_config(
+        directory.parent, face="run_dashboard.js", served=served, run=run_id, **own
     )
+    store_path = config["store_path"]
+    config["run_path"] = (
+        None if store_path is None else f"{store_path}/{directory.name}".lstrip("/")
+    )
+    config["about"] = {
+        "name": about.get("name") or run_id,
+        "strategy": about.get("strategy_name"),
+        "processes": about.get("processes"),
+        "device": about.get("device"),
+        "steps_total": about.get("steps_total"),
+    }
+    return config

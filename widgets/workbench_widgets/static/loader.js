@@ -10,7 +10,8 @@
  * @typedef {{instance: string, face: string, run: string|null, run_path: string|null,
  *   store_path: string|null, assets_path: string|null, bundle: string, plotly: string,
  *   version: string, refresh_ms: number, smoothing: number, transport: string,
- *   keeper?: boolean, open_file?: string}} Config
+ *   keeper?: boolean, open_file?: string,
+ *   openable?: boolean}} Config
  * @typedef {{get: (name: string) => any, on: Function, off: Function, send: Function}} Model
  * @typedef {{config: Config, model: Model|null, plotly: () => Promise<any>,
  *   url: (path: string|null, version?: string) => string|null}} Context

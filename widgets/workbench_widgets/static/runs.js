@@ -1,0 +1,217 @@
+// @ts-check
+/** The store as a table: sort, open, stop, and compare the loss curves of two runs. */
+
+import { Comparison } from "./compare.js";
+import { element, setAttribute, setText } from "./dom.js";
+import { count, known, moment, number, seconds } from "./format.js";
+import { badge } from "./header.js";
+import { mount as mountDashboard } from "./run_dashboard.js";
+import { dropFile } from "./source.js";
+import { StopButton } from "./stop_button.js";
+
+/** @typedef {import("./loader.js").Context} Context
+ * @typedef {{title: string, key: (row: any) => any, text: (row: any) => string, number?: boolean}} Column */
+
+const LIVE = ["starting", "running", "stopping", "unsupervised"];
+
+/** @param {any} row */
+const duration = (row) =>
+  known(row.started_at) ? (row.ended_at ?? (isLive(row) ? Date.now() / 1000 : NaN)) - row.started_at : NaN;
+
+/** @param {any} row */
+const isLive = (row) => LIVE.includes(row.state);
+
+/** @type {Column[]} */
+const COLUMNS = [
+  { title: "Name", key: (row) => String(row.name).toLowerCase(), text: (row) => row.name },
+  { title: "State", key: (row) => row.outcome ?? row.state, text: (row) => stateOf(row).text },
+  { title: "Strategy", key: (row) => row.strategy ?? "", text: (row) => row.strategy ?? "n/a" },
+  { title: "Processes", key: (row) => row.processes, text: (row) => count(row.processes), number: true },
+  { title: "Steps", key: (row) => row.steps, text: (row) => count(row.steps), number: true },
+  { title: "Loss", key: (row) => row.loss_last, text: (row) => number(row.loss_last), number: true },
+  { title: "Started", key: (row) => row.started_at, text: (row) => moment(row.started_at), number: true },
+  { title: "Duration", key: duration, text: (row) => seconds(duration(row)), number: true },
+];
+
+/** @param {any} row */
+function stateOf(row) {
+  if (row.state === "unsupervised") return { state: "stopping", text: "Unwatched" };
+  const phase = row.outcome ? "ended" : row.state;
+  return badge({ phase, outcome: row.outcome ?? null });
+}
+
+/** @param {any} left @param {any} right unknown values come last in either direction */
+function order(left, right) {
+  const [noLeft, noRight] = [left, right].map((one) => one === null || one === undefined || Number.isNaN(one));
+  if (noLeft || noRight) return Number(noLeft) - Number(noRight);
+  return left < right ? -1 : left > right ? 1 : 0;
+}
+
+/** One line of the table; keeps its elements, so that an armed Stop or a focus outlives a redraw. */
+class Line {
+  /** @param {any} row @param {RunsTable} table */
+  constructor(row, table) {
+    this.check = /** @type {HTMLInputElement} */ (
+      element("input", { type: "checkbox", "aria-label": `Compare ${row.name}` })
+    );
+    this.check.addEventListener("change", () => table.select(row.run, this.check.checked));
+    this.cells = COLUMNS.map((column) => element("td", column.number ? {} : { class: "wb-text" }));
+    this.badge = element("span", { class: "wb-badge" });
+    this.cells[1].append(this.badge);
+    const open = element("button", { type: "button", class: "wb-button", "aria-label": `Open ${row.name}` }, "Open");
+    open.addEventListener("click", () => table.open(row.run));
+    this.stop = new StopButton((now) => table.stop(row.run, now));
+    this.stop.button.classList.add("wb-small");
+    const actions = element("td", { class: "wb-actions" }, element("div", {}, open, this.stop.node));
+    this.node = element("tr", {}, element("td", { class: "wb-check" }, this.check), ...this.cells, actions);
+  }
+
+  /** @param {any} row @param {boolean} selected @param {boolean} opened */
+  draw(row, selected, opened) {
+    COLUMNS.forEach((column, index) => index === 1 || setText(this.cells[index], column.text(row)));
+    const { state, text } = stateOf(row);
+    setAttribute(this.badge, "data-state", state);
+    setText(this.badge, text);
+    this.cells[0].title = row.run;
+    this.check.checked = selected;
+    this.stop.phase(isLive(row) ? row.state : "ended");
+    setAttribute(this.node, "aria-current", String(opened));
+  }
+}
+
+class RunsTable {
+  /** @param {HTMLElement} root @param {Context} context */
+  constructor(root, context) {
+    this.root = root;
+    this.context = context;
+    this.model = /** @type {any} */ (context.model);
+    this.sorted = { column: 6, down: true };
+    /** @type {Map<string, Line>} */
+    this.lines = new Map();
+    /** @type {string[]} */
+    this.selected = [];
+    this.heads = COLUMNS.map((column, index) => this.head(column, index));
+    this.body = element("tbody");
+    this.note = element("p", { class: "wb-note", role: "status" });
+    this.table = element(
+      "table",
+      { class: "wb-runs" },
+      element("thead", {}, element("tr", {}, element("td"), ...this.heads, element("td"))),
+      this.body,
+    );
+    this.comparison = new Comparison(context);
+    this.inPlace = element("div");
+    this.shell = element(
+      "div",
+      { class: "wb-root", "data-lm-suppress-shortcuts": "true" },
+      element(
+        "section",
+        { class: "wb-panel", "aria-label": "Runs" },
+        element("header", {}, element("h3", {}, "Runs"), this.note),
+        element("div", { class: "wb-table-box wb-tall", tabindex: "0", role: "region", "aria-label": "Table of runs" }, this.table),
+      ),
+      this.comparison.node,
+      this.inPlace,
+    );
+  }
+
+  /** @param {Column} column @param {number} index */
+  head(column, index) {
+    const button = element("button", { type: "button", class: "wb-sort" }, column.title);
+    button.addEventListener("click", () => {
+      const again = this.sorted.column === index;
+      this.sorted = { column: index, down: again ? !this.sorted.down : Boolean(column.number) };
+      this.draw();
+    });
+    return element("th", { scope: "col", class: column.number ? "" : "wb-text" }, button);
+  }
+
+  draw() {
+    const rows = [...(this.model.get("rows") ?? [])];
+    const { column, down } = this.sorted;
+    const { key } = COLUMNS[column];
+    rows.sort((left, right) => {
+      const unknown = order(key(left), key(right));
+      const known = ![key(left), key(right)].some((one) => one === null || one === undefined || Number.isNaN(one));
+      return known && down ? -unknown : unknown;
+    });
+    this.heads.forEach((head, index) =>
+      setAttribute(head, "aria-sort", index === column ? (down ? "descending" : "ascending") : "none"));
+    const present = new Set(rows.map((row) => row.run));
+    for (const run of [...this.lines.keys()].filter((one) => !present.has(one))) this.lines.delete(run);
+    this.selected = this.selected.filter((run) => present.has(run));
+    const opened = this.model.get("opened");
+    const nodes = rows.map((row) => {
+      const line = this.lines.get(row.run) ?? new Line(row, this);
+      this.lines.set(row.run, line);
+      line.draw(row, this.selected.includes(row.run), row.run === opened);
+      return line.node;
+    });
+    const same = nodes.length === this.body.children.length && nodes.every((node, at) => node === this.body.children[at]);
+    if (!same) this.body.replaceChildren(...nodes);
+    this.table.hidden = rows.length === 0;
+    const choose = this.selected.length === 1 ? "Tick one more to compare their losses" : "Tick two to compare their losses";
+    setText(this.note, rows.length === 0 ? "No run in this store yet" : rows.length < 2 ? "" : choose);
+  }
+
+  /** @param {string} run @param {boolean} on */
+  select(run, on) {
+    this.selected = this.selected.filter((one) => one !== run);
+    if (on) this.selected = [...this.selected, run].slice(-2);
+    this.draw();
+    const rows = this.model.get("rows") ?? [];
+    this.comparison.show(rows.filter((/** @type {any} */ row) => this.selected.includes(row.run)));
+  }
+
+  /** @param {string} run */
+  open(run) {
+    if (this.context.config.openable) return this.model.send({ type: "open", run });
+    this.closeInPlace?.();
+    const path = this.path(run);
+    if (!path) return setText(this.note, `Open it with RunDashboard(wb.attach(${JSON.stringify(run)}))`);
+    const config = { ...this.context.config, run, run_path: path, transport: "auto", smoothing: 0.6, refresh_ms: 1000 };
+    this.closeInPlace = mountDashboard(this.inPlace, { ...this.context, config, model: null });
+  }
+
+  /** Path of a run below Jupyter's root, if it is there. @param {string} run */
+  path(run) {
+    const store = this.context.config.store_path;
+    return store === null || !this.context.url("") ? null : `${store}/${run}`.replace(/^\//, "");
+  }
+
+  /** @param {string} run @param {boolean} now */
+  async stop(run, now) {
+    const path = this.path(run);
+    try {
+      if (!path) throw new Error("not served");
+      await dropFile(`${path}/control`, now ? "stop-now" : "stop");
+    } catch {
+      this.model.send({ type: "stop", run, now });
+    }
+  }
+
+  start() {
+    this.root.append(this.shell);
+    this.changed = () => this.draw();
+    this.model.on("change:rows", this.changed);
+    this.model.on("change:opened", this.changed);
+    this.ticking = window.setInterval(this.changed, 1000); // durations of live runs
+    this.draw();
+  }
+
+  close() {
+    this.model.off("change:rows", this.changed);
+    this.model.off("change:opened", this.changed);
+    clearInterval(this.ticking);
+    this.closeInPlace?.();
+    this.comparison.close();
+    this.shell.remove();
+  }
+}
+
+/** @param {HTMLElement} root @param {Context} context */
+export function mount(root, context) {
+  const table = new RunsTable(root, context);
+  table.start();
+  return () => table.close();
+}

@@ -1,0 +1,124 @@
+"""``Workbench``: launch, watch and compare runs; the start notebook's one cell."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as widgets
+from IPython.display import display
+
+import workbench as wb
+from workbench_widgets import assets
+from workbench_widgets.keeper import keeper_bundle, store_config
+from workbench_widgets.launcher import Launcher, close_tree
+from workbench_widgets.options import refuse_unknown
+from workbench_widgets.run_dashboard import RunDashboard
+from workbench_widgets.runs import Runs
+
+_OPTIONS = ("store", "open")
+_HINT = "<p class='wb-hint'>No run is open. Launch one above, or open one from the list below.</p>"
+
+
+class Workbench(widgets.VBox):
+    """The launch form, the open run, and the table of runs.
+
+    Args:
+        store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
+        open: Run to open at first: an id, a name, ``"last"`` (the newest, when there is one)
+            or None.
+
+    Raises:
+        TypeError: an unknown option.
+        RunNotFoundError: `open` names a run that is not in the store.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: str | Path | None = None,
+        open: str | None = "last",  # noqa: A002 - the word on the button
+        **unknown: object,
+    ) -> None:
+        refuse_unknown("Workbench", unknown, _OPTIONS)
+        self.store = Path(wb.Store(store).root)
+        self.launcher = Launcher(store=self.store)
+        self.runs = Runs(store=self.store, _openable=True)
+        self.dashboard: RunDashboard | None = None
+        self._place = widgets.VBox([widgets.HTML(_HINT)])
+        self._switching = threading.Lock()
+        self._identity = uuid.uuid4().hex[:12]
+        super().__init__([self.launcher, self._place, self.runs])
+        self.launcher.observe(lambda change: self.show(change["new"]), names="run")
+        self.runs.on_open(self._open_later)
+        if open is not None:
+            self._open_first(open)
+
+    def _open_first(self, run: str) -> None:
+        try:
+            handle = wb.attach(run, self.store)
+        except wb.RunNotFoundError:
+            if run != "last":
+                raise
+            return  # an empty store: the hint says what to do
+        self.show(handle)
+
+    def _open_later(self, run: str) -> None:
+        """Open pressed: attaching may adopt an unwatched run, so not in the kernel's thread."""
+
+        def attach() -> None:
+            try:
+                self.show(wb.attach(run, self.store))
+            except wb.WorkbenchError:
+                self.runs.refresh()  # deleted meanwhile
+
+        threading.Thread(target=attach, name="workbench-open", daemon=True).start()
+
+    def show(self, run: Any) -> None:
+        """Show this run's dashboard in place of the one before."""
+        with self._switching:
+            before, self.dashboard = self.dashboard, RunDashboard(run)
+            self._place.children = (self.dashboard,)
+            self.runs.opened = run.id
+            self._note_open(run.id)
+            if before is not None:
+                before.close()
+        self.runs.refresh()
+
+    @property
+    def _open_name(self) -> str:
+        return f"open-{self._identity}.json"
+
+    def _note_open(self, run_id: str) -> None:
+        """Tell the keeper which run to draw while the kernel cannot."""
+        try:
+            folder = self.store / assets.ASSETS_FOLDER
+            assets.write_atomic(folder / self._open_name, json.dumps({"run": run_id}).encode())
+        except OSError:
+            return  # a read-only store has no keeper
+
+    def close(self) -> None:
+        """End the faces. Runs go on."""
+        close_tree(self.children)
+        super().close()
+
+    def _ipython_display_(self) -> None:
+        display(super()._repr_mimebundle_(), raw=True)
+        config = store_config(
+            self.store,
+            face="run_dashboard.js",
+            transport="auto",
+            refresh_ms=1000,
+            smoothing=0.6,
+        )
+        config["open_file"] = f"{config['assets_path']}/{self._open_name}"
+        keeper = keeper_bundle(config)
+        if keeper is not None:
+            display(keeper, raw=True)
+
+    def __repr__(self) -> str:
+        """Plain text for terminals, screen readers and saved notebooks."""
+        return f"Workbench({str(self.store)!r}, open: {self.dashboard!r})"
