@@ -6,13 +6,14 @@
     run = wb.launch("gpt", ["--minutes", "2"])             # returns in milliseconds
     run.state, run.view()["loss_last"], run.logs(rank=0, tail=5)
     run.stop()                                             # checkpoint, stop, confirm
-    wb.attach("last")                                      # from any notebook, terminal or process
+    wb.attach("last")                                      # from any notebook or terminal
 
 Glossary. *Rank*: one training process. *World size*: number of ranks. *Step*: one optimizer step.
 *Micro-batch*: sequences per forward pass and rank. *Global batch*: micro-batch x accumulation x
-data-parallel ranks. *dp, tp, pp, cp, ep*: data-, tensor-, pipeline-, context-, expert-parallel
-degrees. *Reshard*: free gathered parameters after use. *Recompute*: activation checkpointing. *MFU*:
-model FLOP/s over the hardware's dense peak. *Supervisor*: the detached process that watches a run.
+data-parallel ranks. *dp, tp, pp, cp, ep*: degrees of data, tensor, pipeline, context and expert
+parallelism. *Reshard*: free gathered parameters after use. *Recompute*: activation checkpointing.
+*MFU*: model FLOP/s over the hardware's dense peak. *Supervisor*: the detached process that watches
+a run and outlives notebook and terminal.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from workbench.version import VERSION as __version__
+from workbench.version import __version__
 
 if TYPE_CHECKING:
     from workbench import recipes

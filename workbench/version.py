@@ -1,3 +1,3 @@
 """The version, stated once more than in pyproject.toml; a test holds them equal."""
 
-VERSION = "0.1.0"
+__version__ = "0.1.0"

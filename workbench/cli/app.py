@@ -1,7 +1,7 @@
 """Every command of ``workbench``. Names, JSON keys and exit codes are a contract.
 
-Exit code 0: done; 1: the thing asked about failed; 2: wrong usage. ``--json`` prints exactly one JSON
-value on stdout; everything else goes to stderr.
+Exit code 0: done; 1: the thing asked about failed; 2: wrong usage. ``--json`` prints exactly one
+JSON value on stdout; everything else goes to stderr.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.table import Table
 
 import workbench as wb
 from workbench.cli.live import follow
-from workbench.cli.tables import runs_table, summary_table
+from workbench.cli.tables import number, runs_table, summary_table
 from workbench.observe.view import finite
 
 app = typer.Typer(
@@ -29,11 +29,15 @@ app = typer.Typer(
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
-StoreOption = Annotated[
-    str | None, typer.Option("--store", metavar="DIR", help="Run store [default: $WORKBENCH_STORE or ./runs].")
-]
+_STORE_HELP = "Run store [default: $WORKBENCH_STORE or ./runs]."
+StoreOption = Annotated[str | None, typer.Option("--store", metavar="DIR", help=_STORE_HELP)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Run id, unique prefix, name, or 'last'.")]
+_RUN_HELP = "Run id, unique prefix, name, or 'last'."
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
+NprocOption = Annotated[
+    int | None, typer.Option(help="Processes [default: all GPUs, or 2 on CPU].")
+]
+CpuOption = Annotated[bool, typer.Option("--cpu", help="CPU ranks although there are GPUs.")]
 
 
 def run_app() -> None:
@@ -64,17 +68,24 @@ def print_json(document: Any) -> None:
 
 @app.command()
 def launch(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help="A Python script, or a recipe: gpt.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="The script's own arguments.")] = None,
+    script: Annotated[
+        str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help="A Python script, or a recipe: gpt.")
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGS...]", help="The script's own arguments."),
+    ] = None,
     *,
     strategy: Annotated[str | None, typer.Option(help="single, ddp, … [default: ddp].")] = None,
-    nproc: Annotated[int | None, typer.Option(help="Processes [default: all GPUs, or 2 on CPU].")] = None,
-    cpu: Annotated[bool, typer.Option("--cpu", help="CPU ranks although there are GPUs.")] = False,
+    nproc: NprocOption = None,
+    cpu: CpuOption = False,
     name: Annotated[str | None, typer.Option(help="Display name of the run.")] = None,
     port: Annotated[int, typer.Option(help="Rendezvous port; 0 = a free one.")] = 0,
     capture: Annotated[bool, typer.Option(help="Observe loss and steps in the script.")] = True,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be started.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Stay until it ended (Ctrl-C detaches).")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would start.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Stay to the end (Ctrl-C detaches).")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -145,7 +156,8 @@ def _wait(run: wb.Run, *, quiet: bool) -> None:
         else:
             follow(run, console)
     except KeyboardInterrupt:
-        errors.print(f"detached; the run goes on. Stop it with: workbench stop {run.id}", markup=False)
+        hint = f"detached; the run goes on. Stop it with: workbench stop {run.id}"
+        errors.print(hint, markup=False)
         raise typer.Exit(0) from None
 
 
@@ -162,7 +174,9 @@ def runs(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def show(run: RunArgument = "last", *, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def show(
+    run: RunArgument = "last", *, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
     """Show one run: outcome, losses, speed, memory measured beside predicted."""
     handle = wb.attach(run, store)
     summary = handle.summary()
@@ -176,7 +190,7 @@ def show(run: RunArgument = "last", *, store: StoreOption = None, as_json: JsonO
 def metrics(
     run: RunArgument = "last",
     *,
-    rank: Annotated[int | None, typer.Option(help="One rank instead of the mean over ranks.")] = None,
+    rank: Annotated[int | None, typer.Option(help="One rank, not the mean over ranks.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -188,7 +202,7 @@ def metrics(
     table = Table("step", "loss", "lr", "grad norm", "step s", box=None, pad_edge=False)
     for row in rows:
         values = (row["loss"], row["lr"], row["grad_norm"], row["step_seconds"])
-        table.add_row(str(row["step"]), *("n/a" if value is None else f"{value:.5g}" for value in values))
+        table.add_row(str(row["step"]), *(number(value, 5) for value in values))
     console.print(table)
 
 
@@ -222,7 +236,7 @@ def stop(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop a run: same step on all ranks with a checkpoint, then harder; confirm nothing is left."""
+    """Stop a run: same step on all ranks and a checkpoint, then harder; confirm nothing is left."""
     handle = wb.attach(run, store)
     if not as_json and handle.status.live:
         console.print(f"stopping {handle.id} …", markup=False)
@@ -244,8 +258,8 @@ def stop(
 def demo(
     *,
     minutes: Annotated[float, typer.Option(help="Training time.")] = 2.0,
-    nproc: Annotated[int | None, typer.Option(help="Processes [default: all GPUs, or 2 on CPU].")] = None,
-    cpu: Annotated[bool, typer.Option("--cpu", help="CPU ranks although there are GPUs.")] = False,
+    nproc: NprocOption = None,
+    cpu: CpuOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

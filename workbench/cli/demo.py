@@ -13,6 +13,7 @@ from workbench.cli.live import follow
 from workbench.cli.tables import number
 from workbench.launch.request import Request, request
 from workbench.launch.run import Run, start
+from workbench.observe.summary import peak_memory, predicted_memory
 from workbench.observe.view import finite
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds
 
@@ -54,13 +55,16 @@ def _show_prediction(console: Console, checked: Request) -> None:
     assert workload is not None
     assert predicted is not None
     console.print(
-        f"[bold]What[/]   {workload.model.name}: {format_count(workload.model.parameters)} parameters, "
-        f"micro-batch {workload.micro_batch} x {workload.seq_len} tokens, {workload.precision}"
+        f"[bold]What[/]   {workload.model.name}: {format_count(workload.model.parameters)} "
+        f"parameters, micro-batch {workload.micro_batch} x {workload.seq_len} tokens, "
+        f"{workload.precision}"
     )
     console.print(f"[bold]How[/]    {checked.strategy.name}, {checked.processes} processes")
     gpus = checked.cluster.gpus
-    where = f"{len(gpus)} x {gpus[0].name}" if checked.device == "cuda" else (
-        f"CPU, {checked.cluster.cpu_cores} cores"
+    where = (
+        f"{len(gpus)} x {gpus[0].name}"
+        if checked.device == "cuda"
+        else (f"CPU, {checked.cluster.cpu_cores} cores")
     )
     console.print(f"[bold]Where[/]  {checked.cluster.name}: {where}", markup=True)
     console.print(f"[bold]Memory predicted per rank[/]\n{predicted}")
@@ -71,9 +75,8 @@ def _show_prediction(console: Console, checked: Request) -> None:
 
 def _show_result(console: Console, run: Run, summary: dict[str, Any]) -> None:
     table = Table("", "predicted", "measured", "ratio", header_style="bold", title="The run")
-    known = [peak for peak in summary["peak_memory_bytes"] if peak is not None]
-    measured = max(known) if known else None
-    total = summary["predicted"].get("memory", {}).get("total_bytes")
+    measured = peak_memory(summary)
+    total = predicted_memory(summary).get("total_bytes")
     table.add_row(
         "peak memory per rank",
         format_bytes(total),

@@ -22,7 +22,7 @@ _PLAIN_EVERY_SECONDS = 10.0
 
 
 def follow(run: Run, console: Console) -> None:
-    """Show the run until it has ended. On a terminal a live panel, elsewhere a line now and then."""
+    """Show the run until it ended: on a terminal a live panel, elsewhere a line now and then."""
     if not console.is_terminal:
         _follow_plain(run, console)
         return
@@ -71,7 +71,8 @@ def render(
     style = STYLES.get(label, "white")
     parts: list[RenderableType] = []
     if view:
-        parts += [_progress(view), Text(), _facts(view), Text(), _devices(view), Text(), _tails(view)]
+        for section in (_progress, _facts, _devices, _tails):
+            parts += [section(view), Text()]
     else:
         parts.append(Text("starting: the launcher imports torch, then the ranks do …", style="dim"))
     if message:
@@ -89,7 +90,8 @@ def _progress(view: dict[str, Any]) -> RenderableType:
     left = format_seconds(view["eta_seconds"])
     grid.add_row(
         ProgressBar(total=1.0, completed=done or 0.0, pulse=done is None and not view["ended_at"]),
-        f"step {view['steps']}{total}   elapsed {format_seconds(view['elapsed_seconds'])}   left {left}",
+        f"step {view['steps']}{total}   elapsed {format_seconds(view['elapsed_seconds'])}   "
+        f"left {left}",
     )
     return grid
 
@@ -108,7 +110,8 @@ def _facts(view: dict[str, Any]) -> RenderableType:
     grid.add_row("loss", f"[bold]{number(view['loss_last'])}[/]", f"[cyan]{curve}[/]")
     speed = sparkline(series.get("tokens_per_second", series.get("step_seconds", [])), 48)
     grid.add_row("tokens/s", format_count(view["tokens_per_second"]), f"[green]{speed}[/]")
-    extra = f"lr {number(last(series.get('lr')))}   grad norm {number(last(series.get('grad_norm')))}"
+    norm = number(last(series.get("grad_norm")))
+    extra = f"lr {number(last(series.get('lr')))}   grad norm {norm}"
     grid.add_row("step", format_seconds(view["step_seconds_median"]), extra)
     if view.get("usd_so_far") is not None:
         grid.add_row("cost", format_usd(view["usd_so_far"]), "")
@@ -116,10 +119,12 @@ def _facts(view: dict[str, Any]) -> RenderableType:
 
 
 def _devices(view: dict[str, Any]) -> RenderableType:
-    table = Table("device", "use", "memory", "temp", "power", box=None, pad_edge=False, header_style="dim")
+    columns = ("device", "use", "memory", "temp", "power")
+    table = Table(*columns, box=None, pad_edge=False, header_style="dim")
     for device in view["devices"]:
         series = device["series"]
-        memory = f"{format_bytes(last(series['memory_bytes']))} / {format_bytes(device['memory_total_bytes'])}"
+        used, total = last(series["memory_bytes"]), device["memory_total_bytes"]
+        memory = f"{format_bytes(used)} / {format_bytes(total)}"
         temperature, power = last(series["temperature_c"]), last(series["power_w"])
         table.add_row(
             escape(f"{device['id']} {device['name']}"),
@@ -144,7 +149,8 @@ def _tails(view: dict[str, Any]) -> RenderableType:
     lines = [
         f"rank {rank['rank']}  {rank['log_tail'][-1]}" for rank in view["ranks"] if rank["log_tail"]
     ]
-    return Text("\n".join(lines[:8]) or "no output yet", style="dim", overflow="ellipsis", no_wrap=True)
+    text = "\n".join(lines[:8]) or "no output yet"
+    return Text(text, style="dim", overflow="ellipsis", no_wrap=True)
 
 
 def host_series(view: dict[str, Any]) -> dict[str, list[Any]]:

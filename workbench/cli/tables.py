@@ -8,6 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from workbench.observe.summary import peak_memory, predicted_memory
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds, format_usd
 
 STYLES = {
@@ -85,9 +86,8 @@ def summary_table(summary: dict[str, Any]) -> Table:
 
 def memory_line(summary: dict[str, Any]) -> str:
     """Peak memory of the fullest rank beside the prediction."""
-    known = [peak for peak in summary["peak_memory_bytes"] if peak is not None]
-    measured = max(known) if known else None
-    predicted = (summary["predicted"] or {}).get("memory", {}).get("total_bytes")
+    measured = peak_memory(summary)
+    predicted = predicted_memory(summary).get("total_bytes")
     return (
         f"{format_bytes(measured)} measured, {format_bytes(predicted)} predicted per rank"
         f" ({format_ratio(measured, predicted)})"

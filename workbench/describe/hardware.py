@@ -113,7 +113,7 @@ def _cpu_name() -> str | None:
 def nvml() -> Any | None:
     """Return the initialised NVML module; None without an NVIDIA driver. Never raises."""
     try:
-        import pynvml  # noqa: PLC0415  (2 MB and a library load that CPU hosts do not need)
+        import pynvml  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]  (2 MB and a library load that CPU hosts do not need)
 
         pynvml.nvmlInit()
     except Exception:  # noqa: BLE001  (a broken driver must not break a CPU run)

@@ -1,8 +1,8 @@
 """How the work is spread: one value for every parallel layout, whichever library runs it.
 
 Names (the same in Python, on the command line and in the widgets): ``single``, ``ddp``, ``fsdp``,
-``fsdp-grad-op``, ``hsdp``, ``zero1``, ``zero2``, ``zero3``, ``tp``, ``pp``, ``cp``, or degrees joined
-by "-": ``dp2-tp2``, ``fsdp4-tp2``, ``pp2-dp2``.
+``fsdp-grad-op``, ``hsdp``, ``zero1``, ``zero2``, ``zero3``, ``tp``, ``pp``, ``cp``, or degrees
+joined by "-": ``dp2-tp2``, ``fsdp4-tp2``, ``pp2-dp2``.
 """
 
 from __future__ import annotations

@@ -51,7 +51,9 @@ def config_text(strategy: Strategy) -> str:
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
 
 
-def command(config: Path, script: Path, arguments: list[str], *, threads: int, port: int) -> list[str]:
+def command(
+    config: Path, script: Path, arguments: list[str], *, threads: int, port: int
+) -> list[str]:
     """The exact argv. Port 0 lets the launcher take a free one."""
     return [
         *(sys.executable, "-m", "accelerate.commands.launch"),

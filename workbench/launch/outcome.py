@@ -1,4 +1,4 @@
-"""How a run ended, from all that is known: exit code, rank records, logs. No code is trusted alone."""
+"""How a run ended, from exit code, rank records and logs. No exit code is trusted alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def judge(
     ends = {rank: read_json(paths.rank_end(rank)) for rank in range(ranks)}
     if stop_reason is not None:
         return _stopped(ends, stop_reason, steps)
-    if exit_code == 0 or (exit_code is None and all(end and end.get("ok") for end in ends.values())):
+    if exit_code == 0 or (
+        exit_code is None and all(end and end.get("ok") for end in ends.values())
+    ):
         return _finished(steps, exit_code, capture=capture)
     if exit_code is None and not any(end and not end.get("ok") for end in ends.values()):
         return Verdict(

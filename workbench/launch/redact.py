@@ -17,8 +17,8 @@ _SHAPES = re.compile(
 def is_secret_name(name: str) -> bool:
     """Whether a variable or option of that name holds a secret.
 
-    >>> is_secret_name("HF_TOKEN"), is_secret_name("--hub_token"), is_secret_name("--tokenizer_name")
-    (True, True, False)
+    >>> is_secret_name("HF_TOKEN"), is_secret_name("--tokenizer_name"), is_secret_name("--api-key")
+    (True, False, True)
     """
     words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
     return any(word in _WORDS for word in words) or ("key" in words and bool(_KEYS & set(words)))

@@ -11,7 +11,7 @@ import importlib.util
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from workbench import recipes
@@ -222,9 +222,7 @@ def _check_python(path: Path) -> None:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _process_count(
-    asked: int | None, strategy: str | None, device: str, cluster: Cluster
-) -> int:
+def _process_count(asked: int | None, strategy: str | None, device: str, cluster: Cluster) -> int:
     gpus = len(cluster.gpus)
     if asked is None:
         if (strategy or "").strip().lower() == "single":
@@ -255,21 +253,26 @@ def _require_libraries() -> None:
 
 
 def _with_prediction(request: Request, recipe: str) -> Request:
-    """Add what is known of a recipe: its defaults for the device, workload and predicted memory."""
-    from dataclasses import replace  # noqa: PLC0415
+    """Add what is known of a recipe: its defaults for the device, workload and predicted memory.
 
-    known = recipes.recipes()[recipe]
-    try:
-        shape = known.shape(list(request.arguments), request.device)
-    except ValueError as error:
-        raise UsageError(f"Recipe {recipe}: {error}") from error
+    On a GPU the recipe's GPU-sized defaults come before the user's own arguments, which win. The
+    time limit is left to the recipe, which has one only when no steps are asked for.
+    """
+    arguments = request.arguments
+    if request.device == "cuda":
+        defaults = list(recipes.find(recipe).gpu_arguments)
+        if "--minutes" in defaults:
+            at = defaults.index("--minutes")
+            del defaults[at : at + 2]
+        arguments = (*defaults, *arguments)
+    shape = recipes.shape(arguments, recipe=recipe)
     model = Model(
-        name=f"{recipe} ({shape['layers']} layers, {shape['hidden']} wide)",
+        name=f"{recipe}, {shape['layers']} layers, {shape['hidden']} wide",
         parameters=shape["parameters"],
         layers=shape["layers"],
         hidden=shape["hidden"],
         heads=shape["heads"],
-        mlp_hidden=shape["mlp_hidden"],
+        mlp_hidden=shape["mlp"],
         vocab=shape["vocab"],
     )
     workload = Workload(
@@ -282,6 +285,7 @@ def _with_prediction(request: Request, recipe: str) -> Request:
     minutes = shape["minutes"]
     return replace(
         request,
+        arguments=arguments,
         workload=workload,
         predicted=training_memory(workload, request.strategy, request.device),
         steps_total=shape["steps"],

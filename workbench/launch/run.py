@@ -26,7 +26,7 @@ from workbench.store.processes import MARKER
 from workbench.store.runs import LAST, Store
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.store.status import Status, read_status
-from workbench.version import VERSION
+from workbench.version import __version__
 
 _ADOPT_SECONDS = 5.0
 
@@ -244,7 +244,9 @@ def start(request: Request) -> Run:
         }
         _spawn_supervisor(paths, order)
     except OSError as error:
-        raise StoreError(f"The run directory {paths.directory} cannot be written: {error}") from error
+        raise StoreError(
+            f"The run directory {paths.directory} cannot be written: {error}"
+        ) from error
     return Run(paths)
 
 
@@ -258,7 +260,7 @@ def _run_document(
         "name": request.name,
         "marker": marker,
         "created_at": time.time(),
-        "workbench_version": VERSION,
+        "workbench_version": __version__,
         "script": str(request.script),
         "arguments": redact.redact_arguments(request.arguments),
         "recipe": request.recipe,

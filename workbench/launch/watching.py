@@ -105,7 +105,9 @@ class Watch:
                 "pid": process["pid"],
                 "alive": alive,
                 "rss_bytes": int(fields[21]) * 4096 if alive and fields else None,
-                "ended": None if alive else (end or {}).get("exception") or ("ok" if end else "lost"),
+                "ended": None
+                if alive
+                else (end or {}).get("exception") or ("ok" if end else "lost"),
             }
         return documents
 
@@ -161,9 +163,9 @@ class Watch:
         return self._gpus.memory_of(pids)
 
     def _write_report(self, end: dict[str, Any]) -> None:
-        from workbench.observe.report import write_report  # noqa: PLC0415  (needed once, at the end)
-
         try:
+            from workbench.observe.report import write_report  # noqa: PLC0415  (needed once)
+
             write_report(self._paths, end)
         except Exception as error:  # noqa: BLE001  (a report must not cost the run its exit.json)
             log(f"report.html failed: {error!r}")

@@ -17,6 +17,7 @@ from workbench.observe.host import disk_free
 from workbench.store.runs import Store
 from workbench.units import GIB, format_bytes
 
+_SHM = "/dev/shm"  # noqa: S108  (where the kernel keeps POSIX shared memory)
 _MIN_SHM_BYTES = GIB
 _MIN_DISK_BYTES = 5 * GIB
 _PROBE = """
@@ -99,7 +100,9 @@ def _check_name_clash() -> Check:
 
 def _check_torch(torch: dict[str, Any] | None) -> Check:
     if torch is None:
-        return _check("torch", ok=False, found="cannot be imported", fix="make demo, or pip install torch")
+        return _check(
+            "torch", ok=False, found="cannot be imported", fix="make demo, or pip install torch"
+        )
     driver = nvml() is not None
     build = f"CUDA {torch['cuda']}" if torch["cuda"] else "CPU build"
     found = f"{torch['torch']} ({build})"
@@ -122,7 +125,10 @@ def _check_accelerate() -> Check:
         return _check("accelerate", ok=False, found="not installed", fix="pip install accelerate")
     major, minor = (int(part) for part in version.split(".")[:2])
     return _check(
-        "accelerate", (1, 10) <= (major, minor) < (2, 0), version, "pip install 'accelerate>=1.10,<2'"
+        "accelerate",
+        (1, 10) <= (major, minor) < (2, 0),
+        version,
+        "pip install 'accelerate>=1.10,<2'",
     )
 
 
@@ -138,7 +144,9 @@ def _check_gpus(torch: dict[str, Any] | None) -> Check:
         )
     gpus = detect_host().gpus
     driver, cuda = library.nvmlSystemGetDriverVersion(), library.nvmlSystemGetCudaDriverVersion()
-    names = ", ".join(f"{gpu.name} {format_bytes(gpu.memory_bytes)}" for gpu in gpus) or "none visible"
+    names = (
+        ", ".join(f"{gpu.name} {format_bytes(gpu.memory_bytes)}" for gpu in gpus) or "none visible"
+    )
     seen = torch["gpus"] if torch else 0
     return _check(
         "GPUs",
@@ -160,7 +168,9 @@ def _check_links() -> Check:
             active += library.nvmlDeviceGetNvLinkState(handle, link)
         except library.NVMLError:
             break
-    found = f"{active} NVLinks active on GPU 0" if active else "PCIe only (no active NVLink on GPU 0)"
+    found = (
+        f"{active} NVLinks active on GPU 0" if active else "PCIe only (no active NVLink on GPU 0)"
+    )
     return _check("links", ok=True, found=found)
 
 
@@ -177,7 +187,8 @@ def _check_nccl(torch: dict[str, Any] | None) -> Check:
 
 def _check_cores() -> Check:
     host = detect_host()
-    found = f"{host.cpu_cores} cores, {format_bytes(host.memory_bytes)} ({host.cpu_name or 'unknown CPU'})"
+    memory, name = format_bytes(host.memory_bytes), host.cpu_name or "unknown CPU"
+    found = f"{host.cpu_cores} cores, {memory} ({name})"
     wanted = 2 * max(1, len(host.gpus))
     fix = f"{wanted} cores or more feed {len(host.gpus)} GPUs; data loading may be the bottleneck."
     return _check("cpu and memory", (host.cpu_cores or 0) >= wanted or not host.gpus, found, fix)
@@ -185,13 +196,15 @@ def _check_cores() -> Check:
 
 def _check_shm() -> Check:
     try:
-        total = shutil.disk_usage("/dev/shm").total  # noqa: S108
+        total = shutil.disk_usage(_SHM).total
     except OSError:
-        return _check("shared memory", ok=False, found="/dev/shm is missing", fix="mount a tmpfs there")
+        return _check(
+            "shared memory", ok=False, found=f"{_SHM} is missing", fix="mount a tmpfs there"
+        )
     return _check(
         "shared memory",
         total >= _MIN_SHM_BYTES,
-        f"/dev/shm {format_bytes(total)}",
+        f"{_SHM} {format_bytes(total)}",
         "Data-loader workers and NCCL need more: docker run --shm-size=16g (or --ipc=host).",
     )
 
@@ -202,7 +215,9 @@ def _check_port() -> Check:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
     except OSError as error:
-        return _check("ports", ok=False, found=str(error), fix="Loopback must allow binding a port.")
+        return _check(
+            "ports", ok=False, found=str(error), fix="Loopback must allow binding a port."
+        )
     with socket.socket() as probe:
         taken = probe.connect_ex(("127.0.0.1", 29500)) == 0
     note = "; 29500 is taken, which we never use" if taken else ""
@@ -217,7 +232,9 @@ def _check_store(store: Store) -> Check:
         probe.write_text("probe")
         probe.unlink()
     except OSError as error:
-        return _check("run store", ok=False, found=f"{store.root}: {error.strerror or error}", fix=fix)
+        return _check(
+            "run store", ok=False, found=f"{store.root}: {error.strerror or error}", fix=fix
+        )
     return _check("run store", ok=True, found=str(store.root))
 
 
@@ -237,6 +254,8 @@ def _check_jupyter() -> Check:
     return _check(
         "notebook",
         not missing,
-        "JupyterLab, ipywidgets, anywidget, plotly" if not missing else f"missing: {', '.join(missing)}",
+        "JupyterLab, ipywidgets, anywidget, plotly"
+        if not missing
+        else f"missing: {', '.join(missing)}",
         "pip install 'training-workbench[lab]' (only the widgets need them)",
     )

@@ -82,7 +82,9 @@ class GpuSampler:
             return None
         lib, total = self._nvml, 0
         for _, handle in self._handles:
-            found = self._ask(lambda handle=handle: lib.nvmlDeviceGetComputeRunningProcesses(handle))
+            found = self._ask(
+                lambda handle=handle: lib.nvmlDeviceGetComputeRunningProcesses(handle)
+            )
             if found is None:
                 return None
             total += sum(entry.usedGpuMemory or 0 for entry in found if entry.pid in pids)

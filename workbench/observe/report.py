@@ -7,6 +7,7 @@ import shlex
 import time
 from typing import Any
 
+from workbench.observe.summary import peak_memory, predicted_memory
 from workbench.observe.svg import Line, chart
 from workbench.observe.view import log_lines
 from workbench.store.files import read_json, read_tail, write_text_atomic
@@ -46,6 +47,8 @@ overflow:auto;max-height:340px;font-size:13px}.mute{color:var(--mute)}
 def write_report(paths: RunPaths, end: dict[str, Any]) -> None:
     """Write the page from run.json, view.json and the logs; raises OSError when it cannot."""
     run, view = read_json(paths.run) or {}, read_json(paths.view) or {}
+    version = html.escape(str(run.get("workbench_version")))
+    written = time.strftime("%Y-%m-%d %H:%M:%S %Z")
     name, outcome = html.escape(str(run.get("name"))), html.escape(str(end["outcome"]))
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
@@ -59,8 +62,7 @@ def write_report(paths: RunPaths, end: dict[str, Any]) -> None:
         "<h2>Started as</h2>",
         f"<pre>{html.escape(_command(run))}</pre>",
         *(_log(paths, rank) for rank in range(min(8, int(run.get("processes", 0))))),
-        f'<p class="mute">workbench {html.escape(str(run.get("workbench_version")))}, '
-        f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}. Open this file from any machine; it needs nothing.",
+        f'<p class="mute">workbench {version}, {written}. This page needs no other file.',
     ]
     write_text_atomic(paths.report, "\n".join(parts))
 
@@ -71,12 +73,16 @@ def _command(run: dict[str, Any]) -> str:
 
 
 def _measured_table(run: dict[str, Any], view: dict[str, Any], end: dict[str, Any]) -> str:
-    known = [peak for peak in view.get("peak_memory_bytes", []) if peak is not None]
-    peak = max(known) if known else None
-    predicted = (run.get("predicted") or {}).get("memory", {}).get("total_bytes")
+    peak = peak_memory(view)
+    predicted = predicted_memory(run).get("total_bytes")
     loss = [view.get("loss_first"), view.get("loss_last")]
     rows = [
-        ("peak memory per rank", format_bytes(predicted), format_bytes(peak), format_ratio(peak, predicted)),
+        (
+            "peak memory per rank",
+            format_bytes(predicted),
+            format_bytes(peak),
+            format_ratio(peak, predicted),
+        ),
         ("loss, first → last", "n/a", " → ".join(_number(value) for value in loss), ""),
         ("optimizer steps", _count(run.get("steps_total")), _count(view.get("steps")), ""),
         ("step, median", "n/a", format_seconds(view.get("step_seconds_median")), ""),
@@ -87,7 +93,9 @@ def _measured_table(run: dict[str, Any], view: dict[str, Any], end: dict[str, An
         ("exit code", "0", _count(end.get("exit_code")), ""),
     ]
     body = "".join(
-        f"<tr><td>{row[0]}</td>" + "".join(f'<td class="n">{cell}</td>' for cell in row[1:]) + "</tr>"
+        f"<tr><td>{row[0]}</td>"
+        + "".join(f'<td class="n">{cell}</td>' for cell in row[1:])
+        + "</tr>"
         for row in rows
     )
     head = "<tr><th></th><th>predicted or asked</th><th>measured</th><th>ratio</th></tr>"
@@ -95,7 +103,7 @@ def _measured_table(run: dict[str, Any], view: dict[str, Any], end: dict[str, An
 
 
 def _memory_table(run: dict[str, Any]) -> str:
-    memory = (run.get("predicted") or {}).get("memory")
+    memory = predicted_memory(run)
     if not memory:
         return ""
     rows = "".join(
@@ -124,10 +132,15 @@ def _charts(view: dict[str, Any]) -> str:
             over_steps("Throughput", "tokens/s", "tokens_per_second"),
             over_steps("Learning rate", "", "lr"),
             over_steps("Gradient norm", "", "grad_norm"),
-            over_steps("Step time", "seconds", "step_seconds", "step_seconds_max"),
+            over_steps("Step time", "seconds", *_step_columns(view)),
             *_hardware_charts(view, start),
         ]
     )
+
+
+def _step_columns(view: dict[str, Any]) -> tuple[str, ...]:
+    """The maximum says something new only where a point stands for several steps."""
+    return ("step_seconds", "step_seconds_max") if view.get("stride", 1) > 1 else ("step_seconds",)
 
 
 def _hardware_charts(view: dict[str, Any], start: float) -> list[str]:

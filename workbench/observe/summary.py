@@ -25,6 +25,19 @@ _SHORT = (
 )
 
 
+def predicted_memory(document: dict[str, Any]) -> dict[str, Any]:
+    """The memory estimate kept in run.json (or in a summary); empty when there is none."""
+    predicted: dict[str, Any] = document.get("predicted") or {}
+    memory: dict[str, Any] = predicted.get("memory") or {}
+    return memory
+
+
+def peak_memory(document: dict[str, Any]) -> int | None:
+    """Peak memory of the fullest rank, from a view or a summary; None when no rank told."""
+    peaks: list[int | None] = document.get("peak_memory_bytes") or []
+    return max((peak for peak in peaks if peak is not None), default=None)
+
+
 def summarise(paths: RunPaths, *, short: bool = False) -> dict[str, Any]:
     """Collect the summary from the run's small files; never reads the metric files."""
     status = read_status(paths)

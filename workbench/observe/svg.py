@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Number = float | int | None
@@ -57,8 +57,9 @@ def chart(title: str, lines: Sequence[Line], *, x_label: str, y_label: str) -> s
     for tick in ticks(y_low, y_high):
         _, top = place(x_low, tick)
         body.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{top:.1f}" y2="{top:.1f}"/>'
-            f'<text class="tick" x="{_LEFT - 6}" y="{top + 4:.1f}" text-anchor="end">{tick:.6g}</text>'
+            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{top:.1f}" '
+            f'y2="{top:.1f}"/><text class="tick" x="{_LEFT - 6}" y="{top + 4:.1f}" '
+            f'text-anchor="end">{tick:.6g}</text>'
         )
     for tick in ticks(x_low, x_high):
         left, _ = place(tick, y_low)
@@ -96,8 +97,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [round(index * step, 12) for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _paths(line: Line, place: object) -> list[str]:
-    assert callable(place)
+def _paths(line: Line, place: Callable[[float, float], tuple[float, float]]) -> list[str]:
     paths: list[str] = []
     current: list[str] = []
     for x, y in zip(line.x, line.y, strict=True):

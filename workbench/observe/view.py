@@ -216,9 +216,9 @@ class ViewBuilder:
 
 
 def log_lines(text: str, budget: int = 12_000) -> list[str]:
-    """Printable lines of a log's end: escapes gone, a progress bar's ``\\r`` states collapsed.
+    r"""Printable lines of a log's end: escapes gone, a progress bar's ``\r`` states collapsed.
 
-    >>> log_lines("10%\\r50%\\r100%\\nok \\x1b[31mred\\x1b[0m")
+    >>> log_lines("10%\r50%\r100%\nok \x1b[31mred\x1b[0m")
     ['100%', 'ok red']
     """
     lines = [
@@ -234,7 +234,7 @@ def log_lines(text: str, budget: int = 12_000) -> list[str]:
 
 
 def bounded(document: dict[str, Any]) -> dict[str, Any]:
-    """Make the document strict JSON within the size limit: log tails go first, then every 2nd row."""
+    """Make the document strict JSON within the size limit: log tails go first, then rows."""
     document = cast("dict[str, Any]", finite(document))
     for _ in range(8):
         if len(json.dumps(document, separators=(",", ":")).encode()) <= VIEW_MAX_BYTES:

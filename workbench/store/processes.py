@@ -48,7 +48,7 @@ def identify(pid: int) -> ProcessDoc | None:
 
 
 def is_alive(process: ProcessDoc | None) -> bool:
-    """Whether that very process lives (a zombie does not, a new owner of its pid does not count)."""
+    """Whether that very process lives; a zombie or a new owner of its pid does not count."""
     if process is None or process["boot_id"] != boot_id():
         return False
     fields = stat_fields(process["pid"])

@@ -5,11 +5,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import io
 import json
 import os
 import sys
 import time
 import traceback
+from types import TracebackType
+from typing import NoReturn
 
 from . import patches
 from .recorder import Recorder, current_rss_peak
@@ -61,12 +64,13 @@ def _rank() -> int | None:
 
 
 def _redirect_output(path: str) -> None:
-    """Send this process's stdout and stderr, at the level of file descriptors, to the rank's log."""
+    """Send this process's stdout and stderr (the file descriptors) to the rank's log."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
+            if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(line_buffering=True, errors="backslashreplace")
         os.dup2(handle, 1)
         os.dup2(handle, 2)
@@ -77,11 +81,13 @@ def _redirect_output(path: str) -> None:
 def _record_end(folder: str, rank: int, recorder: Recorder | None) -> None:
     """Write how this rank ended: cleanly, by which exception, with which exit code."""
     owner = os.getpid()
-    end = {"rank": rank, "ok": True, "exit_code": None, "exception": None}
+    end: dict[str, object] = {"rank": rank, "ok": True, "exit_code": None, "exception": None}
     previous_hook = sys.excepthook
     exit_function = sys.exit
 
-    def on_exception(kind, value, trace):
+    def on_exception(
+        kind: type[BaseException], value: BaseException, trace: TracebackType | None
+    ) -> None:
         if os.getpid() == owner:
             frames = traceback.extract_tb(trace)
             own = next((f for f in reversed(frames) if "site-packages" not in f.filename), None)
@@ -89,18 +95,20 @@ def _record_end(folder: str, rank: int, recorder: Recorder | None) -> None:
                 ok=False,
                 exit_code=1,
                 exception=f"{kind.__name__}: {value}"[:4000],
-                where=f"{os.path.basename(own.filename)}:{own.lineno} in {own.name}" if own else None,
+                where=f"{os.path.basename(own.filename)}:{own.lineno} in {own.name}"
+                if own
+                else None,
                 traceback="".join(traceback.format_exception(kind, value, trace))[-20_000:],
             )
             write()
         previous_hook(kind, value, trace)
 
-    def on_exit(code=None):
+    def on_exit(code: str | int | None = None) -> NoReturn:
         if os.getpid() == owner and code not in (None, 0):
             end.update(ok=False, exit_code=code if isinstance(code, int) else 1)
-        exit_function(code)
+        exit_function(code)  # raises SystemExit
 
-    def write():
+    def write() -> None:
         if os.getpid() != owner:
             return
         if recorder is not None:

@@ -219,7 +219,9 @@ class ScalarReader:
         norm = self._scalar(norm)
         on_device = any(getattr(value, "is_cuda", False) for value in [*values, norm])
         if not on_device:
-            self._fill(line, [float(value) for value in values], None if norm is None else float(norm))
+            self._fill(
+                line, [float(value) for value in values], None if norm is None else float(norm)
+            )
             return [line]
         mean = self._torch.stack([value.float() for value in values]).mean() if values else None
         pair = [float("nan") if value is None else value for value in (mean, norm)]

@@ -24,7 +24,7 @@ def current_rss_peak() -> int | None:
 
 
 class LineWriter:
-    """Appends lines; a full disk keeps them waiting, and a torn write is continued where it tore."""
+    """Appends lines; a full disk keeps them waiting, a torn write is continued where it tore."""
 
     def __init__(self, path: str) -> None:
         self._path = path

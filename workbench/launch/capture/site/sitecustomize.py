@@ -4,25 +4,33 @@ Loads the capture hook beside this folder, then the sitecustomize this one hides
 failure: whatever goes wrong here, the user's script runs as if it had never been there.
 """
 
+from __future__ import annotations
+
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _load(name, path, folder=None):
+def _load(name: str, path: str, folder: str | None = None) -> ModuleType:
     from importlib import util  # noqa: PLC0415  (only when there is something to load)
 
     spec = util.spec_from_file_location(
         name, path, submodule_search_locations=[folder] if folder else None
     )
+    if spec is None or spec.loader is None:
+        raise ImportError(path)
     module = util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-def _start_capture():
+def _start_capture() -> None:
     if not os.environ.get("WORKBENCH_RUN_DIR"):
         return
     folder = os.path.dirname(_HERE)
@@ -33,7 +41,7 @@ def _start_capture():
             sys.stderr.write(f"workbench capture hook: {error!r}\n")
 
 
-def _chain():
+def _chain() -> None:
     """Run the sitecustomize that would have been found without us."""
     for folder in sys.path:
         path = os.path.join(folder or os.getcwd(), "sitecustomize.py")
