@@ -35,7 +35,8 @@ def test_size_is_one_dial_and_overrides_come_after():
 
 
 def test_shape_tells_the_run_too():
-    known = shape("--seq-len 64 --micro-batch 3 --accumulate 5 --precision bf16 --steps 7".split())
+    batch = ["--seq-len", "64", "--micro-batch", "3", "--accumulate", "5"]
+    known = shape([*batch, "--precision", "bf16", "--steps", "7"])
     assert (known["seq_len"], known["micro_batch"], known["accumulate"]) == (64, 3, 5)
     assert (known["precision"], known["steps"], known["minutes"]) == ("bf16", 7, None)
     assert shape()["minutes"] == 2.0

@@ -255,7 +255,6 @@ class Trainer:
 
 def main(options: argparse.Namespace, checkpoint: Path | None) -> None:
     """Train until --steps or --minutes, whichever comes first."""
-    begin = time.perf_counter()
     trainer = Trainer(options)
     accelerator, say = trainer.accelerator, trainer.accelerator.print
     training, validation = (part.to(accelerator.device) for part in read_corpus())
@@ -269,7 +268,8 @@ def main(options: argparse.Namespace, checkpoint: Path | None) -> None:
     say(f"model: {options.parameters:,} parameters in {options.layers} layers, {options.precision}")
     say(f"{accelerator.num_processes} processes, {tokens:,} tokens per step, from step {first}")
     recent = collections.deque[Tensor](maxlen=options.log_every * options.accumulate)
-    step, ask, logged, since = first, first + 1, first, time.perf_counter()
+    step, ask, logged = first, first + 1, first
+    begin = since = time.perf_counter()
     while not options.steps or step < options.steps:
         recent += trainer.step(training, step)
         step += 1
@@ -287,7 +287,7 @@ def main(options: argparse.Namespace, checkpoint: Path | None) -> None:
             elapsed = time.perf_counter() - begin
             left = (60 * options.minutes - elapsed) * (step - first) / elapsed
             left = accelerator.gather(torch.tensor([left], device=accelerator.device))[0].item()
-            if left < 1:
+            if left <= 0:
                 break
             ask = step + int(min(max(1, left / 2), 50))
     if recent:
