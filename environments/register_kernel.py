@@ -33,11 +33,11 @@ The kernel's Python has the other half; a server without these shows an empty bo
 _ASK_SERVER = """
 import json, sys
 from pathlib import Path
-from jupyter_core.paths import jupyter_path, jupyter_runtime_dir
+from jupyter_core.paths import jupyter_data_dir, jupyter_path, jupyter_runtime_dir
 record = Path(jupyter_runtime_dir(), "jpserver-" + sys.argv[1] + ".json")
 info = json.loads(record.read_text()) if record.is_file() else {}
 print("FOUND " + json.dumps({
-    "data_dirs": jupyter_path(),
+    "data_dirs": [jupyter_data_dir(), *(d for d in jupyter_path() if d != jupyter_data_dir())],
     "root_dir": info.get("root_dir"),
     "base_url": info.get("base_url"),
 }))
@@ -61,7 +61,7 @@ class View:
     """What that server sees."""
 
     data_dirs: tuple[str, ...]
-    """Where it looks for kernels/ and labextensions/, first wins."""
+    """Where it looks for kernels/ and labextensions/; the user's own directory first."""
     root_dir: str | None = None
     """The directory its file browser starts in; None: its record was not readable."""
     base_url: str = "/"

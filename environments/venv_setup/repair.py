@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -79,7 +80,7 @@ def _fault_of_scripts(venv: Path) -> str | None:
             first = file.readline().decode(errors="replace").strip()
     except OSError:
         return None
-    if first.endswith(("python", "python3")) and not first.startswith(f"#!{venv}/"):
+    if re.search(r"^#!/.*/python[\d.]*$", first) and not first.startswith(f"#!{venv}/"):
         return f"its commands start {first.removeprefix('#!')}"
     return None
 
