@@ -19,6 +19,8 @@ a run and outlives notebook and terminal.
 from __future__ import annotations
 
 import importlib
+import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from workbench.version import __version__
@@ -110,3 +112,20 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Door(types.ModuleType):
+    """Keeps ``wb.launch`` the function: importing the package `workbench.launch` would replace it.
+
+    Python binds a loaded subpackage to its parent's attribute; for a public name that is a function
+    or class the binding is left out. ``from workbench.launch import …`` is not affected.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        bound_by_import = isinstance(value, types.ModuleType)
+        if bound_by_import and _HOMES.get(name, f"workbench.{name}") != f"workbench.{name}":
+            return
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Door

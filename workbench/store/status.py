@@ -45,7 +45,9 @@ def read_status(paths: RunPaths) -> Status:
     elsewhere = bool(supervisor) and supervisor.get("boot_id") != processes.boot_id()
     fresh = time.time() - float(state.get("heartbeat", 0)) < HEARTBEAT_FRESH_SECONDS
     if processes.is_alive(supervisor) or (elsewhere and fresh):
-        return Status(state=str(state.get("phase")), outcome=None, message=message)
+        phase = str(state.get("phase"))  # "ended" here: about to write exit.json
+        phase = "stopping" if phase == "ended" else phase
+        return Status(state=phase, outcome=None, message=message)
     workers: list[Any] = [state.get("launcher"), *dict(state.get("ranks", {})).values()]
     if any(processes.is_alive(process) for process in workers if process):
         return Status(

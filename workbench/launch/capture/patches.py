@@ -191,8 +191,8 @@ def _stop(recorder: Recorder) -> None:
     accelerator = recorder.accelerator
     if accelerator is not None:
         folder = os.path.join(os.environ["WORKBENCH_RUN_DIR"], "checkpoints")
-        final = os.path.join(folder, f"step-{recorder.steps}")
-        partial = os.path.join(folder, f"partial-step-{recorder.steps}")
+        final = os.path.join(folder, f"step-{recorder.steps:08d}")
+        partial = os.path.join(folder, f"partial-step-{recorder.steps:08d}")
         if not os.path.exists(final):
             accelerator.save_state(partial)
             accelerator.wait_for_everyone()

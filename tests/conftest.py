@@ -1,0 +1,50 @@
+"""Shared fixtures: a store of one's own, scripts, and runs that are always cleaned up."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+from workbench.store import processes
+
+SCRIPTS = Path(__file__).parent / "scripts"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Path]:
+    """A store whose runs are stopped when the test is over, whatever happened."""
+    root = tmp_path / "runs"
+    yield root
+    for run_id in wb.Store(root).ids():
+        run = wb.Run(wb.Store(root).find(run_id))
+        marker = run.document.get("marker")
+        if run.status.live:
+            (run.directory / "control" / "stop-now").touch()
+        for process in processes.find_marked(marker):
+            processes.send_signal(process, 9)
+
+
+@pytest.fixture
+def start(store: Path) -> Callable[..., wb.Run]:
+    """Launch a script of tests/scripts on CPU."""
+
+    def start_run(script: str, arguments: tuple[str, ...] = (), **options: object) -> wb.Run:
+        path = SCRIPTS / script
+        target = path if path.exists() else script
+        return wb.launch(target, list(arguments), cpu=True, store=store, **options)
+
+    return start_run
+
+
+def until(condition: Callable[[], object], seconds: float = 60.0, what: str = "") -> None:
+    """Wait for a condition, or fail saying what did not happen."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
+        time.sleep(0.05)
