@@ -1,6 +1,8 @@
 """The image's start script, run for real: is its door shut, and can a kernel be registered with it?"""
 
+import contextlib
 import http.client
+import http.cookiejar
 import json
 import os
 import socket
@@ -78,19 +80,24 @@ def test_the_door(server):
 
 
 def test_a_page_of_another_site_cannot_use_the_users_login(server):
+    """The browser sends the cookie of the login with every request, whoever caused it."""
     _, url, _ = server
+    jar = http.cookiejar.CookieJar()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    with browser.open(f"{url}/lab?token={TOKEN}", timeout=20) as answer:
+        assert answer.status == 200
     upgrade = {
         "Connection": "Upgrade",
         "Upgrade": "websocket",
         "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
-        "Authorization": f"token {TOKEN}",
+        "Cookie": "; ".join(f"{cookie.name}={cookie.value}" for cookie in jar),
     }
     for origin, expected in ((url, 101), ("http://evil.example", 403)):
         connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
         connection.request("GET", "/api/events/subscribe", headers={**upgrade, "Origin": origin})
-        assert connection.getresponse().status == expected
-        connection.close()
+        with contextlib.closing(connection), connection.getresponse() as answer:
+            assert answer.status == expected, origin
 
 
 def test_the_workspace_is_filled_once_and_private(server):
