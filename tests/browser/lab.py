@@ -24,15 +24,26 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.webelement import WebElement
 
 REPOSITORY = Path(__file__).parents[2]
-CHROMIUM_FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-dev-shm-usage "
-    "--disable-background-networking --disable-component-update --disable-sync --hide-scrollbars "
-    "--force-device-scale-factor=1"
-).split()
+CHROMIUM_FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--force-device-scale-factor=1",
+]
 # No news prompt, no kernel dialog, no restart question: a dialog would cover what is tested.
 OVERRIDES = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
-    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "defer", "autoStartDefaultKernel": True},
+    "@jupyterlab/notebook-extension:tracker": {
+        "windowingMode": "defer",
+        "autoStartDefaultKernel": True,
+    },
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
 
@@ -91,14 +102,18 @@ class Lab:
         return {"Authorization": f"token {self.token}"}
 
     def api(self, method: str, path: str) -> Any:
-        request = urllib.request.Request(f"{self.url}/api/{path}", headers=self.headers, method=method)
+        request = urllib.request.Request(
+            f"{self.url}/api/{path}", headers=self.headers, method=method
+        )
         with urllib.request.urlopen(request, timeout=20) as response:
             text = response.read()
         return json.loads(text) if text else None
 
     def notebook(self, name: str, *cells: str) -> str:
         """Write a notebook with these code cells; returns its address in the lab."""
-        document = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        document = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(cell) for cell in cells]
+        )
         document.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         nbformat.write(document, self.root / name)
         return f"{self.url}/lab/tree/{name}?token={self.token}&reset"
@@ -120,7 +135,11 @@ class Page:
     def __init__(self, profile: Path, width: int = 1600, height: int = 1300) -> None:
         options = Options()
         options.binary_location = shutil.which("chromium") or "chromium"
-        for flag in (*CHROMIUM_FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"):
+        for flag in (
+            *CHROMIUM_FLAGS,
+            f"--user-data-dir={profile}",
+            f"--window-size={width},{height}",
+        ):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         service = Service(shutil.which("chromedriver"), log_output=subprocess.DEVNULL)
@@ -144,7 +163,14 @@ class Page:
     def one(self, selector: str, seconds: float = 30) -> WebElement:
         return self.until(
             selector,
-            lambda: next((one for one in self.driver.find_elements("css selector", selector) if one.is_displayed()), None),
+            lambda: next(
+                (
+                    one
+                    for one in self.driver.find_elements("css selector", selector)
+                    if one.is_displayed()
+                ),
+                None,
+            ),
             seconds,
         )
 
@@ -205,7 +231,9 @@ class Page:
         return total
 
     def errors(self) -> list[str]:
-        return [one["message"] for one in self.driver.get_log("browser") if one["level"] == "SEVERE"]
+        return [
+            one["message"] for one in self.driver.get_log("browser") if one["level"] == "SEVERE"
+        ]
 
     def close(self) -> None:
         self.driver.quit()

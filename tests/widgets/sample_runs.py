@@ -53,14 +53,18 @@ def _columns(steps: int, total: int, step_seconds: float, started: float) -> dic
         columns["step"].append(step)
         columns["time"].append(now)
         columns["loss"].append(2.05 + 3.4 * math.exp(-step / (0.2 * total)) + noise.gauss(0, 0.07))
-        columns["lr"].append(6e-4 * warm * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * step / total))))
+        columns["lr"].append(
+            6e-4 * warm * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * step / total)))
+        )
         columns["grad_norm"].append(0.45 + 2 / math.sqrt(step) + abs(noise.gauss(0, 0.12)))
         columns["step_seconds"].append(seconds)
         columns["tokens_per_second"].append(8192 / seconds)
     return columns
 
 
-def _readings(seconds: int, started: float, gpus: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _readings(
+    seconds: int, started: float, gpus: int
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     noise = random.Random(3)
     time_axis = [started + second for second in range(0, max(seconds, 1), max(1, seconds // 120))]
     warm = [1 - math.exp(-(at - started) / 8) for at in time_axis]
@@ -132,7 +136,9 @@ class SampleRun:
         self.stops.append(now)
         (self.directory / "control" / ("stop-now" if now else "stop")).touch()
 
-    def write(self, steps: int, *, phase: str = "running", outcome: str | None = None, **more: Any) -> None:
+    def write(
+        self, steps: int, *, phase: str = "running", outcome: str | None = None, **more: Any
+    ) -> None:
         """Write view.json, the logs and, at the end, exit.json."""
         self.seq += 1
         columns = _columns(steps, self.total, self.step_seconds, self.started)
@@ -219,14 +225,18 @@ class SampleRun:
         lines = [f"[rank {rank}] 2 processes, gloo, 10.7 M parameters", *self.log_lines]
         for step, loss in zip(columns["step"], columns["loss"], strict=True):
             if step % 10 == 0:
-                lines.append(f"\x1b[32mstep {step:>5}\x1b[0m  loss {loss:.4f}  lr 6.0e-04  41.0 k tokens/s")
+                lines.append(
+                    f"\x1b[32mstep {step:>5}\x1b[0m  loss {loss:.4f}  lr 6.0e-04  41.0 k tokens/s"
+                )
         return lines
 
     def _write_logs(self, columns: dict[str, list[Any]]) -> None:
         for rank in range(self.processes):
             text = "\n".join(self._lines(columns, rank)) + "\n"
             (self.directory / "logs" / f"rank-{rank}.log").write_text(text, encoding="utf-8")
-        (self.directory / "logs" / "launcher.log").write_text("accelerate launch …\n", encoding="utf-8")
+        (self.directory / "logs" / "launcher.log").write_text(
+            "accelerate launch …\n", encoding="utf-8"
+        )
 
 
 def main() -> None:

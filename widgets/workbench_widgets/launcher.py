@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,12 +15,11 @@ import workbench as wb
 from workbench.units import format_bytes
 from workbench_widgets import assets
 from workbench_widgets.keeper import store_config
+from workbench_widgets.launch_form import LaunchForm
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.run_dashboard import send_asset
 
 _OPTIONS = ("store", "target", "arguments", "strategy", "processes", "cpu", "name")
-_ANY_SCRIPT = "\0script"  # no recipe has this name
-_STRATEGIES = [("DDP: a copy per process", "ddp"), ("One process", "single")]
 
 
 class LaunchPreview(anywidget.AnyWidget):
@@ -72,7 +70,7 @@ class Launcher(widgets.VBox):
         unknown = {name: value for name, value in options.items() if name not in _OPTIONS}
         refuse_unknown("Launcher", unknown, _OPTIONS)
         self.store = Path(wb.Store(store).root)
-        self.fields = _Fields(**options)
+        self.fields = LaunchForm(**options)
         self.preview = LaunchPreview(self.store)
         self.button = widgets.Button(description="Launch", button_style="primary", icon="play")
         super().__init__([self.fields.box, self.preview, self.button])
@@ -146,112 +144,6 @@ def close_tree(faces: Iterable[widgets.Widget]) -> None:
         close_tree(face.children if isinstance(face, widgets.Box) else ())
         if face.comm is not None:
             face.close()
-
-
-class _Fields:
-    """The form's inputs and the wish they state."""
-
-    def __init__(self, **options: Any) -> None:
-        known = wb.recipes.recipes()
-        gpus = len(wb.detect_host().gpus)
-        target = options.get("target") or next(iter(known), "")
-        is_recipe = target in known
-        wide = widgets.Layout(width="auto", grid_column="span 2")
-        auto = widgets.Layout(width="auto")
-        self.what = widgets.Dropdown(
-            description="What to train",
-            options=[*((f"Recipe: {name}", name) for name in known), ("A script …", _ANY_SCRIPT)],
-            value=target if is_recipe else _ANY_SCRIPT,
-            layout=auto,
-        )
-        self.path = widgets.Text(
-            description="Path of the script",
-            value="" if is_recipe else str(target),
-            placeholder="train.py",
-            layout=auto,
-        )
-        self.arguments = widgets.Text(
-            description="Arguments",
-            value=options.get("arguments", "--minutes 2" if is_recipe else ""),
-            placeholder="as in a shell",
-            layout=wide,
-        )
-        self.strategy = widgets.Dropdown(
-            description="Strategy",
-            options=_STRATEGIES,
-            value=options.get("strategy") or "ddp",
-            layout=auto,
-        )
-        self.processes = widgets.BoundedIntText(
-            description="Processes",
-            value=options.get("processes") or gpus or 2,
-            min=1,
-            max=1024,
-            layout=auto,
-        )
-        self.name = widgets.Text(
-            description="Name",
-            value=options.get("name") or "",
-            placeholder="optional",
-            layout=auto,
-        )
-        self.cpu = widgets.Checkbox(
-            description="On the CPU, not the GPUs",
-            value=bool(options.get("cpu")),
-            indent=False,
-            layout=auto,
-        )
-        self.has_gpus = gpus > 0
-        self.inputs = (
-            self.what,
-            self.path,
-            self.arguments,
-            self.strategy,
-            self.processes,
-            self.name,
-            self.cpu,
-        )
-        columns = "repeat(auto-fill, minmax(168px, 1fr))"
-        self.box = widgets.GridBox(
-            self.inputs, layout=widgets.Layout(grid_template_columns=columns, width="100%")
-        )
-        self.box.add_class("wb-fields")
-        self._adapt()
-
-    def observe(self, changed: Any) -> None:
-        """Call back on every change, after the form has adapted itself to it."""
-        for field in self.inputs:
-            field.observe(self._adapt, names="value")
-            field.observe(changed, names="value")
-
-    def _adapt(self, _change: object = None) -> None:
-        """Show only what matters: the path for scripts, the CPU box where there are GPUs."""
-        self.path.layout.display = "" if self.what.value == _ANY_SCRIPT else "none"
-        self.cpu.layout.display = "" if self.has_gpus else "none"
-        self.processes.disabled = self.strategy.value == "single"
-
-    def wish(self) -> dict[str, Any]:
-        """Keyword arguments of ``wb.request`` and ``wb.launch``.
-
-        Raises:
-            ValueError: the arguments have an open quotation mark, or no script was named.
-        """
-        target = self.path.value.strip() if self.what.value == _ANY_SCRIPT else self.what.value
-        if not target:
-            raise ValueError("Give the path of a Python script, for example train.py.")
-        try:
-            arguments = shlex.split(self.arguments.value)
-        except ValueError as error:
-            raise ValueError(f"The arguments cannot be read: {error}.") from error
-        single = self.strategy.value == "single"
-        return {
-            "target": target,
-            "arguments": arguments,
-            "strategy": self.strategy.value,
-            "processes": 1 if single else self.processes.value,
-            "cpu": self.cpu.value,
-            "name": self.name.value.strip() or None,
-        }
 
 
 def _sentence(error: Exception) -> str:

@@ -28,6 +28,7 @@ _COLUMNS = (
     "outcome",
     "strategy",
     "processes",
+    "world_size",
     "steps",
     "loss_last",
     "started_at",

@@ -87,7 +87,7 @@ export class Comparison {
           text: `${view.name}  ${number(view.loss_last)}`,
           color: theme.series[index],
         })),
-        layout: { xaxis: { title: { text: this.overTime ? "seconds since the start" : "optimizer step", standoff: 4 } } },
+        layout: { xaxis: { title: { text: this.overTime ? "seconds since the start" : "optimizer step" } } },
       },
       theme,
       this.Plotly,

@@ -50,6 +50,8 @@ export function keep(root, context, mountFace) {
     const config = await followed(context);
     if (!config || live()) return void (drawing = false);
     hideFailedWidget(true);
+    // Jupyter's typography for HTML outputs (margins, striped tables) is not meant for a face.
+    root.closest(".jp-RenderedHTMLCommon")?.classList.remove("jp-RenderedHTMLCommon");
     close = await mountFace(root, config, null);
     settle();
   };

@@ -71,6 +71,8 @@ function layout(theme, own = {}, width, height) {
     fixedrange: false,
     tickfont: { size: 10.5, color: theme.muted },
   };
+  const title = own.xaxis?.title && { ...own.xaxis.title, font: { size: 10.5 }, standoff: 4 };
+  const x = { ...own.xaxis, ...(title && { title }) };
   return {
     width,
     height,
@@ -87,7 +89,7 @@ function layout(theme, own = {}, width, height) {
     },
     uirevision: "kept", // a zoom outlives the next snapshot
     ...own,
-    xaxis: { ...axis, showgrid: false, nticks: Math.max(3, Math.round(width / 50)), ...own.xaxis },
+    xaxis: { ...axis, showgrid: false, nticks: Math.max(3, Math.round(width / 50)), ...x },
     yaxis: { ...axis, nticks: Math.max(3, Math.round(height / 34)), ...own.yaxis },
   };
 }

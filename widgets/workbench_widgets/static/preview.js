@@ -17,6 +17,9 @@ async function copy(text) {
   area.remove();
 }
 
+/** A command wraps between its words, not after a hyphen in one. @param {string} text */
+const words = (text) => text.split(" ").flatMap((word) => [element("span", {}, word), " "]);
+
 /** @param {HTMLElement} root @param {Context} context */
 export function mount(root, context) {
   const model = /** @type {any} */ (context.model);
@@ -36,7 +39,7 @@ export function mount(root, context) {
   const box = element("div", { class: "wb-command-box" }, command, button);
   const shell = element("div", { class: "wb-root", "data-lm-suppress-shortcuts": "true" }, box, problem, note);
   const draw = () => {
-    setText(command, model.get("command"));
+    command.replaceChildren(...words(model.get("command")));
     setText(problem, model.get("problem"));
     setText(note, model.get("note"));
     box.hidden = !model.get("command");

@@ -19,6 +19,9 @@ const duration = (row) =>
   known(row.started_at) ? (row.ended_at ?? (isLive(row) ? Date.now() / 1000 : NaN)) - row.started_at : NaN;
 
 /** @param {any} row */
+const ranks = (row) => row.processes ?? row.world_size;
+
+/** @param {any} row */
 const isLive = (row) => LIVE.includes(row.state);
 
 /** @type {Column[]} */
@@ -26,7 +29,7 @@ const COLUMNS = [
   { title: "Name", key: (row) => String(row.name).toLowerCase(), text: (row) => row.name },
   { title: "State", key: (row) => row.outcome ?? row.state, text: (row) => stateOf(row).text },
   { title: "Strategy", key: (row) => row.strategy ?? "", text: (row) => row.strategy ?? "n/a" },
-  { title: "Processes", key: (row) => row.processes, text: (row) => count(row.processes), number: true },
+  { title: "Processes", key: ranks, text: (row) => count(ranks(row)), number: true },
   { title: "Steps", key: (row) => row.steps, text: (row) => count(row.steps), number: true },
   { title: "Loss", key: (row) => row.loss_last, text: (row) => number(row.loss_last), number: true },
   { title: "Started", key: (row) => row.started_at, text: (row) => moment(row.started_at), number: true },

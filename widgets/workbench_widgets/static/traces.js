@@ -70,7 +70,7 @@ export function loss(view, { theme, logLoss, smoothing }) {
     value: number(current),
     label: `Training loss: ${number(current)} at step ${view.steps}${first}`,
     layout: {
-      xaxis: { title: { text: "optimizer step", font: { size: 10.5 }, standoff: 4 } },
+      xaxis: { title: { text: "optimizer step" } },
       yaxis: { type: logLoss ? "log" : "linear" },
       ...nonfinite(view, theme),
     },

@@ -1,0 +1,88 @@
+"""Fixtures of the browser tests: one JupyterLab for the session, one Chromium per test."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("train_slowly.py")
+
+
+def _missing() -> str | None:
+    programs = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    modules = [
+        name
+        for name in ("selenium", "jupyterlab", "anywidget", "accelerate")
+        if importlib.util.find_spec(name) is None
+    ]
+    return f"not installed: {', '.join(programs + modules)}" if programs or modules else None
+
+
+MISSING = _missing()
+collect_ignore = [] if MISSING is None else ["test_live.py", "test_looks.py", "test_faces.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.slow)
+            if MISSING:
+                item.add_marker(pytest.mark.skip(reason=MISSING))
+
+
+if MISSING is None:
+    import workbench as wb
+    from tests.browser.lab import Lab, Page
+
+    @pytest.fixture(scope="session")
+    def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+        folder = tmp_path_factory.mktemp("lab")
+        server = Lab(folder / "root", folder / "home")
+        shutil.copy(SCRIPT, server.root / "train.py")
+        yield server
+        server.close()
+
+    @pytest.fixture
+    def page(tmp_path: Path) -> Iterator[Page]:
+        browser = Page(tmp_path / "profile")
+        yield browser
+        browser.close()
+
+    @pytest.fixture
+    def store(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Path]:
+        """A store of the test's own below the lab's root; its runs are ended afterwards."""
+        folder = lab.root / f"runs-{request.node.name[:40]}"
+        yield folder
+        end_runs(folder)
+        for kernel in lab.api("GET", "kernels"):
+            lab.api("DELETE", f"kernels/{kernel['id']}")
+
+    @pytest.fixture
+    def foreign_store(tmp_path: Path) -> Iterator[Path]:
+        """A store that no Jupyter serves."""
+        yield tmp_path / "elsewhere"
+        end_runs(tmp_path / "elsewhere")
+
+    def end_runs(folder: Path) -> None:
+        for row in wb.runs(folder):
+            if row["outcome"] is None and (folder / row["run"] / "state.json").is_file():
+                wb.attach(row["run"], folder).stop(now=True)
+
+
+def marked(marker: str) -> list[int]:
+    """Processes that bear a run's marker in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if marker.encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found

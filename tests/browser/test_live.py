@@ -1,0 +1,180 @@
+"""The main job in a real browser: launch, watch, reload, restart, stop."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import workbench as wb
+from tests.browser.conftest import marked
+from tests.browser.lab import Lab, Page
+
+ATTACH = "import workbench as wb\nfrom workbench_widgets import RunDashboard\nRunDashboard(wb.attach('last', {store!r}))"
+BUSY = "import time; time.sleep({seconds})"
+
+
+def start(lab: Lab, store: Path, **more) -> wb.Run:
+    return wb.launch(lab.root / "train.py", processes=2, cpu=True, store=store, **more)
+
+
+def kernel(lab: Lab) -> dict:
+    (only,) = lab.api("GET", "kernels")
+    return only
+
+
+def test_launch_with_the_mouse(lab: Lab, page: Page, store: Path) -> None:
+    page.open(
+        lab.notebook(
+            "launch.ipynb",
+            f"from workbench_widgets import Workbench; Workbench(store={str(store)!r})",
+        )
+    )
+    page.run_cell(0)
+    page.one(".wb-form select option:last-child").click()  # "A script …"
+    page.until(
+        "asks for a path", lambda: "path of a Python script" in page.text(".wb-form .wb-banner")
+    )
+    assert page.one(".wb-form button.jupyter-button").get_attribute("disabled")
+    path = page.one(".wb-form input[placeholder='train.py']")
+    path.send_keys("tain.py\t")
+    page.until("near miss is named", lambda: "train.py" in page.text(".wb-form .wb-banner"))
+    path.clear()
+    path.send_keys("train.py\t")
+    page.until("the exact command", lambda: "train.py" in page.text(".wb-form .wb-command"))
+    button = page.one(".wb-form button.jupyter-button")
+    page.until("Launch is possible", button.is_enabled)
+    button.click()
+    page.until(
+        "the run's dashboard", lambda: page.text(".wb-badge").strip() in ("Starting", "Running")
+    )
+    page.until("curve on screen", lambda: page.points() >= 1, 60)
+    drawn_at = time.time()
+    first_step_at = wb.attach("last", store).view()["first_step_at"]
+    print(f"first step -> curve on screen: {drawn_at - first_step_at:.1f} s")
+    assert drawn_at - first_step_at <= 10
+    assert page.errors() == []
+
+
+def test_reload_while_the_kernel_is_busy(lab: Lab, page: Page, store: Path) -> None:
+    run = start(lab, store)
+    page.open(lab.notebook("busy.ipynb", ATTACH.format(store=str(store)), BUSY.format(seconds=45)))
+    page.run_cell(0)
+    page.until("a curve", lambda: page.points() >= 30, 60)
+    page.save()
+    page.run_cell(1)
+    page.until("kernel busy", lambda: kernel(lab)["execution_state"] == "busy")
+    before = page.points()
+    page.driver.refresh()
+    reloaded_at = time.monotonic()
+    page.until("the full curve is back", lambda: page.points() >= before, 25)
+    print(f"reload -> full curve with a busy kernel: {time.monotonic() - reloaded_at:.1f} s")
+    assert (
+        page.js("return document.querySelector('.wb-area-loss .js-plotly-plot').data[0].x[0]") == 1
+    )
+    shown = page.points()
+    page.until("it grows on", lambda: page.points() > shown, 10)
+    assert kernel(lab)["execution_state"] == "busy"
+    assert page.js("return document.querySelectorAll('.wb-header').length") == 1
+    page.until(
+        "the widget takes over",
+        lambda: page.js(
+            "return document.querySelectorAll('[data-workbench-live] .wb-root').length"
+        ),
+        60,
+    )
+    page.until(
+        "the keeper steps aside",
+        lambda: (
+            page.js("return document.querySelectorAll('[data-workbench-keeper] .wb-root').length")
+            == 0
+        ),
+    )
+    assert run.state == "running"
+
+
+def test_kernel_restart_leaves_the_run_alone(lab: Lab, page: Page, store: Path) -> None:
+    run = start(lab, store)
+    page.open(lab.notebook("restart.ipynb", ATTACH.format(store=str(store))))
+    page.run_cell(0)
+    page.until("a curve", lambda: page.points() >= 5, 60)
+    ranks = {
+        key: value["pid"]
+        for key, value in json.loads((run.directory / "state.json").read_text())["ranks"].items()
+    }
+    lab.api("POST", f"kernels/{kernel(lab)['id']}/restart")
+    page.until("kernel idle", lambda: kernel(lab)["execution_state"] == "idle")
+    before = page.points()
+    page.run_cell(0)
+    page.until("attach brings everything back", lambda: page.points() >= before, 30)
+    assert run.state == "running"
+    after = {
+        key: value["pid"]
+        for key, value in json.loads((run.directory / "state.json").read_text())["ranks"].items()
+    }
+    assert after == ranks
+
+
+def test_stop_leaves_no_process_and_says_so(lab: Lab, page: Page, store: Path) -> None:
+    run = start(lab, store)
+    page.open(lab.notebook("stop.ipynb", ATTACH.format(store=str(store)), BUSY.format(seconds=30)))
+    page.run_cell(0)
+    page.until("a curve", lambda: page.points() >= 5, 60)
+    marker = run.document["marker"]
+    assert len(marked(marker)) >= 3  # the launcher and two ranks
+    page.run_cell(1)  # it works while the kernel is busy
+    button = page.one(".wb-stop")
+    button.click()
+    assert "again" in button.text.lower()
+    button.click()
+    page.until("it says so", lambda: page.text(".wb-badge") == "Stopped", 60)
+    assert kernel(lab)["execution_state"] == "busy"
+    assert marked(marker) == []
+    assert run.outcome == "stopped"
+    page.until("and what is left", lambda: "process" in page.text(".wb-header .wb-banner"))
+    assert not button.is_displayed()
+
+
+def test_comm_carries_a_store_outside_the_root(lab: Lab, page: Page, foreign_store: Path) -> None:
+    run = start(lab, foreign_store)
+    page.open(lab.notebook("comm.ipynb", ATTACH.format(store=str(foreign_store))))
+    page.run_cell(0)
+    page.until("a curve", lambda: page.points() >= 5, 60)
+    page.until("the log", lambda: "step" in page.text(".wb-log"))
+    shown = page.points()
+    page.comm_bytes()
+    begun = time.monotonic()
+    page.until("it grows on", lambda: page.points() >= shown + 30, 20)
+    per_second = page.comm_bytes() / (time.monotonic() - begun)
+    print(f"comm transport: {per_second / 1000:.1f} kB/s")
+    assert per_second <= 66_000
+    button = page.one(".wb-stop")
+    button.click()
+    button.click()
+    page.until("stopped through the comm", lambda: page.text(".wb-badge") == "Stopped", 60)
+    assert run.outcome == "stopped"
+    for one in lab.api("GET", "kernels"):
+        lab.api("DELETE", f"kernels/{one['id']}")
+
+
+def test_foreign_text_is_text(lab: Lab, page: Page, store: Path) -> None:
+    name = "<img src=x onerror=\"document.title='pwned'\">"
+    run = start(lab, store, name=name)
+    book = (
+        ATTACH.format(store=str(store)) + "\n",
+        f"from workbench_widgets import Runs; Runs(store={str(store)!r})",
+    )
+    page.open(lab.notebook("foreign.ipynb", book[0], book[1]))
+    page.run_cell(0)
+    page.run_cell(1)
+    page.until("a curve", lambda: page.points() >= 5, 60)
+    page.until("the log line as it is", lambda: "<b>not bold</b> <img" in page.text(".wb-log"))
+    assert page.text(".wb-header h2") == name
+    assert "\x1b" not in page.text(".wb-log")
+    page.until("the table's name", lambda: name in page.text(".wb-runs"))
+    page.save()
+    page.driver.refresh()
+    page.until("a curve again", lambda: page.points() >= 5, 60)
+    assert page.js("return document.querySelectorAll('.wb-root img, .wb-root b').length") == 0
+    assert "pwned" not in page.driver.title
+    assert run.state == "running"

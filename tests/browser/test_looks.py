@@ -1,0 +1,83 @@
+"""Screenshots in both themes and two widths: to be looked at; here only clipping is asserted."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.browser.lab import Lab, Page
+from tests.browser.test_faces import SAMPLE
+from tests.widgets.sample_runs import SampleRun
+
+FOLDER = Path(__file__).with_name("screenshots")
+README_PICTURE = Path(__file__).with_name("dashboard.png")
+CLIPPED = """
+const visible = (one) => one.getClientRects().length > 0;
+return [...document.querySelectorAll('.wb-root :is(h2, h3, button, dt, dd, .wb-badge, .wb-panel-value, .wb-chips li)')]
+  .filter((one) => visible(one) && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline')
+  .map((one) => one.textContent)
+"""
+OVERFLOW = "return [...document.querySelectorAll('.wb-root')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+
+
+def make_runs(store: Path) -> None:
+    SampleRun(store, "gpt-cpu", name="gpt, 2 CPU processes", started=time.time() - 60).write(240)
+    eight = SampleRun(
+        store,
+        "llama-8gpu",
+        name="llama-8b fine-tune",
+        total=20_000,
+        gpus=8,
+        processes=8,
+        step_seconds=0.9,
+        usd_per_hour=23.92,
+        started=time.time() - 9_000,
+    )
+    eight.write(9_000, written_at=time.time() + 120)
+    SampleRun(store, "fresh", name="just launched").write(
+        0, phase="starting", written_at=time.time() + 120
+    )
+    failed = SampleRun(store, "failed", name="lr 6e-3", started=time.time() - 500)
+    sentence = (
+        "Rank 1 failed: ValueError: loss is NaN (train.py, line 31). Lower --lr, then launch again."
+    )
+    failed.write(90, phase="ended", outcome="failed", message=sentence, nonfinite_step=78)
+
+
+@pytest.mark.parametrize("face", ["gpt-cpu", "llama-8gpu", "fresh", "failed", "workbench"])
+def test_both_themes_and_widths(lab: Lab, page: Page, store: Path, face: str) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    make_runs(store)
+    code = (
+        f"Workbench(store={str(store)!r}, open='gpt-cpu')"
+        if face == "workbench"
+        else f"RunDashboard(sample({face!r}))"
+    )
+    page.open(lab.notebook(f"looks-{face}.ipynb", SAMPLE.format(store=str(store)), code))
+    page.run_cell(0)
+    page.run_cell(1)
+    page.one(".wb-header")
+    if face != "fresh":
+        page.until("curve", lambda: page.points() > 10)
+    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+        page.theme(theme)
+        for width in (1600, 800):
+            page.driver.set_window_size(width, 1290 if width == 1600 else 1700)
+            page.focus_mode()
+            time.sleep(1.2)  # plotly.js redraws after the resize
+            page.js(
+                "document.querySelector('.jp-OutputArea-output').scrollIntoView({block: 'start'})"
+            )
+            time.sleep(0.3)
+            page.driver.save_screenshot(
+                str(FOLDER / f"{face}-{theme.split()[1].lower()}-{width}.png")
+            )
+            assert page.js(CLIPPED) == []
+            assert page.js(OVERFLOW) == 0
+            if face == "llama-8gpu" and width == 1600 and "Light" in theme:
+                page.driver.find_element("css selector", ".wb-root").screenshot(str(README_PICTURE))
+    assert page.errors() == []
+    if README_PICTURE.is_file():
+        assert README_PICTURE.stat().st_size <= 300_000
