@@ -32,7 +32,7 @@ def free_port():
 def status(url, **headers):
     request = urllib.request.Request(url, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         with error:
@@ -56,7 +56,7 @@ def server(tmp_path_factory):
     log = (home / "log").open("w")
     process = subprocess.Popen([START, *root], env=environment, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while time.monotonic() < deadline:
         try:
             status(url + "/api")
@@ -66,7 +66,7 @@ def server(tmp_path_factory):
             time.sleep(0.1)
     yield process.pid, url, home
     process.terminate()
-    process.wait(timeout=20)
+    process.wait(timeout=60)
     log.close()
 
 
@@ -84,7 +84,7 @@ def test_a_page_of_another_site_cannot_use_the_users_login(server):
     _, url, _ = server
     jar = http.cookiejar.CookieJar()
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
-    with browser.open(f"{url}/lab?token={TOKEN}", timeout=20) as answer:
+    with browser.open(f"{url}/lab?token={TOKEN}", timeout=60) as answer:
         assert answer.status == 200
     upgrade = {
         "Connection": "Upgrade",
@@ -94,7 +94,7 @@ def test_a_page_of_another_site_cannot_use_the_users_login(server):
         "Cookie": "; ".join(f"{cookie.name}={cookie.value}" for cookie in jar),
     }
     for origin, expected in ((url, 101), ("http://evil.example", 403)):
-        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
         connection.request("GET", "/api/events/subscribe", headers={**upgrade, "Origin": origin})
         with contextlib.closing(connection), connection.getresponse() as answer:
             assert answer.status == expected, origin

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import sys
@@ -24,7 +25,7 @@ def ready(tiny):
     return tiny
 
 
-def wait_for(what, seconds=60):
+def wait_for(what, seconds=120):
     deadline = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -63,14 +64,18 @@ def test_first_run(ready):
 
 def test_second_run_does_nothing_in_under_a_second(ready):
     before = (ready.venv / ".setup-state.json").stat().st_mtime_ns
-    seconds = []
+    seconds, used = [], resource.getrusage(resource.RUSAGE_CHILDREN)
     for _ in range(3):
         began = time.monotonic()
         done = ready.run()
         seconds.append(time.monotonic() - began)
         assert "is ready" in done.stdout
+    now = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = (now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime) / len(seconds)
     assert (ready.venv / ".setup-state.json").stat().st_mtime_ns == before
-    assert min(seconds) < 1, seconds
+    assert cpu < 1, cpu
+    if os.getloadavg()[0] < 2 * (os.cpu_count() or 1):  # else the clock measures the neighbours
+        assert min(seconds) < 1, seconds
 
 
 def test_a_changed_pyproject_installs_again_and_keeps_torch(ready):
@@ -96,7 +101,7 @@ def test_killed_while_pip_works(ready):
     done = ready.start()
     wait_for(lambda: not set(left) & set(marked(ready)))
     hang.unlink()
-    text = done.communicate(timeout=60)[0]
+    text = done.communicate(timeout=200)[0]
     assert done.returncode == 0, text
     assert re.search(rf"ended process {left[0]}\b", text)
     assert "interrupted in: project" in text
@@ -123,7 +128,7 @@ def test_ctrl_c_says_how_to_go_on(ready):
     process = ready.start()
     wait_for(lambda: len(marked(ready)) > 1)
     process.send_signal(signal.SIGINT)
-    text = process.communicate(timeout=30)[0]
+    text = process.communicate(timeout=100)[0]
     hang.unlink()
     assert process.returncode == 130
     assert "interrupted; run the same command again" in text
@@ -153,7 +158,7 @@ def test_run_by_the_environments_own_python(ready):
 def test_two_at_once_wait_for_each_other(ready):
     ready.touch()
     both = [ready.start(), ready.start()]
-    texts = [process.communicate(timeout=90)[0] for process in both]
+    texts = [process.communicate(timeout=200)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], texts
     assert sum("installing the project" in text for text in texts) == 1, texts
 

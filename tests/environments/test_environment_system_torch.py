@@ -58,7 +58,7 @@ def pod(tmp_path_factory):
 def pip(project, *arguments):
     argv = [project.venv / "bin/python", "-m", "pip", "install", "--dry-run", *arguments]
     return subprocess.run(
-        argv, env=project.environment(), capture_output=True, text=True, timeout=60, check=False
+        argv, env=project.environment(), capture_output=True, text=True, timeout=200, check=False
     )
 
 

@@ -128,7 +128,7 @@ class TinyProject:
             env=self.environment(),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
 
