@@ -66,8 +66,9 @@ class Store:
             return []
         except OSError as error:
             raise StoreError(f"The run store {self.root} cannot be read: {error}") from error
-        runs = [(self._created(name, fallback), name) for fallback, name in found]
-        return [name for created, name in sorted(runs, reverse=True) if created is not None]
+        dated = [(self._created(name, fallback), name) for fallback, name in found]
+        runs = [(created, name) for created, name in dated if created is not None]
+        return [name for _, name in sorted(runs, reverse=True)]
 
     def _created(self, run_id: str, ctime_ns: int) -> float | None:
         """Creation time from run.json; None for a folder that is no run."""

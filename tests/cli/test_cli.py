@@ -1,0 +1,130 @@
+"""The command line's contract: exit codes, JSON on stdout alone, clear refusals."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..conftest import SCRIPTS
+
+
+def workbench(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "workbench.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
+
+
+def test_dry_run_shows_command_and_config_and_starts_nothing(tmp_path: Path) -> None:
+    result = workbench("launch", "gpt", "--cpu", "--dry-run", "--json", "--", "--steps", "5", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["run"] is None
+    assert document["command"][1:3] == ["-m", "accelerate.commands.launch"]
+    assert document["command"][-2:] == ["--steps", "5"]
+    (text,) = document["config_files"].values()
+    assert '"MULTI_GPU"' in text
+    assert document["environment"]["ACCELERATE_USE_CPU"] == "true"
+    assert "WORKBENCH" not in document["shell"]
+    assert not (tmp_path / "runs").exists()
+
+
+REFUSALS = [
+    (("launch", "trian.py"), "No script 'trian.py'"),
+    (("launch", "gtp"), "Did you mean gpt"),
+    (("launch", "syntax.py"), "line 2"),
+    (("launch", "binary.py"), "not a Python script"),
+    (("launch", "."), "is a folder"),
+    (("launch", "gpt", "--nproc", "0"), "at least 1"),
+    (("launch", "gpt", "--nproc", "-3"), "at least 1"),
+    (("launch", "gpt", "--cpu", "--nproc", "9999"), "at most 64"),
+    (("launch", "gpt", "--strategy", "fdsp"), "Did you mean fsdp"),
+    (("launch", "gpt", "--strategy", "fsdp"), "cannot be launched yet"),
+    (("launch", "gpt", "--strategy", "single", "--nproc", "2"), "runs 1 process"),
+    (("launch", "gpt", "--name", "../x"), "looks like a path"),
+    (("launch", "gpt", "--port", "99999"), "between 0"),
+    (("launch", "gpt", "--", "--size", "minus"), "--size"),
+    (("launch", "gpt", "--", "--sizee", "2"), "--sizee"),
+    (("show", "nothing"), "No runs in"),
+    (("stop",), "No runs in"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), REFUSALS, ids=lambda value: " ".join(value))
+def test_bad_input_is_one_clear_sentence_and_exit_code_2(
+    arguments: tuple[str, ...], sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "syntax.py").write_text("import os\nprint('never closed\n")
+    (tmp_path / "binary.py").write_bytes(b"\x00\x01\x02")
+    result = workbench(*arguments, cwd=tmp_path)
+    assert result.returncode == 2, result.stdout
+    message = " ".join(result.stderr.split())
+    assert sentence in message
+    assert "Traceback" not in result.stderr
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+def test_unwritable_store_is_exit_code_1(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    store = str(tmp_path / "file" / "runs")
+    result = workbench("launch", str(SCRIPTS / "no_steps.py"), "--cpu", "--store", store)
+    assert result.returncode == 1
+    assert "cannot be written" in " ".join(result.stderr.split())
+
+
+def test_json_errors_are_json_too(tmp_path: Path) -> None:
+    result = workbench("show", "x", "--json", "--store", str(tmp_path))
+    assert result.returncode == 2
+    assert "error" in json.loads(result.stdout)
+
+
+def test_runs_of_an_empty_store(tmp_path: Path) -> None:
+    assert json.loads(workbench("runs", "--json", "--store", str(tmp_path)).stdout) == []
+    assert "workbench launch gpt" in workbench("runs", "--store", str(tmp_path)).stdout
+
+
+def test_doctor_names_every_check(tmp_path: Path) -> None:
+    result = workbench("doctor", "--json", "--store", str(tmp_path))
+    document = json.loads(result.stdout)
+    names = {check["name"] for check in document["checks"]}
+    assert {"torch", "accelerate", "GPUs", "shared memory", "ports", "disk", "run store"} <= names
+    assert document["ok"] == all(check["ok"] for check in document["checks"])
+    assert result.returncode == (0 if document["ok"] else 1)
+    assert all(check["fix"] for check in document["checks"] if not check["ok"])
+
+
+@pytest.mark.slow
+def test_a_run_seen_through_every_command(tmp_path: Path) -> None:
+    store = ("--store", str(tmp_path))
+    script = str(SCRIPTS / "raw_ddp.py")
+    name = "<b>bold</b> [red]markup[/]"
+    launched = workbench("launch", script, "--cpu", "--name", name, "--wait", *store, "--", "--steps", "6")
+    assert launched.returncode == 0, launched.stderr
+    runs = json.loads(workbench("runs", "--json", *store).stdout)
+    assert [(run["name"], run["outcome"], run["steps"]) for run in runs] == [(name, "succeeded", 6)]
+    assert "[red]markup" in workbench("show", *store).stdout
+    shown = json.loads(workbench("show", "last", "--json", *store).stdout)
+    contract = {
+        *("run", "state", "outcome", "exit_code", "failed_rank", "strategy", "world_size", "steps"),
+        *("loss_first", "loss_last", "step_seconds_median", "tokens_per_second"),
+        *("peak_memory_bytes", "predicted", "restarts", "findings", "started_at", "ended_at"),
+    }
+    assert contract <= shown.keys()
+    rows = json.loads(workbench("metrics", "last", "--rank", "1", "--json", *store).stdout)
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert rows[0].keys() >= {"step", "rank", "time", "loss", "lr", "grad_norm", "step_seconds"}
+    assert "rank 1 step 6" in workbench("logs", "last", "--rank", "1", *store).stdout
+    assert workbench("logs", "last", "--rank", "7", *store).returncode == 2
+    assert "succeeded" in workbench("attach", "last", *store).stdout
+    stopped = json.loads(workbench("stop", "last", "--json", *store).stdout)
+    assert stopped == {"run": shown["run"], "outcome": "succeeded", "processes_left": 0}
+
+
+@pytest.mark.slow
+def test_a_failing_script_is_exit_code_1(tmp_path: Path) -> None:
+    script = str(SCRIPTS / "raw_ddp.py")
+    arguments = ("--steps", "900", "--raise-at", "2")
+    result = workbench("launch", script, "--cpu", "--wait", "--store", str(tmp_path), "--", *arguments)
+    assert result.returncode == 1

@@ -1,0 +1,80 @@
+"""Strategy names, workloads, and the first memory estimate."""
+
+from __future__ import annotations
+
+import pytest
+
+import workbench as wb
+
+
+@pytest.mark.parametrize(
+    ("name", "processes", "degrees"),
+    [
+        ("single", 1, {"dp_replicate": 1}),
+        ("ddp", 4, {"dp_replicate": 4}),
+        ("fsdp", 8, {"dp_shard": 8, "reshard_after_forward": True}),
+        ("fsdp-grad-op", 8, {"dp_shard": 8, "reshard_after_forward": False}),
+        ("hsdp", 8, {"dp_replicate": 2, "dp_shard": 4}),
+        ("zero2", 4, {"dp_shard": 4, "zero_stage": 2}),
+        ("tp", 2, {"tp": 2}),
+        ("dp2-tp2", 4, {"dp_replicate": 2, "tp": 2}),
+        ("fsdp4-tp2", 8, {"dp_shard": 4, "tp": 2}),
+        ("PP2-dp2", 4, {"pp": 2, "dp_replicate": 2}),
+    ],
+)
+def test_names_mean_degrees(name: str, processes: int, degrees: dict[str, object]) -> None:
+    strategy = wb.Strategy.parse(name, processes)
+    assert {field: getattr(strategy, field) for field in degrees} == degrees
+    assert strategy.world_size == processes
+
+
+@pytest.mark.parametrize(
+    ("name", "processes", "sentence"),
+    [
+        ("dpp", 2, "Did you mean .*ddp"),
+        ("single", 2, "runs 1 process"),
+        ("dp2-tp2", 3, "needs 4 processes, not 3"),
+        ("ddp", 0, "at least 1"),
+        ("dp0-tp2", 2, "at least 1"),
+        ("tp2-tp2", 4, "twice"),
+        ("hsdp", 2, "at least 4"),
+    ],
+)
+def test_nonsense_is_refused_with_a_sentence(name: str, processes: int, sentence: str) -> None:
+    with pytest.raises(wb.UsageError, match=sentence):
+        wb.Strategy.parse(name, processes)
+
+
+def workload(**extra: object) -> wb.Workload:
+    shape = {"parameters": 1_000_000, "layers": 2, "hidden": 128, "heads": 2, "mlp_hidden": 512, "vocab": 256}
+    return wb.Workload(model=wb.Model(name="m", **shape), seq_len=128, micro_batch=4, **extra)
+
+
+def test_model_states_are_sixteen_bytes_per_parameter() -> None:
+    estimate = wb.training_memory(workload(), wb.Strategy.parse("single", 1), "cuda")
+    states = [estimate.parts[name] for name in ("parameters", "gradients", "optimizer states")]
+    assert states == [4_000_000, 4_000_000, 8_000_000]
+    assert "DDP buckets" not in estimate.parts
+    assert estimate.total_bytes == sum(estimate.parts.values())
+
+
+def test_ddp_adds_buckets_and_unknown_strategies_are_refused() -> None:
+    ddp = wb.training_memory(workload(), wb.Strategy.parse("ddp", 2), "cpu")
+    assert ddp.parts["DDP buckets"] == 4_000_000
+    with pytest.raises(wb.UsageError, match="cannot be estimated yet"):
+        wb.training_memory(workload(), wb.Strategy.parse("fsdp", 2), "cpu")
+
+
+def test_workload_checks_its_fields() -> None:
+    with pytest.raises(wb.UsageError, match="Unknown precision 'fp64'"):
+        workload(precision="fp64")
+    with pytest.raises(wb.UsageError, match="accumulate must be at least 1"):
+        workload(accumulate=0)
+    assert workload(accumulate=2).tokens_per_step(8) == 128 * 4 * 2 * 8
+
+
+def test_detected_host_has_cores_and_memory() -> None:
+    host = wb.detect_host()
+    assert host.cpu_cores >= 1
+    assert host.memory_bytes > 2**28
+    assert host.device == ("cuda" if host.gpus else "cpu")

@@ -1,0 +1,171 @@
+"""The bounded view: size, extremes, strict JSON, log tails."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.observe.events import MetricStream
+from workbench.observe.svg import Line, chart, ticks
+from workbench.observe.thinning import ThinnedTable
+from workbench.observe.view import ViewBuilder, log_lines
+from workbench.store.layout import RunPaths
+from workbench.store.schema import VIEW_MAX_BYTES
+
+
+def run_document(processes: int, gpus: int = 0) -> dict[str, Any]:
+    cards = [
+        {"index": index, "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 85520809984, "power_limit_w": 700.0}
+        for index in range(gpus)
+    ]
+    return {
+        "run": "r",
+        "name": "r",
+        "strategy_name": "ddp",
+        "processes": processes,
+        "device": "cuda" if gpus else "cpu",
+        "cluster": {"name": "h", "gpus": cards, "cpu_cores": 2, "memory_bytes": 2**34},
+        "predicted": None,
+        "steps_total": None,
+        "seconds_total": None,
+        "tokens_per_step": 4096,
+        "usd_per_hour": 24.0,
+    }
+
+
+def now(**extra: Any) -> dict[str, Any]:
+    return {"phase": "running", "started_at": 1.7e9, "ended_at": None, "ranks": {}, **extra}
+
+
+def directory(tmp_path: Path) -> RunPaths:
+    paths = RunPaths(tmp_path)
+    paths.make_folders()
+    return paths
+
+
+def sample(time: float, gpus: int) -> Any:
+    return {
+        "time": time,
+        "cpu_percent": 50.123456,
+        "memory_used_bytes": 2**33 + 12345,
+        "run_rss_bytes": 2**32 + 999,
+        "run_cpu_percent": 799.9,
+        "disk_free_bytes": 123456789012,
+        "gpus": [
+            {"index": index, "util": 97.0, "memory_bytes": 71234567890, "temperature_c": 61, "power_w": 655.432}
+            for index in range(gpus)
+        ],
+    }
+
+
+def test_a_million_steps_on_eight_ranks_stay_small(tmp_path: Path) -> None:
+    paths = directory(tmp_path)
+    builder = ViewBuilder(paths, run_document(8, gpus=8))
+    for rank in range(8):
+        paths.rank_log(rank).write_text(("a line of text with some length\n" * 300))
+    table = builder._steps
+    rng = random.Random(0)
+    for step in range(1, 1_000_001):
+        loss = 99.0 if step == 777_777 else 2 + rng.random()
+        table.append(
+            {"step": step, "time": 1.7e9 + step * 0.1234, "loss": loss, "loss_min": loss,
+             "loss_max": loss, "lr": 3e-4 / step, "grad_norm": rng.random(), "grad_norm_max": 1.234,
+             "step_seconds": 0.1234 + rng.random(), "step_seconds_max": 1.5, "tokens": 4096}
+        )
+    for second in range(5000):
+        builder.add_sample(sample(1.7e9 + second, 8))
+    view = builder.snapshot(now())
+    text = json.dumps(view, separators=(",", ":"), allow_nan=False)
+    assert len(text.encode()) <= VIEW_MAX_BYTES
+    assert max(view["series"]["loss_max"]) == 99.0  # the spike survived the thinning
+    assert view["series"]["step"][-1] == 1_000_000
+    lengths = {len(values) for values in view["series"].values()}
+    assert len(lengths) == 1
+    assert lengths.pop() > 100
+
+
+def test_thinning_keeps_means_and_order() -> None:
+    table = ThinnedTable({"step": "last", "y": "mean", "low": "min"}, 8)
+    for step in range(1, 101):
+        table.append({"step": step, "y": float(step), "low": float(step)})
+    columns = table.columns()
+    assert columns["step"] == sorted(columns["step"])
+    assert columns["step"][-1] == 100
+    assert min(columns["low"]) == 1
+    assert len(columns["step"]) <= 9
+
+
+def write_steps(paths: RunPaths, rank: int, steps: range, **extra: Any) -> None:
+    with paths.rank_metrics(rank).open("a") as file:
+        for step in steps:
+            line = {"step": step, "time": 1.7e9 + step, "loss": float(rank + step), **extra}
+            file.write(json.dumps(line) + "\n")
+
+
+def test_rows_are_means_over_ranks_and_wait_for_all(tmp_path: Path) -> None:
+    paths = directory(tmp_path)
+    stream = MetricStream(paths, 2)
+    write_steps(paths, 0, range(1, 4))
+    assert stream.read() == []
+    write_steps(paths, 1, range(1, 3))
+    assert [(row.step, row.loss) for row in stream.read()] == [(1, 1.5), (2, 2.5)]
+    assert [row.step for row in stream.read(final=True)] == [3]
+
+
+def test_nan_and_infinity_become_null_in_the_view(tmp_path: Path) -> None:
+    paths = directory(tmp_path)
+    builder = ViewBuilder(paths, run_document(1))
+    with paths.rank_metrics(0).open("w") as file:
+        file.write('{"step":1,"time":1.0,"loss":2.0}\n{"step":2,"time":2.0,"loss":NaN}\n')
+        file.write('{"step":3,"time":3.0,"loss":Infinity,"grad_norm":-Infinity}\n')
+    builder.read()
+    view = builder.snapshot(now())
+    json.dumps(view, allow_nan=False)
+    assert view["series"]["loss"] == [2.0, None, None]
+    assert (view["nonfinite_step"], view["loss_last"]) == (2, 2.0)
+
+
+def test_cost_eta_and_rate(tmp_path: Path) -> None:
+    paths = directory(tmp_path)
+    builder = ViewBuilder(paths, {**run_document(1), "steps_total": 100})
+    write_steps(paths, 0, range(1, 51), step_seconds=0.5)
+    builder.read()
+    view = builder.snapshot(now(ended_at=None, started_at=1.7e9))
+    assert view["eta_seconds"] == 25.0
+    assert view["tokens_per_second"] == 8192
+    assert view["usd_so_far"] == pytest.approx(24.0 * view["elapsed_seconds"] / 3600, rel=1e-3)
+
+
+def test_unknown_is_null_never_zero(tmp_path: Path) -> None:
+    view = ViewBuilder(directory(tmp_path), {**run_document(1), "usd_per_hour": None}).snapshot(now())
+    for key in ("loss_last", "eta_seconds", "tokens_per_second", "usd_so_far", "step_seconds_median"):
+        assert view[key] is None, key
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("10%\r50%\r100%\nok\n", ["100%", "ok"]),
+        ("\x1b[31mred\x1b[0m\n", ["red"]),
+        ("\x1b]52;c;ZXZpbA==\x07after\n", ["after"]),
+        ("a\u202eb\x00c\x08\n", ["abc"]),
+        ("windows\r\nlines\r\n", ["windows", "lines"]),
+        ("x" * 5000, ["x" * 1000]),
+        ("", []),
+    ],
+)
+def test_log_lines(text: str, lines: list[str]) -> None:
+    assert log_lines(text) == lines
+
+
+def test_svg_chart_escapes_and_skips_gaps() -> None:
+    text = chart("<b>", [Line(name="<i>", x=[1, 2, 3, 4], y=[1.0, None, 2.0, math.nan])], x_label="s", y_label="%")
+    assert "<b>" not in text
+    assert "&lt;i&gt;" in text
+    assert chart("empty", [Line(name="x", x=[1], y=[None])], x_label="", y_label="") == ""
+    assert ticks(0, 1) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]

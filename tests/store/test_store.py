@@ -1,0 +1,154 @@
+"""Names, files, readers and the listing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+from workbench.store import names, processes
+from workbench.store.files import CHUNK_BYTES, LineReader, read_json, read_tail, write_json_atomic
+from workbench.store.layout import RunPaths
+
+BAD_NAMES = [
+    *("../../etc/x", "/abs", "a/../../b", "..", ".", "", "   ", "-rf", "~root", ".hidden", "<>"),
+    *("a\0b", "a\nb", "x" * 300, "\u202eevil", "..\\..\\x"),
+]
+ODD_NAMES = ["<img src=x onerror=alert(1)>", "a/b", "naïve run 7", "$(touch /tmp/p)", "CON", "名前 x"]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_names_that_could_leave_the_store_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(wb.UsageError, match="Use letters"):
+        wb.Store(tmp_path / "runs").create(name)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_become_safe_directories(name: str, tmp_path: Path) -> None:
+    paths = wb.Store(tmp_path).create(name)
+    assert paths.directory.parent == tmp_path
+    assert names.is_id(paths.directory.name)
+
+
+def test_two_callers_get_two_runs(tmp_path: Path) -> None:
+    store = wb.Store(tmp_path)
+    assert [store.create("same").directory.name for _ in range(3)] == ["same", "same-2", "same-3"]
+
+
+def make_run(root: Path, run_id: str, created: float, **extra: object) -> RunPaths:
+    paths = RunPaths(root / run_id)
+    paths.directory.mkdir(parents=True)
+    paths.make_folders()
+    write_json_atomic(paths.run, {"run": run_id, "name": run_id, "created_at": created, **extra})
+    return paths
+
+
+def test_find_by_id_prefix_name_and_last(tmp_path: Path) -> None:
+    make_run(tmp_path, "gpt-1", 100.0, name="My run")
+    make_run(tmp_path, "vit-1", 300.0)
+    make_run(tmp_path, "gpt-2", 200.0)
+    (tmp_path / "_assets").mkdir()
+    (tmp_path / "not-a-run").mkdir()
+    store = wb.Store(tmp_path)
+    assert store.ids() == ["vit-1", "gpt-2", "gpt-1"]
+    assert store.find("vit").directory.name == "vit-1"
+    assert store.find("last").directory.name == "vit-1"
+    assert store.find("My run").directory.name == "gpt-1"
+    with pytest.raises(wb.UsageError, match="fits 2 runs"):
+        store.find("gpt")
+    with pytest.raises(wb.RunNotFoundError, match="Did you mean gpt-2"):
+        store.find("gtp-2")
+    with pytest.raises(wb.RunNotFoundError):
+        store.find("../gpt-1")
+
+
+def test_empty_store_says_how_to_begin(tmp_path: Path) -> None:
+    assert wb.runs(tmp_path / "none") == []
+    with pytest.raises(wb.RunNotFoundError, match="workbench launch gpt"):
+        wb.attach("last", tmp_path / "none")
+
+
+def test_a_broken_run_does_not_hide_the_others(tmp_path: Path) -> None:
+    make_run(tmp_path, "good", 1.0)
+    broken = make_run(tmp_path, "broken", 2.0)
+    broken.state.write_text("{ torn")
+    listed = {run["run"]: run["state"] for run in wb.runs(tmp_path)}
+    assert listed == {"good": "interrupted", "broken": "interrupted"}
+
+
+def test_fifty_runs_are_listed_within_a_second(tmp_path: Path) -> None:
+    for number in range(50):
+        make_run(tmp_path, f"run-{number}", float(number))
+    began = time.process_time()
+    assert len(wb.runs(tmp_path)) == 50
+    assert time.process_time() - began < 1
+
+
+def test_atomic_write_keeps_the_old_file_on_refusal(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_json_atomic(path, {"a": 1})
+    with pytest.raises(ValueError, match="not JSON compliant|Out of range"):
+        write_json_atomic(path, {"a": float("nan")})
+    assert read_json(path) == {"a": 1}
+    assert os.listdir(tmp_path) == ["x.json"]
+
+
+def test_line_reader_waits_for_the_newline_and_counts_what_it_skips(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    reader = LineReader(path)
+    assert reader.read() == []
+    with path.open("ab", buffering=0) as file:
+        file.write(b'{"step":1}\n{"step":')
+        assert reader.read() == [{"step": 1}]
+        file.write(b'2}\nnot json\n[1]\n{"loss":NaN,"step":3}\n\xff\xfe\n')
+        rows = reader.read()
+    assert [row["step"] for row in rows] == [2, 3]
+    assert reader.skipped == 3
+
+
+def test_line_reader_survives_a_monstrous_line(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_bytes(b'{"step":1}\n' + b"x" * (5 * CHUNK_BYTES) + b'\n{"step":2}\n')
+    reader, rows = LineReader(path), []
+    for _ in range(10):
+        rows += reader.read()
+    assert [row["step"] for row in rows] == [1, 2]
+    assert reader.skipped == 1
+
+
+def test_read_tail_never_reads_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"first\n" * 100_000 + b"caf\xe9 last\n")
+    assert read_tail(path, 30) == "first\nfirst\nfirst\ncaf\ufffd last\n"
+    assert read_tail(tmp_path / "none", 30) == ""
+
+
+def test_process_identity_is_more_than_a_pid() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process = processes.identify(child.pid)
+    assert process is not None
+    assert processes.is_alive(process)
+    assert not processes.is_alive({**process, "start_ticks": process["start_ticks"] + 1})
+    assert not processes.is_alive({**process, "boot_id": "another boot"})
+    assert not processes.send_signal({**process, "start_ticks": 1}, 9)
+    assert child.poll() is None
+    assert processes.send_signal(process, 9)
+    child.wait()
+    assert not processes.is_alive(process)
+
+
+def test_a_run_on_another_machine_is_judged_by_its_heartbeat(tmp_path: Path) -> None:
+    paths = make_run(tmp_path, "far", 1.0)
+    elsewhere = {"pid": 1, "start_ticks": 1, "boot_id": "another machine"}
+    state = {"phase": "running", "supervisor": elsewhere, "heartbeat": time.time()}
+    paths.state.write_text(json.dumps(state))
+    assert wb.Run(paths).state == "running"
+    paths.state.write_text(json.dumps({**state, "heartbeat": time.time() - 60}))
+    assert wb.Run(paths).outcome == "interrupted"

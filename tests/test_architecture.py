@@ -1,0 +1,153 @@
+"""The shape of the code: who may import whom, what `import workbench` loads, how long files are."""
+
+from __future__ import annotations
+
+import ast
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+
+ROOT = Path(__file__).parent.parent
+# A package may import only packages to its left. `store` (the run directory's schema and files)
+# stands before the packages that read it; `launch` stands after them because its supervisor writes
+# view and report.
+ORDER = (
+    *("errors", "units", "version"),
+    *("describe", "estimate", "plan", "store", "observe", "diagnose", "recipes"),
+    *("launch", "recover", "compare", "engines", "cli"),
+)
+HEAVY = {"torch", "accelerate", "numpy", "plotly", "ipywidgets", "pynvml", "psutil", "rich", "typer"}
+FILES = sorted((ROOT / "workbench").rglob("*.py"))
+OURS = [*FILES, *sorted((ROOT / "widgets").rglob("*.py"))]
+
+
+def imports(path: Path) -> set[str]:
+    """Modules imported anywhere in the file, TYPE_CHECKING blocks left out."""
+    tree = ast.parse(path.read_text())
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            skipped |= {inner for child in node.body for inner in ast.walk(child)}
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def unit(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "workbench" and len(parts) > 1 and parts[1] in ORDER else None
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_packages_import_only_to_their_left(path: Path) -> None:
+    own = path.relative_to(ROOT / "workbench").parts[0].removesuffix(".py")
+    if own in {"__init__", "cli"}:
+        return
+    assert own in ORDER, f"{own} has no place in the order"
+    for module in imports(path):
+        other = unit(module)
+        if other is not None and other != own:
+            assert ORDER.index(other) < ORDER.index(own), f"{own} imports {module}"
+
+
+def test_the_engine_never_imports_the_widgets() -> None:
+    assert not [path for path in FILES if any("workbench_widgets" in name for name in imports(path))]
+
+
+def test_no_import_cycles_between_modules() -> None:
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in FILES
+    }
+    graph = {name: imports(path) & names.keys() - {name, "workbench"} for name, path in names.items()}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join([*trail, name])
+        if name not in done:
+            for other in graph[name]:
+                visit(other, (*trail, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+def test_import_workbench_is_light() -> None:
+    code = "import sys, workbench; print(*{name.split('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not HEAVY & set(loaded.stdout.split())
+
+
+def test_the_supervisor_is_torch_free() -> None:
+    code = (
+        "import sys, workbench.launch.supervisor, workbench.launch.watching, workbench.observe.report;"
+        "print(*{name.split('.')[0] for name in sys.modules})"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "accelerate", "numpy", "plotly", "rich", "typer"} & set(loaded.stdout.split())
+
+
+def test_the_public_door() -> None:
+    assert len(wb.__all__) <= 40
+    assert sorted(wb.__all__, key=str) == list(wb.__all__)
+    for name in wb.__all__:
+        assert getattr(wb, name) is not None
+    assert set(wb._HOMES) == set(wb.__all__) - {"__version__"}
+    import workbench.launch.run  # binds the package `launch` to its parent, or would
+
+    assert callable(wb.launch)
+
+
+def test_files_and_functions_stay_short() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in OURS}
+    assert not {str(path): count for path, count in lengths.items() if count > 400}
+    functions: dict[str, int] = {}
+    for path in OURS:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                functions[f"{path.name}:{node.name}"] = node.end_lineno - node.lineno + 1
+    assert not {name: count for name, count in functions.items() if count > 60}
+    assert statistics.median(functions.values()) <= 20
+
+
+def test_forbidden_shortcuts() -> None:
+    banned = ("shell=True", "weights_only=False", "pickle.load", "allow_pickle=True", "os.system(")
+    for path in OURS:
+        if path.name == "test_architecture.py":
+            continue
+        text = path.read_text()
+        assert not [word for word in banned if word in text], path
+
+
+def test_version_is_stated_twice_and_equal() -> None:
+    assert f'version = "{wb.__version__}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_top_level_holds_nothing_else() -> None:
+    listed = subprocess.run(
+        ["git", "ls-tree", "--name-only", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    allowed = {
+        *("notebooks", "workbench", "widgets", "environments", "tests", "pyproject.toml", "Makefile"),
+        *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", ".ci", ".gitignore"),
+        *(".pre-commit-config.yaml",),
+    }
+    assert set(listed.stdout.split()) <= allowed
+    assert os.access(ROOT / ".ci" / "run", os.R_OK)
