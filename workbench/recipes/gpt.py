@@ -48,7 +48,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--micro-batch", type=int, default=8, help="sequences per process and micro-step")
     add("--accumulate", type=int, default=1, help="micro-steps per optimizer step")
     add("--steps", type=int, help="stop after this many optimizer steps")
-    add("--minutes", type=float, help="stop after this time; 2 if --steps is not given")
+    add("--minutes", type=float, help="stop after this long in the loop; 2 if no --steps")
     add("--lr", type=float, help="peak learning rate; follows the width if not given")
     add("--warmup", type=int, default=30, help="steps until the peak")
     add("--precision", choices=("fp32", "bf16", "fp16"), default="fp32")
@@ -150,7 +150,7 @@ class Block(nn.Module):
         q, k = rotate(norm(q), angles), rotate(norm(k), angles)  # normed: stable at a high lr
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.mix(y.transpose(1, 2).flatten(2))
-        return x + self.down(self.up(norm(x)).relu().square())  # ReLU²: as good as GELU, cheaper
+        return x + self.down(self.up(norm(x)).relu().square())  # ReLU²: arXiv 2109.08668
 
 
 class GPT(nn.Module):
