@@ -88,7 +88,7 @@ class Lab:
 
     def _wait_ready(self, log: Path) -> None:
         request = urllib.request.Request(f"{self.url}/api/status", headers=self.headers)
-        for _ in range(240):
+        for _ in range(480):
             with contextlib.suppress(OSError):
                 urllib.request.urlopen(request, timeout=5).close()
                 return
@@ -149,7 +149,7 @@ class Page:
     def js(self, script: str, *given: Any) -> Any:
         return self.driver.execute_script(script, *given)
 
-    def until(self, what: str, check: Callable[[], Any], seconds: float = 30) -> Any:
+    def until(self, what: str, check: Callable[[], Any], seconds: float = 60) -> Any:
         """First true answer of `check`; fails saying what was waited for."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -160,7 +160,7 @@ class Page:
             time.sleep(0.1)
         raise AssertionError(f"not within {seconds} s: {what}")
 
-    def one(self, selector: str, seconds: float = 30) -> WebElement:
+    def one(self, selector: str, seconds: float = 60) -> WebElement:
         return self.until(
             selector,
             lambda: next(

@@ -30,12 +30,12 @@ def test_first_paint_and_its_bytes(lab: Lab, page: Page, store: Path) -> None:
     page.comm_bytes()
     begun = time.monotonic()
     page.run_cell(1)
-    page.until("curve", lambda: page.points() >= 200, 20)
+    page.until("curve", lambda: page.points() >= 200, 60)
     seconds = time.monotonic() - begun
     sent = page.comm_bytes()
     print(f"first paint {seconds:.2f} s, {sent / 1000:.0f} kB over the comm")
     assert sent <= 300_000
-    assert seconds <= 10  # the budget is 2.5 s on an idle machine; a loaded one must not fail here
+    assert seconds <= 30  # the budget is 2.5 s on an idle machine; a loaded one must not fail here
     assert page.errors() == []
 
 

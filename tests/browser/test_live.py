@@ -11,6 +11,7 @@ from tests.browser.conftest import marked
 from tests.browser.lab import Lab, Page
 
 ATTACH = "import workbench as wb\nfrom workbench_widgets import RunDashboard\nRunDashboard(wb.attach('last', {store!r}))"
+PATIENCE = 120  # a loaded machine is slow, not wrong; what is promised in seconds is asserted apart
 BUSY = "import time; time.sleep({seconds})"
 
 
@@ -48,7 +49,7 @@ def test_launch_with_the_mouse(lab: Lab, page: Page, store: Path) -> None:
     page.until(
         "the run's dashboard", lambda: page.text(".wb-badge").strip() in ("Starting", "Running")
     )
-    page.until("curve on screen", lambda: page.points() >= 1, 60)
+    page.until("curve on screen", lambda: page.points() >= 1, PATIENCE)
     drawn_at = time.time()
     first_step_at = wb.attach("last", store).view()["first_step_at"]
     print(f"first step -> curve on screen: {drawn_at - first_step_at:.1f} s")
@@ -58,30 +59,31 @@ def test_launch_with_the_mouse(lab: Lab, page: Page, store: Path) -> None:
 
 def test_reload_while_the_kernel_is_busy(lab: Lab, page: Page, store: Path) -> None:
     run = start(lab, store)
-    page.open(lab.notebook("busy.ipynb", ATTACH.format(store=str(store)), BUSY.format(seconds=45)))
+    page.open(lab.notebook("busy.ipynb", ATTACH.format(store=str(store)), BUSY.format(seconds=280)))
     page.run_cell(0)
-    page.until("a curve", lambda: page.points() >= 30, 60)
+    page.until("a curve", lambda: page.points() >= 30, PATIENCE)
     page.save()
     page.run_cell(1)
     page.until("kernel busy", lambda: kernel(lab)["execution_state"] == "busy")
     before = page.points()
     page.driver.refresh()
     reloaded_at = time.monotonic()
-    page.until("the full curve is back", lambda: page.points() >= before, 25)
+    page.until("the full curve is back", lambda: page.points() >= before, PATIENCE)
     print(f"reload -> full curve with a busy kernel: {time.monotonic() - reloaded_at:.1f} s")
     assert (
         page.js("return document.querySelector('.wb-area-loss .js-plotly-plot').data[0].x[0]") == 1
     )
     shown = page.points()
-    page.until("it grows on", lambda: page.points() > shown, 10)
+    page.until("it grows on", lambda: page.points() > shown)
     assert kernel(lab)["execution_state"] == "busy"
     assert page.js("return document.querySelectorAll('.wb-header').length") == 1
+    lab.api("POST", f"kernels/{kernel(lab)['id']}/interrupt")
     page.until(
         "the widget takes over",
         lambda: page.js(
             "return document.querySelectorAll('[data-workbench-live] .wb-root').length"
         ),
-        60,
+        PATIENCE,
     )
     page.until(
         "the keeper steps aside",
@@ -97,7 +99,7 @@ def test_kernel_restart_leaves_the_run_alone(lab: Lab, page: Page, store: Path) 
     run = start(lab, store)
     page.open(lab.notebook("restart.ipynb", ATTACH.format(store=str(store))))
     page.run_cell(0)
-    page.until("a curve", lambda: page.points() >= 5, 60)
+    page.until("a curve", lambda: page.points() >= 5, PATIENCE)
     ranks = {
         key: value["pid"]
         for key, value in json.loads((run.directory / "state.json").read_text())["ranks"].items()
@@ -106,7 +108,7 @@ def test_kernel_restart_leaves_the_run_alone(lab: Lab, page: Page, store: Path) 
     page.until("kernel idle", lambda: kernel(lab)["execution_state"] == "idle")
     before = page.points()
     page.run_cell(0)
-    page.until("attach brings everything back", lambda: page.points() >= before, 30)
+    page.until("attach brings everything back", lambda: page.points() >= before, PATIENCE)
     assert run.state == "running"
     after = {
         key: value["pid"]
@@ -117,9 +119,9 @@ def test_kernel_restart_leaves_the_run_alone(lab: Lab, page: Page, store: Path) 
 
 def test_stop_leaves_no_process_and_says_so(lab: Lab, page: Page, store: Path) -> None:
     run = start(lab, store)
-    page.open(lab.notebook("stop.ipynb", ATTACH.format(store=str(store)), BUSY.format(seconds=30)))
+    page.open(lab.notebook("stop.ipynb", ATTACH.format(store=str(store)), BUSY.format(seconds=280)))
     page.run_cell(0)
-    page.until("a curve", lambda: page.points() >= 5, 60)
+    page.until("a curve", lambda: page.points() >= 5, PATIENCE)
     marker = run.document["marker"]
     assert len(marked(marker)) >= 3  # the launcher and two ranks
     page.run_cell(1)  # it works while the kernel is busy
@@ -127,7 +129,7 @@ def test_stop_leaves_no_process_and_says_so(lab: Lab, page: Page, store: Path) -
     button.click()
     assert "again" in button.text.lower()
     button.click()
-    page.until("it says so", lambda: page.text(".wb-badge") == "Stopped", 60)
+    page.until("it says so", lambda: page.text(".wb-badge") == "Stopped", PATIENCE)
     assert kernel(lab)["execution_state"] == "busy"
     assert marked(marker) == []
     assert run.outcome == "stopped"
@@ -139,19 +141,19 @@ def test_comm_carries_a_store_outside_the_root(lab: Lab, page: Page, foreign_sto
     run = start(lab, foreign_store)
     page.open(lab.notebook("comm.ipynb", ATTACH.format(store=str(foreign_store))))
     page.run_cell(0)
-    page.until("a curve", lambda: page.points() >= 5, 60)
+    page.until("a curve", lambda: page.points() >= 5, PATIENCE)
     page.until("the log", lambda: "step" in page.text(".wb-log"))
     shown = page.points()
     page.comm_bytes()
     begun = time.monotonic()
-    page.until("it grows on", lambda: page.points() >= shown + 30, 20)
+    page.until("it grows on", lambda: page.points() >= shown + 30, PATIENCE)
     per_second = page.comm_bytes() / (time.monotonic() - begun)
     print(f"comm transport: {per_second / 1000:.1f} kB/s")
     assert per_second <= 66_000
     button = page.one(".wb-stop")
     button.click()
     button.click()
-    page.until("stopped through the comm", lambda: page.text(".wb-badge") == "Stopped", 60)
+    page.until("stopped through the comm", lambda: page.text(".wb-badge") == "Stopped", PATIENCE)
     assert run.outcome == "stopped"
     for one in lab.api("GET", "kernels"):
         lab.api("DELETE", f"kernels/{one['id']}")
@@ -167,14 +169,14 @@ def test_foreign_text_is_text(lab: Lab, page: Page, store: Path) -> None:
     page.open(lab.notebook("foreign.ipynb", book[0], book[1]))
     page.run_cell(0)
     page.run_cell(1)
-    page.until("a curve", lambda: page.points() >= 5, 60)
+    page.until("a curve", lambda: page.points() >= 5, PATIENCE)
     page.until("the log line as it is", lambda: "<b>not bold</b> <img" in page.text(".wb-log"))
     assert page.text(".wb-header h2") == name
     assert "\x1b" not in page.text(".wb-log")
     page.until("the table's name", lambda: name in page.text(".wb-runs"))
     page.save()
     page.driver.refresh()
-    page.until("a curve again", lambda: page.points() >= 5, 60)
+    page.until("a curve again", lambda: page.points() >= 5, PATIENCE)
     assert page.js("return document.querySelectorAll('.wb-root img, .wb-root b').length") == 0
     assert "pwned" not in page.driver.title
     assert run.state == "running"

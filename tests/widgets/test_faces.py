@@ -1,0 +1,201 @@
+"""The faces without a browser: options, text forms, and what they send."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("anywidget", reason="the lab extra is not installed")
+
+from workbench_widgets import Launcher, RunDashboard, Runs, Workbench, assets
+from workbench_widgets.snapshots import SnapshotPusher, snapshot_of
+
+import workbench as wb
+from tests.widgets.sample_runs import SampleRun
+
+BUDGET_BYTES = 300_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def run(store: Path) -> SampleRun:
+    sample = SampleRun(store, "sample")
+    sample.write(120)
+    return sample
+
+
+def until(condition, what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("face", [RunDashboard, Launcher, Runs, Workbench])
+def test_unknown_options_are_refused_in_words(face: type, run: SampleRun) -> None:
+    given = (run,) if face is RunDashboard else ()
+    with pytest.raises(TypeError, match=rf"{face.__name__} has no option 'stroe'; its options are"):
+        face(*given, stroe="elsewhere")
+    with pytest.raises(TypeError, match=r"Did you mean 'smoothing'\?"):
+        RunDashboard(run, smothing=0.5)
+
+
+@pytest.mark.parametrize(
+    "option", [{"transport": "pigeon"}, {"refresh_seconds": 0}, {"smoothing": 1}]
+)
+def test_options_out_of_range_are_refused(run: SampleRun, option: dict) -> None:
+    with pytest.raises(ValueError, match="choose"):
+        RunDashboard(run, **option)
+
+
+def test_every_face_has_a_short_text_form(run: SampleRun, store: Path) -> None:
+    faces = (
+        RunDashboard(run),
+        Runs(store=store),
+        Launcher(store=store),
+        Workbench(store=store, open=None),
+    )
+    for face in faces:
+        assert len(repr(face)) < 1500
+        assert "function" not in repr(face)  # no trait is serialised
+        face.close()
+    assert "step 120/400" in repr(faces[0])
+
+
+def test_unknown_values_are_not_zero_in_the_text_form(store: Path) -> None:
+    waiting = SampleRun(store, "waiting")
+    assert repr(RunDashboard(waiting)) == "RunDashboard('waiting': starting, no step yet, loss n/a)"
+
+
+def test_state_and_code_are_within_the_budget(run: SampleRun, store: Path) -> None:
+    over_comm = sum(
+        len(json.dumps(face.get_state())) for face in (RunDashboard(run), Runs(store=store))
+    )
+    assert over_comm < 40_000
+    everything = over_comm + len(assets.bundle_text()) + len(assets.LOADER.read_bytes())
+    assert everything < BUDGET_BYTES
+
+
+def test_no_log_text_in_the_saved_state(store: Path) -> None:
+    sample = SampleRun(store, "secret", log_lines=["token hf_verysecretvalue"])
+    sample.write(20)
+    for face in (RunDashboard(sample), Runs(store=store), Workbench(store=store)):
+        assert "hf_verysecretvalue" not in json.dumps(face.get_state(), default=str)
+        face.close()
+
+
+def test_comm_pushes_each_snapshot_once_and_ends_with_the_run(run: SampleRun) -> None:
+    sent: list[dict] = []
+    pusher = SnapshotPusher(run, sent.append)
+    pusher.start()
+    until(lambda: len(sent) == 1, "the present snapshot")
+    run.write(130)
+    until(lambda: len(sent) == 2, "the next one")
+    run.write(140, phase="ended", outcome="succeeded")
+    until(lambda: sent[-1]["exit"] is not None, "the last one, with exit.json")
+    until(
+        lambda: "workbench-snapshots" not in {one.name for one in threading.enumerate()}, "its end"
+    )
+    assert [one["view"]["steps"] for one in sent] == [120, 130, 140]
+    pusher.start()  # a reloaded page asks again
+    until(lambda: len(sent) == 4, "the last snapshot again")
+
+
+def test_a_snapshot_is_at_most_one_view(run: SampleRun) -> None:
+    snapshot = snapshot_of(run.directory)
+    assert snapshot is not None
+    assert len(json.dumps(snapshot)) < (run.directory / "view.json").stat().st_size + 2_000
+
+
+def test_a_broken_view_is_waited_for(run: SampleRun) -> None:
+    (run.directory / "view.json").write_text('{"half": ')
+    assert snapshot_of(run.directory) is None
+    assert "no step yet" in repr(RunDashboard(run))
+
+
+def test_launcher_shows_the_command_or_the_reason(store: Path, tmp_path: Path) -> None:
+    form = Launcher(store=store, arguments="--steps 3")
+    assert "gpt.py --steps 3" in form.preview.command
+    assert not form.button.disabled
+    form.fields.arguments.value = "--steps 'three"
+    until(lambda: "No closing quotation" in form.preview.problem, "the quote is named")
+    assert form.button.disabled
+    form.fields.arguments.value = "--steps 3"
+    form.fields.what.value = form.fields.what.options[-1][1]
+    form.fields.path.value = str(tmp_path / "missing.py")
+    until(lambda: "missing.py" in form.preview.problem, "the missing script is named")
+    assert form.preview.command == ""
+    form.close()
+
+
+def test_launcher_starts_once_and_never_in_the_callers_thread(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    release = threading.Event()
+
+    def launch(**wish: object) -> SampleRun:
+        threads.append(threading.current_thread().name)
+        release.wait(10)
+        return SampleRun(store, "started")
+
+    monkeypatch.setattr(wb, "launch", launch)
+    form = Launcher(store=store)
+    form.button.click()
+    form.button.click()  # a double click
+    release.set()
+    until(lambda: form.run is not None, "the run")
+    assert threads == ["workbench-launch"]
+    assert "started" in form.preview.note
+    form.close()
+
+
+def test_launcher_adapts_to_the_choice(store: Path) -> None:
+    form = Launcher(store=store)
+    assert form.fields.path.layout.display == "none"
+    form.fields.what.value = form.fields.what.options[-1][1]
+    assert form.fields.path.layout.display == ""
+    assert form.fields.arguments.value == ""  # the recipe's suggestion goes with the recipe
+    form.fields.strategy.value = "single"
+    assert form.fields.processes.disabled
+    assert form.fields.wish.__self__ is form.fields
+    form.close()
+
+
+def test_runs_acts_only_on_its_rows(run: SampleRun, store: Path) -> None:
+    table = Runs(store=store)
+    opened: list[str] = []
+    table.on_open(opened.append)
+    table._on_message(table, {"type": "open", "run": "../../etc"}, [])
+    table._on_message(table, "nonsense", [])
+    assert opened == []
+    table._on_message(table, {"type": "open", "run": "sample"}, [])
+    assert opened == ["sample"]
+    table.close()
+
+
+def test_workbench_opens_and_switches(store: Path) -> None:
+    for name in ("one", "two"):
+        SampleRun(store, name).write(10, phase="ended", outcome="succeeded")
+    bench = Workbench(store=store, open="one")
+    first = bench.dashboard
+    assert first is not None
+    assert bench.runs.opened == "one"
+    bench.show(wb.attach("two", store))
+    assert first.comm is None  # closed
+    assert bench.dashboard is not None
+    assert bench.dashboard.run.id == "two"
+    bench.close()
+    empty = Workbench(store=store.parent / "empty")
+    assert empty.dashboard is None
+    empty.close()
+    with pytest.raises(wb.RunNotFoundError):
+        Workbench(store=store, open="three")

@@ -1,0 +1,187 @@
+"""Paths behind `/files/`, the keeper's markup, the assets, and the pure JavaScript."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("anywidget", reason="the lab extra is not installed")
+
+import nbformat
+from workbench_widgets import assets
+from workbench_widgets.jupyter_files import served_path, server_roots
+from workbench_widgets.keeper import face_config, keeper_bundle, keeper_html
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "00_start_here.ipynb"
+
+
+@pytest.mark.parametrize(
+    ("root", "directory", "expected"),
+    [
+        ("root", "root/runs", "runs"),
+        ("root", "root", ""),
+        ("root", "root/a b/runs", "a b/runs"),
+        ("root", "elsewhere/runs", None),
+        ("root", "root/.hidden/runs", None),
+        ("root", "root2/runs", None),
+    ],
+)
+def test_served_path(tmp_path: Path, root: str, directory: str, expected: str | None) -> None:
+    assert served_path(tmp_path / directory, [tmp_path / root]) == expected
+
+
+def test_served_path_below_the_filesystem_root(tmp_path: Path) -> None:
+    assert served_path(tmp_path / "runs", [Path("/")]) == str(tmp_path / "runs").lstrip("/")
+
+
+def test_served_path_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "runs").mkdir(parents=True)
+    (tmp_path / "home").symlink_to(tmp_path / "disk")
+    assert served_path(tmp_path / "disk" / "runs", [tmp_path / "home"]) == "runs"
+
+
+def test_our_own_server_comes_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
+    for pid, root in ((os.getpid(), "/ours"), (os.getppid(), "/theirs")):
+        (tmp_path / f"jpserver-{pid}.json").write_text(json.dumps({"pid": pid, "root_dir": root}))
+    (tmp_path / "jpserver-7.json").write_text("not JSON")
+    monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))
+    assert server_roots() == [Path("/ours")]
+    monkeypatch.delenv("JPY_PARENT_PID")
+    assert set(server_roots()) == {Path("/ours"), Path("/theirs")}
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+
+def test_keeper_holds_no_foreign_markup() -> None:
+    evil = "</script><img src=x onerror=alert(1)><!--<script>&lt;"
+    config = face_config(face="run_dashboard.js", run=evil, about={"name": evil})
+    html = keeper_html({**config, "assets_path": "runs/_assets"})
+    tags = _Tags()
+    tags.feed(html)
+    assert tags.tags == ["div", "script", "script"]
+    (data,) = re.findall(r'<script type="application/json">(.*?)</script>', html)
+    assert json.loads(data)["about"]["name"] == evil
+    assert "kernel" not in data
+
+
+def test_no_keeper_where_jupyter_serves_nothing() -> None:
+    assert keeper_bundle(face_config(face="run_dashboard.js")) is None
+
+
+def test_assets_are_published_once(tmp_path: Path) -> None:
+    assert assets.publish(tmp_path)
+    names = {path.name for path in (tmp_path / "_assets").iterdir()}
+    assert names == {assets.bundle_name(), assets.loader_name(), assets.plotly_name()}
+    before = (tmp_path / "_assets" / assets.plotly_name()).stat().st_mtime_ns
+    assert assets.publish(tmp_path)
+    assert (tmp_path / "_assets" / assets.plotly_name()).stat().st_mtime_ns == before
+
+
+def test_an_unwritable_store_falls_back_to_the_comm(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert not assets.publish(tmp_path / "file" / "store")
+
+
+def test_modules_import_each_other_without_cycles() -> None:
+    modules = json.loads(assets.bundle_text())["modules"]
+    imports = {name: set(re.findall(r'from "\./([\w.]+)"', text)) for name, text in modules.items()}
+    done: set[str] = set()
+    while done != set(imports):
+        ready = {name for name, needed in imports.items() if name not in done and needed <= done}
+        assert ready, f"cycle or unknown module among {set(imports) - done}"
+        done |= ready
+
+
+def test_javascript_is_small_typed_and_never_writes_markup() -> None:
+    for path in assets.STATIC.glob("*.js"):
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith("// @ts-check"), path.name
+        assert len(text.splitlines()) <= 300, path.name
+        for forbidden in (
+            "innerHTML",
+            "insertAdjacentHTML",
+            "outerHTML",
+            "document.write",
+            "https://",
+        ):
+            assert forbidden not in text, f"{forbidden} in {path.name}"
+
+
+def test_python_never_shows_foreign_text_as_markup() -> None:
+    for path in Path(assets.__file__).parent.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert "print(" not in text
+        assert "asyncio" not in text
+        for value in re.findall(r"widgets\.HTML\(([^)]*)\)", text):
+            assert value == "_HINT", f"widgets.HTML({value}) in {path.name}: constants only"
+
+
+NODE_CASES = """
+import { plainLine, number, bytes, seconds, short, percent, plotText } from "./format.js";
+import { smooth } from "./traces.js";
+const same = (got, wanted) => {
+  if (JSON.stringify(got) !== JSON.stringify(wanted)) throw new Error(`${JSON.stringify(got)} is not ${JSON.stringify(wanted)}`);
+};
+same(plainLine("\\u001b[32mgreen\\u001b[0m"), "green");
+same(plainLine("10%\\r50%\\r100%\\r"), "100%");
+same(plainLine("\\u001b]0;title\\u0007x\\u001b]52;c;aGk=\\u001b\\\\y"), "xy");
+same(plainLine("a\\u202eb\\u200bc"), "abc");
+same(plainLine("x".repeat(5000)).length, 2002);
+same([number(null), bytes(undefined), seconds(NaN), short(null), percent(null)], Array(5).fill("n/a"));
+same([number(0), bytes(0), percent(0)], ["0", "0 B", "0 %"]);
+same([bytes(1536), seconds(75), seconds(3675), short(41234)], ["1.5 KiB", "1:15", "1:01:15", "41.2 k"]);
+same(plotText("<b>&"), "&lt;b&gt;&amp;");
+same(smooth([1, null, 1], 0.9).map((one) => one && Math.round(one * 1e9) / 1e9), [1, null, 1]);
+same(smooth([4, 2], 0), [4, 2]);
+"""
+
+
+@pytest.mark.skipif(
+    shutil.which("node") is None, reason="node is not installed (only tests use it)"
+)
+def test_formatting_in_javascript(tmp_path: Path) -> None:
+    for path in assets.STATIC.glob("*.js"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "cases.js").write_text(NODE_CASES)
+    done = subprocess.run(
+        ["node", "cases.js"], check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_start_notebook_is_short_and_clean() -> None:
+    book = nbformat.read(NOTEBOOK, as_version=4)
+    assert len(book.cells) <= 40
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert sorted(len(cell.source.splitlines()) for cell in code)[len(code) // 2] <= 5
+    assert book.cells[0].cell_type == "markdown"
+    assert book.cells[-1].cell_type == "markdown"
+
+
+@pytest.mark.slow
+def test_start_notebook_runs_where_there_is_no_run_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = pytest.importorskip("nbclient")
+    monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "runs"))
+    book = nbformat.read(NOTEBOOK, as_version=4)
+    client.NotebookClient(book, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
+    last = [cell for cell in book.cells if cell.cell_type == "code"][-1]
+    assert "No run yet" in last.outputs[-1]["data"]["text/plain"]
