@@ -15,9 +15,11 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 import nbformat
-from workbench_widgets import assets
+from workbench_widgets import RunDashboard, Workbench, assets, keeper
 from workbench_widgets.jupyter_files import served_path, server_roots
 from workbench_widgets.keeper import face_config, keeper_bundle, keeper_html
+
+from tests.widgets.sample_runs import SampleRun
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "00_start_here.ipynb"
 
@@ -77,6 +79,21 @@ def test_keeper_holds_no_foreign_markup() -> None:
     (data,) = re.findall(r'<script type="application/json">(.*?)</script>', html)
     assert json.loads(data)["about"]["name"] == evil
     assert "kernel" not in data
+
+
+def test_a_face_is_displayed_before_its_keeper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[dict] = []
+    monkeypatch.setattr(keeper, "display", lambda data, **_more: shown.append(data))
+    monkeypatch.setattr(keeper, "served_path", lambda _store: "runs")
+    sample = SampleRun(tmp_path, "sample")
+    for face in (RunDashboard(sample), Workbench(store=tmp_path, open=None)):
+        shown.clear()
+        face._ipython_display_()
+        assert "application/vnd.jupyter.widget-view+json" in shown[0]
+        assert "data-workbench-keeper" in shown[1]["text/html"]
+        face.close()
 
 
 def test_no_keeper_where_jupyter_serves_nothing() -> None:

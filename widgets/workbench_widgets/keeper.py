@@ -12,6 +12,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from IPython.display import display
+
 from workbench_widgets import assets
 from workbench_widgets.jupyter_files import served_path
 
@@ -44,6 +46,18 @@ def keeper_bundle(config: dict[str, Any]) -> dict[str, str] | None:
     if not config.get("assets_path"):
         return None
     return {"text/html": keeper_html(config), "text/plain": ""}
+
+
+def show(bundle: Any, config: dict[str, Any] | None = None) -> None:
+    """Display a widget's MIME bundle and, with a configuration, its keeper after it.
+
+    anywidget's bundle is a pair of data and metadata, ipywidgets' only the data.
+    """
+    data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+    display(data, metadata=metadata, raw=True)
+    keeper = keeper_bundle(config) if config else None
+    if keeper is not None:
+        display(keeper, raw=True)
 
 
 def face_config(*, face: str, **own: Any) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from typing import Any
 
 import anywidget
 import traitlets
-from IPython.display import display
 
 from workbench_widgets import assets
-from workbench_widgets.keeper import keeper_bundle, store_config
+from workbench_widgets.keeper import show, store_config
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.snapshots import SnapshotPusher, read_json
 
@@ -86,10 +85,7 @@ class RunDashboard(anywidget.AnyWidget):
         super().close()
 
     def _ipython_display_(self) -> None:
-        display(self._repr_mimebundle_(), raw=True)
-        keeper = keeper_bundle(self.config)
-        if keeper is not None:
-            display(keeper, raw=True)
+        show(self._repr_mimebundle_(), self.config)
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""

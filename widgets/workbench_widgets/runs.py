@@ -10,7 +10,6 @@ from typing import Any
 
 import anywidget
 import traitlets
-from IPython.display import display
 
 import workbench as wb
 from workbench_widgets import assets
@@ -110,9 +109,6 @@ class Runs(anywidget.AnyWidget):
         if self._closed is not None:
             self._closed.set()
         super().close()
-
-    def _ipython_display_(self) -> None:
-        display(self._repr_mimebundle_(), raw=True)
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
-from IPython.display import display
 
 import workbench as wb
 from workbench_widgets import assets
-from workbench_widgets.keeper import keeper_bundle, store_config
+from workbench_widgets.keeper import show, store_config
 from workbench_widgets.launcher import Launcher, close_tree
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.run_dashboard import RunDashboard
@@ -106,18 +105,10 @@ class Workbench(widgets.VBox):
         super().close()
 
     def _ipython_display_(self) -> None:
-        display(super()._repr_mimebundle_(), raw=True)
-        config = store_config(
-            self.store,
-            face="run_dashboard.js",
-            transport="auto",
-            refresh_ms=1000,
-            smoothing=0.6,
-        )
+        keeper = {"transport": "auto", "refresh_ms": 1000, "smoothing": 0.6}
+        config = store_config(self.store, face="run_dashboard.js", **keeper)
         config["open_file"] = f"{config['assets_path']}/{self._open_name}"
-        keeper = keeper_bundle(config)
-        if keeper is not None:
-            display(keeper, raw=True)
+        show(super()._repr_mimebundle_(), config)
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""
