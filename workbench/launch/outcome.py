@@ -21,6 +21,22 @@ _ROOT_CAUSE = re.compile(
 ADDRESS_IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 
 
+# What people have met before, and what to do about it.
+_HINTS = (
+    (
+        r"not compiled with CUDA|_cuda_setDevice|No CUDA GPUs are available|invalid device ordinal",
+        "The script asks for a GPU that is not there: run it where there are GPUs, or make it choose "
+        "its device (Accelerator().device does).",
+    ),
+    (
+        r"CUDA out of memory|CUDACachingAllocator|DefaultCPUAllocator: can't allocate",
+        "Out of memory: halve the micro-batch and double the accumulation; the result is the same.",
+    ),
+    (r"No module named", "Install what the script imports into this Python environment."),
+    (r"No space left on device", "The disk is full: free space or choose another --store."),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The end of a run."""
@@ -122,7 +138,8 @@ def _failed(
 
 def _failure(rank: int | None, steps: int, cause: str, evidence: str) -> Verdict:
     log = f"logs/rank-{rank}.log" if rank is not None else "logs/launcher.log"
-    action = f"See {log} of the run."
+    hints = (hint for pattern, hint in _HINTS if re.search(pattern, cause))
+    action = next(hints, f"See {log} of the run.")
     finding = {
         "kind": "rank-failed" if rank is not None else "launcher-failed",
         "rank": rank,

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from . import patches
-from .recorder import Recorder, current_rss_peak
+from .recorder import PatientFile, Recorder, current_rss_peak
 
 _LAUNCHERS = ("accelerate", "torchrun", "deepspeed")
 _LAUNCHER_MODULES = ("accelerate.commands.launch", "torch.distributed.run", "deepspeed.launcher")
@@ -70,12 +70,18 @@ def _redirect_output(path: str) -> None:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(line_buffering=True, errors="backslashreplace")
         os.dup2(handle, 1)
         os.dup2(handle, 2)
         os.close(handle)
+        sys.stdout = sys.__stdout__ = _patient_stream(1, "<stdout>")
+        sys.stderr = sys.__stderr__ = _patient_stream(2, "<stderr>")
         faulthandler.enable()
+
+
+def _patient_stream(descriptor: int, name: str) -> io.TextIOWrapper:
+    """A text stream whose ``print`` survives a full disk, as it would on the terminal it replaces."""
+    buffer = io.BufferedWriter(PatientFile(descriptor, name))
+    return io.TextIOWrapper(buffer, "utf-8", errors="backslashreplace", line_buffering=True)
 
 
 def _record_end(folder: str, rank: int, recorder: Recorder | None) -> None:

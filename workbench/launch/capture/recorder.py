@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import io
 import json
 import os
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 _STOP_POLL_SECONDS = 0.2
 _MEMORY_POLL_SECONDS = 1.0
+_MAX_PENDING_BYTES = 1 << 20
 _MAX_PENDING_LINES = 100_000  # lines kept in memory while the disk refuses them (about 20 MB)
 
 
@@ -52,6 +54,33 @@ class LineWriter:
                 self._pending[0] = self._pending[0][written:]
             else:
                 self._pending.popleft()
+
+
+class PatientFile(io.RawIOBase):
+    """A file descriptor for logs: while the disk refuses, output waits, the oldest is given up."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self._descriptor = descriptor
+        self._pending = b""
+
+    def fileno(self) -> int:
+        """The descriptor itself, for programs that the script starts."""
+        return self._descriptor
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Take all of `data`; what the disk refuses is tried again with the next call."""
+        self._pending += bytes(data)
+        with contextlib.suppress(OSError):
+            while self._pending:
+                self._pending = self._pending[os.write(self._descriptor, self._pending) :]
+        self._pending = self._pending[-_MAX_PENDING_BYTES:]
+        return len(data)
 
 
 class Recorder:

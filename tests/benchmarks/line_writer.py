@@ -1,0 +1,17 @@
+"""Stands for a rank of a fast training: 100 metric lines a second for some seconds, no torch."""
+
+import json
+import os
+import sys
+import time
+
+seconds, rank = float(sys.argv[1]), os.environ["RANK"]
+path = os.path.join(os.environ["WORKBENCH_RUN_DIR"], "metrics", f"rank-{rank}.jsonl")
+began = time.time()
+with open(path, "a", buffering=1) as file:
+    for step in range(1, int(100 * seconds) + 1):
+        due = began + step / 100
+        time.sleep(max(0.0, due - time.time()))
+        line = {"step": step, "time": time.time(), "step_seconds": 0.01, "backward_at": time.time()}
+        line |= {"lr": 3e-4, "memory_bytes": 71234567890, "loss": 2 + 1 / step, "grad_norm": 1.25}
+        file.write(json.dumps(line) + "\n")
