@@ -231,9 +231,11 @@ class Page:
         return total
 
     def errors(self) -> list[str]:
-        return [
+        """Errors of scripts. A file that is not there yet (404) is asked for again: no error."""
+        found = [
             one["message"] for one in self.driver.get_log("browser") if one["level"] == "SEVERE"
         ]
+        return [message for message in found if "Failed to load resource" not in message]
 
     def close(self) -> None:
         self.driver.quit()

@@ -11,6 +11,7 @@ from tests.browser.conftest import marked
 from tests.browser.lab import Lab, Page
 
 ATTACH = "import workbench as wb\nfrom workbench_widgets import RunDashboard\nRunDashboard(wb.attach('last', {store!r}))"
+PICTURE = Path(__file__).with_name("dashboard.png")
 PATIENCE = 120  # a loaded machine is slow, not wrong; what is promised in seconds is asserted apart
 BUSY = "import time; time.sleep({seconds})"
 
@@ -180,3 +181,43 @@ def test_foreign_text_is_text(lab: Lab, page: Page, store: Path) -> None:
     assert page.js("return document.querySelectorAll('.wb-root img, .wb-root b').length") == 0
     assert "pwned" not in page.driver.title
     assert run.state == "running"
+
+
+def test_the_picture_in_the_readme(lab: Lab, page: Page, store: Path) -> None:
+    """A minute of the recipe, really trained; kept in the repository as tests/browser/dashboard.png."""
+    run = wb.launch(
+        "gpt",
+        ["--minutes", "1"],
+        processes=2,
+        cpu=True,
+        store=store,
+        name="gpt on two CPU processes",
+    )
+    attach = 'from workbench_widgets import RunDashboard\n\nRunDashboard(wb.attach("last"))'
+    page.open(
+        lab.notebook(
+            "picture.ipynb", f"import workbench as wb; wb.attach('last', {str(store)!r})", attach
+        )
+    )
+    page.run_cell(0)
+    page.js(
+        "const cell = window.jupyterapp.shell.currentWidget.content.widgets[1].model.sharedModel;"
+        "cell.setSource(arguments[0])", attach.replace('"last"', f'"last", {str(store)!r}'),
+    )  # fmt: skip
+    page.run_cell(1)
+    page.until("a curve", lambda: page.points() >= 20, PATIENCE)
+    page.until(
+        "most of the minute", lambda: run.view()["elapsed_seconds"] > 62 or run.outcome, PATIENCE
+    )
+    page.js(
+        "const c = window.jupyterapp.shell.currentWidget.content.widgets[1].model.sharedModel; c.setSource(arguments[0])",
+        attach,
+    )
+    page.driver.set_window_size(1600, 1250)
+    page.focus_mode()
+    page.js("window.jupyterapp.shell.currentWidget.content.widgets[0].hide()")
+    time.sleep(1.5)
+    page.driver.save_screenshot(str(PICTURE))
+    assert PICTURE.stat().st_size <= 300_000
+    assert run.wait(PATIENCE) == "succeeded"
+    assert run.view()["loss_last"] < run.view()["loss_first"] - 1

@@ -12,7 +12,6 @@ from tests.browser.test_faces import SAMPLE
 from tests.widgets.sample_runs import SampleRun
 
 FOLDER = Path(__file__).with_name("screenshots")
-README_PICTURE = Path(__file__).with_name("dashboard.png")
 CLIPPED = """
 const visible = (one) => one.getClientRects().length > 0;
 return [...document.querySelectorAll('.wb-root :is(h2, h3, button, dt, dd, .wb-badge, .wb-panel-value, .wb-chips li)')]
@@ -76,8 +75,4 @@ def test_both_themes_and_widths(lab: Lab, page: Page, store: Path, face: str) ->
             )
             assert page.js(CLIPPED) == []
             assert page.js(OVERFLOW) == 0
-            if face == "llama-8gpu" and width == 1600 and "Light" in theme:
-                page.driver.find_element("css selector", ".wb-root").screenshot(str(README_PICTURE))
     assert page.errors() == []
-    if README_PICTURE.is_file():
-        assert README_PICTURE.stat().st_size <= 300_000

@@ -1,6 +1,10 @@
 // @ts-check
 /** Elements without markup strings: foreign text only ever becomes a text node. */
 
+// With one of these in focus JupyterLab would still take keys as its own: "d d" deletes the cell.
+// It looks for the attribute on the focused element itself first, so one on the root is too late.
+const FOCUSABLE = ["button", "input", "select", "textarea"];
+
 /**
  * @param {string} tag
  * @param {Record<string, string>} [attributes] `class`, `role`, `aria-*`, `data-*`, …
@@ -9,6 +13,9 @@
  */
 export function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
+  if (FOCUSABLE.includes(tag) || "tabindex" in attributes) {
+    node.setAttribute("data-lm-suppress-shortcuts", "true");
+  }
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   node.append(...children);
   return node;

@@ -121,7 +121,8 @@ export class Header {
     if (message) sentences.push(message);
     if (["failed", "interrupted", "no-steps", "preempted"].includes(view.outcome)) tone = "bad";
     if (exit && known(exit.processes_left) && !/process/.test(message ?? "")) {
-      sentences.push(`${count(exit.processes_left)} processes of the run are left.`);
+      const left = exit.processes_left;
+      sentences.push(left ? `Processes of the run still there: ${count(left)}.` : "No process of the run is left.");
     }
     for (const finding of view.findings ?? []) {
       if (finding.cause) sentences.push([finding.cause, finding.next].filter(Boolean).join(" "));

@@ -52,14 +52,16 @@ export class Logs {
     this.drawnAt = Date.now();
     const name = this.select.value;
     if (!name) return;
-    const lines = (await this.source.logTail(name)) ?? this.tailInView(name);
+    const inView = this.tailInView(name);
+    const empty = inView?.length === 0; // asking for the end of an empty file is an error (416)
+    const lines = (empty ? null : await this.source.logTail(name)) ?? inView ?? [];
     if (name === this.select.value) this.show(lines);
   }
 
-  /** @param {string} name */
+  /** @param {string} name @returns {string[]|undefined} */
   tailInView(name) {
     const rank = Number(/^rank-(\d+)/.exec(name)?.[1] ?? -1);
-    return this.view.ranks?.find((/** @type {any} */ one) => one.rank === rank)?.log_tail ?? [];
+    return this.view.ranks?.find((/** @type {any} */ one) => one.rank === rank)?.log_tail;
   }
 
   /** @param {string[]} lines */

@@ -21,7 +21,7 @@ export class Panel {
       this.chips,
       element("div", { class: "wb-plot-box" }, this.plot, this.empty),
     );
-    this.title = title;
+    this.emptyText = this.empty.textContent ?? "";
     this.drawn = false;
   }
 
@@ -34,6 +34,7 @@ export class Panel {
     this.drawChips(drawing.chips ?? []);
     const points = drawing.traces.some((trace) => trace.x?.length);
     this.empty.hidden = points && Plotly !== null;
+    setText(this.empty, drawing.empty ?? this.emptyText);
     const { clientWidth: width, clientHeight: height } = this.plot;
     if (!Plotly || !points || width < 40) return;
     Plotly.react(this.plot, drawing.traces, layout(theme, drawing.layout, width, height), PLOT_CONFIG);

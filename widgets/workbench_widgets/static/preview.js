@@ -37,7 +37,7 @@ export function mount(root, context) {
     setTimeout(() => (button.textContent = "Copy"), 1800);
   });
   const box = element("div", { class: "wb-command-box" }, command, button);
-  const shell = element("div", { class: "wb-root", "data-lm-suppress-shortcuts": "true" }, box, problem, note);
+  const shell = element("div", { class: "wb-root" }, box, problem, note);
   const draw = () => {
     command.replaceChildren(...words(model.get("command")));
     setText(problem, model.get("problem"));

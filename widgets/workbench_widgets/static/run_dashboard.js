@@ -13,8 +13,6 @@ import * as traces from "./traces.js";
 /** @typedef {import("./loader.js").Context} Context
  * @typedef {import("./source.js").Snapshot} Snapshot */
 
-const WAITING = "Waiting for the first step …";
-
 /** @param {{logLoss: boolean, smoothing: number}} options @param {() => void} changed */
 function lossControls(options, changed) {
   const slider = /** @type {HTMLInputElement} */ (
@@ -37,11 +35,11 @@ function lossControls(options, changed) {
 /** @param {HTMLElement[]} lossOptions */
 function makePanels(lossOptions) {
   return [
-    { panel: new Panel("Loss", { area: "loss", controls: lossOptions, empty: WAITING }), draw: traces.loss },
+    { panel: new Panel("Loss", { area: "loss", controls: lossOptions, empty: traces.WAITING }), draw: traces.loss },
     { panel: new Panel("Learning rate", { empty: "Not reported by the script" }), draw: traces.learningRate },
     { panel: new Panel("Gradient norm", { empty: "Not reported by the script" }), draw: traces.gradNorm },
     { panel: new Panel("Tokens per second", { empty: "Not known for this script" }), draw: traces.tokensPerSecond },
-    { panel: new Panel("Step time", { empty: WAITING }), draw: traces.stepTime },
+    { panel: new Panel("Step time", { empty: traces.WAITING }), draw: traces.stepTime },
     { panel: new Panel("Utilisation", { area: "device" }), draw: traces.utilisation },
     { panel: new Panel("Memory", { area: "device" }), draw: traces.memory },
     { panel: new Panel("Temperature", { area: "device" }), draw: traces.temperature },
@@ -65,7 +63,7 @@ class Dashboard {
     this.ranks = new Ranks();
     this.error = element("div", { class: "wb-banner", role: "alert", "data-tone": "bad", hidden: "" });
     this.body = element("div", { class: "wb-grid" }, ...this.panels.map(({ panel }) => panel.node), this.ranks.node, this.logs.node);
-    this.shell = element("div", { class: "wb-root", "data-lm-suppress-shortcuts": "true", role: "group", "aria-label": "Training run" }, this.header.node, this.error, this.body);
+    this.shell = element("div", { class: "wb-root", role: "group", "aria-label": "Training run" }, this.header.node, this.error, this.body);
   }
 
   open() {

@@ -106,7 +106,7 @@ class RunsTable {
     this.inPlace = element("div");
     this.shell = element(
       "div",
-      { class: "wb-root", "data-lm-suppress-shortcuts": "true" },
+      { class: "wb-root" },
       element(
         "section",
         { class: "wb-panel", "aria-label": "Runs" },

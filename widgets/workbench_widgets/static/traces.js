@@ -5,12 +5,14 @@
  *
  * @typedef {import("./theme.js").Theme} Theme
  * @typedef {{traces: any[], value: string, label: string, layout?: any,
- *   chips?: {text: string, color: string, dash?: boolean}[], hidden?: boolean}} Drawing
+ *   chips?: {text: string, color: string, dash?: boolean}[], hidden?: boolean, empty?: string}} Drawing
  * @typedef {{theme: Theme, logLoss: boolean, smoothing: number}} Options
  */
 
 import { byteUnit, bytes, known, number, percent, plotText, short, shortSeconds } from "./format.js";
 import { fade } from "./theme.js";
+
+export const WAITING = "Waiting for the first step …";
 
 /** Exponential moving average with the start's bias removed; gaps stay gaps.
  * @param {(number|null)[]} values @param {number} weight 0 = raw, towards 1 = smoother */
@@ -113,7 +115,8 @@ function overSteps(view, { theme }, column, how) {
   traces.push(line(step, values, how.color, { hovertemplate }));
   const value = how.say(how.last ?? lastKnown(values));
   const drawn = someKnown(values) ? traces : [];
-  return { traces: drawn, value, label: `${how.what}: ${value}`, layout: how.layout };
+  const empty = view.steps > 0 ? undefined : WAITING;
+  return { traces: drawn, value, label: `${how.what}: ${value}`, layout: how.layout, empty };
 }
 
 /** @param {any} view @param {Options} options */
@@ -213,7 +216,8 @@ function overTime(view, lines, suffix, yaxis, say, what) {
     const time = sinceStart(view, one.times);
     axis = time.axis;
     const hovertemplate = `${plotText(one.name)} %{y:.4~g}${suffix}<extra></extra>`;
-    return line(time.x, one.y, one.color, { hovertemplate });
+    const many = lines.length > LEGEND_MAX ? { opacity: 0.8, line: { color: one.color, width: 1.1 } } : {};
+    return line(time.x, one.y, one.color, { hovertemplate, ...many });
   });
   const said = lines.map((one) => `${one.name} ${say(lastKnown(one.y))}`);
   return {
