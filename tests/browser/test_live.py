@@ -193,25 +193,14 @@ def test_the_picture_in_the_readme(lab: Lab, page: Page, store: Path) -> None:
         store=store,
         name="gpt on two CPU processes",
     )
-    attach = 'from workbench_widgets import RunDashboard\n\nRunDashboard(wb.attach("last"))'
-    page.open(
-        lab.notebook(
-            "picture.ipynb", f"import workbench as wb; wb.attach('last', {str(store)!r})", attach
-        )
-    )
+    begin = f"import os; os.environ['WORKBENCH_STORE'] = {str(store)!r}\nimport workbench as wb"
+    show = 'from workbench_widgets import RunDashboard\n\nRunDashboard(wb.attach("last"))'
+    page.open(lab.notebook("picture.ipynb", begin, show))
     page.run_cell(0)
-    page.js(
-        "const cell = window.jupyterapp.shell.currentWidget.content.widgets[1].model.sharedModel;"
-        "cell.setSource(arguments[0])", attach.replace('"last"', f'"last", {str(store)!r}'),
-    )  # fmt: skip
     page.run_cell(1)
     page.until("a curve", lambda: page.points() >= 20, PATIENCE)
     page.until(
         "most of the minute", lambda: run.view()["elapsed_seconds"] > 62 or run.outcome, PATIENCE
-    )
-    page.js(
-        "const c = window.jupyterapp.shell.currentWidget.content.widgets[1].model.sharedModel; c.setSource(arguments[0])",
-        attach,
     )
     page.driver.set_window_size(1600, 1250)
     page.focus_mode()

@@ -56,7 +56,7 @@ const BYTE_UNITS = [
 
 /** The unit in which the largest of some byte counts reads best. @param {number} largest */
 export function byteUnit(largest) {
-  return [...BYTE_UNITS].reverse().find((unit) => largest >= unit.bytes) ?? BYTE_UNITS[0];
+  return [...BYTE_UNITS].reverse().find((unit) => largest >= (999.5 / 1024) * unit.bytes) ?? BYTE_UNITS[0];
 }
 
 /** @param {unknown} value */

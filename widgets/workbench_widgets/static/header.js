@@ -69,13 +69,20 @@ export class Header {
 
   /** @param {any} view */
   drawProgress(view) {
-    const total = view.steps_total;
-    this.progress.hidden = !known(total) || total <= 0;
-    if (this.progress.hidden) return;
-    setAttribute(this.progress, "aria-valuemax", String(total));
-    setAttribute(this.progress, "aria-valuenow", String(view.steps));
-    const share = Math.min(100, (100 * view.steps) / total);
-    setAttribute(this.progress, "aria-valuetext", `step ${view.steps} of ${total}, ${percent(share)}`);
+    const { steps, steps_total: total, elapsed_seconds: elapsed, eta_seconds: left } = view;
+    let share = known(total) && total > 0 ? (100 * steps) / total : null;
+    let of = `step ${steps} of ${total}`;
+    if (share === null && known(left) && elapsed + left > 0) {
+      share = (100 * elapsed) / (elapsed + left); // a run with a time limit
+      of = `${seconds(left)} left`;
+    }
+    if (share === null && view.phase === "ended" && view.outcome === "succeeded") share = 100;
+    this.progress.hidden = share === null;
+    if (share === null) return;
+    share = Math.min(100, share);
+    setAttribute(this.progress, "aria-valuemax", "100");
+    setAttribute(this.progress, "aria-valuenow", String(Math.round(share)));
+    setAttribute(this.progress, "aria-valuetext", `${of}, ${percent(share)}`);
     this.bar.style.width = `${share}%`;
   }
 

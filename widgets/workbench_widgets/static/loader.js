@@ -145,6 +145,8 @@ function plotly(config, model) {
  * @returns {Promise<() => void>} */
 export async function mount(element, config, model) {
   try {
+    // the largest file first, beside the modules; who needs it sees its errors
+    if (config.face === "run_dashboard.js") plotly(config, model).catch(() => {});
     const urls = await bundle(config, model);
     const face = await import(urls[config.face]);
     return face.mount(element, {

@@ -1,6 +1,7 @@
 // @ts-check
 /** One run, live: header, charts, ranks and logs, redrawn from each snapshot. */
 
+import * as devices from "./device_traces.js";
 import { element } from "./dom.js";
 import { Header } from "./header.js";
 import { Logs } from "./logs.js";
@@ -40,10 +41,10 @@ function makePanels(lossOptions) {
     { panel: new Panel("Gradient norm", { empty: "Not reported by the script" }), draw: traces.gradNorm },
     { panel: new Panel("Tokens per second", { empty: "Not known for this script" }), draw: traces.tokensPerSecond },
     { panel: new Panel("Step time", { empty: traces.WAITING }), draw: traces.stepTime },
-    { panel: new Panel("Utilisation", { area: "device" }), draw: traces.utilisation },
-    { panel: new Panel("Memory", { area: "device" }), draw: traces.memory },
-    { panel: new Panel("Temperature", { area: "device" }), draw: traces.temperature },
-    { panel: new Panel("Power", { area: "device" }), draw: traces.power },
+    { panel: new Panel("Utilisation", { area: "device" }), draw: devices.utilisation },
+    { panel: new Panel("Memory", { area: "device" }), draw: devices.memory },
+    { panel: new Panel("Temperature", { area: "device" }), draw: devices.temperature },
+    { panel: new Panel("Power", { area: "device" }), draw: devices.power },
   ];
 }
 

@@ -1,0 +1,152 @@
+// @ts-check
+/**
+ * What the panels over time show: one line per device, or the host's where a run trains on CPU.
+ *
+ * @typedef {import("./theme.js").Theme} Theme
+ * @typedef {import("./traces.js").Drawing} Drawing
+ * @typedef {import("./traces.js").Options} Options
+ */
+
+import { byteUnit, bytes, known, percent, plotText } from "./format.js";
+import { lastKnown, line, someKnown } from "./traces.js";
+
+/** Seconds since the start in the unit that suits the run's length.
+ * @param {any} view @param {number[]} times */
+function sinceStart(view, times) {
+  const length = Math.max(0, ...times.map((time) => time - view.started_at));
+  const [unit, size] = length > 2 * 3600 ? ["h", 3600] : length > 180 ? ["min", 60] : ["s", 1];
+  const x = times.map((time) => (time - view.started_at) / size);
+  return { x, axis: { ticksuffix: ` ${unit}` } };
+}
+
+/** The devices that train: a CPU run on a machine with GPUs has none. @param {any} view
+ * @returns {any[]} */
+const devicesOf = (view) => (view.device === "cpu" ? [] : (view.devices ?? []));
+
+/** One line per device, or the host's on a CPU run.
+ * @param {any} view @param {Theme} theme @param {string} column
+ * @param {{name: string, column: string, scale?: number}[]} host */
+function perDevice(view, theme, column, host) {
+  const devices = devicesOf(view).filter((one) => someKnown(one.series?.[column]));
+  const wanted = devices.length
+    ? devices.map((/** @type {any} */ one) => ({ name: one.id, series: one.series, column, scale: 1 }))
+    : host
+        .map((one) => ({ scale: 1, ...one, series: view.host?.series ?? {} }))
+        .filter((one) => someKnown(one.series[one.column]));
+  return wanted.map((/** @type {any} */ one, /** @type {number} */ index) => ({
+    name: one.name,
+    color: theme.series[index % theme.series.length],
+    times: one.series.time ?? [],
+    y: one.series[one.column].map((/** @type {any} */ value) => (known(value) ? value * one.scale : null)),
+  }));
+}
+
+const LEGEND_MAX = 4; // more would take the chart's room; the hover names each line
+
+/** @param {ReturnType<typeof perDevice>} lines */
+function legend(lines) {
+  if (lines.length < 2 || lines.length > LEGEND_MAX) return [];
+  return lines.map(({ name, color }) => ({ text: name, color }));
+}
+
+/** "88 % – 97 %" over the devices, or one value when they agree.
+ * @param {ReturnType<typeof perDevice>} lines @param {(value: any) => string} say */
+function range(lines, say) {
+  const values = lines.map((one) => lastKnown(one.y)).filter(known);
+  if (!values.length) return "n/a";
+  const [low, high] = [say(Math.min(...values)), say(Math.max(...values))];
+  return low === high ? low : `${low} – ${high}`;
+}
+
+/** @param {any} view @param {ReturnType<typeof perDevice>} lines @param {string} suffix
+ * @param {any} yaxis @param {(value: any) => string} say @param {string} what
+ * @returns {Drawing} */
+function overTime(view, lines, suffix, yaxis, say, what) {
+  let axis = {};
+  const traces = lines.map((one) => {
+    const time = sinceStart(view, one.times);
+    axis = time.axis;
+    const hovertemplate = `${plotText(one.name)} %{y:.4~g}${suffix}<extra></extra>`;
+    const many = lines.length > LEGEND_MAX ? { opacity: 0.8, line: { color: one.color, width: 1.1 } } : {};
+    return line(time.x, one.y, one.color, { hovertemplate, ...many });
+  });
+  const said = lines.map((one) => `${one.name} ${say(lastKnown(one.y))}`);
+  return {
+    traces,
+    chips: legend(lines),
+    value: devicesOf(view).length ? range(lines, say) : say(lastKnown(lines[0]?.y)),
+    label: `${what}: ${said.join(", ") || "n/a"}`,
+    layout: { xaxis: axis, yaxis: { ticksuffix: suffix, ...yaxis } },
+  };
+}
+
+/** @param {any} view @param {Options} options @returns {Drawing} */
+export function utilisation(view, { theme }) {
+  const cores = known(view.host?.cores) ? view.host.cores : 1;
+  const lines = perDevice(view, theme, "util", [
+    { name: "host", column: "cpu_percent" },
+    { name: "this run", column: "run_cpu_percent", scale: 1 / cores },
+  ]);
+  const yaxis = { range: [0, 103], tickvals: [0, 25, 50, 75, 100] };
+  return overTime(view, lines, " %", yaxis, percent, "Utilisation");
+}
+
+/** @param {any} view @param {Options} options @returns {Drawing} */
+export function memory(view, { theme }) {
+  const onHost = devicesOf(view).length === 0;
+  const lines = perDevice(view, theme, "memory_bytes", [
+    { name: "this run", column: "run_rss_bytes" },
+  ]);
+  const perRank = view.predicted?.memory?.total_bytes;
+  const copies = onHost ? (view.world_size ?? view.processes) : 1;
+  const predicted = known(perRank) && lines.length ? perRank * copies : null;
+  const largest = Math.max(predicted ?? 0, ...lines.flatMap((one) => one.y.filter(known)));
+  const unit = byteUnit(largest);
+  const scaled = lines.map((one) => ({
+    ...one,
+    y: one.y.map((/** @type {any} */ value) => (known(value) ? value / unit.bytes : null)),
+  }));
+  const say = (/** @type {any} */ value) => bytes(known(value) ? value * unit.bytes : null);
+  const yaxis = { rangemode: "tozero", ticksuffix: ` ${unit.name}` };
+  const drawing = overTime(view, scaled, ` ${unit.name}`, yaxis, say, "Memory");
+  if (predicted === null) return drawing;
+  // On the host the readings are of the whole run, the prediction is of its ranks: say so.
+  const names = onHost
+    ? ["whole run, launcher included", `ranks, predicted ${bytes(predicted)}`]
+    : ["measured", `predicted ${bytes(predicted)}`];
+  return withPrediction(drawing, predicted / unit.bytes, names, theme);
+}
+
+/** @param {Drawing} drawing @param {number} y @param {string[]} names @param {Theme} theme
+ * @returns {Drawing} */
+function withPrediction(drawing, y, [measured, said], theme) {
+  const times = drawing.traces.flatMap((trace) => trace.x);
+  const ends = [Math.min(...times), Math.max(...times)];
+  const dashed = { line: { color: theme.ink, width: 1.4, dash: "dash" }, mode: "lines" };
+  const hovertemplate = `${said}<extra></extra>`;
+  const chips = drawing.chips?.length
+    ? drawing.chips
+    : [{ text: measured, color: theme.series[0] }];
+  return {
+    ...drawing,
+    traces: [...drawing.traces, line(ends, [y, y], theme.ink, { ...dashed, hovertemplate })],
+    chips: [...chips, { text: said, color: theme.ink, dash: true }],
+    label: `${drawing.label}; ${said}`,
+  };
+}
+
+/** @param {any} view @param {Options} options @returns {Drawing} */
+export function temperature(view, { theme }) {
+  const lines = perDevice(view, theme, "temperature_c", []);
+  const say = (/** @type {any} */ value) => (known(value) ? `${Math.round(value)} °C` : "n/a");
+  const drawing = overTime(view, lines, " °C", {}, say, "Temperature");
+  return { ...drawing, hidden: !lines.length };
+}
+
+/** @param {any} view @param {Options} options @returns {Drawing} */
+export function power(view, { theme }) {
+  const lines = perDevice(view, theme, "power_w", []);
+  const say = (/** @type {any} */ value) => (known(value) ? `${Math.round(value)} W` : "n/a");
+  const drawing = overTime(view, lines, " W", { rangemode: "tozero" }, say, "Power");
+  return { ...drawing, hidden: !lines.length };
+}
