@@ -13,14 +13,19 @@ import pytest
 from workbench.observe.events import MetricStream
 from workbench.observe.svg import Line, chart, ticks
 from workbench.observe.thinning import ThinnedTable
-from workbench.observe.view import ViewBuilder, log_lines
+from workbench.observe.view import ViewBuilder, encode, log_lines
 from workbench.store.layout import RunPaths
 from workbench.store.schema import VIEW_MAX_BYTES
 
 
 def run_document(processes: int, gpus: int = 0) -> dict[str, Any]:
     cards = [
-        {"index": index, "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 85520809984, "power_limit_w": 700.0}
+        {
+            "index": index,
+            "name": "NVIDIA H100 80GB HBM3",
+            "memory_bytes": 85520809984,
+            "power_limit_w": 700.0,
+        }
         for index in range(gpus)
     ]
     return {
@@ -57,7 +62,13 @@ def sample(time: float, gpus: int) -> Any:
         "run_cpu_percent": 799.9,
         "disk_free_bytes": 123456789012,
         "gpus": [
-            {"index": index, "util": 97.0, "memory_bytes": 71234567890, "temperature_c": 61, "power_w": 655.432}
+            {
+                "index": index,
+                "util": 97.0,
+                "memory_bytes": 71234567890,
+                "temperature_c": 61,
+                "power_w": 655.432,
+            }
             for index in range(gpus)
         ],
     }
@@ -73,15 +84,25 @@ def test_a_million_steps_on_eight_ranks_stay_small(tmp_path: Path) -> None:
     for step in range(1, 1_000_001):
         loss = 99.0 if step == 777_777 else 2 + rng.random()
         table.append(
-            {"step": step, "time": 1.7e9 + step * 0.1234, "loss": loss, "loss_min": loss,
-             "loss_max": loss, "lr": 3e-4 / step, "grad_norm": rng.random(), "grad_norm_max": 1.234,
-             "step_seconds": 0.1234 + rng.random(), "step_seconds_max": 1.5, "tokens": 4096}
+            {
+                "step": step,
+                "time": 1.7e9 + step * 0.1234,
+                "loss": loss,
+                "loss_min": loss,
+                "loss_max": loss,
+                "lr": 3e-4 / step,
+                "grad_norm": rng.random(),
+                "grad_norm_max": 1.234,
+                "step_seconds": 0.1234 + rng.random(),
+                "step_seconds_max": 1.5,
+                "tokens": 4096,
+            }
         )
     for second in range(5000):
         builder.add_sample(sample(1.7e9 + second, 8))
-    view = builder.snapshot(now())
-    text = json.dumps(view, separators=(",", ":"), allow_nan=False)
-    assert len(text.encode()) <= VIEW_MAX_BYTES
+    data = encode(builder.snapshot(now()))
+    assert len(data) <= VIEW_MAX_BYTES
+    view = json.loads(data)
     assert max(view["series"]["loss_max"]) == 99.0  # the spike survived the thinning
     assert view["series"]["step"][-1] == 1_000_000
     lengths = {len(values) for values in view["series"].values()}
@@ -124,8 +145,8 @@ def test_nan_and_infinity_become_null_in_the_view(tmp_path: Path) -> None:
         file.write('{"step":1,"time":1.0,"loss":2.0}\n{"step":2,"time":2.0,"loss":NaN}\n')
         file.write('{"step":3,"time":3.0,"loss":Infinity,"grad_norm":-Infinity}\n')
     builder.read()
-    view = builder.snapshot(now())
-    json.dumps(view, allow_nan=False)
+    view = json.loads(encode(builder.snapshot(now())))
+    assert "NaN" not in json.dumps(view)
     assert view["series"]["loss"] == [2.0, None, None]
     assert (view["nonfinite_step"], view["loss_last"]) == (2, 2.0)
 
@@ -142,8 +163,16 @@ def test_cost_eta_and_rate(tmp_path: Path) -> None:
 
 
 def test_unknown_is_null_never_zero(tmp_path: Path) -> None:
-    view = ViewBuilder(directory(tmp_path), {**run_document(1), "usd_per_hour": None}).snapshot(now())
-    for key in ("loss_last", "eta_seconds", "tokens_per_second", "usd_so_far", "step_seconds_median"):
+    view = ViewBuilder(directory(tmp_path), {**run_document(1), "usd_per_hour": None}).snapshot(
+        now()
+    )
+    for key in (
+        "loss_last",
+        "eta_seconds",
+        "tokens_per_second",
+        "usd_so_far",
+        "step_seconds_median",
+    ):
         assert view[key] is None, key
 
 
@@ -164,7 +193,12 @@ def test_log_lines(text: str, lines: list[str]) -> None:
 
 
 def test_svg_chart_escapes_and_skips_gaps() -> None:
-    text = chart("<b>", [Line(name="<i>", x=[1, 2, 3, 4], y=[1.0, None, 2.0, math.nan])], x_label="s", y_label="%")
+    text = chart(
+        "<b>",
+        [Line(name="<i>", x=[1, 2, 3, 4], y=[1.0, None, 2.0, math.nan])],
+        x_label="s",
+        y_label="%",
+    )
     assert "<b>" not in text
     assert "&lt;i&gt;" in text
     assert chart("empty", [Line(name="x", x=[1], y=[None])], x_label="", y_label="") == ""

@@ -20,7 +20,14 @@ BAD_NAMES = [
     *("../../etc/x", "/abs", "a/../../b", "..", ".", "", "   ", "-rf", "~root", ".hidden", "<>"),
     *("a\0b", "a\nb", "x" * 300, "\u202eevil", "..\\..\\x"),
 ]
-ODD_NAMES = ["<img src=x onerror=alert(1)>", "a/b", "naïve run 7", "$(touch /tmp/p)", "CON", "名前 x"]
+ODD_NAMES = [
+    "<img src=x onerror=alert(1)>",
+    "a/b",
+    "naïve run 7",
+    "$(touch /tmp/p)",
+    "CON",
+    "名前 x",
+]
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)

@@ -22,11 +22,14 @@ ADDRESS_IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 
 
 # What people have met before, and what to do about it.
+_NO_GPU = (
+    "The script asks for a GPU that is not there: run it where there are GPUs, or let "
+    "Accelerator().device choose."
+)
 _HINTS = (
     (
         r"not compiled with CUDA|_cuda_setDevice|No CUDA GPUs are available|invalid device ordinal",
-        "The script asks for a GPU that is not there: run it where there are GPUs, or make it choose "
-        "its device (Accelerator().device does).",
+        _NO_GPU,
     ),
     (
         r"CUDA out of memory|CUDACachingAllocator|DefaultCPUAllocator: can't allocate",

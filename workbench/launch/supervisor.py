@@ -26,7 +26,7 @@ from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
 
-TICK_SECONDS = 0.25
+TICK_SECONDS = 0.33
 VIEW_SECONDS = 1.0
 WORLD_CHECK_SECONDS = 5.0
 MAX_PORT_RETRIES = 2
@@ -109,8 +109,6 @@ class Supervisor:
                 watch.sample(self)
                 self.write_state(watch.phase(self))
                 watch.write_view(self)
-            else:
-                watch.read()
             time.sleep(TICK_SECONDS)
 
     def _launcher_ended(self) -> tuple[bool, int | None]:
@@ -124,6 +122,8 @@ class Supervisor:
         if now or self._term or (self.paths.control / "stop").exists():
             reason = "preempted" if self._term else "stopped"
             first = not self.ladder.active
+            if first:
+                watch.read()
             self.ladder.request(
                 now=now and self.ladder.stage in {None, "graceful"},
                 steps=watch.steps if self.run["capture"] else 0,

@@ -12,9 +12,9 @@ from workbench.launch.journal import guarded, log
 from workbench.launch.outcome import judge
 from workbench.observe.gpu import GpuSampler
 from workbench.observe.host import HostSampler
-from workbench.observe.view import ViewBuilder
+from workbench.observe.view import ViewBuilder, encode
 from workbench.store import processes
-from workbench.store.files import read_json, write_json_atomic
+from workbench.store.files import read_json, write_bytes_atomic, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
 
@@ -93,7 +93,7 @@ class Watch:
                 "ranks": self._rank_documents(supervisor),
             }
         )
-        guarded("view.json", lambda: write_json_atomic(self._paths.view, document))
+        guarded("view.json", lambda: write_bytes_atomic(self._paths.view, encode(document)))
 
     def _rank_documents(self, supervisor: Supervisor) -> dict[int, dict[str, Any]]:
         documents: dict[int, dict[str, Any]] = {}

@@ -67,6 +67,7 @@ class ViewBuilder:
         self._host = ThinnedTable(_HOST_COLUMNS, 120)
         self._devices = {gpu["index"]: ThinnedTable(_GPU_COLUMNS, rows) for gpu in gpus}
         self._seq = 0
+        self._tokens: int | None = None
 
     def read(self, *, final: bool = False) -> int:
         """Take in new metric lines; returns how many steps became complete."""
@@ -84,7 +85,7 @@ class ViewBuilder:
             self.loss_last = row.loss
         elif not row.finite:
             self.nonfinite_step = self.nonfinite_step or row.step
-        tokens = row.tokens or self.run.get("tokens_per_step")
+        self._tokens = row.tokens or self.run.get("tokens_per_step")
         self._steps.append(
             {
                 "step": row.step,
@@ -97,7 +98,7 @@ class ViewBuilder:
                 "grad_norm_max": row.grad_norm,
                 "step_seconds": row.step_seconds,
                 "step_seconds_max": row.step_seconds,
-                "tokens": tokens,
+                "tokens": self._tokens,
             }
         )
 
@@ -111,12 +112,11 @@ class ViewBuilder:
 
     def tokens_per_second(self) -> float | None:
         """Rate of the recent steps; None while tokens per step are unknown."""
-        columns = self._steps.columns()
-        median, tokens = self.recent.median, columns["tokens"][-1] if len(self._steps) else None
-        return tokens / median if tokens and median else None
+        median = self.recent.median
+        return self._tokens / median if self._tokens and median else None
 
     def snapshot(self, now: dict[str, Any]) -> dict[str, Any]:
-        """The ViewDoc; `now` holds the supervisor's fields (phase, outcome, message, ranks…)."""
+        """The ViewDoc, to be written by `encode`; `now` has the supervisor's fields."""
         self._seq += 1
         written_at = time.time()
         ended = now.get("ended_at")
@@ -153,7 +153,7 @@ class ViewBuilder:
             **now,
             "ranks": self._ranks(now.get("ranks", {})),
         }
-        return bounded(document)
+        return document
 
     def _series(self) -> dict[str, list[Any]]:
         columns = self._steps.columns()
@@ -233,23 +233,37 @@ def log_lines(text: str, budget: int = 12_000) -> list[str]:
     return lines
 
 
-def bounded(document: dict[str, Any]) -> dict[str, Any]:
-    """Make the document strict JSON within the size limit: log tails go first, then rows."""
-    document = cast("dict[str, Any]", finite(document))
-    for _ in range(8):
-        if len(json.dumps(document, separators=(",", ":")).encode()) <= VIEW_MAX_BYTES:
-            return document
+def encode(document: dict[str, Any]) -> bytes:
+    """Strict JSON within the size limit: log tails give way first, then every second row."""
+    data = _dumps(document)
+    while len(data) > VIEW_MAX_BYTES:
         tails = [rank for rank in document["ranks"] if len(rank["log_tail"]) > 2]
-        if tails:
-            for rank in tails:
-                rank["log_tail"] = rank["log_tail"][len(rank["log_tail"]) // 2 :]
-            continue
-        tables = [device["series"] for device in document["devices"]]
-        for table in [*tables, document["series"], document["host"]["series"]]:
-            for name, values in table.items():
-                table[name] = values[:-1:2] + values[-1:]
-    document["ranks"] = document["ranks"][:64]
-    return document
+        for rank in tails:
+            rank["log_tail"] = rank["log_tail"][len(rank["log_tail"]) // 2 :]
+        if not tails and not _thin(document):
+            document["ranks"] = document["ranks"][:16]  # the charts matter more than rank 17
+            document["peak_memory_bytes"] = document["peak_memory_bytes"][:16]
+            return _dumps(document)
+        data = _dumps(document)
+    return data
+
+
+def _dumps(document: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:  # rare: a NaN outside the tables
+        return json.dumps(finite(document), allow_nan=False, separators=(",", ":")).encode()
+
+
+def _thin(document: dict[str, Any]) -> bool:
+    """Drop every second row of all tables; False when they are short already."""
+    tables = [device["series"] for device in document["devices"]]
+    tables += [document["series"], document["host"]["series"]]
+    long = [table for table in tables if len(table.get("time", [])) > 16]
+    for table in long:
+        for name, values in table.items():
+            table[name] = values[:-1:2] + values[-1:]
+    return bool(long)
 
 
 def finite(value: Any) -> Any:

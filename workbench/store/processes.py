@@ -18,7 +18,8 @@ from pathlib import Path
 from workbench.store.schema import ProcessDoc
 
 MARKER = "WORKBENCH_RUN_ID"
-_PROC = Path("/proc")
+_PROC = "/proc"
+_MAX_ENVIRONMENT = 4 << 20  # the kernel's own bound for one exec is about 2 MiB
 
 
 @cache
@@ -32,11 +33,24 @@ def boot_id() -> str:
 
 def stat_fields(pid: int) -> list[str] | None:
     """Fields 3.. of ``/proc/PID/stat`` (state first); None when there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
+    data = _read(f"/proc/{pid}/stat", 2048)
+    if not data:
         return None
-    return text[text.rindex(")") + 2 :].split()
+    return data[data.rindex(b")") + 2 :].decode("ascii", errors="replace").split()
+
+
+def _read(path: str, size: int) -> bytes:
+    """Up to `size` bytes of a /proc file, b"" when it cannot be read; many calls a second."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(handle, size)
+    except OSError:
+        return b""
+    finally:
+        os.close(handle)
 
 
 def identify(pid: int) -> ProcessDoc | None:
@@ -64,11 +78,8 @@ def find_marked(marker: str) -> list[ProcessDoc]:
     for entry in os.listdir(_PROC):
         if not entry.isdecimal() or int(entry) == os.getpid():
             continue
-        try:
-            environment = (_PROC / entry / "environ").read_bytes()
-        except OSError:  # gone, or somebody else's
-            continue
-        if needle in environment.split(b"\0"):
+        environment = _read(f"/proc/{entry}/environ", _MAX_ENVIRONMENT)
+        if needle in environment and needle in environment.split(b"\0"):
             process = identify(int(entry))
             if process is not None and is_alive(process):
                 found.append(process)

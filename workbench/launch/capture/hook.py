@@ -79,7 +79,7 @@ def _redirect_output(path: str) -> None:
 
 
 def _patient_stream(descriptor: int, name: str) -> io.TextIOWrapper:
-    """A text stream whose ``print`` survives a full disk, as it would on the terminal it replaces."""
+    """A text stream whose ``print`` survives a full disk, as on the terminal it replaces."""
     buffer = io.BufferedWriter(PatientFile(descriptor, name))
     return io.TextIOWrapper(buffer, "utf-8", errors="backslashreplace", line_buffering=True)
 
