@@ -171,10 +171,21 @@ def big_run() -> dict[str, object]:
         "cpu_cores": 96,
     }
     return {
-        **{"schema": 1, "run": "big", "name": "big", "strategy_name": "ddp", "processes": 8},
-        **{"device": "cuda", "cluster": cluster, "predicted": None, "tokens_per_step": 524_288},
-        **{"marker": "none", "created_at": 1.7e9, "steps_total": 1_000_000, "seconds_total": None},
-        **{"usd_per_hour": 24.0, "capture": True},
+        "schema": 1,
+        "run": "big",
+        "name": "big",
+        "strategy_name": "ddp",
+        "processes": 8,
+        "device": "cuda",
+        "cluster": cluster,
+        "predicted": None,
+        "tokens_per_step": 524_288,
+        "marker": "none",
+        "created_at": 1.7e9,
+        "steps_total": 1_000_000,
+        "seconds_total": None,
+        "usd_per_hour": 24.0,
+        "capture": True,
     }
 
 

@@ -4,11 +4,12 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 seconds, rank = float(sys.argv[1]), os.environ["RANK"]
-path = os.path.join(os.environ["WORKBENCH_RUN_DIR"], "metrics", f"rank-{rank}.jsonl")
+path = Path(os.environ["WORKBENCH_RUN_DIR"]) / "metrics" / f"rank-{rank}.jsonl"
 began = time.time()
-with open(path, "a", buffering=1) as file:
+with path.open("a", buffering=1) as file:
     for step in range(1, int(100 * seconds) + 1):
         due = began + step / 100
         time.sleep(max(0.0, due - time.time()))

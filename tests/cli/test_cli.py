@@ -9,16 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import SCRIPTS
+from tests.conftest import SCRIPTS
 
 
 def workbench(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "workbench.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, timeout=120, check=False
+    )
 
 
 def test_dry_run_shows_command_and_config_and_starts_nothing(tmp_path: Path) -> None:
-    result = workbench("launch", "gpt", "--cpu", "--dry-run", "--json", "--", "--steps", "5", cwd=tmp_path)
+    result = workbench(
+        "launch", "gpt", "--cpu", "--dry-run", "--json", "--", "--steps", "5", cwd=tmp_path
+    )
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert document["run"] is None
@@ -52,7 +56,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), REFUSALS, ids=lambda value: " ".join(value))
+@pytest.mark.parametrize(("arguments", "sentence"), REFUSALS, ids=" ".join)
 def test_bad_input_is_one_clear_sentence_and_exit_code_2(
     arguments: tuple[str, ...], sentence: str, tmp_path: Path
 ) -> None:
@@ -100,7 +104,9 @@ def test_a_run_seen_through_every_command(tmp_path: Path) -> None:
     store = ("--store", str(tmp_path))
     script = str(SCRIPTS / "raw_ddp.py")
     name = "<b>bold</b> [red]markup[/]"
-    launched = workbench("launch", script, "--cpu", "--name", name, "--wait", *store, "--", "--steps", "6")
+    launched = workbench(
+        "launch", script, "--cpu", "--name", name, "--wait", *store, "--", "--steps", "6"
+    )
     assert launched.returncode == 0, launched.stderr
     runs = json.loads(workbench("runs", "--json", *store).stdout)
     assert [(run["name"], run["outcome"], run["steps"]) for run in runs] == [(name, "succeeded", 6)]
@@ -126,5 +132,7 @@ def test_a_run_seen_through_every_command(tmp_path: Path) -> None:
 def test_a_failing_script_is_exit_code_1(tmp_path: Path) -> None:
     script = str(SCRIPTS / "raw_ddp.py")
     arguments = ("--steps", "900", "--raise-at", "2")
-    result = workbench("launch", script, "--cpu", "--wait", "--store", str(tmp_path), "--", *arguments)
+    result = workbench(
+        "launch", script, "--cpu", "--wait", "--store", str(tmp_path), "--", *arguments
+    )
     assert result.returncode == 1

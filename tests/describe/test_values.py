@@ -46,7 +46,14 @@ def test_nonsense_is_refused_with_a_sentence(name: str, processes: int, sentence
 
 
 def workload(**extra: object) -> wb.Workload:
-    shape = {"parameters": 1_000_000, "layers": 2, "hidden": 128, "heads": 2, "mlp_hidden": 512, "vocab": 256}
+    shape = {
+        "parameters": 1_000_000,
+        "layers": 2,
+        "hidden": 128,
+        "heads": 2,
+        "mlp_hidden": 512,
+        "vocab": 256,
+    }
     return wb.Workload(model=wb.Model(name="m", **shape), seq_len=128, micro_batch=4, **extra)
 
 

@@ -17,10 +17,9 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from tests.conftest import SCRIPTS, until
 from workbench.store import processes
 from workbench.store.files import read_json
-
-from ..conftest import SCRIPTS, until
 
 pytestmark = pytest.mark.slow
 Start = Callable[..., wb.Run]
@@ -206,7 +205,9 @@ def test_full_disk_at_the_end_still_tells_how_it_ended(tmp_path: Path) -> None:
     with small_disk(disk, "2m"):
         script = tmp_path / "short.py"
         shutil.copy(SCRIPTS / "raw_ddp.py", script)
-        run = wb.launch(script, ["--steps", "60", "--step-seconds", "0.05"], cpu=True, store=disk / "r")
+        run = wb.launch(
+            script, ["--steps", "60", "--step-seconds", "0.05"], cpu=True, store=disk / "r"
+        )
         begun(run, 3)
         with (disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
             while True:
@@ -226,7 +227,7 @@ def test_read_only_store_is_refused_in_one_sentence(tmp_path: Path) -> None:
     if mounted.returncode:
         pytest.skip("a read-only bind mount needs root")
     try:
-        with pytest.raises(wb.StoreError, match="cannot be written.*Read-only.*--store"):
+        with pytest.raises(wb.StoreError, match=r"cannot be written.*Read-only.*--store"):
             wb.launch(SCRIPTS / "no_steps.py", cpu=True, store=folder)
     finally:
         subprocess.run(["umount", str(folder)], check=True)

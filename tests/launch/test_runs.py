@@ -9,12 +9,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import workbench as wb
-
-from ..conftest import SCRIPTS, until
+from tests.conftest import SCRIPTS, until
 
 pytestmark = pytest.mark.slow
 Start = Callable[..., wb.Run]
@@ -52,7 +52,7 @@ def test_accelerate_accumulation_counts_optimizer_steps(start: Start) -> None:
     assert "done on 2 processes" in run.logs(0)
 
 
-def test_bare_accelerate_gives_the_same_losses(start: Start, tmp_path: object) -> None:
+def test_bare_accelerate_gives_the_same_losses(start: Start) -> None:
     """The printed command, without the workbench, does the same training."""
     run = start("raw_ddp.py", ("--steps", "5"))
     run.wait(120)
@@ -141,20 +141,12 @@ def test_noisy_output_loses_nothing(start: Start) -> None:
     assert (run.directory / "view.json").stat().st_size <= 64_000
 
 
-def test_a_user_sitecustomize_still_runs(start: Start, tmp_path: object) -> None:
-    folder = os.fspath(tmp_path)
-    with open(f"{folder}/sitecustomize.py", "w") as file:
-        file.write("import builtins\nbuiltins.USERS_OWN = 'kept'\n")
-    with open(f"{folder}/script.py", "w") as file:
-        file.write("import builtins\nprint('own sitecustomize', builtins.USERS_OWN)\n")
-    site = str(wb.launch.__module__ and SCRIPTS.parents[1] / "workbench/launch/capture/site")
-    run = wb.launch(
-        f"{folder}/script.py",
-        strategy="single",
-        cpu=True,
-        store=f"{folder}/runs",
-        environment={"PYTHONPATH": f"{site}:{folder}"},
-    )
+def test_a_user_sitecustomize_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.OWN = 'kept'\n")
+    script = tmp_path / "script.py"
+    script.write_text("import builtins\nprint('own sitecustomize', builtins.OWN)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    run = wb.launch(script, strategy="single", cpu=True, store=tmp_path / "runs")
     run.wait(60)
     assert "own sitecustomize kept" in run.logs(0)
 
@@ -162,7 +154,9 @@ def test_a_user_sitecustomize_still_runs(start: Start, tmp_path: object) -> None
 def test_secrets_stay_out_of_the_run_directory(start: Start) -> None:
     secret = "hf_" + "Ab1" * 12
     run = start(
-        "no_steps.py", ("--hub_token", "plain-secret-value", "--x", secret), strategy="single",
+        "no_steps.py",
+        ("--hub_token", "plain-secret-value", "--x", secret),
+        strategy="single",
         environment={"MY_API_KEY": "another-secret-value"},
     )
     run.wait(60)

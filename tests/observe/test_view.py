@@ -78,7 +78,7 @@ def test_a_million_steps_on_eight_ranks_stay_small(tmp_path: Path) -> None:
     paths = directory(tmp_path)
     builder = ViewBuilder(paths, run_document(8, gpus=8))
     for rank in range(8):
-        paths.rank_log(rank).write_text(("a line of text with some length\n" * 300))
+        paths.rank_log(rank).write_text("a line of text with some length\n" * 300)
     table = builder._steps
     rng = random.Random(0)
     for step in range(1, 1_000_001):

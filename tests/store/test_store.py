@@ -101,7 +101,7 @@ def test_fifty_runs_are_listed_within_a_second(tmp_path: Path) -> None:
 def test_atomic_write_keeps_the_old_file_on_refusal(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     write_json_atomic(path, {"a": 1})
-    with pytest.raises(ValueError, match="not JSON compliant|Out of range"):
+    with pytest.raises(ValueError, match=r"not JSON compliant|Out of range"):
         write_json_atomic(path, {"a": float("nan")})
     assert read_json(path) == {"a": 1}
     assert os.listdir(tmp_path) == ["x.json"]

@@ -39,7 +39,9 @@ def number(value: float | None, digits: int = 4) -> str:
 def runs_table(found: list[dict[str, Any]]) -> Table:
     """The store as a table."""
     columns = ("run", "state", "strategy", "world", "steps", "loss", "tokens/s", "started")
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, no_wrap=column != "run", overflow="fold")
     for run in found:
         started = run["started_at"]
         table.add_row(

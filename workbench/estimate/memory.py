@@ -2,7 +2,7 @@
 
 Model states are exact arithmetic (corrections.md C1, C9: 16 bytes per parameter with AdamW in
 mixed precision, 16 in fp32 as well). Activations follow the saved tensors of a pre-norm block
-with SDPA and a GELU MLP. The peak is the end of the forward pass plus the loss's transients.
+with SDPA. The peak is the end of the forward pass plus the loss's transients.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from workbench.errors import UsageError
 from workbench.estimate.parts import Estimate
 from workbench.units import MIB
 
-# Resident memory of a rank after `import torch, accelerate` and the process group, before a model:
-# torch 2.13 CPU build 330 MiB (tests/accuracy measures it again on every host).
-CPU_CONTEXT_BYTES = 330 * MIB
+# Resident memory of a CPU rank beyond its tensors, torch 2.13 CPU build and accelerate 1.15,
+# 2026-11-21: 314 MiB for tests/scripts/accelerate_loop.py, 364 MiB for the recipe gpt. See it again
+# with `workbench launch tests/scripts/accelerate_loop.py --wait && workbench show`.
+CPU_CONTEXT_BYTES = 350 * MIB
 # CUDA context + kernels 0.47-0.92 GiB (stas00/ml-engineering, A100, torch 2.1); NCCL comes on top.
 CUDA_CONTEXT_BYTES = 700 * MIB
 NCCL_BYTES = 400 * MIB
@@ -52,7 +53,7 @@ def training_memory(workload: Workload, strategy: Strategy, device: str) -> Esti
         parts=parts,
         assumptions=(
             "AdamW, fp32 master weights and gradients, no recompute, SDPA attention",
-            "context: 330 MiB CPU / 700 MiB CUDA + 400 MiB NCCL, not measured on this host",
+            "context: 350 MiB CPU / 700 MiB CUDA + 400 MiB NCCL, not measured on this host",
         ),
     )
 
@@ -60,14 +61,14 @@ def training_memory(workload: Workload, strategy: Strategy, device: str) -> Esti
 def block_activation_bytes(workload: Workload) -> int:
     """Bytes one block saves for backward: norms, q/k/v/attention out, residuals, MLP.
 
-    Counted in elements per token: 2 norm inputs + 2 norm outputs, q, k, v, attention output (8 h),
-    and the MLP's inner tensor before and after GELU (2 m); attention keeps 4 bytes of logsumexp per
-    head. Scores are not stored (SDPA).
+    Counted in elements per token: 2 norm inputs, 2 norm outputs, q, k, v, rotated q and k, the
+    attention's output (10 h), and the MLP's inner tensor before and after its activation (2 m);
+    attention keeps 4 bytes of logsumexp per head. Scores are not stored (SDPA).
     """
     tokens = workload.seq_len * workload.micro_batch
     size = _BYTES[workload.precision]
     model = workload.model
-    return tokens * (size * (8 * model.hidden + 2 * model.mlp_hidden) + 4 * model.heads)
+    return tokens * (size * (10 * model.hidden + 2 * model.mlp_hidden) + 4 * model.heads)
 
 
 def logits_bytes(workload: Workload) -> int:
