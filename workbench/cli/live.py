@@ -45,7 +45,8 @@ def _follow_plain(run: Run, console: Console) -> None:
             run.adopt()
         if time.monotonic() >= due or not status.live:
             due = time.monotonic() + _PLAIN_EVERY_SECONDS
-            console.print(one_line(run.view(), status.outcome or status.state), markup=False)
+            line = one_line(run.view(), status.outcome or status.state)
+            console.print(line, markup=False, soft_wrap=True)
         if not status.live:
             return
         time.sleep(0.2)
