@@ -6,6 +6,8 @@ PYTEST_ARGS ?=
 LAB_ARGS ?=
 SETUP = $(PYTHON) environments/setup_venv.py
 VENV = .venv/bin
+# One store for demo and lab: the notebook finds the demo's run although it lies in notebooks/.
+STORE = $(or $(WORKBENCH_STORE),$(CURDIR)/runs)
 # What the environment's programs start by name (accelerate, workbench) must be its own. Not exported
 # for all: the set-up must find the system's python3 even when .venv is broken.
 RUN = PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)
@@ -22,10 +24,10 @@ venv: ## make or repair .venv, nothing else
 	@$(SETUP) --extras train,lab
 
 demo: venv ## train a small model here and show it live
-	@$(RUN)/workbench demo
+	@WORKBENCH_STORE="$(STORE)" $(RUN)/workbench demo
 
 lab: venv ## open the start notebook in JupyterLab (first free port from 8888, token on)
-	@$(RUN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" $(ROOT_ARGS) $(LAB_ARGS) notebooks/00_start_here.ipynb
+	@WORKBENCH_STORE="$(STORE)" $(RUN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" $(ROOT_ARGS) $(LAB_ARGS) notebooks/00_start_here.ipynb
 
 test: ## run all tests, the browser's included
 	@$(SETUP) --extras train,lab,dev

@@ -94,7 +94,9 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     power = 10 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)
-    return [round(index * step, 12) for index in range(first, math.floor(high / step + 1e-9) + 1)]
+    return [
+        round(float(index * step), 12) for index in range(first, math.floor(high / step + 1e-9) + 1)
+    ]
 
 
 def _paths(line: Line, place: Callable[[float, float], tuple[float, float]]) -> list[str]:
