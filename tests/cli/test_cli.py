@@ -56,7 +56,11 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), REFUSALS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    REFUSALS,
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
 def test_bad_input_is_one_clear_sentence_and_exit_code_2(
     arguments: tuple[str, ...], sentence: str, tmp_path: Path
 ) -> None:
@@ -76,6 +80,20 @@ def test_unwritable_store_is_exit_code_1(tmp_path: Path) -> None:
     result = workbench("launch", str(SCRIPTS / "no_steps.py"), "--cpu", "--store", store)
     assert result.returncode == 1
     assert "cannot be written" in " ".join(result.stderr.split())
+
+
+def test_it_refuses_to_run_beside_the_other_workbench(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "workbench-0.8.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: workbench\nVersion: 0.8.1\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    result = workbench("launch", "gpt", "--dry-run", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "workbench 0.8.1 installs an import package of the same name" in " ".join(
+        result.stderr.split()
+    )
 
 
 def test_json_errors_are_json_too(tmp_path: Path) -> None:

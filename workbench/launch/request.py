@@ -21,6 +21,7 @@ from workbench.errors import HostError, UsageError
 from workbench.estimate import Estimate, training_memory
 from workbench.launch import accelerate_config
 from workbench.launch.capture import SITE_FOLDER
+from workbench.observe.doctor import NAME_CLASH_FIX, name_clash
 from workbench.store import names
 from workbench.store.runs import Store
 
@@ -211,13 +212,14 @@ def _no_such_script(path: Path, known: list[str]) -> str:
 def _check_python(path: Path) -> None:
     """Refuse what Python itself could not start, before a GPU is paid for."""
     try:
-        ast.parse(path.read_bytes(), filename=str(path))
+        source = path.read_bytes()
+        if b"\0" in source:
+            raise UsageError(f"{path} is not a Python script but a binary file.")
+        ast.parse(source, filename=str(path))
     except SyntaxError as error:
         raise UsageError(
             f"{path}, line {error.lineno}: {error.msg}. Fix the script, then launch again."
         ) from error
-    except ValueError as error:  # NUL bytes: not a text file
-        raise UsageError(f"{path} is not a Python script: {error}.") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
 
@@ -244,6 +246,11 @@ def _process_count(asked: int | None, strategy: str | None, device: str, cluster
 
 
 def _require_libraries() -> None:
+    clash = name_clash()
+    if clash is not None:
+        raise HostError(
+            f"The workbench does not run beside another one: {clash}. {NAME_CLASH_FIX}."
+        )
     missing = [name for name in ("torch", "accelerate") if importlib.util.find_spec(name) is None]
     if missing:
         raise HostError(

@@ -85,17 +85,24 @@ def _check_python() -> Check:
     return _check("python", sys.version_info >= (3, 10), version, "Use Python 3.10 or newer.")
 
 
-def _check_name_clash() -> Check:
+NAME_CLASH_FIX = (
+    "pip uninstall -y workbench, then pip install --force-reinstall --no-deps training-workbench"
+)
+
+
+def name_clash() -> str | None:
+    """Say so when the other project named workbench is installed: its files and ours would mix."""
     try:
         version = importlib.metadata.version("workbench")
     except importlib.metadata.PackageNotFoundError:
-        return _check("package name", ok=True, found="no other package named workbench")
-    return _check(
-        "package name",
-        ok=False,
-        found=f"the PyPI project workbench {version} installs an import package of the same name",
-        fix="pip uninstall workbench; pip install --force-reinstall --no-deps training-workbench",
-    )
+        return None
+    return f"the PyPI project workbench {version} installs an import package of the same name"
+
+
+def _check_name_clash() -> Check:
+    clash = name_clash()
+    found = clash or "no other package named workbench"
+    return _check("package name", clash is None, found, NAME_CLASH_FIX)
 
 
 def _check_torch(torch: dict[str, Any] | None) -> Check:
