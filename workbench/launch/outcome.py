@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.store.files import read_json, read_tail
@@ -18,7 +18,8 @@ _SECONDARY = re.compile(
 _ROOT_CAUSE = re.compile(
     r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL | re.IGNORECASE
 )
-ADDRESS_IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+# torch's own words for its rendezvous port; a script's other servers say it differently.
+ADDRESS_IN_USE = re.compile(r"server socket has failed to (listen|bind).*EADDRINUSE", re.DOTALL)
 
 
 # What people have met before, and what to do about it.
@@ -81,6 +82,11 @@ def judge(
 
 def _stopped(ends: dict[int, dict[str, Any] | None], reason: str, steps: int) -> Verdict:
     known = [end for end in ends.values() if end and end.get("stopped_at") is not None]
+    broken = next(((rank, end) for rank, end in ends.items() if end and not end.get("ok")), None)
+    if known and broken is not None:
+        cause = f"Saving the checkpoint of the stop failed on rank {broken[0]}"
+        verdict = _failure(broken[0], steps, cause, str(broken[1].get("exception")))
+        return replace(verdict, outcome=reason)
     why = "Pre-empted" if reason == "preempted" else "Stopped as asked"
     if not known:
         return Verdict(outcome=reason, message=f"{why} after step {steps}, without a checkpoint.")
@@ -93,8 +99,9 @@ def _finished(steps: int, exit_code: int | None, *, capture: bool) -> Verdict:
     if capture and steps == 0:
         return Verdict(
             outcome="no-steps",
-            message="The script ended with exit code 0 but made no optimizer step. Its log says "
-            "why (many examples leave quietly when they find too few GPUs).",
+            message="The script ended with exit code 0, but no optimizer step was seen. Its log "
+            "says why: many examples leave quietly when they find too few GPUs. (Trainings in "
+            "processes that the script itself starts are not observed.)",
         )
     unseen = " (the exit code was not seen; every rank reported a clean end)"
     return Verdict(
@@ -116,6 +123,8 @@ def _failed(
         cause = f"The launcher was killed by {name}; the ranks it left behind were ended"
         return _failure(None, steps, cause, f"launcher exit code {exit_code}")
     rank, error = _first_exception(ends)
+    if rank is None and len(ends) == 1:
+        return _only_rank_failed(paths, steps)
     root = _ROOT_CAUSE.search(read_tail(paths.launcher_log, 20_000))
     if root is not None and (rank is None or (error is not None and _SECONDARY.search(error))):
         killed = int(root[2])
@@ -137,6 +146,18 @@ def _failed(
         f"The launcher ended with exit code {exit_code}: {_last_error(paths)}",
         "logs/launcher.log",
     )
+
+
+def _only_rank_failed(paths: RunPaths, steps: int) -> Verdict:
+    """One rank and no word from it: Accelerate's simple launcher says how its child ended."""
+    text = read_tail(paths.launcher_log, 20_000)
+    killed = re.search(r"died with <Signals\.\w+: (\d+)>", text)
+    status = re.search(r"returned non-zero exit status (\d+)", text)
+    if killed:
+        how = f"was killed by {signal_name(int(killed[1]))}"
+    else:
+        how = f"ended with exit code {status[1] if status else 'unknown'}"
+    return _failure(0, steps, f"Rank 0 {how}", f"after step {steps}")
 
 
 def _failure(rank: int | None, steps: int, cause: str, evidence: str) -> Verdict:

@@ -112,10 +112,12 @@ class Request:
         values = accelerate_config.environment(self.device)
         values["PYTHONUNBUFFERED"] = "1"
         if hooked:
-            existing = os.environ.get("PYTHONPATH")
-            values["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE_FOLDER), existing]))
             values["WORKBENCH_CAPTURE"] = "full" if self.capture else "logs"
-        return {**values, **self.extra_environment}
+        values |= self.extra_environment
+        if hooked:  # before whatever the user has there
+            existing = values.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+            values["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE_FOLDER), existing]))
+        return values
 
     def shell(self, *, hooked: bool = False) -> str:
         """One pasteable line. Without `hooked` it needs Accelerate alone, no workbench."""

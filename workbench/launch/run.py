@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launch import redact
 from workbench.launch.request import Request
 from workbench.launch.request import request as dry_run
+from workbench.launch.stopping import end_leftovers
 from workbench.observe.events import read_metrics
 from workbench.observe.summary import summarise
 from workbench.observe.view import log_lines
@@ -29,6 +31,7 @@ from workbench.store.status import Status, read_status
 from workbench.version import __version__
 
 _ADOPT_SECONDS = 5.0
+_NOW_SECONDS = 45.0  # a supervisor that has not ended a run "now" by then needs help
 
 
 class Run:
@@ -143,13 +146,14 @@ class Run:
             WorkbenchError: it did not end within `timeout` seconds.
         """
         self.request_stop(now=now)
-        self.wait(timeout)
-        ended = read_json(self._paths.exit) or {}
-        return {
-            "run": self.id,
-            "outcome": self.outcome,
-            "processes_left": ended.get("processes_left", 0),
-        }
+        try:
+            self.wait(min(timeout, _NOW_SECONDS) if now else timeout)
+        except WorkbenchError:
+            if not now:
+                raise
+        marker = str(self.document.get("marker"))
+        left = end_leftovers(marker, None) if now or not self.status.live else []
+        return {"run": self.id, "outcome": self.outcome, "processes_left": len(left)}
 
     def wait(self, timeout: float | None = None) -> str | None:
         """Block until the run has ended; returns its outcome. Ctrl-C ends the waiting only.
@@ -299,8 +303,8 @@ def _spawn_supervisor(paths: RunPaths, order: dict[str, Any] | None) -> None:
     if process.stdin is not None:
         process.stdin.write(json.dumps(order).encode())
         process.stdin.close()
-    # The supervisor outlives us: no wait, and no ResourceWarning about it.
-    process.returncode = 0
+    # The supervisor outlives us or not: no zombie if it does not, no warning if it does.
+    threading.Thread(target=process.wait, daemon=True).start()
 
 
 def attach(run: str = LAST, store: str | os.PathLike[str] | None = None) -> Run:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
 import time
 
@@ -17,7 +18,8 @@ from workbench.store.schema import ProcessDoc
 
 _AHEAD_SECONDS = 1.0  # every rank must read the file before it reaches the step written in it
 _SAVE_SECONDS = 180.0  # for the checkpoint of a graceful stop
-_STUCK_SECONDS = 10.0  # without a step a graceful stop is hopeless
+_STUCK_SECONDS = 60.0  # without a step (validation takes a while) a graceful stop is hopeless
+_MAX_LATE = 3  # times that a stop step which the ranks had already passed is moved on
 _LAUNCHER_SECONDS = 6.0
 _MARKED_SECONDS = 6.0
 _NOW_SECONDS = 2.0
@@ -35,6 +37,7 @@ class StopLadder:
         self._deadline = 0.0
         self._last_step = (0, 0.0)
         self._now = False
+        self._late = 0
 
     @property
     def active(self) -> bool:
@@ -57,15 +60,28 @@ class StopLadder:
         if steps == 0 or step_seconds is None:
             self.stage, self._deadline = "launcher", 0.0
             return
-        self.stop_at = steps + math.ceil(_AHEAD_SECONDS / step_seconds) + 2
-        try:
-            write_text_atomic(self._paths.control / "stop-at", str(self.stop_at))
-        except OSError:
+        if not self._announce(steps, step_seconds):
             self.stage, self._deadline = "launcher", 0.0
             return
         self.stage = "graceful"
         self._last_step = (steps, time.monotonic())
         self._deadline = time.monotonic() + _SAVE_SECONDS
+
+    def _announce(self, steps: int, step_seconds: float) -> bool:
+        """Tell the ranks at which step to stop: so far ahead that all will read it in time."""
+        ahead = _AHEAD_SECONDS * 3**self._late
+        self.stop_at = steps + math.ceil(ahead / step_seconds) + 2
+        try:
+            write_text_atomic(self._paths.control / "stop-at", str(self.stop_at))
+        except OSError:
+            return False
+        return True
+
+    def _passed(self, steps: int, step_seconds: float | None) -> bool:
+        """Whether the ranks run on beyond the stop step: what we knew of them was too old."""
+        if self.stop_at is None or not step_seconds or self._late >= _MAX_LATE:
+            return False
+        return steps > self.stop_at + 2
 
     def tick(self, launcher: ProcessDoc | None, steps: int, step_seconds: float | None) -> None:
         """Do what is due now."""
@@ -73,6 +89,9 @@ class StopLadder:
         if self.stage == "graceful":
             if steps != self._last_step[0]:
                 self._last_step = (steps, now)
+            if self._passed(steps, step_seconds) and step_seconds:
+                self._late += 1
+                self._announce(steps, step_seconds)
             patience = max(_STUCK_SECONDS, 5 * (step_seconds or 0))
             reached = self.stop_at is not None and steps >= self.stop_at
             stuck = not reached and now - self._last_step[1] > patience
@@ -94,22 +113,23 @@ class StopLadder:
 
     def _kill_stopped(self) -> None:
         """A stopped process never sees SIGTERM: torchrun would wait 30 s for it."""
-        for process in processes.find_marked(self._marker):
+        for process in processes.members(self._marker, os.getpid()):
             if processes.is_stopped(process):
                 processes.send_signal(process, signal.SIGKILL)
 
     def _signal_all(self, number: signal.Signals) -> None:
-        for process in processes.find_marked(self._marker):
+        for process in processes.members(self._marker, os.getpid()):
             processes.send_signal(process, number)
 
 
-def end_leftovers(marker: str, *, spare: int | None = None) -> list[ProcessDoc]:
-    """End every process of the run that outlived its launcher; returns those that would not die."""
+def end_leftovers(marker: str, parent: int | None) -> list[ProcessDoc]:
+    """End every process of the run that outlived its launcher; returns those that would not die.
 
-    def marked() -> list[ProcessDoc]:
-        return [process for process in processes.find_marked(marker) if process["pid"] != spare]
-
-    left = processes.wait_gone(marked(), 0.5)
+    `parent` is the supervisor's pid: what descends from it belongs to the run even when it has
+    dropped the marker. None: go by the marker alone.
+    """
+    _reap()
+    left = processes.wait_gone(processes.members(marker, parent), 0.5)
     for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
         if not left:
             return []
@@ -118,14 +138,12 @@ def end_leftovers(marker: str, *, spare: int | None = None) -> list[ProcessDoc]:
             processes.send_signal(process, signal.SIGKILL if stopped else number)
         processes.wait_gone(left, patience)
         _reap()
-        left = marked()
+        left = processes.members(marker, parent)
     return left
 
 
 def _reap() -> None:
     """Collect orphans that came to us as their subreaper."""
-    import os  # noqa: PLC0415
-
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -32,6 +32,11 @@ WORLD_CHECK_SECONDS = 5.0
 MAX_PORT_RETRIES = 2
 _RESERVE_BYTES = 200_000  # kept on disk so that the end can be told even when it is full
 _PR_SET_CHILD_SUBREAPER = 36
+# What another launcher around us (Slurm, Kubeflow, a run of ours) says of its own ranks.
+_FOREIGN = {
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK"),
+    *("MASTER_ADDR", "MASTER_PORT", "WORKBENCH_RANK_PID", "TORCHELASTIC_RUN_ID"),
+}
 
 
 class Supervisor:
@@ -58,7 +63,8 @@ class Supervisor:
     def start(self, order: dict[str, Any]) -> None:
         """Start the launcher as ordered: {"command", "environment", "working_directory"}."""
         self._order = order
-        environment = {**os.environ, **order["environment"]}
+        inherited = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
+        environment = {**inherited, **order["environment"]}
         with self.paths.launcher_log.open("ab") as log:
             self._child = subprocess.Popen(  # the training's output goes to files, never a pipe
                 order["command"],
@@ -70,6 +76,7 @@ class Supervisor:
                 start_new_session=True,
             )
         self.launcher = processes.identify(self._child.pid)
+        self.write_state("starting")
 
     def adopt(self) -> None:
         """Go on watching a run whose supervisor died."""
@@ -89,8 +96,10 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self._on_sigterm)
         watch = Watch(self.paths, self.run)
         self.write_state(watch.phase(self))
+        if self._order is None:
+            watch.catch_up()  # an old step count would announce a stop step that lies behind
         exit_code = self._loop(watch)
-        left = end_leftovers(self.run["marker"])
+        left = end_leftovers(self.run["marker"], os.getpid())
         watch.finish(self, exit_code, len(left))
 
     def _loop(self, watch: Any) -> int | None:
@@ -99,6 +108,8 @@ class Supervisor:
             if ended:
                 if exit_code and not self.ladder.active and self._retry_port(watch):
                     continue
+                if exit_code:
+                    self._take_requests(watch)  # asked for while it was ending
                 return exit_code
             self._take_requests(watch)
             self._find_ranks()
@@ -106,9 +117,8 @@ class Supervisor:
             now = time.monotonic()
             if now >= self._view_due:
                 self._view_due = now + VIEW_SECONDS
-                watch.sample(self)
+                watch.look(self)
                 self.write_state(watch.phase(self))
-                watch.write_view(self)
             time.sleep(TICK_SECONDS)
 
     def _launcher_ended(self) -> tuple[bool, int | None]:
@@ -176,7 +186,7 @@ class Supervisor:
             return False
         if not address_was_taken(self.paths, int(self.run["processes"])):
             return False
-        end_leftovers(self.run["marker"])
+        end_leftovers(self.run["marker"], os.getpid())
         self.restarts += 1
         self.message = "The rendezvous port was taken; started again on a free one."
         log(self.message)
@@ -233,6 +243,9 @@ def main() -> None:
     run = read_json(paths.run)
     if lock is None or run is None:
         log("another supervisor has this run" if lock is None else "run.json cannot be read")
+        return
+    if paths.exit.exists():
+        log("the run has ended")
         return
     supervisor = Supervisor(paths, run)
     guarded("reserve", lambda: (paths.control / "reserve").write_bytes(b"\0" * _RESERVE_BYTES))

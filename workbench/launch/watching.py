@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from workbench.launch.capture.recorder import LineWriter
 from workbench.launch.journal import guarded, log
 from workbench.launch.outcome import judge
 from workbench.observe.gpu import GpuSampler
-from workbench.observe.host import HostSampler
+from workbench.observe.host import PAGE_BYTES, HostSampler
 from workbench.observe.view import ViewBuilder, encode
 from workbench.store import processes
 from workbench.store.files import read_json, write_bytes_atomic, write_json_atomic
@@ -31,7 +33,7 @@ class Watch:
     def __init__(self, paths: RunPaths, run: dict[str, Any]) -> None:
         self._paths = paths
         self._builder = ViewBuilder(paths, run)
-        self._gpus = GpuSampler() if run["device"] == "cuda" else None
+        self._gpus = GpuSampler() if run["device"] == "cuda" else None  # never raises
         self._host = HostSampler(paths.directory)
         self._system = LineWriter(str(paths.system))
         self._marker: str = run["marker"]
@@ -59,6 +61,20 @@ class Watch:
             return "stopping"
         return "running" if self.steps or len(supervisor.ranks) > 0 else "starting"
 
+    def catch_up(self) -> None:
+        """Take in all that was written before we came."""
+        self._builder.read()
+        while not self._builder.stream.at_end:
+            self._builder.read()
+
+    def look(self, supervisor: Supervisor) -> None:
+        """Sample and write the view. No defect in here may take the stop ladder down with it."""
+        try:
+            self.sample(supervisor)
+            self.write_view(supervisor)
+        except Exception:  # noqa: BLE001
+            log(f"watching failed, going on:\n{traceback.format_exc()}")
+
     def sample(self, supervisor: Supervisor) -> None:
         """Read metrics and hardware; samples thin out as the run grows long."""
         self._builder.read()
@@ -66,7 +82,7 @@ class Watch:
         supervisor.check_world(None if first is None else time.time() - first)
         now = time.monotonic()
         if now >= self._marked_due:
-            self._marked = processes.find_marked(self._marker)
+            self._marked = processes.members(self._marker, os.getpid())
             self._marked_due = now + (_MARKED_EVERY_SECONDS if supervisor.ranks else 1.0)
         if now < self._sample_due:
             return
@@ -104,7 +120,7 @@ class Watch:
             documents[rank] = {
                 "pid": process["pid"],
                 "alive": alive,
-                "rss_bytes": int(fields[21]) * 4096 if alive and fields else None,
+                "rss_bytes": int(fields[21]) * PAGE_BYTES if alive and fields else None,
                 "ended": None
                 if alive
                 else (end or {}).get("exception") or ("ok" if end else "lost"),

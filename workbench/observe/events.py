@@ -12,7 +12,6 @@ from typing import Any
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 
-_MAX_PENDING = 4096  # steps that may wait for a slower rank
 _NUMBER = (int, float)
 _PATIENCE_SECONDS = 3.0  # after that a step is taken with the ranks that reported it
 
@@ -55,6 +54,7 @@ class MetricStream:
         self._readers = {rank: LineReader(paths.rank_metrics(rank)) for rank in range(ranks)}
         self._pending: dict[int, StepRow] = {}
         self._done_to = 0
+        self.at_end = False  # whether the last read saw all that was written
 
     @property
     def lines_skipped(self) -> int:
@@ -62,32 +62,40 @@ class MetricStream:
         return sum(reader.skipped for reader in self._readers.values())
 
     def read(self, *, final: bool = False) -> list[StepRow]:
-        """Rows that became complete, in step order. `final` also returns what is incomplete."""
-        rows: list[StepRow] = []
-        more = True
-        while more:
-            more = False
-            for rank, reader in self._readers.items():
-                lines = reader.read()
-                more = more or (final and bool(lines))
-                for line in lines:
-                    self._take(rank, line)
-            rows += self._complete(final=final and not more)
-        return rows
+        """Rows that became complete, in step order. `final` also returns what is incomplete.
 
-    def _take(self, rank: int, line: dict[str, Any]) -> None:
+        Always reads on from the rank that is furthest behind, so that ranks whose lines differ in
+        length stay together; not `final`, it stops after a bounded number of chunks.
+        """
+        rows: list[StepRow] = []
+        unread = dict(self._readers)
+        chunks = 0
+        while unread and (final or chunks < 2 * len(self._readers)):
+            rank = min(unread, key=lambda rank: self.ranks[rank].step)
+            for line in unread[rank].read():
+                self._take(rank, line)
+            chunks += 1
+            if unread[rank].at_end:
+                del unread[rank]
+            rows += self._complete(at_end=not unread)
+        self.at_end = not unread
+        return [*rows, *self._complete(at_end=True, final=True)] if final else rows
+
+    def _take(self, rank: int, line: dict[str, Any]) -> None:  # noqa: C901  (one branch a field)
         """Account for one line. The supervisor's hot path: hundreds of calls a second."""
         get = line.get
-        step, ended = get("step"), get("time")
+        step, ended, loss = get("step"), get("time"), get("loss")
         if type(step) is not int or not isinstance(ended, _NUMBER):
             self._readers[rank].skipped += 1
             return
         now = self.ranks[rank]
         now.step = step
-        loss = get("loss")
-        if isinstance(loss, _NUMBER):
+        loss = loss if isinstance(loss, _NUMBER) else None
+        if loss is not None:
             now.loss = loss
-        now.memory_bytes = get("memory_bytes", now.memory_bytes)
+        memory, norm, lr = get("memory_bytes"), get("grad_norm"), get("lr")
+        if type(memory) is int:
+            now.memory_bytes = memory
         if step <= self._done_to:
             return
         row = self._pending.get(step)
@@ -95,25 +103,30 @@ class MetricStream:
             row = self._pending[step] = StepRow(step, ended, seen_at=time.monotonic())
         row.ranks += 1
         row.time = max(row.time, ended)
-        if isinstance(loss, _NUMBER):
+        if loss is not None:
             row.losses.append(loss)
-        row.lr = get("lr", row.lr)
-        row.grad_norm = get("grad_norm", row.grad_norm)
-        seconds = get("step_seconds")
-        if seconds is not None and (row.step_seconds is None or seconds > row.step_seconds):
+        if isinstance(lr, _NUMBER):
+            row.lr = lr
+        if isinstance(norm, _NUMBER):
+            row.grad_norm = norm
+        seconds, entered, tokens = get("step_seconds"), get("backward_at"), get("tokens")
+        if isinstance(seconds, _NUMBER) and (
+            row.step_seconds is None or seconds > row.step_seconds
+        ):
             row.step_seconds = seconds
-        if "tokens" in line:
-            row.tokens = (row.tokens or 0) + line["tokens"]
-        if "backward_at" in line:
-            row.backward_at[rank] = line["backward_at"]
+        if type(tokens) is int:
+            row.tokens = (row.tokens or 0) + tokens
+        if isinstance(entered, _NUMBER):
+            row.backward_at[rank] = entered
 
-    def _complete(self, *, final: bool) -> Iterator[StepRow]:
+    def _complete(self, *, at_end: bool, final: bool = False) -> Iterator[StepRow]:
+        """Rows all ranks have reported; at the files' end also those that waited long enough."""
         now = time.monotonic()
         for step in sorted(self._pending):
             row = self._pending[step]
-            whole = row.ranks >= len(self._readers)
-            late = now - row.seen_at > _PATIENCE_SECONDS or len(self._pending) > _MAX_PENDING
-            if not (whole or late or final):
+            patience = max(_PATIENCE_SECONDS, 3 * (row.step_seconds or 0.0))
+            late = at_end and now - row.seen_at > patience
+            if not (row.ranks >= len(self._readers) or late or final):
                 return
             del self._pending[step]
             self._done_to = step

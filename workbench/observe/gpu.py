@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -39,11 +40,17 @@ class GpuSampler:
     def __init__(self) -> None:
         self.gpus: tuple[Gpu, ...] = visible_gpus()
         self._nvml = nvml()
-        self._handles = [
-            (gpu.index, self._nvml.nvmlDeviceGetHandleByIndex(gpu.index))
-            for gpu in self.gpus
-            if self._nvml is not None
-        ]
+        self._handles: list[tuple[int, Any]] = []
+        library = self._nvml
+        if library is not None:
+            found = [
+                (
+                    gpu.index,
+                    self._ask(functools.partial(library.nvmlDeviceGetHandleByIndex, gpu.index)),
+                )
+                for gpu in self.gpus
+            ]
+            self._handles = [(index, handle) for index, handle in found if handle is not None]
 
     def sample(self) -> list[GpuSample]:
         """Read every GPU; a lost GPU gives a sample of unknowns."""

@@ -12,7 +12,7 @@ import psutil
 from workbench.store import processes
 from workbench.store.schema import ProcessDoc, SystemLine
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -31,7 +31,7 @@ class HostSampler:
         for process in run_processes:
             fields = processes.stat_fields(process["pid"])
             if fields is not None and int(fields[19]) == process["start_ticks"]:
-                rss += int(fields[21]) * _PAGE
+                rss += int(fields[21]) * PAGE_BYTES
                 ticks += int(fields[11]) + int(fields[12])
         network = _network_bytes()
         run_cpu = net = None
@@ -68,5 +68,5 @@ def _memory_used() -> int:
 
 
 def _network_bytes() -> int:
-    counters = psutil.net_io_counters()
-    return counters.bytes_sent + counters.bytes_recv
+    counters = psutil.net_io_counters()  # None on a host without network devices
+    return counters.bytes_sent + counters.bytes_recv if counters else 0

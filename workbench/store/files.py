@@ -65,6 +65,7 @@ class LineReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.skipped = 0
+        self.at_end = False  # whether the last read reached what was written so far
         self._offset = 0
         self._rest = b""
         self._discarding = False
@@ -77,7 +78,8 @@ class LineReader:
                     file.seek(self._offset)
                 data = file.read(CHUNK_BYTES)
         except OSError:
-            return []
+            data = b""
+        self.at_end = len(data) < CHUNK_BYTES
         if not data:
             return []
         self._offset += len(data)

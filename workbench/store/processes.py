@@ -103,6 +103,14 @@ def descendants(root: int) -> list[ProcessDoc]:
     return found
 
 
+def members(marker: str, parent: int | None) -> list[ProcessDoc]:
+    """Processes of a run: those with its marker, and all that descend from `parent` if given."""
+    found = {process["pid"]: process for process in find_marked(marker)}
+    if parent is not None:
+        found |= {process["pid"]: process for process in descendants(parent)}
+    return list(found.values())
+
+
 def send_signal(process: ProcessDoc, number: signal.Signals) -> bool:
     """Signal that very process; False when it is gone, a stranger has its pid, or we may not."""
     if not is_alive(process):

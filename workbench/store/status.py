@@ -55,6 +55,9 @@ def read_status(paths: RunPaths) -> Status:
             outcome=None,
             message="The supervisor is gone; training goes on. Attach to watch it again.",
         )
+    ended = read_json(paths.exit)  # the supervisor may have ended while we looked
+    if ended is not None:
+        return Status(state="ended", outcome=ended.get("outcome"), message=ended.get("message"))
     return Status(
         state="interrupted",
         outcome="interrupted",

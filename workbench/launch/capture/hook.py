@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import faulthandler
 import io
@@ -19,7 +20,7 @@ from .recorder import PatientFile, Recorder, current_rss_peak
 
 _LAUNCHERS = ("accelerate", "torchrun", "deepspeed")
 _LAUNCHER_MODULES = ("accelerate.commands.launch", "torch.distributed.run", "deepspeed.launcher")
-_HELPERS = ("multiprocessing.", "--multiprocessing-fork", "torch._inductor")
+_HELPERS = ("multiprocessing.", "from multiprocessing", "torch._inductor")
 CLAIM = "WORKBENCH_RANK_PID"  # set by the process that is the rank; its children are not
 
 
@@ -51,16 +52,27 @@ def _rank() -> int | None:
     """This process's rank; None for launchers, data-loader workers and other helpers."""
     if CLAIM in os.environ:
         return None
-    words = list(getattr(sys, "orig_argv", sys.argv))
-    if any(helper in word for word in words[:4] for helper in _HELPERS):
+    kind, name = _program(list(getattr(sys, "orig_argv", sys.argv)))
+    if kind == "-c" and any(helper in name for helper in _HELPERS):
         return None
-    if "RANK" in os.environ:
-        return int(os.environ["RANK"])
-    if any(word in _LAUNCHER_MODULES for word in words[:6]):
+    if kind == "-m" and name.startswith((*_LAUNCHER_MODULES, *_HELPERS)):
         return None
-    if any(os.path.basename(word) in _LAUNCHERS for word in words[:3]):
+    if kind == "script" and os.path.basename(name) in _LAUNCHERS:
         return None
-    return 0
+    return int(os.environ.get("RANK", "0"))
+
+
+def _program(words: list[str]) -> tuple[str, str]:
+    """What Python was asked to run: ("-m", module), ("-c", code), ("script", path) or ("", "")."""
+    rest = iter(words[1:])
+    for word in rest:
+        if word in {"-m", "-c"}:
+            return word, next(rest, "")
+        if word in {"-X", "-W"}:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return "script", word
+    return "", ""
 
 
 def _redirect_output(path: str) -> None:
@@ -80,8 +92,8 @@ def _redirect_output(path: str) -> None:
 
 def _patient_stream(descriptor: int, name: str) -> io.TextIOWrapper:
     """A text stream whose ``print`` survives a full disk, as on the terminal it replaces."""
-    buffer = io.BufferedWriter(PatientFile(descriptor, name))
-    return io.TextIOWrapper(buffer, "utf-8", errors="backslashreplace", line_buffering=True)
+    file = PatientFile(descriptor, name)  # unbuffered, as torchrun's own `python -u` is
+    return io.TextIOWrapper(file, "utf-8", errors="backslashreplace", write_through=True)  # pyright: ignore[reportArgumentType]
 
 
 def _record_end(folder: str, rank: int, recorder: Recorder | None) -> None:
@@ -94,38 +106,48 @@ def _record_end(folder: str, rank: int, recorder: Recorder | None) -> None:
     def on_exception(
         kind: type[BaseException], value: BaseException, trace: TracebackType | None
     ) -> None:
+        previous_hook(kind, value, trace)  # first of all the user sees the traceback
         if os.getpid() == owner:
-            frames = traceback.extract_tb(trace)
-            own = next((f for f in reversed(frames) if "site-packages" not in f.filename), None)
-            end.update(
-                ok=False,
-                exit_code=1,
-                exception=f"{kind.__name__}: {value}"[:4000],
-                where=f"{os.path.basename(own.filename)}:{own.lineno} in {own.name}"
-                if own
-                else None,
-                traceback="".join(traceback.format_exception(kind, value, trace))[-20_000:],
-            )
-            write()
-        previous_hook(kind, value, trace)
+            end.update(_describe(kind, value, trace))
+            write(drain=False)
 
     def on_exit(code: str | int | None = None) -> NoReturn:
         if os.getpid() == owner and code not in (None, 0):
             end.update(ok=False, exit_code=code if isinstance(code, int) else 1)
         exit_function(code)  # raises SystemExit
 
-    def write() -> None:
+    def write(*, drain: bool = True) -> None:
         if os.getpid() != owner:
             return
+        value = getattr(sys, "last_value", None)  # set before any excepthook, ours or another's
+        if end["ok"] and isinstance(value, BaseException):
+            end.update(_describe(type(value), value, value.__traceback__))
         if recorder is not None:
-            recorder.drain()
+            if drain:
+                recorder.drain()
             end.update(steps=recorder.steps, **recorder.end_fields())
-        end.update(time=time.time(), peak_memory_bytes=current_rss_peak())
+        end.setdefault("time", time.time())
+        end.update(peak_memory_bytes=current_rss_peak())
         _write_json(os.path.join(folder, "metrics", f"rank-{rank}.end.json"), end)
 
     sys.excepthook = on_exception
-    sys.exit = on_exit
+    sys.exit = builtins.exit = builtins.quit = on_exit
     atexit.register(write)
+
+
+def _describe(
+    kind: type[BaseException], value: BaseException, trace: TracebackType | None
+) -> dict[str, object]:
+    """An exception as the end record tells it: text, the user's own line, traceback."""
+    frames = traceback.extract_tb(trace)
+    own = next((f for f in reversed(frames) if "site-packages" not in f.filename), None)
+    return {
+        "ok": False,
+        "exit_code": 1,
+        "exception": f"{kind.__name__}: {value}"[:4000],
+        "where": f"{os.path.basename(own.filename)}:{own.lineno} in {own.name}" if own else None,
+        "traceback": "".join(traceback.format_exception(kind, value, trace))[-20_000:],
+    }
 
 
 def _identity() -> dict[str, object]:

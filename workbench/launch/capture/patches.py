@@ -14,11 +14,13 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 from .recorder import Recorder
 
+_DRAIN_SECONDS = 3.0
 _MAX_WAITING = 64  # steps a device may lag before its values are waited for
 
 
@@ -79,6 +81,8 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     hook_module = sys.modules["torch.optim.optimizer"]
 
     def after_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         try:
             lr = optimizer.param_groups[0].get("lr")
             recorder.step(float(lr) if isinstance(lr, int | float) else None)
@@ -93,6 +97,8 @@ def _observed(recorder: Recorder, function: Callable[..., Any], loss_at: int) ->
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if sys.modules["torch"].compiler.is_compiling():  # a compiled step stays one graph
+            return function(*args, **kwargs)
         if _Depth.backward == 0 and os.getpid() == recorder.owner:
             if recorder.stop_due():
                 _stop(recorder)
@@ -166,7 +172,7 @@ def _patch_scaler(torch: Any) -> None:
 
 
 def _unscaled(loss: Any) -> Any:
-    entry = _scaled.get(id(loss))
+    entry = _scaled.pop(id(loss), None)
     return entry[1] if entry is not None and entry[0] is loss else loss
 
 
@@ -194,9 +200,11 @@ def _stop(recorder: Recorder) -> None:
         final = os.path.join(folder, f"step-{recorder.steps:08d}")
         partial = os.path.join(folder, f"partial-step-{recorder.steps:08d}")
         if not os.path.exists(final):
-            accelerator.save_state(partial)
+            saved = accelerator.save_state(partial)
             accelerator.wait_for_everyone()
-            if accelerator.is_main_process:
+            if os.path.abspath(saved) != os.path.abspath(partial):
+                final = saved  # the script's own automatic naming wins
+            elif accelerator.is_main_process:
                 os.rename(partial, final)
             accelerator.wait_for_everyone()
         recorder.checkpoint = final
@@ -210,50 +218,61 @@ class ScalarReader:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
+        self._device: Any = None
         self._waiting: collections.deque[tuple[dict[str, Any], Any, Any]] = collections.deque()
 
     def add(self, line: dict[str, Any], losses: list[Any], norm: Any) -> list[dict[str, Any]]:
-        """Queue `line` with its tensors; return the lines whose values have arrived."""
-        values = [self._scalar(loss) for loss in losses]
-        values = [value for value in values if value is not None]
-        norm = self._scalar(norm)
-        on_device = any(getattr(value, "is_cuda", False) for value in [*values, norm])
+        """Queue `line` with its values; return the lines whose values have arrived."""
+        norm = self.scalar(norm)
+        on_device = [value for value in (*losses, norm) if getattr(value, "is_cuda", False)]
         if not on_device:
-            self._fill(
-                line, [float(value) for value in values], None if norm is None else float(norm)
-            )
+            self._fill(line, [float(one) for one in losses], None if norm is None else float(norm))
+            return [*self._arrived(keep=0), line] if self._waiting else [line]
+        try:
+            self._device = on_device[0].device
+            with self._torch.cuda.device(self._device):
+                if not self._torch.cuda.is_current_stream_capturing():
+                    self._enqueue(line, losses, norm)
+                    return self._arrived(keep=_MAX_WAITING)
+        except Exception:  # values on several devices: the step still counts
             return [line]
-        mean = self._torch.stack([value.float() for value in values]).mean() if values else None
-        pair = [float("nan") if value is None else value for value in (mean, norm)]
-        buffer = self._copy(pair)
-        event = self._torch.cuda.Event()
+        return [line]
+
+    def _enqueue(self, line: dict[str, Any], losses: list[Any], norm: Any) -> None:
+        """Copy mean loss and norm to pinned memory without blocking, and mark the copy's end."""
+        torch = self._torch
+
+        def on_device(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                value = torch.full((), float(value), device=self._device)
+            return value.float().to(self._device, non_blocking=True)
+
+        unknown = float("nan")
+        mean = torch.stack([on_device(one) for one in losses]).mean() if losses else unknown
+        pair = [on_device(mean), on_device(unknown if norm is None else norm)]
+        buffer = torch.empty(2, dtype=torch.float32, pin_memory=True)
+        buffer.copy_(torch.stack(pair), non_blocking=True)
+        event = torch.cuda.Event()
         event.record()
-        self._waiting.append((line, (buffer, mean is not None, norm is not None), event))
-        return self._arrived(keep=_MAX_WAITING)
+        self._waiting.append((line, (buffer, bool(losses), norm is not None), event))
 
     def drain(self) -> list[dict[str, Any]]:
-        """All lines that still wait, at the end of the process."""
+        """All lines that still wait, at the end of the process; a hung device is not waited for."""
+        ready: list[dict[str, Any]] = []
+        deadline = time.monotonic() + _DRAIN_SECONDS
         try:
-            return self._arrived(keep=0)
+            while self._waiting and time.monotonic() < deadline:
+                ready += self._arrived(keep=_MAX_WAITING)
+                time.sleep(0.005)
         except Exception:
-            return []
+            self._waiting.clear()
+        return [*ready, *(line for line, _, _ in self._waiting)]
 
     def device_memory(self) -> int | None:
         """Peak allocated on this rank's GPU; None on CPU. Reads a counter, no synchronisation."""
-        cuda = self._torch.cuda
-        return cuda.max_memory_allocated() if cuda.is_initialized() else None
-
-    def _copy(self, pair: list[Any]) -> Any:
-        torch = self._torch
-        device = next(value.device for value in pair if not isinstance(value, float))
-        both = torch.stack(
-            [
-                torch.full((), value, device=device) if isinstance(value, float) else value.float()
-                for value in pair
-            ]
-        )
-        buffer = torch.empty(2, dtype=torch.float32, pin_memory=True)
-        return buffer.copy_(both, non_blocking=True)
+        if self._device is None or not self._torch.cuda.is_initialized():
+            return None
+        return self._torch.cuda.max_memory_allocated(self._device)
 
     def _arrived(self, *, keep: int) -> list[dict[str, Any]]:
         """Lines whose copies have ended; the oldest are waited for when over `keep` are queued."""
@@ -273,9 +292,9 @@ class ScalarReader:
         if norm is not None:
             line["grad_norm"] = norm
 
-    def _scalar(self, value: Any) -> Any:
-        """A detached one-element tensor or number; None for anything else."""
-        if isinstance(value, int | float):
+    def scalar(self, value: Any) -> Any:
+        """A detached one-element tensor or a number; None for anything else."""
+        if isinstance(value, (int, float)):
             return value
         if not isinstance(value, self._torch.Tensor) or value.numel() != 1:
             return None

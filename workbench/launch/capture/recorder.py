@@ -101,7 +101,8 @@ class Recorder:
         self._next_stop_poll = 0.0
         self._next_memory_poll = 0.0
         self._memory: int | None = None
-        self._losses: list[Any] = []
+        # Bounded: a script without a torch optimizer never takes a step that would empty it.
+        self._losses: collections.deque[Any] = collections.deque(maxlen=1024)
         self._grad_norm: Any = None
         self._backward_at: float | None = None
         self._previous_end: float | None = None
@@ -109,7 +110,10 @@ class Recorder:
     def backward(self, loss: Any) -> None:
         """A backward pass begins (the caller makes sure it is the outermost one)."""
         self._backward_at = time.time()
-        self._losses.append(loss)
+        if self.reader is not None:
+            value = self.reader.scalar(loss)  # detached: neither graph nor storage is kept alive
+            if value is not None:
+                self._losses.append(value)
 
     def grad_norm(self, norm: Any) -> None:
         """The gradient norm that the script computed before this step."""
@@ -131,8 +135,9 @@ class Recorder:
         if memory is not None:
             line["memory_bytes"] = memory
         self._previous_end = now
-        losses, norm = self._losses, self._grad_norm
-        self._losses, self._grad_norm, self._backward_at = [], None, None
+        losses, norm = list(self._losses), self._grad_norm
+        self._losses.clear()
+        self._grad_norm = self._backward_at = None
         if self.reader is None:
             self._emit(line)
         else:
@@ -151,7 +156,10 @@ class Recorder:
         if self._stop_at is None and now >= self._next_stop_poll:
             self._next_stop_poll = now + _STOP_POLL_SECONDS
             with contextlib.suppress(OSError, ValueError), open(self._stop_file) as file:
-                self._stop_at = int(file.read())
+                wanted = int(file.read())
+                # A step that lies behind was chosen from old news: the others may have run past
+                # it too. The supervisor sees that nobody stops and names a later one.
+                self._stop_at = wanted if wanted >= self.steps else None
         return self._stop_at is not None and self.steps >= self._stop_at
 
     def group_ready(self, world_size: int, backend: str) -> None:
