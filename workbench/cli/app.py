@@ -7,6 +7,7 @@ JSON value on stdout; everything else goes to stderr.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Annotated, Any, NoReturn
 
@@ -26,7 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Predict, launch, watch and explain multi-GPU training on this host.",
 )
-console = Console(highlight=False)
+# A pipe has no width: tables are not squeezed, and ids stay whole.
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 errors = Console(stderr=True, highlight=False)
 
 _STORE_HELP = "Run store [default: $WORKBENCH_STORE or ./runs]."
@@ -44,6 +46,10 @@ def run_app() -> None:
     """Run a command and turn our exceptions into one clear line and the right exit code."""
     try:
         app()
+    except SystemExit as error:
+        if error.code == 2 and "launch" in sys.argv[1:2] and "--" not in sys.argv:
+            errors.print("Options of the script itself come after --: workbench launch SCRIPT -- …")
+        raise
     except wb.UsageError as error:
         _fail(error, 2)
     except wb.WorkbenchError as error:
@@ -138,9 +144,12 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
             }
         )
         return
-    for path, text in checked.config_files.items():
-        console.print(f"# {path}\n{text}", markup=False, soft_wrap=True)
-    console.print("# runs without the workbench, once the config file above exists:", markup=False)
+    if checked.predicted is not None:
+        table = "\n".join(f"#   {line}" for line in str(checked.predicted).splitlines())
+        console.print(f"# memory predicted per rank:\n{table}", markup=False)
+    console.print(
+        "# the exact command; it needs Accelerate alone, not the workbench:", markup=False
+    )
     console.print(checked.shell(), markup=False, soft_wrap=True)
 
 
@@ -168,7 +177,8 @@ def runs(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(found)
     elif not found:
-        console.print("No runs yet. Start one: workbench launch gpt", markup=False)
+        root = wb.Store(store).root
+        console.print(f"No runs in {root} yet. Start one: workbench launch gpt", markup=False)
     else:
         console.print(runs_table(found))
 
@@ -212,10 +222,13 @@ def logs(
     *,
     rank: Annotated[int | None, typer.Option(help="One rank only.")] = None,
     tail: Annotated[int | None, typer.Option(help="The last N lines.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Every state of progress bars too.")] = False,
     store: StoreOption = None,
 ) -> None:
     """Print what the ranks wrote."""
     text = wb.attach(run, store).logs(rank, tail)
+    if not raw:
+        text = re.sub(r"[^\n]*\r(?![\n\r]|$)", "", text)
     sys.stdout.buffer.write(text.encode("utf-8", errors="replace"))
     if text and not text.endswith("\n"):
         sys.stdout.buffer.write(b"\n")

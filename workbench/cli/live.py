@@ -31,7 +31,7 @@ def follow(run: Run, console: Console) -> None:
             status = run.status
             if status.state == "unsupervised":
                 run.adopt()
-            live.update(render(run.view(), status.state, status.outcome, status.message))
+            live.update(render(run.id, run.view(), status.state, status.outcome, status.message))
             if not status.live:
                 return
             time.sleep(0.25)
@@ -48,6 +48,7 @@ def _follow_plain(run: Run, console: Console) -> None:
             line = one_line(run.view(), status.outcome or status.state)
             console.print(line, markup=False, soft_wrap=True)
         if not status.live:
+            console.print(status.message or "", markup=False, soft_wrap=True)
             return
         time.sleep(0.2)
 
@@ -65,20 +66,20 @@ def one_line(view: dict[str, Any], state: str) -> str:
 
 
 def render(
-    view: dict[str, Any], state: str, outcome: str | None, message: str | None
+    run_id: str, view: dict[str, Any], state: str, outcome: str | None, message: str | None
 ) -> RenderableType:
     """The panel: badge, progress, loss curve, speed, devices, last log line of each rank."""
     label = outcome or state
     style = STYLES.get(label, "white")
     parts: list[RenderableType] = []
-    if view:
+    if view["seq"]:
         for section in (_progress, _facts, _devices, _tails):
             parts += [section(view), Text()]
     else:
         parts.append(Text("starting: the launcher imports torch, then the ranks do …", style="dim"))
     if message:
         parts.append(Text(message, style=style))
-    title = f"[bold]{escape(str(view.get('name', 'run')))}[/] [{style}]{label}[/]"
+    title = f"[bold]{escape(run_id)}[/] [{style}]{label}[/]"
     return Panel(Group(*parts), title=title, title_align="left", border_style=style)
 
 
@@ -109,8 +110,9 @@ def _facts(view: dict[str, Any]) -> RenderableType:
     grid = Table.grid(padding=(0, 3))
     curve = sparkline(series.get("loss", []), 48)
     grid.add_row("loss", f"[bold]{number(view['loss_last'])}[/]", f"[cyan]{curve}[/]")
-    speed = sparkline(series.get("tokens_per_second", series.get("step_seconds", [])), 48)
-    grid.add_row("tokens/s", format_count(view["tokens_per_second"]), f"[green]{speed}[/]")
+    if view["tokens_per_second"] is not None:
+        speed = sparkline(series.get("tokens_per_second", []), 48)
+        grid.add_row("tokens/s", format_count(view["tokens_per_second"]), f"[green]{speed}[/]")
     norm = number(last(series.get("grad_norm")))
     extra = f"lr {number(last(series.get('lr')))}   grad norm {norm}"
     grid.add_row("step", format_seconds(view["step_seconds_median"]), extra)

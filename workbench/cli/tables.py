@@ -38,18 +38,20 @@ def number(value: float | None, digits: int = 4) -> str:
 
 def runs_table(found: list[dict[str, Any]]) -> Table:
     """The store as a table."""
-    columns = ("run", "state", "strategy", "world", "steps", "loss", "tokens/s", "started")
+    columns = ("run", "state", "strategy", "ranks", "steps", "loss", "tokens/s", "started")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, no_wrap=column != "run", overflow="fold")
+        # The id is what people copy: never cut, never wrapped.
+        width = max(len(run["run"]) for run in found) if column == "run" else None
+        table.add_column(column, no_wrap=True, min_width=width)
     for run in found:
         started = run["started_at"]
         table.add_row(
             escape(run["run"]),
             badge(run["state"], run["outcome"]),
             escape(str(run["strategy"])),
-            str(run["world_size"] or "n/a"),
-            str(run["steps"]),
+            str(run["world_size"] or run["processes"] or "n/a"),
+            "n/a" if run["steps"] is None else str(run["steps"]),
             number(run["loss_last"]),
             format_count(run["tokens_per_second"]),
             time.strftime("%m-%d %H:%M", time.localtime(started)) if started else "n/a",
@@ -66,18 +68,21 @@ def summary_table(summary: dict[str, Any]) -> Table:
     elapsed = (ended or time.time()) - started if started else None
     rows = {
         "run": escape(f"{summary['run']}  ({summary['name']})"),
+        "script": escape(summary["script"]),
         "state": badge(summary["state"], summary["outcome"]),
         "message": escape(summary["message"] or ""),
         "strategy": escape(
             f"{summary['strategy']}, {summary['processes']} processes on {summary['device']}"
         ),
-        "steps": str(summary["steps"]),
+        "steps": "n/a (unobserved)" if summary["steps"] is None else str(summary["steps"]),
         "loss": f"{number(summary['loss_first'])} → {number(summary['loss_last'])}",
         "step": format_seconds(summary["step_seconds_median"]) + " (median)",
-        "tokens/s": format_count(summary["tokens_per_second"]),
+        "tokens/s": format_count(summary["tokens_per_second"])
+        if summary["tokens_per_second"] is not None
+        else "",
         "elapsed": format_seconds(elapsed),
         "memory": memory_line(summary),
-        "cost": format_usd(summary["usd_so_far"]),
+        "cost": format_usd(summary["usd_so_far"]) if summary["usd_so_far"] is not None else "",
         "directory": escape(summary["dir"]),
     }
     for name, value in rows.items():

@@ -48,7 +48,8 @@ def config_text(strategy: Strategy) -> str:
         "same_network": True,
         "use_cpu": False,  # CPU ranks come from the environment, see above
     }
-    return "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
+    note = "# Ranks on CPU: the environment then has ACCELERATE_USE_CPU=true beside this file.\n"
+    return note + "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
 
 
 def command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from workbench.store.files import read_json, read_tail
@@ -66,7 +67,8 @@ def judge(
 ) -> Verdict:
     """Decide the outcome. `exit_code` is the launcher's, None when nobody saw it end."""
     ends = {rank: read_json(paths.rank_end(rank)) for rank in range(ranks)}
-    if stop_reason is not None:
+    whole = all(end and end.get("ok") and end.get("stopped_at") is None for end in ends.values())
+    if stop_reason is not None and not (exit_code == 0 and whole and capture):
         return _stopped(ends, stop_reason, steps)
     if exit_code == 0 or (
         exit_code is None and all(end and end.get("ok") for end in ends.values())
@@ -136,10 +138,12 @@ def _failed(
                 else f"Rank {rank} ended with exit code {killed}"
             )
             return _failure(rank, steps, cause, f"exit code {killed} after step {steps}")
+    if rank is not None and error is not None and error.startswith("exit code"):
+        error = f"{error}: {_last_line(paths.rank_log(rank))}"
     if rank is not None and error is not None:
         where = (ends[rank] or {}).get("where")
         cause = f"Rank {rank} failed: {error.splitlines()[0][:300]}"
-        return _failure(rank, steps, cause, where or "traceback in its log")
+        return _failure(rank, steps, cause, where or f"after step {steps}")
     return _failure(
         None,
         steps,
@@ -192,7 +196,11 @@ def _first_exception(ends: dict[int, dict[str, Any] | None]) -> tuple[int | None
 
 
 def _last_error(paths: RunPaths) -> str:
-    lines = [line for line in read_tail(paths.launcher_log, 4000).splitlines() if line.strip()]
+    return _last_line(paths.launcher_log)
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in read_tail(log, 4000).splitlines() if line.strip()]
     return lines[-1].strip()[:300] if lines else "it wrote nothing"
 
 

@@ -67,8 +67,8 @@ class Request:
 
     @property
     def planned_directory(self) -> Path:
-        """The run directory if nobody claims that name first."""
-        return self.store.root / names.slug(self.name)
+        """The run directory that a launch would claim now."""
+        return self.store.next_directory(self.name)
 
     @property
     def processes(self) -> int:
@@ -120,16 +120,24 @@ class Request:
         return values
 
     def shell(self, *, hooked: bool = False) -> str:
-        """One pasteable line. Without `hooked` it needs Accelerate alone, no workbench."""
+        """Pasteable shell text: the config file, then the command.
+
+        Without `hooked` it needs Accelerate alone, no workbench.
+        """
         variables = self._environment(hooked=hooked)
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-        return " ".join(
-            [
-                *("cd", shlex.quote(str(self.working_directory)), "&&"),
-                *assignments,
-                *map(shlex.quote, self.command),
-            ]
-        )
+        directory = self.planned_directory
+        files = [
+            f"mkdir -p {shlex.quote(str(Path(path).parent))} && "
+            f"cat > {shlex.quote(path)} <<'END'\n{text}END\n"
+            for path, text in self.config_files_in(directory).items()
+        ]
+        line = [
+            *("cd", shlex.quote(str(self.working_directory)), "&&"),
+            *assignments,
+            *map(shlex.quote, self.command_in(directory)),
+        ]
+        return "".join(files) + " ".join(line)
 
 
 def request(

@@ -26,11 +26,22 @@ from workbench.store.files import read_json, read_tail, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
 from workbench.store.runs import LAST, Store
-from workbench.store.schema import SCHEMA_VERSION
+from workbench.store.schema import SCHEMA_VERSION, ViewDoc
 from workbench.store.status import Status, read_status
 from workbench.version import __version__
 
 _ADOPT_SECONDS = 5.0
+_EMPTY_VIEW: dict[str, Any] = {
+    "steps": 0,
+    "stride": 1,
+    "series": {},
+    "host": {"series": {}},
+    "lines_skipped": 0,
+    "ranks": [],
+    "devices": [],
+    "findings": [],
+    "peak_memory_bytes": [],
+}
 _NOW_SECONDS = 45.0  # a supervisor that has not ended a run "now" by then needs help
 
 
@@ -76,8 +87,12 @@ class Run:
         return list(self.document.get("command", []))
 
     def view(self) -> dict[str, Any]:
-        """The charts' snapshot (`workbench.store.schema.ViewDoc`); empty before the first one."""
-        return read_json(self._paths.view) or {}
+        """The charts' snapshot; what is not known (yet) is None, columns are empty.
+
+        Keys: see `workbench.store.schema.ViewDoc`.
+        """
+        view = dict.fromkeys(ViewDoc.__annotations__) | _EMPTY_VIEW
+        return view | (read_json(self._paths.view) or {})
 
     def summary(self) -> dict[str, Any]:
         """What ``workbench show --json`` prints."""
@@ -155,8 +170,10 @@ class Run:
         left = end_leftovers(marker, None) if now or not self.status.live else []
         return {"run": self.id, "outcome": self.outcome, "processes_left": len(left)}
 
-    def wait(self, timeout: float | None = None) -> str | None:
-        """Block until the run has ended; returns its outcome. Ctrl-C ends the waiting only.
+    def wait(self, timeout: float | None = None, *, steps: int | None = None) -> str | None:
+        """Block until the run has ended, or has made `steps` steps; returns its outcome so far.
+
+        Ctrl-C ends the waiting only.
 
         Raises:
             WorkbenchError: it did not end within `timeout` seconds.
@@ -165,6 +182,8 @@ class Run:
         while (status := self.status).live:
             if status.state == "unsupervised":
                 self.adopt()
+            if steps is not None and self.view()["steps"] >= steps:
+                return None
             if deadline is not None and time.monotonic() > deadline:
                 raise WorkbenchError(f"{self.id} is still {status.state} after {timeout:g} s.")
             time.sleep(0.1)

@@ -40,7 +40,8 @@ var(--rule)}.tick{fill:var(--mute);font-size:11px}.line{fill:none;stroke-width:1
 table{border-collapse:collapse}td,th{padding:4px 16px 4px 0;text-align:left;vertical-align:top;
 border-bottom:1px solid var(--rule)}td.n{text-align:right;font-variant-numeric:tabular-nums}
 pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:12px;
-overflow:auto;max-height:340px;font-size:13px}.mute{color:var(--mute)}
+overflow:auto;max-height:340px;font-size:13px;white-space:pre-wrap;
+overflow-wrap:anywhere}.mute{color:var(--mute)}
 """ + "".join(f".c{n}{{stroke:var(--c{n})}}.key.c{n}{{color:var(--c{n})}}" for n in range(8))
 
 
@@ -56,6 +57,7 @@ def write_report(paths: RunPaths, end: dict[str, Any]) -> None:
         f"<title>{name}: {outcome}</title><style>{_STYLE}</style>",
         f'<h1>{name} <span class="badge {outcome}">{outcome}</span></h1>',
         f"<p>{html.escape(str(end['message']))}</p>",
+        f"<p><code>{html.escape(_script(run))}</code></p>",
         _measured_table(run, view, end),
         f'<h2>Curves</h2><div class="charts">{_charts(view)}</div>',
         _memory_table(run),
@@ -65,6 +67,10 @@ def write_report(paths: RunPaths, end: dict[str, Any]) -> None:
         f'<p class="mute">workbench {version}, {written}. This page needs no other file.',
     ]
     write_text_atomic(paths.report, "\n".join(parts))
+
+
+def _script(run: dict[str, Any]) -> str:
+    return " ".join([str(run.get("script")), *run.get("arguments", [])])
 
 
 def _command(run: dict[str, Any]) -> str:

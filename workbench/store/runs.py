@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.errors import RunNotFoundError, StoreError, UnknownNameError, UsageError
@@ -35,11 +36,11 @@ class Store:
             UsageError: the name is not allowed.
             StoreError: the store cannot be written.
         """
-        base = names.slug(names.check_name(name))
+        name = names.check_name(name)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            for number in range(1, 100_000):
-                paths = RunPaths(self.root / (base if number == 1 else f"{base}-{number}"))
+            for directory in self._candidates(name):
+                paths = RunPaths(directory)
                 try:
                     paths.directory.mkdir(mode=0o755)
                 except FileExistsError:
@@ -51,7 +52,16 @@ class Store:
                 f"The run store {self.root} cannot be written: {error.strerror or error}. Choose "
                 f"another folder with --store DIR or {STORE_VARIABLE}=DIR."
             ) from error
-        raise StoreError(f"The run store {self.root} has 100,000 runs named {base!r}.")
+        raise StoreError(f"The run store {self.root} has 100,000 runs named {name!r}.")
+
+    def next_directory(self, name: str) -> Path:
+        """The directory that `create` would claim for `name` now; nothing is made."""
+        return next(path for path in self._candidates(name) if not path.exists())
+
+    def _candidates(self, name: str) -> Iterator[Path]:
+        base = names.slug(names.check_name(name))
+        yield self.root / base
+        yield from (self.root / f"{base}-{number}" for number in range(2, 100_000))
 
     def ids(self) -> list[str]:
         """Ids of all runs, newest first (by the time their directory was claimed)."""

@@ -132,7 +132,7 @@ export class Header {
       sentences.push(left ? `Processes of the run still there: ${count(left)}.` : "No process of the run is left.");
     }
     for (const finding of view.findings ?? []) {
-      if (finding.cause) sentences.push([finding.cause, finding.next].filter(Boolean).join(" "));
+      if (finding.cause && !(message ?? "").includes(finding.cause)) sentences.push([finding.cause, finding.next].filter(Boolean).join(" "));
     }
     setAttribute(this.banner, "data-tone", tone);
     setText(this.banner, sentences.join("\n"));

@@ -14,6 +14,12 @@ import { fade } from "./theme.js";
 
 export const WAITING = "Waiting for the first step …";
 
+/** What an empty chart says. @param {any} view @returns {string | undefined} */
+function emptySentence(view) {
+  if (view.steps > 0) return undefined;
+  return view.phase === "ended" ? "No step was made." : WAITING;
+}
+
 /** Exponential moving average with the start's bias removed; gaps stay gaps.
  * @param {(number|null)[]} values @param {number} weight 0 = raw, towards 1 = smoother */
 export function smooth(values, weight) {
@@ -69,6 +75,7 @@ export function loss(view, { theme, logLoss, smoothing }) {
   return {
     traces,
     chips,
+    empty: emptySentence(view),
     value: number(current),
     label: `Training loss: ${number(current)} at step ${view.steps}${first}`,
     layout: {
@@ -115,7 +122,7 @@ function overSteps(view, { theme }, column, how) {
   traces.push(line(step, values, how.color, { hovertemplate }));
   const value = how.say(how.last ?? lastKnown(values));
   const drawn = someKnown(values) ? traces : [];
-  const empty = view.steps > 0 ? undefined : WAITING;
+  const empty = emptySentence(view);
   return { traces: drawn, value, label: `${how.what}: ${value}`, layout: how.layout, empty };
 }
 

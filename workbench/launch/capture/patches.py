@@ -209,7 +209,7 @@ def _stop(recorder: Recorder) -> None:
             accelerator.wait_for_everyone()
         recorder.checkpoint = final
         accelerator.end_training()
-    print(f"workbench: stopped at step {recorder.steps} as asked", flush=True)  # noqa: T201
+    print(f"\nworkbench: stopped at step {recorder.steps} as asked", flush=True)  # noqa: T201
     raise SystemExit(0)
 
 
