@@ -60,10 +60,14 @@ def test_graceful_stop_is_the_same_step_on_all_ranks(start: Start) -> None:
 def test_stop_now_with_sigterm_ignored_and_a_runaway_grandchild(start: Start) -> None:
     run = start("ignores_sigterm.py")
     until(lambda: len(left(run)) >= 5, 60, "launcher, ranks and grandchildren")
+    until(lambda: "marker:" in run.logs(0) and "marker:" in run.logs(1), 60, "the bare children")
+    bare = [processes.identify(int(run.logs(rank).split()[-1])) for rank in (0, 1)]
+    assert all(processes.is_alive(process) for process in bare)
     began = time.monotonic()
     assert run.stop(now=True)["processes_left"] == 0
     assert time.monotonic() - began < 15
     assert left(run) == []
+    assert not any(processes.is_alive(process) for process in bare)
     assert run.outcome == "stopped"
 
 
@@ -152,6 +156,15 @@ def test_taken_port_is_retried_on_another(start: Start) -> None:
         assert run.wait(120) == "succeeded", run.logs()
     assert run.summary()["restarts"] == 1
     assert len(run.metrics()) == 5
+
+
+def test_a_stop_that_comes_too_late_is_no_stop(start: Start) -> None:
+    run = begun(start("raw_ddp.py", ("--steps", "60", "--step-seconds", "0.02")), 5)
+    (run.directory / "control" / "stop-at").write_text("100000")  # further than the script goes
+    (run.directory / "control" / "stop").touch()
+    assert run.wait(60) in {"succeeded", "stopped"}
+    ended_whole = len(run.metrics(0)) == 60
+    assert (run.outcome == "succeeded") == ended_whole
 
 
 def test_two_runs_at_once_do_not_clash(start: Start) -> None:

@@ -151,6 +151,26 @@ def test_a_user_sitecustomize_still_runs(tmp_path: Path, monkeypatch: pytest.Mon
     assert "own sitecustomize kept" in run.logs(0)
 
 
+def test_ranks_of_a_launcher_around_us_are_not_mistaken_for_ours(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3"}.items():
+        monkeypatch.setenv(name, value)
+    run = start("raw_ddp.py", ("--steps", "4"))
+    assert run.wait(120) == "succeeded", run.status
+    assert [len(run.metrics(rank)) for rank in (0, 1)] == [4, 4]
+
+
+def test_a_crash_is_a_crash_with_somebody_elses_excepthook(start: Start) -> None:
+    run = start("rich_crash.py", strategy="single")
+    assert run.wait(60) == "failed"
+    summary = run.summary()
+    assert summary["failed_rank"] == 0
+    assert "ValueError: under another hook" in summary["message"]
+    end = json.loads((run.directory / "metrics" / "rank-0.end.json").read_text())
+    assert end["ok"] is False
+
+
 def test_secrets_stay_out_of_the_run_directory(start: Start) -> None:
     secret = "hf_" + "Ab1" * 12
     run = start(

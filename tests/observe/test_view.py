@@ -138,6 +138,29 @@ def test_rows_are_means_over_ranks_and_wait_for_all(tmp_path: Path) -> None:
     assert [row.step for row in stream.read(final=True)] == [3]
 
 
+def test_ranks_with_lines_of_different_length_stay_together(tmp_path: Path) -> None:
+    paths = directory(tmp_path)
+    steps = 30_000  # several chunks of a megabyte each
+    write_steps(paths, 0, range(1, steps + 1), memory_bytes=10**11, grad_norm=1.23456789)
+    write_steps(paths, 1, range(1, steps + 1))
+    stream, rows = MetricStream(paths, 2), []
+    while len(rows) < steps:
+        rows += stream.read()
+    assert [row.step for row in rows] == list(range(1, steps + 1))
+    assert all(row.loss == row.step + 0.5 for row in rows)
+
+
+def test_fields_of_the_wrong_type_are_unknown_not_fatal(tmp_path: Path) -> None:
+    paths = directory(tmp_path)
+    builder = ViewBuilder(paths, run_document(1))
+    wrong = {"step_seconds": "x", "tokens": None, "grad_norm": [1], "backward_at": "q", "lr": {}}
+    write_steps(paths, 0, range(1, 3), memory_bytes="many", **wrong)
+    with paths.rank_metrics(0).open("a") as file:
+        file.write('{"step":3,"time":3.0,"loss":"nan"}\n')
+    assert builder.read() == 3
+    assert json.loads(encode(builder.snapshot(now())))["series"]["loss"] == [1.0, 2.0, None]
+
+
 def test_nan_and_infinity_become_null_in_the_view(tmp_path: Path) -> None:
     paths = directory(tmp_path)
     builder = ViewBuilder(paths, run_document(1))

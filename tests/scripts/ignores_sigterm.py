@@ -1,4 +1,5 @@
-"""Makes no step and ignores SIGTERM, with a grandchild in a session of its own."""
+"""Makes no step and ignores SIGTERM, with grandchildren in sessions of their own,
+one of them without the run's marker."""
 
 import signal
 import subprocess
@@ -7,5 +8,8 @@ import time
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-print("ready")
+bare = subprocess.Popen(
+    [sys.executable, "-S", "-c", "import time; time.sleep(600)"], start_new_session=True, env={}
+)
+print("without the marker:", bare.pid, flush=True)
 time.sleep(600)
