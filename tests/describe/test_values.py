@@ -63,6 +63,8 @@ def test_model_states_are_sixteen_bytes_per_parameter() -> None:
     assert states == [4_000_000, 4_000_000, 8_000_000]
     assert "DDP buckets" not in estimate.parts
     assert estimate.total_bytes == sum(estimate.parts.values())
+    outside = estimate.parts["CUDA context"]
+    assert estimate.document()["allocated_bytes"] == estimate.total_bytes - outside
 
 
 def test_ddp_adds_buckets_and_unknown_strategies_are_refused() -> None:

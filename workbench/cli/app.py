@@ -120,8 +120,12 @@ def launch(
     if not as_json:
         console.print(f"started {run.id} in {run.directory}", markup=False, soft_wrap=True)
     if wait:
-        _wait(run, quiet=as_json)
-        document |= run.summary()
+        try:
+            _wait(run, quiet=as_json)
+        finally:
+            document |= run.summary()
+            if as_json and run.status.live:  # Ctrl-C detached us: say where it stands
+                print_json(document)
     if as_json:
         print_json(document)
     elif not wait:

@@ -13,7 +13,7 @@ from workbench.cli.live import follow
 from workbench.cli.tables import number
 from workbench.launch.request import Request, request
 from workbench.launch.run import Run, start
-from workbench.observe.summary import peak_memory, predicted_memory
+from workbench.observe.summary import peak_memory, predicted_peak
 from workbench.observe.view import finite
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds
 
@@ -76,7 +76,7 @@ def _show_prediction(console: Console, checked: Request) -> None:
 def _show_result(console: Console, run: Run, summary: dict[str, Any]) -> None:
     table = Table("", "predicted", "measured", "ratio", header_style="bold", title="The run")
     measured = peak_memory(summary)
-    total = predicted_memory(summary).get("total_bytes")
+    total = predicted_peak(summary)
     table.add_row(
         "peak memory per rank",
         format_bytes(total),

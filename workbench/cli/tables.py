@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from workbench.observe.summary import peak_memory, predicted_memory
+from workbench.observe.summary import peak_memory, predicted_peak
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds, format_usd
 
 STYLES = {
@@ -94,7 +94,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
 def memory_line(summary: dict[str, Any]) -> str:
     """Peak memory of the fullest rank beside the prediction."""
     measured = peak_memory(summary)
-    predicted = predicted_memory(summary).get("total_bytes")
+    predicted = predicted_peak(summary)
     return (
         f"{format_bytes(measured)} measured, {format_bytes(predicted)} predicted per rank"
         f" ({format_ratio(measured, predicted)})"

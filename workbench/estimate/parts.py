@@ -8,6 +8,9 @@ from typing import Any
 
 from workbench.units import format_bytes
 
+OUTSIDE_ALLOCATOR = frozenset({"CUDA context", "NCCL"})
+"""Parts that are on the card but not PyTorch's."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
@@ -23,11 +26,17 @@ class Estimate:
         """The parts' sum."""
         return sum(self.parts.values())
 
+    @property
+    def allocated_bytes(self) -> int:
+        """The part that PyTorch's allocator hands out: what max_memory_allocated() measures."""
+        return sum(size for name, size in self.parts.items() if name not in OUTSIDE_ALLOCATOR)
+
     def document(self) -> dict[str, Any]:
         """Plain JSON form, as kept in run.json."""
         return {
             "parts": dict(self.parts),
             "total_bytes": self.total_bytes,
+            "allocated_bytes": self.allocated_bytes,
             "assumptions": list(self.assumptions),
         }
 

@@ -43,7 +43,7 @@ class HostSampler:
         self._previous = (now, ticks, network)
         return {
             "time": round(now, 3),
-            "cpu_percent": psutil.cpu_percent(None),
+            "cpu_percent": psutil.cpu_percent(None) if run_cpu is not None else None,
             "memory_used_bytes": _memory_used(),
             "run_rss_bytes": rss or None,
             "run_cpu_percent": None if run_cpu is None else round(run_cpu, 1),

@@ -7,7 +7,7 @@ import shlex
 import time
 from typing import Any
 
-from workbench.observe.summary import peak_memory, predicted_memory
+from workbench.observe.summary import peak_memory, predicted_memory, predicted_peak
 from workbench.observe.svg import Line, chart
 from workbench.observe.view import log_lines
 from workbench.store.files import read_json, read_tail, write_text_atomic
@@ -80,7 +80,7 @@ def _command(run: dict[str, Any]) -> str:
 
 def _measured_table(run: dict[str, Any], view: dict[str, Any], end: dict[str, Any]) -> str:
     peak = peak_memory(view)
-    predicted = predicted_memory(run).get("total_bytes")
+    predicted = predicted_peak(run)
     loss = [view.get("loss_first"), view.get("loss_last")]
     rows = [
         (

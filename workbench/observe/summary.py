@@ -33,6 +33,16 @@ def predicted_memory(document: dict[str, Any]) -> dict[str, Any]:
     return memory
 
 
+def predicted_peak(document: dict[str, Any]) -> int | None:
+    """The prediction that `peak_memory` is to be compared with.
+
+    On a GPU a rank measures what PyTorch allocated, so context and NCCL are left out; on CPU it
+    measures its whole resident memory.
+    """
+    key = "allocated_bytes" if document.get("device") == "cuda" else "total_bytes"
+    return predicted_memory(document).get(key)
+
+
 def peak_memory(document: dict[str, Any]) -> int | None:
     """Peak memory of the fullest rank, from a view or a summary; None when no rank told."""
     peaks: list[int | None] = document.get("peak_memory_bytes") or []
