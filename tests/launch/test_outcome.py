@@ -1,0 +1,72 @@
+"""Verdicts from what a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.launch.outcome import Verdict, judge
+from workbench.store.layout import RunPaths
+
+ABORTED = """Root Cause (first observed failure):
+[0]:
+  rank      : {rank} (local_rank: {rank})
+  exitcode  : {code} (pid: 11342)
+"""
+
+
+def verdict(folder: Path, ends: list[dict[str, Any] | None], log: str, **facts: Any) -> Verdict:
+    paths = RunPaths(folder)
+    paths.make_folders()
+    paths.launcher_log.write_text(log)
+    for rank, end in enumerate(ends):
+        if end is not None:
+            paths.rank_end(rank).write_text(json.dumps(end))
+    known = {"steps": 5, "exit_code": 1, "stop_reason": None, "capture": True} | facts
+    return judge(paths, ranks=len(ends), **known)
+
+
+OK = {"ok": True, "time": 1.0, "stopped_at": None}
+
+
+def test_a_crash_in_the_shut_down_is_told_and_is_no_lost_training(tmp_path: Path) -> None:
+    found = verdict(tmp_path, [OK, OK], ABORTED.format(rank=0, code=-6))
+    assert found.outcome == "succeeded"
+    assert "SIGABRT" in found.message
+    assert found.finding["kind"] == "crash-at-exit"
+
+
+@pytest.mark.parametrize("code", [3, -9])
+def test_a_rank_that_did_not_end_well_is_a_failure(tmp_path: Path, code: int) -> None:
+    ends = [OK, OK] if code > 0 else [OK, None]
+    found = verdict(tmp_path, ends, ABORTED.format(rank=1, code=code))
+    assert (found.outcome, found.failed_rank) == ("failed", 1)
+
+
+def test_the_first_own_exception_is_named_not_its_echo(tmp_path: Path) -> None:
+    echo = {"ok": False, "time": 1.0, "exception": "RuntimeError: Connection closed by peer"}
+    own = {"ok": False, "time": 1.2, "exception": "ValueError: boom", "where": "train.py:3 in main"}
+    found = verdict(tmp_path, [echo, own], "")
+    assert found.failed_rank == 1
+    assert "ValueError: boom (train.py:3 in main)" in found.message
+
+
+def test_nobody_saw_the_end(tmp_path: Path) -> None:
+    assert verdict(tmp_path, [OK, OK], "", exit_code=None).outcome == "succeeded"
+    (tmp_path / "metrics" / "rank-1.end.json").unlink()
+    assert verdict(tmp_path, [OK, None], "", exit_code=None).outcome == "interrupted"
+
+
+def test_a_failed_save_during_a_stop_is_told(tmp_path: Path) -> None:
+    bad = {
+        "ok": False,
+        "time": 1.0,
+        "stopped_at": 7,
+        "exception": "OSError: No space left on device",
+    }
+    found = verdict(tmp_path, [{**OK, "stopped_at": 7}, bad], "", stop_reason="stopped")
+    assert found.outcome == "stopped"
+    assert "Saving the checkpoint" in found.message
