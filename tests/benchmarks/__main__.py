@@ -57,7 +57,7 @@ def probe(folder: Path, number: int, steps: int, *, workbench: bool) -> dict[str
 
 
 def start_and_throughput() -> Iterator[Row]:
-    rounds, steps = (2, 150) if QUICK else (6, 400)
+    rounds, steps = (2, 120) if QUICK else (4, 120)
     with tempfile.TemporaryDirectory() as folder:
         ours: list[dict[str, float]] = []
         bare: list[dict[str, float]] = []
