@@ -43,7 +43,7 @@ class RunDashboard(anywidget.AnyWidget):
         run: Any,
         *,
         transport: str = "auto",
-        refresh_seconds: float = 1.0,
+        refresh_seconds: float = 0.7,
         smoothing: float = 0.6,
         **unknown: object,
     ) -> None:

@@ -105,7 +105,7 @@ class Workbench(widgets.VBox):
         super().close()
 
     def _ipython_display_(self) -> None:
-        keeper = {"transport": "auto", "refresh_ms": 1000, "smoothing": 0.6}
+        keeper = {"transport": "auto", "refresh_ms": 700, "smoothing": 0.6}
         config = store_config(self.store, face="run_dashboard.js", **keeper)
         config["open_file"] = f"{config['assets_path']}/{self._open_name}"
         show(super()._repr_mimebundle_(), config)
