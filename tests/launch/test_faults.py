@@ -259,6 +259,7 @@ def test_a_strangers_pid_in_the_state_is_never_signalled(start: Start) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     run = start("no_steps.py", strategy="single")
     run.wait(60)
+    until(lambda: not processes.is_alive(state(run)["supervisor"]), 20, "the supervisor's own end")
     forged = state(run) | {"phase": "running"}
     forged["launcher"] = {**processes.identify(stranger.pid), "start_ticks": 1}
     (run.directory / "state.json").write_text(json.dumps(forged))
