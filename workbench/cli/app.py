@@ -6,7 +6,6 @@ JSON value on stdout; everything else goes to stderr.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from typing import Annotated, Any, NoReturn
@@ -17,8 +16,7 @@ from rich.table import Table
 
 import workbench as wb
 from workbench.cli.live import follow
-from workbench.cli.tables import number, runs_table, summary_table
-from workbench.observe.view import finite
+from workbench.cli.tables import number, print_json, runs_table, summary_table
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -65,11 +63,6 @@ def _fail(error: Exception, code: int) -> NoReturn:
     errors.print("error:", style="bold red", end=" ")
     errors.print(str(error), markup=False)
     sys.exit(code)
-
-
-def print_json(document: Any) -> None:
-    """Print strict JSON on stdout."""
-    sys.stdout.write(json.dumps(finite(document), indent=2, allow_nan=False) + "\n")
 
 
 @app.command()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from workbench.cli.live import follow
-from workbench.cli.tables import number
+from workbench.cli.tables import number, print_json
 from workbench.launch.request import Request, request
 from workbench.launch.run import Run, start
 from workbench.observe.summary import peak_memory, predicted_peak
-from workbench.observe.view import finite
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds
 
 
@@ -44,7 +41,7 @@ def run_demo(
         run.stop()
     summary = run.summary()
     if as_json:
-        sys.stdout.write(json.dumps(finite(summary), indent=2) + "\n")
+        print_json(summary)
     else:
         _show_result(console, run, summary)
     return 0 if run.outcome == "succeeded" else 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from typing import Any
 
@@ -9,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from workbench.observe.summary import peak_memory, predicted_peak
+from workbench.observe.view import finite
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds, format_usd
 
 STYLES = {
@@ -29,6 +32,11 @@ def badge(state: str, outcome: str | None) -> str:
     """Coloured outcome, or state while there is none."""
     text = outcome or state
     return f"[{STYLES.get(text, 'white')}]{escape(text)}[/]"
+
+
+def print_json(document: Any) -> None:
+    """Print strict JSON on stdout."""
+    sys.stdout.write(json.dumps(finite(document), indent=2, allow_nan=False) + "\n")
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -170,7 +170,7 @@ def _failed(
     return _failure(
         None,
         steps,
-        f"The launcher ended with exit code {exit_code}: {_last_error(paths)}",
+        f"The launcher ended with exit code {exit_code}: {_last_line(paths.launcher_log)}",
         "logs/launcher.log",
     )
 
@@ -216,10 +216,6 @@ def _first_exception(ends: dict[int, dict[str, Any] | None]) -> tuple[int | None
         return None, None
     _, rank, error = min(own or failed)
     return rank, error
-
-
-def _last_error(paths: RunPaths) -> str:
-    return _last_line(paths.launcher_log)
 
 
 def _last_line(log: Path) -> str:

@@ -24,9 +24,6 @@ class ThinnedTable:
         self._open: dict[str, list[Number]] = {name: [] for name in columns}
         self._open_rows = 0
 
-    def __len__(self) -> int:
-        return len(next(iter(self._columns.values()))) + bool(self._open_rows)
-
     def append(self, row: Mapping[str, Number]) -> None:
         """Add a row; missing columns are unknown (None)."""
         for name, values in self._open.items():
