@@ -1,7 +1,8 @@
 """The three inputs as frozen values: what (`Workload`), how (`Strategy`), where (`Cluster`)."""
 
 from workbench.describe.hardware import Cluster, Gpu
+from workbench.describe.model import Model, Traced
 from workbench.describe.strategy import Strategy
-from workbench.describe.workload import Model, Workload
+from workbench.describe.workload import KERNELS, Kernels, Workload
 
-__all__ = ["Cluster", "Gpu", "Model", "Strategy", "Workload"]
+__all__ = ["KERNELS", "Cluster", "Gpu", "Kernels", "Model", "Strategy", "Traced", "Workload"]

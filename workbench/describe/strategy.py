@@ -2,30 +2,27 @@
 
 Names (the same in Python, on the command line and in the widgets): ``single``, ``ddp``, ``fsdp``,
 ``fsdp-grad-op``, ``hsdp``, ``zero1``, ``zero2``, ``zero3``, ``tp``, ``pp``, ``cp``, or degrees
-joined by "-": ``dp2-tp2``, ``fsdp4-tp2``, ``pp2-dp2``.
+joined by "-": ``dp2-tp2``, ``fsdp4-tp2``, ``pp2-dp2``, ``zero1x8-tp2``.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
+from workbench.describe.checks import require_choice, require_positive
 from workbench.errors import UnknownNameError, UsageError
 
 NAMES = (
-    "single",
-    "ddp",
-    "fsdp",
-    "fsdp-grad-op",
-    "hsdp",
-    "zero1",
-    "zero2",
-    "zero3",
-    "tp",
-    "pp",
-    "cp",
+    *("single", "ddp", "fsdp", "fsdp-grad-op", "hsdp"),
+    *("zero1", "zero2", "zero3", "tp", "pp", "cp"),
 )
-_PART = re.compile(r"(dp|ddp|fsdp|tp|pp|cp|ep)(\d+)")
+RECOMPUTE = ("none", "selective", "full")
+SELECTIVE = ("op", "attention", "mlp", "norm", "moe")
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble", "naive")
+OFFLOADS = ("optimizer", "parameters", "activations")
+_PART = re.compile(r"(?:(zero[123])x|(dp|ddp|fsdp|tp|pp|cp|ep))(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,20 +38,62 @@ class Strategy:
     tp: int = 1
     """Tensor-parallel degree."""
     cp: int = 1
-    """Context-parallel degree."""
+    """Context-parallel degree (ring or Ulysses); FSDP and ZeRO shard over dp_shard x cp."""
     pp: int = 1
     """Pipeline stages."""
     ep: int = 1
     """Expert-parallel degree (within the data-parallel ranks)."""
     zero_stage: int | None = None
-    """DeepSpeed ZeRO stage; None when DeepSpeed is not used."""
+    """ZeRO stage with DeepSpeed's or Megatron's layout (optimizer 1, + gradients 2, + weights 3);
+    None: FSDP when dp_shard > 1, else plain data parallelism."""
     reshard_after_forward: bool = True
     """FSDP: free the unsharded parameters after forward (FULL_SHARD) or keep them (grad-op)."""
+    sequence_parallel: bool = False
+    """TP: norms, dropout and residuals are split along the sequence too (Megatron SP)."""
+    recompute: str = "none"
+    """Activation checkpointing: none, selective (see `recompute_parts`), full (each block)."""
+    recompute_parts: tuple[str, ...] = ("attention",)
+    """selective: what is recomputed: attention (its core), mlp, norm, moe, or op (torchtitan's:
+    every second matmul is kept)."""
+    recompute_layers: int | None = None
+    """full: only so many blocks per stage are checkpointed; None = all."""
+    offload: tuple[str, ...] = ()
+    """What lives in host memory: optimizer, parameters, activations."""
+    offload_device: str = "cpu"
+    """Where to: cpu or nvme (the card sees the same)."""
+    schedule: str = "1f1b"
+    """Pipeline schedule; naive = one GPU works at a time (device_map)."""
+    virtual_stages: int = 1
+    """Model chunks per rank (interleaved)."""
+    bucket_views: bool = True
+    """DDP: gradients are views into the buckets (gradient_as_bucket_view)."""
+    sync_every_micro_batch: bool | None = None
+    """Gradients are reduced after every micro-batch; False: no_sync, unsharded gradients stay on
+    the card until the last one. None = what the library does by default (FSDP, ZeRO: reduce)."""
+    reduce_bucket: int | None = None
+    """Elements per reduction bucket; None = the library's default (DeepSpeed 5e8, DDP 25 MiB)."""
+    gather_bucket: int | None = None
+    """DeepSpeed's allgather / prefetch bucket in elements; None = default (5e8, stage 3: 5e7)."""
+    live_parameters: int | None = None
+    """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""
 
     def __post_init__(self) -> None:
-        for field in ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep"):
-            if getattr(self, field) < 1:
-                raise UsageError(f"{field} must be at least 1, not {getattr(self, field)}.")
+        for field in ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep", "virtual_stages"):
+            require_positive(field, getattr(self, field))
+        require_choice("recompute", self.recompute, RECOMPUTE)
+        require_choice("schedule", self.schedule, SCHEDULES)
+        require_choice("offload device", self.offload_device, ("cpu", "nvme"))
+        for part in self.recompute_parts:
+            require_choice("recompute part", part, SELECTIVE)
+        for part in self.offload:
+            require_choice("offload", part, OFFLOADS)
+        if self.zero_stage not in {None, 1, 2, 3}:
+            raise UsageError(f"zero_stage must be 1, 2, 3 or None, not {self.zero_stage}.")
+        if self.ep > 1 and self.data_ranks * self.cp * self.tp % self.ep:
+            raise UsageError(
+                f"ep {self.ep} must divide the {self.data_ranks * self.cp * self.tp} ranks of one "
+                "pipeline stage."
+            )
 
     @property
     def world_size(self) -> int:
@@ -65,6 +104,25 @@ class Strategy:
     def data_ranks(self) -> int:
         """Ranks that see different data."""
         return self.dp_replicate * self.dp_shard
+
+    @property
+    def shard_ranks(self) -> int:
+        """Ranks over which sharded states are spread (context ranks hold the same weights)."""
+        return self.dp_shard * self.cp if self.dp_shard > 1 or self.zero_stage else 1
+
+    def with_options(self, **options: Any) -> Strategy:
+        """Return a copy with other options.
+
+        Raises:
+            UsageError: an option is unknown or its value is not allowed.
+
+        >>> Strategy.parse("fsdp", 8).with_options(recompute="full").recompute
+        'full'
+        """
+        unknown = set(options) - set(self.__slots__)
+        if unknown:
+            raise UnknownNameError.near("strategy option", min(unknown), self.__slots__)
+        return replace(self, **options)
 
     @classmethod
     def parse(cls, name: str, processes: int) -> Strategy:
@@ -117,8 +175,11 @@ def _combined(base: Strategy, text: str) -> Strategy:
         match = _PART.fullmatch(part)
         if match is None:
             raise UnknownNameError.near("strategy", text, NAMES)
-        field = fields.get(match[1], match[1])
+        zero, word, degree = match.groups()
+        field = "dp_shard" if zero else fields.get(word, word)
         if field in degrees:
-            raise UsageError(f"Strategy {text!r} gives {match[1]} twice.")
-        degrees[field] = int(match[2])
+            raise UsageError(f"Strategy {text!r} gives {zero or word} twice.")
+        degrees[field] = int(degree)
+        if zero:
+            degrees["zero_stage"] = int(zero[-1])
     return replace(base, **degrees)

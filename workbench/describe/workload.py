@@ -1,32 +1,67 @@
-"""What is trained: the model's shape and the work per optimizer step."""
+"""What is trained: the model and the work per optimizer step, with every assumption named."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from workbench.describe.checks import require_at_least, require_choice, require_positive
+from workbench.describe.model import Model
 from workbench.errors import UsageError
 
-PRECISIONS = ("fp32", "bf16", "fp16")
+PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "bf16-pure")
+OPTIMIZERS = (
+    *("adamw", "adamw-fused", "adamw-8bit", "adamw-4bit", "paged-adamw", "paged-adamw-8bit"),
+    *("adafactor", "sgd", "sgd-momentum", "lion", "lion-8bit", "muon"),
+)
+QUANTIZATIONS = ("none", "int8", "int4", "nf4", "nf4-dq")
+ATTENTIONS = ("sdpa", "flash", "eager")
+LOSSES = ("full", "chunked", "fused")
+LORA_TARGETS = ("q", "k", "v", "o", "gate", "up", "down", "head")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """Shape of a decoder-only transformer."""
+class Kernels:
+    """How the implementation computes: which intermediate results it keeps for backward.
 
-    name: str
-    """What people call it."""
-    parameters: int
-    """Exact number of trainable parameters, embeddings included."""
-    layers: int
-    """Transformer blocks."""
-    hidden: int
-    """Width of the residual stream."""
-    heads: int
-    """Attention heads per block."""
-    mlp_hidden: int
-    """Inner width of the MLP."""
-    vocab: int
-    """Vocabulary size = width of the logits."""
+    The defaults are Hugging Face transformers in eager mode. Presets: ``KERNELS``.
+    """
+
+    norm: str = "upcast"
+    """upcast: RMSNorm in plain PyTorch, keeps the fp32 copy (transformers); fused: one kernel that
+    keeps its input and the statistics (torch's rms_norm and layer_norm, Liger, TE, Apex)."""
+    activation: str = "separate"
+    """separate: gate, its activation, up and their product are all kept; fused: gate, up, product."""
+    compiled: bool = False
+    """torch.compile: pointwise chains are fused and recomputed in backward."""
+    logits_fp32: bool = True
+    """The loss copies the logits to fp32 before the softmax (transformers; most trainers)."""
+    gradient_bytes: int | None = None
+    """Bytes per accumulated gradient; None = those of the trained parameter (Megatron: 4)."""
+    master_copy: bool | None = None
+    """fp32 weights beside low-precision ones (Megatron, DeepSpeed); None = as the strategy has it."""
+    separate_casts: bool | None = None
+    """autocast: each linear keeps its own low-precision copy of its input; None = as precision."""
+    tiled_mlp: bool = False
+    """The MLP runs in slices of the sequence (ALST): one slice's intermediate results live at once."""
+    optimizer_in_backward: bool = False
+    """Each gradient is applied and freed at once: no full set of gradients ever exists."""
+    expandable_segments: bool = False
+    """PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: hardly any fragmentation."""
+
+    def __post_init__(self) -> None:
+        require_choice("norm kernel", self.norm, ("upcast", "fused"))
+        require_choice("activation kernel", self.activation, ("separate", "fused"))
+        if self.gradient_bytes not in {None, 2, 4}:
+            raise UsageError(f"gradient_bytes must be 2, 4 or None, not {self.gradient_bytes}.")
+
+
+KERNELS = {
+    "transformers": Kernels(),
+    "fused": Kernels(norm="fused", activation="fused"),
+    "compiled": Kernels(norm="fused", activation="fused", compiled=True),
+    "megatron": Kernels(norm="fused", activation="fused", gradient_bytes=4, master_copy=True),
+}
+"""Named sets of assumptions: transformers (eager), fused (Liger), compiled, megatron."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +71,76 @@ class Workload:
     model: Model
     """The model that is trained."""
     seq_len: int
-    """Tokens per sequence."""
+    """Tokens per sequence (vision: ignored, the patches decide)."""
     micro_batch: int
     """Sequences per forward pass and rank."""
     accumulate: int = 1
-    """Micro-batches per optimizer step (gradient accumulation)."""
+    """Micro-batches per optimizer step; with pipeline stages the micro-batches of its schedule."""
     precision: str = "fp32"
-    """Compute precision: fp32, bf16 or fp16 (autocast; master weights stay fp32)."""
+    """fp32; bf16, fp16, fp8: mixed (fp32 weights or an fp32 master copy); bf16-pure: all in bf16."""
     optimizer: str = "adamw"
-    """Optimizer; AdamW keeps two fp32 moments per parameter."""
+    """adamw is torch's default (foreach); see `OPTIMIZERS`."""
+    lora_rank: int = 0
+    """Rank of LoRA adapters; 0 = all parameters are trained."""
+    lora_targets: tuple[str, ...] = ("q", "v")
+    """Linear layers with adapters, of `LORA_TARGETS`."""
+    adapter_bytes: int | None = None
+    """Bytes per adapter weight; None = 4 in mixed precision (PEFT), 2 in pure bf16."""
+    quantization: str = "none"
+    """Storage of frozen base weights: none, int8, int4 (GPTQ), nf4, nf4-dq (double quantized)."""
+    trained_layers: int | None = None
+    """Only the last so many blocks (and the head) are trained; None = all of them."""
+    attention: str = "sdpa"
+    """sdpa or flash (no score matrix is kept), eager (scores are kept)."""
+    attention_mask: bool = False
+    """A [batch, 1, seq, seq] mask is materialised (padding or packing with sdpa)."""
+    loss: str = "full"
+    """full: logits of all tokens at once; chunked: a few chunks; fused: Liger, no logits kept."""
+    loss_chunks: int = 8
+    """Chunks of the chunked loss."""
+    keep_logits: bool = False
+    """The caller holds on to the model's output (`out.logits`) during backward."""
+    kernels: Kernels = field(default_factory=Kernels)
+    """Which intermediate results the implementation keeps."""
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise UsageError(f"Unknown precision {self.precision!r}. Use {', '.join(PRECISIONS)}.")
-        for field in ("seq_len", "micro_batch", "accumulate"):
-            if getattr(self, field) < 1:
-                raise UsageError(f"{field} must be at least 1, not {getattr(self, field)}.")
+        for name in ("seq_len", "micro_batch", "accumulate", "loss_chunks"):
+            require_positive(name, getattr(self, name))
+        require_choice("precision", self.precision, PRECISIONS)
+        require_choice("optimizer", self.optimizer, OPTIMIZERS)
+        require_choice("quantization", self.quantization, QUANTIZATIONS)
+        require_choice("attention", self.attention, ATTENTIONS)
+        require_choice("loss", self.loss, LOSSES)
+        require_at_least("lora_rank", self.lora_rank, 0)
+        for target in self.lora_targets:
+            require_choice("lora target", target, LORA_TARGETS)
+        if self.adapter_bytes not in {None, 2, 4}:
+            raise UsageError(f"adapter_bytes must be 2, 4 or None, not {self.adapter_bytes}.")
+        if self.quantization != "none" and not self.lora_rank:
+            raise UsageError(
+                f"Quantized weights ({self.quantization}) cannot be trained themselves. "
+                "Give a lora_rank (QLoRA), or quantization='none'."
+            )
+        if self.lora_rank and not self.lora_targets:
+            raise UsageError(f"lora_targets is empty. Name some of {', '.join(LORA_TARGETS)}.")
+        if self.lora_rank and self.model.kind == "module":
+            raise UsageError("LoRA on a traced module is not described. Use simulate(step_fn).")
+        if self.trained_layers is not None:
+            require_at_least("trained_layers", self.trained_layers, 0)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens per micro-batch and data-parallel rank."""
+        if self.model.kind == "vision":
+            patches = (self.model.image_size // self.model.patch_size) ** 2
+            return self.micro_batch * (patches + 1)
+        return self.micro_batch * self.seq_len
+
+    @property
+    def sequence(self) -> int:
+        """Length of one sequence as attention sees it."""
+        return self.tokens // self.micro_batch
 
     def tokens_per_step(self, data_ranks: int) -> int:
         """Tokens per optimizer step over `data_ranks` data-parallel ranks (the global batch)."""
-        return self.seq_len * self.micro_batch * self.accumulate * data_ranks
+        return self.tokens * self.accumulate * data_ranks

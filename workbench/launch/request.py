@@ -285,12 +285,13 @@ def _with_prediction(request: Request, recipe: str) -> Request:
     shape = recipes.shape(arguments, recipe=recipe)
     model = Model(
         name=f"{recipe}, {shape['layers']} layers, {shape['hidden']} wide",
-        parameters=shape["parameters"],
         layers=shape["layers"],
         hidden=shape["hidden"],
         heads=shape["heads"],
         mlp_hidden=shape["mlp"],
         vocab=shape["vocab"],
+        gated_mlp=False,
+        tied_embeddings=shape["tied"],
     )
     workload = Workload(
         model=model,

@@ -1,0 +1,230 @@
+"""The model's shape: everything memory, FLOPs and communication depend on, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.describe.checks import require_choice, require_positive
+from workbench.errors import UsageError
+
+KINDS = ("decoder", "encoder", "vision", "module")
+NORMS = ("rmsnorm", "layernorm", "layernorm-no-bias", "layernorm-plain")
+POSITIONS = ("rope", "learned", "alibi", "none")
+LARGEST = 10**15  # parameters; beyond it a shape is a typing mistake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """What was measured on a module that is no transformer stack (U-Net, DiT, recommender)."""
+
+    parameters: int
+    """Exact number of parameters."""
+    largest_block_parameters: int
+    """Parameters of the largest wrapped block: what FSDP gathers at once."""
+    saved_bytes: int
+    """Bytes that autograd keeps for one sample at `precision_bytes`, parameters left out."""
+    largest_block_saved_bytes: int
+    """The same for the largest block: what full recompute holds while it runs again."""
+    boundary_bytes: int
+    """Sum of the blocks' inputs for one sample: what full recompute keeps."""
+    precision_bytes: int = 4
+    """Element size at which it was traced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Shape of a transformer (decoder, encoder, vision) or of a traced module.
+
+    Sizes are per whole model, never per rank. ``Model.catalog("llama-3-8b")``,
+    ``Model.from_config(...)`` and ``Model.from_module(...)`` build one.
+    """
+
+    name: str
+    """What people call it."""
+    layers: int
+    """Transformer blocks."""
+    hidden: int
+    """Width of the residual stream."""
+    heads: int
+    """Attention (query) heads per block."""
+    mlp_hidden: int
+    """Inner width of the dense MLP."""
+    vocab: int
+    """Rows of the embedding = width of the logits (vision: number of classes)."""
+    kind: str = "decoder"
+    """decoder (causal), encoder, vision (patches in, classes out), or module (see `traced`)."""
+    kv_heads: int | None = None
+    """Key/value heads (grouped-query attention); None = as many as `heads`."""
+    head_dim: int | None = None
+    """Width of one head; None = hidden / heads."""
+    gated_mlp: bool = True
+    """SwiGLU/GeGLU with three matrices (Llama); False = two matrices (GPT-2)."""
+    norm: str = "rmsnorm"
+    """rmsnorm, layernorm (weight and bias), layernorm-no-bias, layernorm-plain (no parameters)."""
+    norms_per_block: int = 2
+    """Norms on the residual stream per block (Gemma 2: 4; Falcon-7B, Phi: 1)."""
+    parallel_block: bool = False
+    """Attention and MLP read the same normed input and are added together (Falcon, Phi, NeoX)."""
+    qk_norm: bool = False
+    """Queries and keys are normed per head (Qwen 3, Gemma 3)."""
+    qkv_bias: bool = False
+    """Bias on the q, k, v projections."""
+    out_bias: bool = False
+    """Bias on attention's output projection."""
+    mlp_bias: bool = False
+    """Bias on the MLP's projections."""
+    position: str = "rope"
+    """rope, learned (a table of `max_positions`), alibi, none."""
+    max_positions: int = 0
+    """Rows of the learned position table; 0 without one."""
+    tied_embeddings: bool = False
+    """Head and embedding share one matrix."""
+    final_norm: bool = True
+    """A norm before the head."""
+    embedding_norm: bool = False
+    """A norm after the embedding (BLOOM, BERT)."""
+    head_bias: bool = False
+    """Bias on the head."""
+    mlm_head: bool = False
+    """BERT's transform (dense + norm) before the head."""
+    token_types: int = 0
+    """Rows of the token-type table (BERT: 2)."""
+    pooler: bool = False
+    """A dense layer over the first token (BERT)."""
+    dropout: float = 0.0
+    """Dropout on residuals and attention output; above 0 masks are kept for backward."""
+    image_size: int = 0
+    """Vision: edge of the input in pixels."""
+    patch_size: int = 0
+    """Vision: edge of a patch in pixels."""
+    experts: int = 0
+    """Routed experts per MoE block; 0 = dense."""
+    experts_per_token: int = 0
+    """Experts that each token visits (top-k)."""
+    expert_hidden: int = 0
+    """Inner width of one routed expert."""
+    shared_expert_hidden: int = 0
+    """Total inner width of the shared experts; 0 without."""
+    dense_layers: int = 0
+    """Blocks with a dense MLP in a MoE model (DeepSeek-V3: the first 3)."""
+    q_lora_rank: int = 0
+    """MLA: rank of the compressed queries; 0 = queries are not compressed."""
+    kv_lora_rank: int = 0
+    """MLA: rank of the compressed keys and values; 0 = no MLA."""
+    rope_head_dim: int = 0
+    """MLA: the rotary part of each head (on top of `head_dim`)."""
+    value_head_dim: int = 0
+    """MLA: width of one head's values."""
+    extra_parameters: int = 0
+    """Parameters outside this scheme (a vision tower, soft tokens), treated as one root weight."""
+    traced: Traced | None = None
+    """Measured facts of a `module`; None for transformers."""
+
+    def __post_init__(self) -> None:
+        require_choice("kind", self.kind, KINDS)
+        require_choice("norm", self.norm, NORMS)
+        require_choice("position", self.position, POSITIONS)
+        if self.kind == "module":
+            if self.traced is None:
+                raise UsageError("A model of kind 'module' needs traced facts: Model.from_module.")
+            return
+        for field in ("layers", "hidden", "heads", "vocab"):
+            require_positive(f"model.{field}", getattr(self, field))
+        self._check_attention()
+        self._check_mlp()
+        if self.kind == "vision":
+            require_positive("model.image_size", self.image_size)
+            require_positive("model.patch_size", self.patch_size)
+        if self.parameters > LARGEST:
+            raise UsageError(
+                f"{self.name} has {self.parameters:.3g} parameters; up to {LARGEST:.0e} can be "
+                "estimated. Check layers, hidden and experts."
+            )
+
+    def _check_attention(self) -> None:
+        if self.head_dim is not None:
+            require_positive("model.head_dim", self.head_dim)
+        elif self.hidden % self.heads:
+            raise UsageError(
+                f"hidden {self.hidden} is not divisible by {self.heads} heads. "
+                "Give head_dim, or a number of heads that divides it."
+            )
+        if self.kv_heads is not None:
+            require_positive("model.kv_heads", self.kv_heads)
+            if self.heads % self.kv_heads:
+                raise UsageError(
+                    f"{self.heads} heads cannot share {self.kv_heads} key/value heads. "
+                    "kv_heads must divide heads."
+                )
+
+    def _check_mlp(self) -> None:
+        if self.experts:
+            require_positive("model.expert_hidden", self.expert_hidden)
+            if not 1 <= self.experts_per_token <= self.experts:
+                raise UsageError(
+                    f"experts_per_token must be between 1 and {self.experts} experts, "
+                    f"not {self.experts_per_token}."
+                )
+            if not 0 <= self.dense_layers < self.layers:
+                raise UsageError(
+                    f"dense_layers must be between 0 and {self.layers - 1}, not {self.dense_layers}."
+                )
+        else:
+            require_positive("model.mlp_hidden", self.mlp_hidden)
+
+    @property
+    def head_width(self) -> int:
+        """Width of one head's content part."""
+        return self.head_dim if self.head_dim is not None else self.hidden // self.heads
+
+    @property
+    def key_value_heads(self) -> int:
+        """Key/value heads, resolved."""
+        return self.kv_heads if self.kv_heads is not None else self.heads
+
+    @property
+    def query_width(self) -> int:
+        """All query heads together: the width of q (with MLA: content and rotary part)."""
+        return self.heads * (self.head_width + self.rope_head_dim)
+
+    @property
+    def key_width(self) -> int:
+        """All key heads together."""
+        return self.key_value_heads * (self.head_width + self.rope_head_dim)
+
+    @property
+    def value_width(self) -> int:
+        """All value heads together."""
+        return self.key_value_heads * (self.value_head_dim or self.head_width)
+
+    @property
+    def attention_width(self) -> int:
+        """Width of attention's result before the output projection."""
+        return self.heads * (self.value_head_dim or self.head_width)
+
+    @property
+    def moe_layers(self) -> int:
+        """Blocks with routed experts."""
+        return self.layers - self.dense_layers if self.experts else 0
+
+    @property
+    def parameters(self) -> int:
+        """Exact number of parameters, embeddings included.
+
+        >>> Model.catalog("llama-3-8b").parameters
+        8030261248
+        """
+        from workbench.describe.counting import parameter_parts  # noqa: PLC0415  (a cycle else)
+
+        return sum(parameter_parts(self).values())
+
+    @staticmethod
+    def catalog(name: str) -> Model:
+        """The published shape of that name; near misses are suggested.
+
+        Raises:
+            UnknownNameError: no such model in the catalog.
+        """
+        from workbench.describe.catalog import model  # noqa: PLC0415  (reads a data file)
+
+        return model(name)
