@@ -92,8 +92,8 @@ def _feed_forward(
 
 def norm_parameters(model: Model) -> int:
     """Elements of one norm on the residual stream."""
-    factor = {"rmsnorm": 1, "layernorm": 2, "layernorm-no-bias": 1, "layernorm-plain": 0}
-    return factor[model.norm] * model.hidden
+    factor = {"rmsnorm": 1, "layernorm": 2, "layernorm-no-bias": 1}
+    return factor.get(model.norm, 0) * model.hidden
 
 
 def block_norms(model: Model) -> int:

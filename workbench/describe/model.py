@@ -8,7 +8,7 @@ from workbench.describe.checks import require_choice, require_positive
 from workbench.errors import UsageError
 
 KINDS = ("decoder", "encoder", "vision", "module")
-NORMS = ("rmsnorm", "layernorm", "layernorm-no-bias", "layernorm-plain")
+NORMS = ("rmsnorm", "rmsnorm-plain", "layernorm", "layernorm-no-bias", "layernorm-plain")
 POSITIONS = ("rope", "learned", "alibi", "none")
 LARGEST = 10**15  # parameters; beyond it a shape is a typing mistake
 
@@ -60,7 +60,7 @@ class Model:
     gated_mlp: bool = True
     """SwiGLU/GeGLU with three matrices (Llama); False = two matrices (GPT-2)."""
     norm: str = "rmsnorm"
-    """rmsnorm, layernorm (weight and bias), layernorm-no-bias, layernorm-plain (no parameters)."""
+    """rmsnorm, layernorm (weight and bias), layernorm-no-bias; -plain: without parameters."""
     norms_per_block: int = 2
     """Norms on the residual stream per block (Gemma 2: 4; Falcon-7B, Phi: 1)."""
     parallel_block: bool = False

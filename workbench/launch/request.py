@@ -291,6 +291,7 @@ def _with_prediction(request: Request, recipe: str) -> Request:
         mlp_hidden=shape["mlp"],
         vocab=shape["vocab"],
         gated_mlp=False,
+        norm="rmsnorm-plain",
         tied_embeddings=shape["tied"],
     )
     workload = Workload(
