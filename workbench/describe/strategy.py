@@ -65,8 +65,8 @@ class Strategy:
     """Pipeline schedule; naive = one GPU works at a time (device_map)."""
     virtual_stages: int = 1
     """Model chunks per rank (interleaved)."""
-    bucket_views: bool = True
-    """DDP: gradients are views into the buckets (gradient_as_bucket_view)."""
+    bucket_views: bool = False
+    """DDP: gradients are views into the buckets (gradient_as_bucket_view; torch: False)."""
     sync_every_micro_batch: bool | None = None
     """Gradients are reduced after every micro-batch; False: no_sync, unsharded gradients stay on
     the card until the last one. None = what the library does by default (FSDP, ZeRO: reduce)."""

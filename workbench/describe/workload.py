@@ -41,6 +41,11 @@ class Kernels:
     """fp32 weights beside low-precision ones (Megatron, DeepSpeed); None = as the strategy has it."""
     separate_casts: bool | None = None
     """autocast: each linear keeps its own low-precision copy of its input; None = as precision."""
+    gathered_inputs: bool = True
+    """Sequence parallel: the gathered input of a linear is kept whole (torch); False: gathered again
+    in backward (Megatron)."""
+    lora_dropout: bool = False
+    """LoRA drops out its input: each adapter keeps its own copy."""
     tiled_mlp: bool = False
     """The MLP runs in slices of the sequence (ALST): one slice's intermediate results live at once."""
     optimizer_in_backward: bool = False
@@ -59,7 +64,13 @@ KERNELS = {
     "transformers": Kernels(),
     "fused": Kernels(norm="fused", activation="fused"),
     "compiled": Kernels(norm="fused", activation="fused", compiled=True),
-    "megatron": Kernels(norm="fused", activation="fused", gradient_bytes=4, master_copy=True),
+    "megatron": Kernels(
+        norm="fused",
+        activation="fused",
+        gradient_bytes=4,
+        master_copy=True,
+        gathered_inputs=False,
+    ),
 }
 """Named sets of assumptions: transformers (eager), fused (Liger), compiled, megatron."""
 
@@ -88,6 +99,8 @@ class Workload:
     """Bytes per adapter weight; None = 4 in mixed precision (PEFT), 2 in pure bf16."""
     quantization: str = "none"
     """Storage of frozen base weights: none, int8, int4 (GPTQ), nf4, nf4-dq (double quantized)."""
+    quantized_head: bool = False
+    """The head's matrix is quantized like the blocks' (transformers leaves it out)."""
     trained_layers: int | None = None
     """Only the last so many blocks (and the head) are trained; None = all of them."""
     attention: str = "sdpa"

@@ -1,77 +1,283 @@
-"""Memory of one training process: a first closed form for decoder-only models under DDP.
+"""Memory of one training process in closed form: five competing peaks, the fullest rank wins.
 
-Model states are exact arithmetic (corrections.md C1, C9: 16 bytes per parameter with AdamW in
-mixed precision, 16 in fp32 as well). Activations follow the saved tensors of a pre-norm block
-with SDPA. The peak is the end of the forward pass plus the loss's transients.
+Pure arithmetic on `Workload`, `Strategy` and the device: microseconds, no torch. The moments that
+compete are the end of forward, the loss's backward, a block's backward, the end of backward and
+the optimizer's step (estimators.md 2.3 and 2.7). Between them memory changes linearly, so the
+highest of the five is the peak.
 """
 
 from __future__ import annotations
 
-from workbench.describe import Strategy, Workload
+from dataclasses import dataclass
+
+from workbench.describe import Cluster, Strategy, Workload
 from workbench.errors import UsageError
-from workbench.estimate.parts import Estimate
-from workbench.units import MIB
+from workbench.estimate.activations import BlockMemory, block_memory
+from workbench.estimate.card import card_parts
+from workbench.estimate.communication import Buffers, buffers
+from workbench.estimate.loss import LossMemory, loss_memory
+from workbench.estimate.parts import Estimate, Peak, StageMemory
+from workbench.estimate.stages import Elements, Stage, rank_elements, stages
+from workbench.estimate.states import States, Widths, states, widths
 
-# Resident memory of a CPU rank beyond its tensors, torch 2.13 CPU build and accelerate 1.15,
-# 2026-11-21: 314 MiB for tests/scripts/accelerate_loop.py, 364 MiB for the recipe gpt. See it again
-# with `workbench launch tests/scripts/accelerate_loop.py --wait && workbench show`.
-CPU_CONTEXT_BYTES = 364 * MIB
-# CUDA context + kernels 0.47-0.92 GiB (stas00/ml-engineering, A100, torch 2.1); NCCL comes on top.
-CUDA_CONTEXT_BYTES = 700 * MIB
-NCCL_BYTES = 400 * MIB
-_ADAMW_BYTES = 8  # two fp32 moments per parameter
-_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+SOURCES = (
+    "states: arXiv 1910.02054; activations: arXiv 2205.05198 and saved tensors under fake tensors",
+    "peaks: end of forward, loss, block backward, end of backward, optimizer step",
+)
 
 
-def training_memory(workload: Workload, strategy: Strategy, device: str) -> Estimate:
-    """Peak memory of one rank on `device` ("cpu" or "cuda"), in named parts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    """Everything known of one rank of one stage."""
+
+    stage: Stage
+    elements: Elements
+    width: Widths
+    states: States
+    buffers: Buffers
+    block: BlockMemory
+    blocks: float  # saved bytes of all blocks, one micro-batch
+    boundaries: float  # the same where recompute keeps inputs only
+    loss: LossMemory
+    outside: float
+
+
+def training_memory(
+    workload: Workload, strategy: Strategy, where: Cluster | str = "cuda"
+) -> Estimate:
+    """Peak memory of the fullest rank, in named parts.
+
+    Args:
+        workload: What is trained.
+        strategy: How it is spread.
+        where: A cluster (its card decides whether it fits), or just "cuda" or "cpu".
 
     Raises:
-        UsageError: the strategy is not covered yet (today: single and DDP).
+        UsageError: the layout is impossible (heads not divisible by tp, more stages than blocks).
     """
-    if strategy.world_size != strategy.dp_replicate:
-        raise UsageError(
-            f"Memory of {strategy.name!r} cannot be estimated yet; single and ddp can."
-        )
-    count = workload.model.parameters
-    parts = {
-        "parameters": 4 * count,
-        "gradients": 4 * count,
-        "optimizer states": _ADAMW_BYTES * count,
-    }
-    if strategy.dp_replicate > 1:
-        parts["DDP buckets"] = 4 * count  # gradients are copied into buckets: no bucket views
-    parts["activations"] = block_activation_bytes(workload) * workload.model.layers
-    parts["logits and loss"] = logits_bytes(workload)
-    if device == "cuda":
-        parts["CUDA context"] = CUDA_CONTEXT_BYTES
-        if strategy.world_size > 1:
-            parts["NCCL"] = NCCL_BYTES
-    else:
-        parts["Python and PyTorch"] = CPU_CONTEXT_BYTES
+    check_layout(workload, strategy)
+    found = tuple(
+        _stage_memory(workload, strategy, stage)
+        for stage in stages(workload.model, strategy, workload.accumulate)
+    )
+    fullest = max(found, key=lambda stage: stage.peak.total_bytes)
+    peak = fullest.peak
+    parts = {name: size for name, size in peak.parts.items() if size}
+    extra = card_parts(workload, strategy, where, fullest)
     return Estimate(
-        parts=parts,
-        assumptions=(
-            "AdamW, fp32 master weights and gradients, no recompute, SDPA attention",
-            "context: 364 MiB CPU / 700 MiB CUDA + 400 MiB NCCL, not measured on this host",
-        ),
+        parts={**parts, **extra.parts},
+        assumptions=(*assumptions(workload, strategy), *extra.assumptions),
+        peak=peak.name,
+        peaks={one.name: one.total_bytes for one in fullest.peaks},
+        stages=found,
+        card_bytes=extra.card_bytes,
+        sources=SOURCES,
     )
 
 
-def block_activation_bytes(workload: Workload) -> int:
-    """Bytes one block saves for backward: norms, q/k/v/attention out, residuals, MLP.
+def check_layout(workload: Workload, strategy: Strategy) -> None:
+    """Refuse layouts that no library can run.
 
-    Counted in elements per token: 2 norm inputs, 2 norm outputs, q, k, v, rotated q and k, the
-    attention's output (10 h), and the MLP's inner tensor before and after its activation (2 m);
-    attention keeps 4 bytes of logsumexp per head. Scores are not stored (SDPA).
+    Raises:
+        UsageError: with what is allowed.
     """
-    tokens = workload.seq_len * workload.micro_batch
-    size = _BYTES[workload.precision]
     model = workload.model
-    return tokens * (size * (10 * model.hidden + 2 * model.mlp_hidden) + 4 * model.heads)
+    if strategy.tp > 1 and model.kind != "module":
+        if model.heads % strategy.tp:
+            good = [str(tp) for tp in range(2, model.heads + 1) if model.heads % tp == 0][:8]
+            raise UsageError(
+                f"{model.heads} attention heads cannot be split over tp = {strategy.tp}. "
+                f"Use one of {', '.join(good)}."
+            )
+        inner = model.mlp_hidden or model.expert_hidden
+        if inner % strategy.tp:
+            raise UsageError(f"The MLP's width {inner} cannot be split over tp = {strategy.tp}.")
+    if strategy.cp > 1 and workload.sequence % strategy.cp:
+        raise UsageError(
+            f"A sequence of {workload.sequence} tokens cannot be split over cp = {strategy.cp}."
+        )
+    if strategy.ep > 1 and (not model.experts or model.experts % strategy.ep):
+        raise UsageError(
+            f"{model.name} has {model.experts} experts; they cannot be split over ep = {strategy.ep}."
+        )
+    if strategy.pp > 1 and strategy.schedule == "interleaved" and workload.accumulate % strategy.pp:
+        raise UsageError(
+            f"The interleaved schedule needs a multiple of {strategy.pp} micro-batches, "
+            f"not {workload.accumulate}."
+        )
 
 
-def logits_bytes(workload: Workload) -> int:
-    """Logits, their fp32 log-softmax and the gradient of both (8 or 12 bytes per element)."""
-    tokens = workload.seq_len * workload.micro_batch
-    return tokens * workload.model.vocab * (_BYTES[workload.precision] + 8)
+def _stage_memory(workload: Workload, strategy: Strategy, stage: Stage) -> StageMemory:
+    rank = _rank(workload, strategy, stage)
+    peaks = _peaks(workload, strategy, rank)
+    return StageMemory(
+        stage=stage.index,
+        layers=stage.layers,
+        in_flight=stage.in_flight,
+        peaks=tuple(Peak(name=name, parts=_whole(parts)) for name, parts in peaks),
+    )
+
+
+def _whole(parts: dict[str, float]) -> dict[str, int]:
+    return {name: round(size) for name, size in parts.items()}
+
+
+def _rank(workload: Workload, strategy: Strategy, stage: Stage) -> _Rank:
+    elements = rank_elements(workload, strategy, stage)
+    width = widths(workload, strategy)
+    kinds = [(moe, n) for moe, n in ((False, stage.dense), (True, stage.moe)) if n]
+    inventory = {moe: block_memory(workload, strategy, moe=moe) for moe, _ in kinds}
+    largest = max(inventory.values(), key=lambda one: one.live + one.backward)
+    blocks = sum(n * inventory[moe].total for moe, n in kinds)
+    boundaries = sum(n * inventory[moe].boundary for moe, n in kinds)
+    if strategy.recompute == "full":
+        count = strategy.recompute_layers
+        share = 1.0 if count is None else min(1.0, count / max(1, stage.layers))
+        blocks = share * boundaries + (1 - share) * blocks
+    if "activations" in strategy.offload:
+        blocks = min(blocks, 2 * largest.boundary)
+    return _Rank(
+        stage=stage,
+        elements=elements,
+        width=width,
+        states=states(workload, strategy, elements),
+        buffers=buffers(workload, strategy, stage, elements, width),
+        block=largest,
+        blocks=blocks,
+        boundaries=boundaries,
+        loss=loss_memory(workload, strategy)
+        if stage.head
+        else LossMemory(forward=0, backward=0, kept=0),
+        outside=_outside(workload, strategy, stage, largest),
+    )
+
+
+def _outside(workload: Workload, strategy: Strategy, stage: Stage, block: BlockMemory) -> float:
+    """Activations outside the blocks: the embedding's result, the final norm's inputs."""
+    boundary, total = block.boundary, 0.0
+    if stage.head:
+        total += 3 * boundary if workload.kernels.norm == "upcast" else 2 * boundary
+    if stage.embedding and workload.model.dropout:
+        total += boundary / 2
+    if strategy.pp > 1:
+        total += 2 * boundary  # received and sent
+    return total
+
+
+def _peaks(
+    workload: Workload, strategy: Strategy, rank: _Rank
+) -> list[tuple[str, dict[str, float]]]:
+    """The moments of one step, each with everything alive at it."""
+    state, stage, block = rank.states, rank.stage, rank.block
+    base: dict[str, float] = {
+        "parameters": state.weights,
+        "master copy": state.master,
+        "optimizer states": state.optimizer,
+    }
+    all_gradients, before = _gradients(workload, strategy, rank)
+    saved = stage.in_flight * rank.blocks
+    one_less = max(0.0, stage.in_flight - 1) * rank.blocks
+    recompute = strategy.recompute == "full"
+    working = (block.live if recompute else 0.0) + block.backward
+    dequantised = _dequantised(workload, rank)
+    head = rank.width.weight * rank.elements.head_matrix * stage.head
+    made = min(all_gradients, max(before, float(head * (not workload.lora_rank))))
+    first = (block.live + block.backward) if recompute else min(block.total, rank.blocks) + block.backward
+    return [
+        (
+            "forward end",
+            base
+            | {
+                "gradients": before,
+                "activations: blocks": saved,
+                "activations: outside": rank.outside,
+                "logits and loss": rank.loss.forward,
+                "communication buffers": rank.buffers.forward,
+            },
+        ),
+        (
+            "loss backward",
+            base
+            | {
+                "gradients": before,
+                "activations: blocks": saved,
+                "activations: outside": rank.outside,
+                "logits and loss": rank.loss.backward,
+                "communication buffers": rank.buffers.forward,
+            },
+        ),
+        (
+            "block backward",
+            base
+            | {
+                "gradients": made,
+                "activations: blocks": saved + working,
+                "logits and loss": rank.loss.kept,
+                "communication buffers": rank.buffers.backward,
+                "dequantisation": dequantised,
+            },
+        ),
+        (
+            "end of backward",
+            base
+            | {
+                "gradients": all_gradients,
+                "activations: blocks": one_less + first,
+                "logits and loss": rank.loss.kept,
+                "communication buffers": rank.buffers.backward,
+                "dequantisation": dequantised,
+            },
+        ),
+        (
+            "optimizer step",
+            base
+            | {
+                "gradients": all_gradients,
+                "communication buffers": rank.buffers.step,
+                "logits and loss": rank.loss.kept,
+                "optimizer step": state.step,
+            },
+        ),
+    ]
+
+
+def _gradients(workload: Workload, strategy: Strategy, rank: _Rank) -> tuple[float, float]:
+    """(all gradients at the end of backward, those that exist before it starts)."""
+    state = rank.states
+    if workload.kernels.optimizer_in_backward:
+        largest = max(rank.elements.largest_linear, rank.elements.head_matrix)
+        return float(rank.width.weight * largest), 0.0
+    everything: float = state.gradients
+    if strategy.sync_every_micro_batch is False and workload.accumulate > 1:
+        everything = state.gradients_whole
+    if "optimizer" in strategy.offload and strategy.zero_stage in {None, 2, 3}:
+        everything = 0.0
+    kept_buffer = workload.kernels.gradient_bytes is not None and not workload.lora_rank
+    return everything, everything if workload.accumulate > 1 or kept_buffer else 0.0
+
+
+def _dequantised(workload: Workload, rank: _Rank) -> float:
+    """One weight of a quantized linear in compute precision."""
+    if workload.quantization == "none":
+        return 0.0
+    return float(rank.width.compute * rank.elements.largest_linear)
+
+
+def assumptions(workload: Workload, strategy: Strategy) -> tuple[str, ...]:
+    """What the numbers rest on, in words."""
+    kernels = workload.kernels
+    said = [
+        f"{workload.precision}, {workload.optimizer}, attention {workload.attention}, "
+        f"loss {workload.loss}, recompute {strategy.recompute}",
+        f"norms {kernels.norm}, MLP activation {kernels.activation}"
+        + (", compiled" if kernels.compiled else ""),
+    ]
+    if workload.model.experts:
+        said.append("routing is balanced: every expert sees the same number of tokens")
+    if strategy.zero_stage is not None:
+        said.append("DeepSpeed's default buckets" if strategy.reduce_bucket is None else "own buckets")
+    if strategy.pp > 1:
+        said.append(f"schedule {strategy.schedule}, {workload.accumulate} micro-batches per step")
+    if workload.optimizer.startswith("paged"):
+        said.append("paged optimizer states live in unified memory and count as off the card")
+    return tuple(said)

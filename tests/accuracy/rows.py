@@ -1,0 +1,375 @@
+"""A published row in the truth files' columns -> the workbench's own values.
+
+What a framework does is translated into named assumptions (`Kernels`, `Workload` fields) here, by
+the kind of implementation, never by source or row: the estimator sees only the described values.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from workbench.describe import Cluster, Gpu, Kernels, Model, Strategy, Workload
+try:
+    from workbench.describe import catalog as shapes
+except ImportError:
+    class shapes:
+        models = staticmethod(lambda: ())
+from workbench.errors import WorkbenchError
+
+Row = dict[str, str]
+
+# GPU names of the files -> memory that the driver reports, in MiB.
+CARDS = {
+    "A100-SXM-80GB": 81920,
+    "A100-SXM-40GB": 40960,
+    "A800-80GB": 81920,
+    "H100-SXM-80GB": 81559,
+    "H100-SXM-96GB-HBM2e": 97871,
+    "H200-SXM-141GB": 143771,
+    "B200": 183359,
+    "GB200": 189471,
+    "A10G": 23028,
+    "RTX3090": 24576,
+    "RTX4090": 24564,
+    "RTX4070TiSUPER": 16376,
+    "RTX-A6000": 49140,
+    "L40S": 46068,
+    "MI300X": 196592,
+    "V100-SXM-32GB": 32768,
+    "V100-SXM-16GB": 16384,
+}
+GENERATIONS = {
+    "Hopper": ("H100", "H200", "GH200", "H800"),
+    "Blackwell": ("B200", "B300", "GB200", "GB300", "RTX50"),
+    "Ampere": ("A100", "A800", "A10", "RTX30", "A6000", "RTX-A", "A40"),
+    "Ada": ("RTX40", "L40", "L4", "RTX-6000-Ada"),
+    "CDNA": ("MI",),
+    "Volta": ("V100",),
+}
+
+
+class NotExpressed(Exception):
+    """The model has no words for this row; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row, described."""
+
+    workload: Workload
+    strategy: Strategy
+    cluster: Cluster
+    stratum: str
+
+
+def number(row: Row, column: str, default: float | None = None) -> float:
+    text = row.get(column, "").strip()
+    if not text:
+        if default is None:
+            raise NotExpressed(f"{column} is not given")
+        return default
+    try:
+        return float(text)
+    except ValueError as error:
+        raise NotExpressed(f"{column} = {text!r} is no number") from error
+
+
+def whole(row: Row, column: str, default: int | None = None) -> int:
+    return int(number(row, column, default))
+
+
+def generation(gpu: str) -> str:
+    for name, prefixes in GENERATIONS.items():
+        if any(gpu.startswith(prefix) for prefix in prefixes):
+            return name
+    return gpu or "unknown"
+
+
+def stratum(row: Row) -> str:
+    nodes = number(row, "n_nodes", 0) or (2 if number(row, "n_gpus", 1) > 8 else 1)
+    kind = "MoE" if number(row, "n_experts", 0) else "dense"
+    multi = "multi-node" if nodes > 1 else "one node"
+    return f"{generation(row['gpu'])} | {multi} | {kind} | {row['task'] or 'pretrain'}"
+
+
+def model_of(row: Row) -> Model:
+    """The shape: the catalog's where its sizes are the row's, else built from the columns."""
+    size = {
+        "layers": whole(row, "layers"),
+        "hidden": whole(row, "hidden"),
+        "heads": whole(row, "heads"),
+        "mlp_hidden": whole(row, "ffn", 0) or 4 * whole(row, "hidden"),
+        "vocab": whole(row, "vocab"),
+    }
+    for known in shapes.models():
+        same = all(getattr(known, name) == value for name, value in size.items())
+        if same and known.key_value_heads == whole(row, "kv_heads", size["heads"]):
+            return replace(known, tied_embeddings=row.get("tied_emb") == "1")
+    return _from_columns(row, size)
+
+
+def _from_columns(row: Row, size: dict[str, int]) -> Model:
+    family, name = row.get("arch_family", "").lower(), row.get("model", "").lower()
+    bloom = "bloom" in family or "gpt" in family
+    experts = whole(row, "n_experts", 0)
+    base = Model(
+        name=row.get("model") or "row",
+        **size,
+        kv_heads=whole(row, "kv_heads", size["heads"]),
+        norm="layernorm" if bloom else "rmsnorm",
+        position="alibi" if "bloom" in name or "alibi" in family else "rope",
+        tied_embeddings=row.get("tied_emb") == "1",
+        qkv_bias=bloom,
+        out_bias=bloom,
+        mlp_bias=bloom,
+        embedding_norm="bloom" in name,
+        experts=experts,
+        experts_per_token=whole(row, "moe_topk", 0),
+        expert_hidden=whole(row, "moe_ffn", 0) if experts else 0,
+        gated_mlp=not bloom,
+        head_dim=128 if size["hidden"] % size["heads"] else None,
+    )
+    stated = number(row, "params_b", 0) * 1e9
+    if not stated:
+        return base
+    options = [replace(base, gated_mlp=gated) for gated in (base.gated_mlp, not base.gated_mlp)]
+    return min(options, key=lambda one: round(abs(one.parameters / stated - 1), 2))
+
+
+def kernels_of(row: Row) -> Kernels:
+    """What the implementation keeps for backward, by kind of implementation."""
+    framework = row.get("framework", "").lower()
+    notes = (row.get("notes", "") + " " + row.get("framework", "")).lower()
+    optimizer = row.get("optimizer", "").lower()
+    compiled = row.get("compile", "").lower().startswith("y")
+    liger = "liger" in notes and "no liger" not in notes and "without liger" not in notes
+    megatron = any(word in framework for word in ("megatron", "nanotron", "internevo", "nemo"))
+    deepspeed = "deepspeed" in framework and "megatron" in framework
+    own_master = "fp32 master" in optimizer or "distributed optimizer" in optimizer
+    gradient = 4 if (megatron and not deepspeed) or "fp32 grad" in row["precision"] else None
+    return Kernels(
+        norm="fused" if megatron or liger or compiled else "upcast",
+        activation="fused" if megatron or liger else "separate",
+        compiled=compiled,
+        logits_fp32="litgpt" not in framework,
+        gradient_bytes=gradient if megatron else None,
+        master_copy=True if megatron or own_master else None,
+        gathered_inputs=not megatron,
+        lora_dropout="litgpt" in framework,
+        tiled_mlp="tiled mlp" in notes,
+        optimizer_in_backward="in-backward" in optimizer or optimizer == "lomo",
+        expandable_segments="expandable" in notes,
+    )
+
+
+OPTIMIZERS = (
+    ("paged.*8bit", "paged-adamw-8bit"),
+    ("paged", "paged-adamw"),
+    ("8-?bit", "adamw-8bit"),
+    ("4-?bit", "adamw-4bit"),
+    ("galore", ""),
+    ("lomo", "sgd"),
+    ("momentum", "sgd-momentum"),
+    ("sgd", "sgd"),
+    ("adafactor", "adafactor"),
+    ("lion", "lion"),
+    ("muon", "muon"),
+    ("fused|distributed", "adamw-fused"),
+    ("adam|^$|differs", "adamw"),
+)
+
+
+def optimizer_of(row: Row) -> str:
+    text = row.get("optimizer", "").lower()
+    for pattern, name in OPTIMIZERS:
+        if re.search(pattern, text):
+            if not name:
+                break
+            return name
+    raise NotExpressed(f"optimizer {row['optimizer']!r}")
+
+
+def precision_of(row: Row) -> str:
+    text = row.get("precision", "").lower()
+    if re.search(r"fp8|float8|mxfp8|nvfp4", text):
+        return "fp8"
+    if re.search(r"pure|bf16-true|bf16 adapters", text):
+        return "bf16-pure"
+    if "fp16" in text:
+        return "fp16"
+    if "bf16" in text or "16-bit" in text:
+        return "bf16"
+    if "fp32" in text or "tf32" in text:
+        return "fp32"
+    raise NotExpressed(f"precision {row['precision']!r}")
+
+
+QUANTIZATIONS = (
+    ("nf4-dq", "nf4-dq"),
+    (r"nf4|int4 \(bnb\)|fp4", "nf4"),
+    ("int8", "int8"),
+    ("int4", "int4"),
+)
+TARGETS = (
+    ("all linear|all-linear", ("q", "k", "v", "o", "gate", "up", "down")),
+    ("default", ("q", "k", "v")),
+    ("fc1|proj,mlp|projection", ("q", "k", "v", "o", "gate", "up", "down")),
+)
+
+
+def lora_of(row: Row) -> dict[str, object]:
+    task = row.get("task", "")
+    if task not in {"lora", "qlora", "dora"}:
+        if task in {"adapter", "adapterv2", "adalora", "ia3", "ln_tuning", "loha", "lokr", "oft"}:
+            raise NotExpressed(f"adapter method {task!r}")
+        return {}
+    text = row.get("lora_targets", "").lower()
+    targets: tuple[str, ...] = ()
+    for pattern, found in TARGETS:
+        if re.search(pattern, text):
+            targets = found
+            break
+    else:
+        words = {"query": "q", "key": "k", "value": "v", "q_proj": "q", "k_proj": "k"}
+        words |= {"v_proj": "v", "o_proj": "o", "gate_proj": "gate", "up_proj": "up"}
+        words |= {"down_proj": "down", "qkv": "q"}
+        targets = tuple(words.get(one.strip(), one.strip()) for one in text.split(",") if one)
+    if "head" in text:
+        targets += ("head",)
+    quant = row.get("quant", "").lower()
+    found = [name for pattern, name in QUANTIZATIONS if re.search(pattern, quant)]
+    return {
+        "lora_rank": whole(row, "lora_rank", 8),
+        "lora_targets": targets or ("q", "v"),
+        "quantization": found[0] if found else "none",
+        "quantized_head": "litgpt" in row.get("framework", "").lower(),
+    }
+
+
+def workload_of(row: Row, strategy: Strategy) -> Workload:
+    framework = row.get("framework", "").lower()
+    notes = row.get("notes", "").lower()
+    micro = whole(row, "micro_batch", 1)
+    accumulate = whole(row, "grad_accum", 0)
+    if not accumulate:
+        whole_batch = number(row, "global_batch", micro * strategy.data_ranks)
+        accumulate = max(1, round(whole_batch / (micro * strategy.data_ranks)))
+    fused_loss = "liger" in (notes + framework) and not re.search("no liger|without liger", notes)
+    return Workload(
+        model=model_of(row),
+        seq_len=whole(row, "seq_len"),
+        micro_batch=micro,
+        accumulate=accumulate,
+        precision=precision_of(row),
+        optimizer=optimizer_of(row),
+        attention="eager" if row.get("flash_attn", "").lower() == "no" else "flash",
+        loss="fused" if fused_loss else ("chunked" if "chunked ce" in notes else "full"),
+        kernels=kernels_of(row),
+        **lora_of(row),
+    )
+
+
+RECOMPUTE = (
+    (r"^full", ("full", ())),
+    (r"op-level", ("selective", ("op",))),
+    (r"^none", ("none", ())),
+)
+
+
+def strategy_of(row: Row) -> Strategy:
+    shard, layout = row.get("shard", "").lower(), row.get("strategy", "").lower()
+    gpus = whole(row, "n_gpus", 1)
+    tp, pp, cp = (whole(row, one, 1) for one in ("tp", "pp", "cp"))
+    ep = whole(row, "ep", 1)
+    dp = whole(row, "dp", max(1, gpus // (tp * pp * cp)))
+    stage = re.search(r"zero-?([123])", shard)
+    fsdp = "fsdp" in shard
+    sharded = fsdp or stage is not None
+    if fsdp and dp == 1 and tp * pp * cp < gpus:
+        dp = gpus // (tp * pp * cp)
+    act = row.get("act_ckpt", "").lower()
+    recompute, parts = next((r for p, r in RECOMPUTE if re.search(p, act)), ("", ()))
+    if not recompute:
+        parts = _selective(act)
+        recompute = "selective" if parts else "none"
+    away = row.get("offload", "").lower()
+    offload = tuple(
+        name
+        for name, word in (("optimizer", "optim"), ("parameters", "param"), ("activations", "activ"))
+        if word in away
+    )
+    chunks = whole(row, "vpp", 1) or 1
+    return Strategy(
+        name=row.get("strategy") or "row",
+        dp_replicate=1 if sharded else dp,
+        dp_shard=dp if sharded else 1,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=ep,
+        zero_stage=int(stage[1]) if stage and not fsdp else None,
+        sequence_parallel=row.get("seq_parallel", "").lower().startswith("y"),
+        recompute=recompute,
+        recompute_parts=parts or ("attention",),
+        offload=offload,
+        schedule="naive" if "naive" in layout else ("interleaved" if chunks > 1 else "1f1b"),
+        virtual_stages=chunks,
+        **_buckets(row, stage),
+    )
+
+
+def _selective(act: str) -> tuple[str, ...]:
+    words = (("attention", "core_attn|attention"), ("mlp", "mlp"), ("norm", "norm"), ("moe", "moe"))
+    return tuple(part for part, word in words if re.search(word, act))
+
+
+def _buckets(row: Row, stage: re.Match[str] | None) -> dict[str, int]:
+    """transformers' "auto" sizes for its own trainers; Megatron's optimizer has no such buckets."""
+    framework = row.get("framework", "").lower()
+    if stage is None:
+        return {}
+    if framework.startswith(("megatron-bridge", "nanotron", "internevo")):
+        return {"reduce_bucket": 40_000_000, "gather_bucket": 40_000_000}
+    if any(word in framework for word in ("hf", "swift", "transformers", "arctic")):
+        square = whole(row, "hidden") ** 2
+        return {"reduce_bucket": square, "gather_bucket": square * 9 // 10}
+    return {}
+
+
+def card_of(row: Row) -> int:
+    gpu = row.get("gpu", "")
+    if gpu in CARDS:
+        return CARDS[gpu] * 2**20
+    size = number(row, "gpu_vram_gb", 0)
+    if not size:
+        raise NotExpressed(f"GPU {gpu!r}")
+    return int(size * 2**30 * 0.99)
+
+
+def case_of(row: Row) -> Case:
+    """Describe a row.
+
+    Raises:
+        NotExpressed: with the reason.
+    """
+    try:
+        strategy = strategy_of(row)
+        workload = workload_of(row, strategy)
+        card = card_of(row)
+    except WorkbenchError as error:
+        raise NotExpressed(str(error)) from error
+    cluster = Cluster(name=row["gpu"], gpus=(Gpu(index=0, name=row["gpu"], memory_bytes=card),))
+    return Case(workload=workload, strategy=strategy, cluster=cluster, stratum=stratum(row))
+
+
+def metric_of(row: Row) -> str:
+    """Which of the three numbers the row's metric is: allocated, reserved or on_card."""
+    text = row.get("mem_metric", "").lower()
+    if "reserved" in text and "allocated" not in text:
+        return "reserved"
+    if re.search(r"max_allocated$|max_active", text):
+        return "allocated"
+    if "nvidia-smi" in text or "device memory" in text:
+        return "on_card"
+    return "reserved" if "torchtune" not in text else "allocated"

@@ -1,0 +1,149 @@
+"""Score the calculators against published measurements.
+
+    python tests/accuracy/score.py --truth DIR [--json] [--rows]
+
+DIR holds memory.csv (and the files of later calculators) with the columns of tests/accuracy/data.
+Rows with primary=1, full_config>=1 and kind measured, oom or fits are scored; one that cannot be
+expressed is skipped with its reason and counted. Errors are fractions; medians and 90th
+percentiles are means over strata (GPU generation x one/multi-node x dense/MoE x train mode).
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import csv
+import json
+import statistics
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.accuracy.rows import Case, NotExpressed, Row, case_of, metric_of  # noqa: E402
+from workbench.errors import WorkbenchError  # noqa: E402
+from workbench.estimate import Estimate, training_memory  # noqa: E402
+
+
+def read(path: Path) -> list[Row]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def scorable(row: Row) -> bool:
+    return (
+        row["primary"] == "1"
+        and row["full_config"] not in {"", "0"}
+        and row["kind"] in {"measured", "oom", "fits"}
+    )
+
+
+def predict(row: Row) -> tuple[Case, Estimate]:
+    case = case_of(row)
+    return case, training_memory(case.workload, case.strategy, case.cluster)
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below which `share` of the sorted values lie, interpolated."""
+    ordered = sorted(values)
+    at = share * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
+
+
+def score_memory(rows: list[Row]) -> tuple[dict[str, object], list[dict[str, object]]]:
+    skipped: collections.Counter[str] = collections.Counter()
+    errors: dict[str, list[float]] = collections.defaultdict(list)
+    false_fits, false_unfits, table = [], [], []
+    for row in filter(scorable, rows):
+        try:
+            case, estimate = predict(row)
+        except (NotExpressed, WorkbenchError) as error:
+            skipped[str(error)] += 1
+            table.append({"id": row["id"], "skipped": str(error)})
+            continue
+        line: dict[str, object] = {"id": row["id"], "stratum": case.stratum, "peak": estimate.peak}
+        if row["kind"] == "oom" or row["result"] == "oom":
+            line["oom"] = True
+            if estimate.fits:
+                false_fits.append(row["id"])
+        elif row["kind"] == "fits":
+            line["fits"] = True
+            if not estimate.fits:
+                false_unfits.append(row["id"])
+        else:
+            metric = metric_of(row)
+            measured = float(row["mem_gib"]) * 2**30
+            value = getattr(estimate, f"{metric}_bytes")
+            errors[case.stratum].append(abs(value / measured - 1))
+            line |= {"metric": metric, "measured": measured, "predicted": value}
+        table.append(line)
+    strata = {
+        name: {
+            "rows": len(found),
+            "median_error": round(statistics.median(found), 4),
+            "p90_error": round(percentile(found, 0.9), 4),
+        }
+        for name, found in sorted(errors.items())
+    }
+    document = {
+        "scored": sum(map(len, errors.values())),
+        "skipped": sum(skipped.values()),
+        "median_error": _mean([one["median_error"] for one in strata.values()]),
+        "p90_error": _mean([one["p90_error"] for one in strata.values()]),
+        "false_fits": len(false_fits),
+        "false_unfits": len(false_unfits),
+        "strata": strata,
+        "skipped_why": dict(skipped),
+        "false_fits_ids": false_fits,
+        "false_unfits_ids": false_unfits,
+        "out_of_memory_rows": sum("oom" in line for line in table),
+        "fits_rows": sum("fits" in line for line in table),
+    }
+    return document, table
+
+
+def _mean(values: list[float]) -> float | None:
+    return round(statistics.fmean(values), 4) if values else None
+
+
+def show(document: dict[str, object]) -> None:
+    print(f"memory: {document['scored']} rows scored, {document['skipped']} skipped")
+    for why, count in document["skipped_why"].items():  # type: ignore[attr-defined]
+        print(f"  skipped {count}: {why}")
+    print(f"  {'stratum':<52}{'rows':>5}{'median':>9}{'p90':>9}")
+    for name, one in document["strata"].items():  # type: ignore[attr-defined]
+        print(f"  {name:<52}{one['rows']:>5}{one['median_error']:>9.1%}{one['p90_error']:>9.1%}")
+    print(f"  {'mean over strata':<57}{document['median_error']:>9.1%}{document['p90_error']:>9.1%}")
+    print(
+        f"  false fits {document['false_fits']} of {document['out_of_memory_rows']} out-of-memory "
+        f"rows, false does-not-fit {document['false_unfits']} of {document['fits_rows']}"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--truth", type=Path, default=Path(__file__).parent / "data")
+    parser.add_argument("--json", action="store_true", help="one object on standard output")
+    parser.add_argument("--rows", action="store_true", help="every row with its ratio")
+    options = parser.parse_args(arguments)
+    path = options.truth / "memory.csv"
+    if not path.is_file():
+        print(f"{path} does not exist. Give a folder with memory.csv.", file=sys.stderr)
+        return 2
+    document, table = score_memory(read(path))
+    if options.json:
+        print(json.dumps({"memory": document}))
+        return 0
+    for line in table if options.rows else ():
+        ratio = ""
+        if "measured" in line:
+            ratio = f"{line['predicted'] / line['measured']:6.2f}  {line['predicted'] / 2**30:7.2f} of {line['measured'] / 2**30:7.2f} GiB"
+        print(f"{line['id']:<22}{ratio}  {line.get('peak', '')}  {line.get('skipped', '')}")
+    show(document)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Buffers that data-parallel libraries hold: gathered weights, reduction buckets, prefetch.
+
+FSDP2 (torch/distributed/fsdp/_fully_shard): root stays gathered from forward to the end of
+backward, one block ahead is prefetched, the reduce-scatter input of one block is in flight.
+DeepSpeed (runtime/zero/config.py): reduce and allgather buckets of 5e8 elements, stage 3 gathers
+up to 1e9 live parameters and prefetches 5e7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.describe import Strategy, Workload
+from workbench.estimate.stages import Elements, Stage
+from workbench.estimate.states import Widths, shards
+
+DDP_BUCKET_BYTES = 25 * 2**20
+DEEPSPEED_BUCKET = 500_000_000
+DEEPSPEED_PREFETCH = 50_000_000
+DEEPSPEED_LIVE = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffers:
+    """Bytes of communication buffers at each phase, on one rank."""
+
+    forward: int
+    """Gathered weights (and prefetch) at the end of forward and during the loss."""
+    backward: int
+    """Gathered weights and gradients in flight during a block's backward."""
+    backward_end: int
+    """The same when the last gradients of the root are reduced."""
+    step: int
+    """During the optimizer's step."""
+
+
+def buffers(workload: Workload, strategy: Strategy, stage: Stage, rank: Elements, width: Widths) -> Buffers:
+    """Communication buffers of one rank of `stage`."""
+    ways = shards(strategy)
+    if strategy.zero_stage is not None:
+        return _deepspeed(workload, strategy, rank, width)
+    if ways["weights"] > 1:
+        return _fsdp(workload, strategy, stage, rank, width)
+    if strategy.dp_replicate > 1:
+        whole = rank.trained * width.gradient
+        size = 0 if strategy.bucket_views else whole
+        return Buffers(forward=size, backward=size, backward_end=size, step=size)
+    return Buffers(forward=0, backward=0, backward_end=0, step=0)
+
+
+def _gathered(rank: Elements, workload: Workload, width: Widths) -> tuple[float, float]:
+    """Bytes of the gathered root and of one gathered block."""
+    frozen = bool(workload.lora_rank)
+    block = width.quantized if frozen else width.compute
+    return width.compute * rank.root_all, block * rank.largest_block
+
+
+def _fsdp(workload: Workload, strategy: Strategy, stage: Stage, rank: Elements, width: Widths) -> Buffers:
+    root, block = _gathered(rank, workload, width)
+    trains = not workload.lora_rank
+    shard = strategy.shard_ranks
+    in_flight = width.gradient * rank.largest_block * trains
+    made = width.gradient * rank.largest_block * trains  # the block's own gradients, compute type
+    made = width.compute * rank.largest_block * trains
+    head = width.compute * rank.head_matrix * trains * stage.head
+    if strategy.reshard_after_forward:
+        ahead, two = block, 2 * block if stage.layers > 1 else block
+        in_backward = two + (0 if not trains else 0)
+    else:
+        everything = block * max(1, stage.layers)
+        ahead = in_backward = everything
+    del made
+    kept = width.gradient * rank.largest_block / shard * trains
+    backward = root + in_backward + in_flight + head + kept
+    end = root + width.gradient * rank.root_all * trains
+    return Buffers(
+        forward=int(root + ahead), backward=int(backward), backward_end=int(end), step=0
+    )
+
+
+def _deepspeed(workload: Workload, strategy: Strategy, rank: Elements, width: Widths) -> Buffers:
+    trained = rank.trained
+    bucket = min(strategy.reduce_bucket or DEEPSPEED_BUCKET, trained) * width.gradient
+    bucket_size = bucket if shards(strategy)["optimizer"] > 1 or strategy.zero_stage else 0
+    if strategy.zero_stage != 3:
+        gather = min(strategy.gather_bucket or DEEPSPEED_BUCKET, trained) * width.compute
+        return Buffers(
+            forward=bucket_size,
+            backward=bucket_size,
+            backward_end=bucket_size,
+            step=bucket_size + gather,
+        )
+    weights = rank.block + rank.experts + rank.root_all + rank.frozen_linear + rank.frozen_other
+    live = min(
+        max(strategy.live_parameters or DEEPSPEED_LIVE, rank.largest_linear), weights
+    ) * width.compute
+    ahead = min(strategy.gather_bucket or DEEPSPEED_PREFETCH, weights) * width.compute
+    if shards(strategy)["weights"] == 1 and "parameters" not in strategy.offload:
+        live = ahead = 0
+    return Buffers(
+        forward=int(live + ahead),
+        backward=int(live + ahead + bucket),
+        backward_end=int(live + bucket),
+        step=int(bucket),
+    )

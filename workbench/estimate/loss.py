@@ -1,0 +1,48 @@
+"""Logits and loss: what they hold at the end of forward and in their own backward.
+
+transformers' causal loss: logits in low precision (2 T V), an fp32 copy (4), log-softmax (4); in
+backward the saved log-softmax and two fp32 gradients (12 T V). estimators.md 2.3, verified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.describe import Strategy, Workload
+from workbench.estimate.states import widths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossMemory:
+    """Bytes of the head's results on one rank of the stage that has the head."""
+
+    forward: float
+    """At the end of forward."""
+    backward: float
+    """At the worst moment of the loss's backward."""
+    kept: float
+    """What the caller keeps until the end of the step (`out.logits`)."""
+
+
+def loss_memory(workload: Workload, strategy: Strategy) -> LossMemory:
+    """Bytes of logits, their copies and their gradients for one micro-batch."""
+    model, c = workload.model, widths(workload, strategy).compute
+    if model.kind in {"vision", "module"}:
+        size = workload.micro_batch * model.vocab
+        return LossMemory(forward=10.0 * size, backward=12.0 * size, kept=0)
+    tokens = workload.tokens / strategy.cp
+    logits = tokens * model.vocab / strategy.tp
+    outside = 2.0 * c * tokens * model.hidden  # hidden states of the head and their gradient
+    if workload.loss == "fused":
+        chunk = max(1.0, tokens * model.hidden / model.vocab)  # Liger: chunk x V = about T x h
+        piece = min(1.0, chunk / tokens) * logits
+        gradient = c * model.vocab * model.hidden / strategy.tp  # made in forward, kept
+        held = 14.0 * piece + gradient + outside
+        return LossMemory(forward=held, backward=outside + gradient, kept=0)
+    upcast = workload.kernels.logits_fp32 or c == 4
+    forward, backward = (c % 4 + 8.0, 12.0) if upcast else (2.0 * c, 3.0 * c)
+    kept = c * logits if workload.keep_logits else 0.0
+    if workload.loss == "chunked":
+        piece = logits / workload.loss_chunks
+        return LossMemory(forward=forward * piece + outside, backward=backward * piece + outside, kept=0)
+    return LossMemory(forward=forward * logits, backward=backward * logits + kept, kept=kept)
