@@ -95,18 +95,26 @@ def stratum(row: Row) -> str:
 
 def model_of(row: Row) -> Model:
     """The shape: the catalog's where its sizes are the row's, else built from the columns."""
+    inner = whole(row, "ffn", 0) or 4 * whole(row, "hidden")
+    if inner % 128:  # published as hidden x 8 / 3; implementations round it up
+        inner = -(-inner // 256) * 256
     size = {
         "layers": whole(row, "layers"),
         "hidden": whole(row, "hidden"),
         "heads": whole(row, "heads"),
-        "mlp_hidden": whole(row, "ffn", 0) or 4 * whole(row, "hidden"),
+        "mlp_hidden": inner,
         "vocab": whole(row, "vocab"),
     }
     for known in shapes.models():
         same = all(getattr(known, name) == value for name, value in size.items())
         if same and known.key_value_heads == whole(row, "kv_heads", size["heads"]):
-            return replace(known, tied_embeddings=row.get("tied_emb") == "1")
+            return replace(known, tied_embeddings=tied(row))
     return _from_columns(row, size)
+
+
+def tied(row: Row) -> bool:
+    """LitGPT has a head of its own for every model."""
+    return row.get("tied_emb") == "1" and "litgpt" not in row.get("framework", "").lower()
 
 
 def _from_columns(row: Row, size: dict[str, int]) -> Model:
@@ -119,7 +127,7 @@ def _from_columns(row: Row, size: dict[str, int]) -> Model:
         kv_heads=whole(row, "kv_heads", size["heads"]),
         norm="layernorm" if bloom else "rmsnorm",
         position="alibi" if "bloom" in name or "alibi" in family else "rope",
-        tied_embeddings=row.get("tied_emb") == "1",
+        tied_embeddings=tied(row),
         qkv_bias=bloom,
         out_bias=bloom,
         mlp_bias=bloom,
@@ -147,16 +155,22 @@ def kernels_of(row: Row) -> Kernels:
     megatron = any(word in framework for word in ("megatron", "nanotron", "internevo", "nemo"))
     deepspeed = "deepspeed" in framework and "megatron" in framework
     own_master = "fp32 master" in optimizer or "distributed optimizer" in optimizer
-    gradient = 4 if (megatron and not deepspeed) or "fp32 grad" in row["precision"] else None
+    flat = deepspeed or "internevo" in framework  # their optimizers flatten low-precision gradients
+    low = "bridge" in framework  # its recipes reduce gradients in bf16
+    gradient = 2 if flat or low else 4
+    if "fp32 grad" in row["precision"]:
+        gradient = 6 if deepspeed else 4
     return Kernels(
         norm="fused" if megatron or liger or compiled else "upcast",
-        activation="fused" if megatron or liger else "separate",
+        activation="fused" if (megatron or liger) and "nanotron" not in framework else "separate",
         compiled=compiled,
         logits_fp32="litgpt" not in framework,
         gradient_bytes=gradient if megatron else None,
         master_copy=True if megatron or own_master else None,
         gathered_inputs=not megatron,
         lora_dropout="litgpt" in framework,
+        fp32_logits_returned=before_2025(row),
+        whole_before_sharding="litgpt" in framework and "lora" in row["task"],
         tiled_mlp="tiled mlp" in notes,
         optimizer_in_backward="in-backward" in optimizer or optimizer == "lomo",
         expandable_segments="expandable" in notes,
@@ -176,7 +190,8 @@ OPTIMIZERS = (
     ("lion", "lion"),
     ("muon", "muon"),
     ("fused|distributed", "adamw-fused"),
-    ("adam|^$|differs", "adamw"),
+    ("differs|not stated", ""),
+    ("adam|^$", "adamw"),
 )
 
 
@@ -190,8 +205,18 @@ def optimizer_of(row: Row) -> str:
     raise NotExpressed(f"optimizer {row['optimizer']!r}")
 
 
+def before_2025(row: Row) -> bool:
+    """transformers before 4.45 (September 2024) turned all logits to fp32 and handed them out."""
+    framework = row.get("framework", "").lower()
+    theirs = any(word in framework for word in ("swift", "transformers", "qlora", "hf"))
+    year = re.search(r"20\d\d", row.get("release", ""))
+    return theirs and year is not None and int(year[0]) < 2025
+
+
 def precision_of(row: Row) -> str:
     text = row.get("precision", "").lower()
+    if row.get("optimizer") == "LOMO":
+        return "bf16-pure"  # two bytes per weight and nothing else
     if re.search(r"fp8|float8|mxfp8|nvfp4", text):
         return "fp8"
     if re.search(r"pure|bf16-true|bf16 adapters", text):
@@ -250,6 +275,8 @@ def lora_of(row: Row) -> dict[str, object]:
 def workload_of(row: Row, strategy: Strategy) -> Workload:
     framework = row.get("framework", "").lower()
     notes = row.get("notes", "").lower()
+    if "seq_len is only the cap" in notes:
+        raise NotExpressed("sequence length is only a cap")
     micro = whole(row, "micro_batch", 1)
     accumulate = whole(row, "grad_accum", 0)
     if not accumulate:
@@ -264,10 +291,18 @@ def workload_of(row: Row, strategy: Strategy) -> Workload:
         precision=precision_of(row),
         optimizer=optimizer_of(row),
         attention="eager" if row.get("flash_attn", "").lower() == "no" else "flash",
-        loss="fused" if fused_loss else ("chunked" if "chunked ce" in notes else "full"),
+        keep_logits=before_2025(row),
+        variable_length="truncated at" in notes,
+        loss="fused" if fused_loss else _plain_loss(row),
         kernels=kernels_of(row),
         **lora_of(row),
     )
+
+
+def _plain_loss(row: Row) -> str:
+    """torchtune's recipes split the output into chunks since autumn 2024."""
+    theirs = "torchtune" in row.get("framework", "").lower()
+    return "chunked-output" if theirs and row.get("release", "") >= "2024-09" else "full"
 
 
 RECOMPUTE = (
@@ -289,6 +324,8 @@ def strategy_of(row: Row) -> Strategy:
     if fsdp and dp == 1 and tp * pp * cp < gpus:
         dp = gpus // (tp * pp * cp)
     act = row.get("act_ckpt", "").lower()
+    if not act or "not stated" in act or "unknown" in act:
+        raise NotExpressed("recompute is not stated")
     recompute, parts = next((r for p, r in RECOMPUTE if re.search(p, act)), ("", ()))
     if not recompute:
         parts = _selective(act)

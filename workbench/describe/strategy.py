@@ -107,8 +107,8 @@ class Strategy:
 
     @property
     def shard_ranks(self) -> int:
-        """Ranks over which sharded states are spread (context ranks hold the same weights)."""
-        return self.dp_shard * self.cp if self.dp_shard > 1 or self.zero_stage else 1
+        """Ranks over which sharded states are spread: FSDP and ZeRO count context ranks too."""
+        return self.dp_shard * self.cp
 
     def with_options(self, **options: Any) -> Strategy:
         """Return a copy with other options.

@@ -15,7 +15,7 @@ OPTIMIZERS = (
 )
 QUANTIZATIONS = ("none", "int8", "int4", "nf4", "nf4-dq")
 ATTENTIONS = ("sdpa", "flash", "eager")
-LOSSES = ("full", "chunked", "fused")
+LOSSES = ("full", "chunked", "chunked-output", "fused")
 LORA_TARGETS = ("q", "k", "v", "o", "gate", "up", "down", "head")
 
 
@@ -36,7 +36,8 @@ class Kernels:
     logits_fp32: bool = True
     """The loss copies the logits to fp32 before the softmax (transformers; most trainers)."""
     gradient_bytes: int | None = None
-    """Bytes per accumulated gradient; None = those of the trained parameter (Megatron: 4)."""
+    """Bytes per accumulated gradient; None = those of the trained parameter (Megatron: 4;
+    DeepSpeed's bf16 optimizer: 6, the low-precision gradient beside the fp32 sum)."""
     master_copy: bool | None = None
     """fp32 weights beside low-precision ones (Megatron, DeepSpeed); None = as the strategy has it."""
     separate_casts: bool | None = None
@@ -48,6 +49,10 @@ class Kernels:
     """LoRA drops out its input: each adapter keeps its own copy."""
     tiled_mlp: bool = False
     """The MLP runs in slices of the sequence (ALST): one slice's intermediate results live at once."""
+    fp32_logits_returned: bool = False
+    """The model returns fp32 logits (transformers before 4.45): `keep_logits` keeps 4 bytes each."""
+    whole_before_sharding: bool = False
+    """Every rank builds the whole model on its card before it is sharded (no meta device)."""
     optimizer_in_backward: bool = False
     """Each gradient is applied and freed at once: no full set of gradients ever exists."""
     expandable_segments: bool = False
@@ -56,8 +61,8 @@ class Kernels:
     def __post_init__(self) -> None:
         require_choice("norm kernel", self.norm, ("upcast", "fused"))
         require_choice("activation kernel", self.activation, ("separate", "fused"))
-        if self.gradient_bytes not in {None, 2, 4}:
-            raise UsageError(f"gradient_bytes must be 2, 4 or None, not {self.gradient_bytes}.")
+        if self.gradient_bytes not in {None, 2, 4, 6}:
+            raise UsageError(f"gradient_bytes must be 2, 4, 6 or None, not {self.gradient_bytes}.")
 
 
 KERNELS = {
@@ -108,9 +113,13 @@ class Workload:
     attention_mask: bool = False
     """A [batch, 1, seq, seq] mask is materialised (padding or packing with sdpa)."""
     loss: str = "full"
-    """full: logits of all tokens at once; chunked: a few chunks; fused: Liger, no logits kept."""
+    """full: logits of all tokens at once; chunked: logits are made and dropped chunk by chunk;
+    chunked-output: logits are kept in low precision, the softmax runs in chunks (torchtune);
+    fused: Liger, no logits are kept."""
     loss_chunks: int = 8
     """Chunks of the chunked loss."""
+    variable_length: bool = False
+    """Batches differ in length (SFT without packing): the allocator's cache fragments."""
     keep_logits: bool = False
     """The caller holds on to the model's output (`out.logits`) during backward."""
     kernels: Kernels = field(default_factory=Kernels)

@@ -188,13 +188,19 @@ def _mlp(workload: Workload, shape: _Shape, strategy: Strategy, *, moe: bool) ->
 
 def _feed_forward(workload: Workload, shape: _Shape, elements: float, tokens: float) -> float:
     """Intermediate results of one MLP: `elements` = tokens x inner width on this rank."""
-    del tokens
     kernels, c = workload.kernels, shape.c
+    if kernels.tiled_mlp:
+        elements /= _tiles(workload, tokens)
     product = 1 if _keeps_input(workload, "down") else 0
     if not workload.model.gated_mlp:
         return (1 + product) * c * elements
     pieces = 2 if kernels.activation == "fused" or kernels.compiled else 3
     return (pieces + product) * c * elements
+
+
+def _tiles(workload: Workload, tokens: float) -> float:
+    """Slices of a tiled MLP: as many as keep a slice's length near the hidden width (ALST)."""
+    return max(1.0, tokens // workload.model.hidden)
 
 
 def _adapters(workload: Workload, shape: _Shape) -> float:
@@ -259,14 +265,16 @@ def _backward(
 ) -> float:
     """Gradients alive at the worst moment of a block's backward: in the MLP or in attention."""
     model, c = workload.model, shape.c
-    pieces = 3 if model.gated_mlp else 2
+    # Beyond what is saved: the product's gradient; in eager mode also those of both its factors,
+    # less the product itself, which the down projection has let go of by then.
+    pieces = 2 if model.gated_mlp and workload.kernels.activation == "separate" else 1
     if moe:
         rows = shape.tokens * model.experts_per_token
         in_mlp = pieces * c * rows * model.expert_hidden + 2 * c * rows * model.hidden
     else:
         in_mlp = pieces * c * model.mlp_hidden * shape.tokens / shape.tp
-    if workload.kernels.compiled:
-        in_mlp *= 2 / 3
+    if workload.kernels.tiled_mlp:
+        in_mlp /= _tiles(workload, shape.tokens)
     width = model.query_width + model.key_width + model.value_width + model.attention_width
     in_attention = c * shape.tokens * width / shape.tp
     if workload.attention == "eager":

@@ -14,12 +14,12 @@ from workbench.units import MIB
 # with `workbench launch tests/scripts/accelerate_loop.py --wait && workbench show`.
 CPU_CONTEXT_BYTES = 364 * MIB
 # CUDA context + kernels 0.47-0.92 GiB (stas00/ml-engineering, A100, torch 2.1).
-CUDA_CONTEXT_BYTES = 700 * MIB
+CUDA_CONTEXT_BYTES = 800 * MIB
 # NCCL: +1.5 GiB with several communicators after the first collectives (ml-engineering); one
 # communicator of one node holds a third of it.
-NCCL_BYTES = 500 * MIB
+NCCL_BYTES = 700 * MIB
 # Share of what comes and goes within a step that the allocator cannot reuse.
-_SLACK = {"one stream": 0.06, "several streams": 0.25, "expandable": 0.02}
+_SLACK = {"one stream": 0.06, "deepspeed": 0.12, "several streams": 0.25, "expandable": 0.02, "variable length": 0.2}
 _PERSISTENT = frozenset({"parameters", "master copy", "optimizer states"})
 
 
@@ -55,7 +55,7 @@ def card_parts(
         parts=parts,
         card_bytes=card,
         assumptions=(
-            f"CUDA context 700 MiB, NCCL {NCCL_BYTES // MIB} MiB per process group: typical, not "
+            f"CUDA context {CUDA_CONTEXT_BYTES // MIB} MiB, NCCL {NCCL_BYTES // MIB} MiB per process group: typical, not "
             "measured on this host",
         ),
     )
@@ -68,8 +68,12 @@ def slack_bytes(workload: Workload, strategy: Strategy, stage: StageMemory) -> i
     )
     if workload.kernels.expandable_segments:
         share = _SLACK["expandable"]
+    elif strategy.zero_stage is not None:
+        share = _SLACK["deepspeed"]
     elif strategy.shard_ranks > 1:
         share = _SLACK["several streams"]
     else:
         share = _SLACK["one stream"]
+    if workload.variable_length:
+        share += _SLACK["variable length"]
     return round(share * transient)

@@ -55,26 +55,24 @@ def _gathered(rank: Elements, workload: Workload, width: Widths) -> tuple[float,
     return width.compute * rank.root_all, block * rank.largest_block
 
 
-def _fsdp(workload: Workload, strategy: Strategy, stage: Stage, rank: Elements, width: Widths) -> Buffers:
+def _fsdp(
+    workload: Workload, strategy: Strategy, stage: Stage, rank: Elements, width: Widths
+) -> Buffers:
     root, block = _gathered(rank, workload, width)
     trains = not workload.lora_rank
-    shard = strategy.shard_ranks
-    in_flight = width.gradient * rank.largest_block * trains
-    made = width.gradient * rank.largest_block * trains  # the block's own gradients, compute type
-    made = width.compute * rank.largest_block * trains
-    head = width.compute * rank.head_matrix * trains * stage.head
+    reduced = width.gradient * rank.largest_block * trains  # reduce-scatter input in flight
+    head = width.compute * rank.head_matrix * stage.head * trains  # its gradient, not yet reduced
+    own = width.compute * rank.largest_block * trains  # gradients of the block that runs
     if strategy.reshard_after_forward:
-        ahead, two = block, 2 * block if stage.layers > 1 else block
-        in_backward = two + (0 if not trains else 0)
+        ahead, current = block, block
     else:
-        everything = block * max(1, stage.layers)
-        ahead = in_backward = everything
-    del made
-    kept = width.gradient * rank.largest_block / shard * trains
-    backward = root + in_backward + in_flight + head + kept
-    end = root + width.gradient * rank.root_all * trains
+        ahead, current = block * stage.layers, block * stage.layers - own * (stage.layers > 1)
+    in_backward = root + head + reduced + current + max(own, block)
     return Buffers(
-        forward=int(root + ahead), backward=int(backward), backward_end=int(end), step=0
+        forward=int(root + ahead),
+        backward=int(in_backward),
+        backward_end=int(root + width.gradient * rank.root_all * trains),
+        step=0,
     )
 
 
@@ -97,6 +95,9 @@ def _deepspeed(workload: Workload, strategy: Strategy, rank: Elements, width: Wi
     ahead = min(strategy.gather_bucket or DEEPSPEED_PREFETCH, weights) * width.compute
     if shards(strategy)["weights"] == 1 and "parameters" not in strategy.offload:
         live = ahead = 0
+    # A head larger than a bucket is reduced on its own: its gradient and the copy that is sent.
+    head = 2 * width.compute * rank.head_matrix * (not workload.lora_rank)
+    bucket = max(bucket, head)
     return Buffers(
         forward=int(live + ahead),
         backward=int(live + ahead + bucket),

@@ -41,8 +41,18 @@ def loss_memory(workload: Workload, strategy: Strategy) -> LossMemory:
         return LossMemory(forward=held, backward=outside + gradient, kept=0)
     upcast = workload.kernels.logits_fp32 or c == 4
     forward, backward = (c % 4 + 8.0, 12.0) if upcast else (2.0 * c, 3.0 * c)
-    kept = c * logits if workload.keep_logits else 0.0
+    kept = 0.0
+    if workload.keep_logits:
+        kept = (4 if workload.kernels.fp32_logits_returned else c) * logits
     if workload.loss == "chunked":
         piece = logits / workload.loss_chunks
-        return LossMemory(forward=forward * piece + outside, backward=backward * piece + outside, kept=0)
+        return LossMemory(
+            forward=forward * piece + outside, backward=backward * piece + outside, kept=0
+        )
+    if workload.loss == "chunked-output":
+        some = 8.0 / workload.loss_chunks
+        softmax = 0.0 if workload.kernels.compiled else 4.0
+        return LossMemory(
+            forward=(c + softmax + some) * logits, backward=(2 * c + softmax + some) * logits, kept=0
+        )
     return LossMemory(forward=forward * logits, backward=backward * logits + kept, kept=kept)

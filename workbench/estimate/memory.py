@@ -160,8 +160,16 @@ def _outside(workload: Workload, strategy: Strategy, stage: Stage, block: BlockM
     if stage.embedding and workload.model.dropout:
         total += boundary / 2
     if strategy.pp > 1:
-        total += 2 * boundary  # received and sent
+        total += (1 + stage.in_flight) * boundary  # one is received; results wait for backward
     return total
+
+
+def _fsdp_not_reduced(strategy: Strategy, rank: _Rank, all_gradients: float) -> float:
+    """Sharded gradients that do not exist yet when the first block's backward ends."""
+    if strategy.zero_stage is not None or strategy.shard_ranks == 1 or not all_gradients:
+        return 0.0
+    waiting = rank.elements.root + 2 * rank.elements.largest_block
+    return min(all_gradients, rank.width.gradient * waiting / strategy.shard_ranks)
 
 
 def _peaks(
@@ -183,7 +191,11 @@ def _peaks(
     head = rank.width.weight * rank.elements.head_matrix * stage.head
     made = min(all_gradients, max(before, float(head * (not workload.lora_rank))))
     first = (block.live + block.backward) if recompute else min(block.total, rank.blocks) + block.backward
+    waiting = (1 + stage.in_flight) * block.boundary if strategy.pp > 1 else 0.0
+    late = _fsdp_not_reduced(strategy, rank, all_gradients)
+    start = _initialisation(workload, strategy, rank)
     return [
+        *([("initialisation", start)] if start else []),
         (
             "forward end",
             base
@@ -212,6 +224,7 @@ def _peaks(
             | {
                 "gradients": made,
                 "activations: blocks": saved + working,
+                "activations: outside": waiting,
                 "logits and loss": rank.loss.kept,
                 "communication buffers": rank.buffers.backward,
                 "dequantisation": dequantised,
@@ -221,8 +234,9 @@ def _peaks(
             "end of backward",
             base
             | {
-                "gradients": all_gradients,
+                "gradients": all_gradients - (0 if before else late),
                 "activations: blocks": one_less + first,
+                "activations: outside": waiting,
                 "logits and loss": rank.loss.kept,
                 "communication buffers": rank.buffers.backward,
                 "dequantisation": dequantised,
@@ -239,6 +253,16 @@ def _peaks(
             },
         ),
     ]
+
+
+def _initialisation(workload: Workload, strategy: Strategy, rank: _Rank) -> dict[str, float]:
+    """The whole model beside its shards, where it is built on the card before it is sharded."""
+    if not workload.kernels.whole_before_sharding or strategy.shard_ranks == 1:
+        return {}
+    whole = rank.elements.trained * rank.width.weight
+    if workload.lora_rank:
+        whole = rank.width.frozen * (rank.elements.frozen_linear + rank.elements.frozen_other)
+    return {"parameters": whole + rank.states.weights}
 
 
 def _gradients(workload: Workload, strategy: Strategy, rank: _Rank) -> tuple[float, float]:
