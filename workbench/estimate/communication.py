@@ -95,6 +95,7 @@ def _deepspeed(workload: Workload, strategy: Strategy, rank: Elements, width: Wi
     ahead = min(strategy.gather_bucket or DEEPSPEED_PREFETCH, weights) * width.compute
     if shards(strategy)["weights"] == 1 and "parameters" not in strategy.offload:
         live = ahead = 0
+    ahead = min(ahead, weights * width.compute - live)
     # A head larger than a bucket is reduced on its own: its gradient and the copy that is sent.
     head = 2 * width.compute * rank.head_matrix * (not workload.lora_rank)
     bucket = max(bucket, head)
