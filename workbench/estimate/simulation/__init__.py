@@ -1,0 +1,8 @@
+"""The exact simulation of training memory: a child process with fake tensors, and its parent side.
+
+Parent side, without torch: ``result`` (what comes back) and ``process`` (the child's handle).
+Child side: ``child`` (entry point), ``build`` (shape -> torch module), ``heads`` (head and loss),
+``layouts`` (the strategy), ``optimizers``, ``step`` (one training step), ``pipeline`` (its stages),
+``tracker`` (sees every storage), ``trace`` (what it saw) and ``allocator`` (what CUDA's allocator
+would have reserved for it). ``refusal`` says why something cannot be simulated.
+"""

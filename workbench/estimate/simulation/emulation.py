@@ -1,0 +1,52 @@
+"""Where CPU tensors behave unlike CUDA's: autocast's list of fp32 operations, and dropout."""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportMissingParameterType=false, reportUnknownParameterType=false, reportPrivateUsage=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+# torch/aten/src/ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE: what CUDA
+# autocast runs in fp32 and CPU autocast leaves in bf16.
+_FP32 = frozenset(
+    {
+        *("layer_norm", "group_norm", "rms_norm", "norm", "softmax", "log_softmax", "softmin"),
+        *("nll_loss", "cross_entropy_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "nll_loss_nd"),
+        *("kl_div", "cosine_similarity", "cosine_embedding_loss", "pdist", "cdist", "renorm"),
+        *("pow", "exp", "expm1", "log", "log10", "log2", "log1p", "rsqrt", "reciprocal", "tan"),
+        *("__pow__", "__rpow__", "__rdiv__", "__rtruediv__", "acos", "asin", "cosh", "sinh"),
+        *("erfinv", "prod", "cumsum", "cumprod", "sum", "softplus", "_softmax", "_log_softmax"),
+        *("soft_margin_loss", "triplet_margin_loss", "poisson_nll_loss", "huber_loss"),
+        *("binary_cross_entropy_with_logits", "hinge_embedding_loss", "margin_ranking_loss"),
+    }
+)
+_LOW = (torch.bfloat16, torch.float16)
+
+
+class CudaBehaviour(TorchFunctionMode):
+    """Casts to fp32 where CUDA autocast would, and drops out with a mask of one byte."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Intercept one call of torch's Python API."""
+        del types
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in _FP32 and torch.is_autocast_enabled("cpu"):
+            args = tuple(_single(item) for item in args)
+        elif name == "dropout" and len(args) >= 1:
+            values = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
+            rate, training = values.get("p", 0.5), values.get("training", True)
+            if not training or not rate:
+                return values["input"]
+            return torch.native_dropout(values["input"], rate, train=True)[0]
+        return func(*args, **kwargs)
+
+
+def _single(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.dtype in _LOW:
+        return value.float()
+    return value

@@ -1,0 +1,232 @@
+"""A `Strategy` applied to the module: precision, adapters, recompute, tensor parallel, FSDP2, DDP.
+
+Everything happens on the meta device outside the fake mode (device meshes do not work inside it);
+`materialise` then gives every parameter a fake CPU storage.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportMissingTypeStubs=false, reportPrivateUsage=false, reportUnknownLambdaType=false, reportMissingImports=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+from workbench.describe import Strategy, Workload
+from workbench.estimate.simulation.build import Trainee, blocks_of
+from workbench.estimate.simulation.refusal import CannotSimulateError
+
+LOW = {"bf16": torch.bfloat16, "fp16": torch.float16, "bf16-pure": torch.bfloat16}
+
+
+def refuse_unsupported(workload: Workload, strategy: Strategy) -> None:
+    """Say which part of the request only the closed form covers.
+
+    Raises:
+        CannotSimulateError: with the first reason.
+    """
+    kernels = workload.kernels
+    reasons = {
+        "DeepSpeed's and Megatron's ZeRO engines do not run on fake tensors": strategy.zero_stage,
+        "context parallel attention is not built here": strategy.cp > 1,
+        "expert parallelism is not built here": strategy.ep > 1,
+        f"the schedule {strategy.schedule!r} is not built here": strategy.pp > 1
+        and (strategy.schedule not in {"1f1b", "gpipe", "naive"} or strategy.virtual_stages > 1),
+        f"offload of {', '.join(strategy.offload)} is not built here": strategy.offload,
+        "fp8 needs a GPU's kernels": workload.precision == "fp8",
+        f"{workload.quantization} weights need a GPU's kernels": workload.quantization != "none",
+        "a fused loss (Liger) needs a GPU's kernels": workload.loss == "fused",
+        "torch.compile's memory is not modelled": kernels.compiled,
+        "fused norms and activations are kernels of other libraries": "fused"
+        in {kernels.norm, kernels.activation},
+        "gradients wider than their parameters and master copies are Megatron's": bool(
+            kernels.gradient_bytes or kernels.master_copy
+        ),
+        "a tiled MLP is not built here": kernels.tiled_mlp,
+        "an optimizer inside backward is not built here": kernels.optimizer_in_backward,
+        "dropout before the adapters is not built here": kernels.lora_dropout,
+        "the embedding of a tied model on two pipeline stages is not built here": strategy.pp > 1
+        and workload.model.tied_embeddings,
+        "pipeline stages are only built for models with rotary positions": strategy.pp > 1
+        and (workload.model.kind != "decoder" or workload.model.position != "rope"),
+        "tensor parallelism is only built for dense models with rotary positions": strategy.tp > 1
+        and (workload.model.position != "rope" or workload.model.kind != "decoder")
+        or (strategy.tp > 1 and bool(workload.model.experts)),
+        "LoRA under tensor parallelism is not built here": strategy.tp > 1
+        and bool(workload.lora_rank),
+        "qk norms under tensor parallelism are not built here": strategy.tp > 1
+        and workload.model.qk_norm,
+        "a chunked loss over a head split by tensor parallelism is not built here": strategy.tp > 1
+        and workload.loss == "chunked",
+        f"{workload.model.key_value_heads} key/value heads over {strategy.tp} ranks": bool(
+            workload.model.key_value_heads % strategy.tp
+        ),
+        "a sequence that tp does not divide": strategy.sequence_parallel
+        and bool(workload.seq_len % strategy.tp),
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise CannotSimulateError(f"{reason}.")
+
+
+def device_mesh(strategy: Strategy) -> DeviceMesh | None:
+    """The mesh of one pipeline stage with the dimensions that are larger than one."""
+    sizes = {
+        "replicate": strategy.dp_replicate,
+        "shard": strategy.dp_shard,
+        "tensor": strategy.tp,
+    }
+    used = {name: size for name, size in sizes.items() if size > 1}
+    if not used:
+        return None
+    return init_device_mesh("cpu", tuple(used.values()), mesh_dim_names=tuple(used))
+
+
+def uses_autocast(workload: Workload, strategy: Strategy) -> bool:
+    """Whether weights are cast per operation instead of by FSDP's policy."""
+    return workload.precision in {"bf16", "fp16"} and strategy.dp_shard == 1
+
+
+def set_precision(trainee: Trainee, workload: Workload) -> None:
+    """Cast the weights: all of them for pure bf16, the frozen base for LoRA."""
+    low = LOW.get(workload.precision)
+    if low is not None and (workload.precision == "bf16-pure" or workload.lora_rank):
+        for module in trainee.modules():
+            for name, parameter in module._parameters.items():
+                if parameter is not None:
+                    parameter.data = parameter.data.to(low)
+                    module._parameters[name] = parameter
+
+
+def freeze(trainee: Trainee, workload: Workload, *, first: bool) -> None:
+    """Train only the last blocks and the head, where `trained_layers` says so."""
+    if workload.trained_layers is None:
+        return
+    blocks = blocks_of(trainee)
+    del first
+    trainee.requires_grad_(requires_grad=False)
+    for block in blocks[len(blocks) - workload.trained_layers :]:
+        block.requires_grad_(requires_grad=True)
+    if trainee.head is not None:
+        trainee.head.requires_grad_(requires_grad=True)
+    norm = getattr(trainee.body, "norm", getattr(trainee.body, "ln_f", None))
+    if isinstance(norm, nn.Module):
+        norm.requires_grad_(requires_grad=True)
+
+
+def add_adapters(trainee: Trainee, workload: Workload) -> None:
+    """LoRA through PEFT: freezes the base and puts adapters beside the named linears."""
+    if not workload.lora_rank:
+        return
+    from peft import LoraConfig, inject_adapter_in_model  # noqa: PLC0415  (slow, rarely needed)
+
+    names = {
+        "q": ("q_proj", "query", "c_attn"),
+        "k": ("k_proj", "key"),
+        "v": ("v_proj", "value"),
+        "o": ("o_proj", "c_proj"),
+        "gate": ("gate_proj",),
+        "up": ("up_proj", "c_fc", "fc1"),
+        "down": ("down_proj", "fc2"),
+        "head": ("head",),
+    }
+    wanted = [name for target in workload.lora_targets for name in names[target]]
+    if not {"q_proj"} & {name.rsplit(".", 1)[-1] for name, _ in trainee.named_modules()}:
+        raise CannotSimulateError("LoRA is only built for models with rotary positions.")
+    config = LoraConfig(r=workload.lora_rank, target_modules=wanted, lora_dropout=0.0)
+    inject_adapter_in_model(config, trainee)
+    width = workload.adapter_bytes or (2 if workload.precision == "bf16-pure" else 4)
+    for name, parameter in trainee.named_parameters():
+        parameter.requires_grad_("lora_" in name)
+        if "lora_" in name:
+            parameter.data = parameter.data.to(torch.bfloat16 if width == 2 else torch.float32)
+
+
+def split_tensors(trainee: Trainee, strategy: Strategy, mesh: DeviceMesh) -> None:
+    """Tensor parallelism as torchtitan and torch's tutorial lay it out, the loss split as well."""
+    sequence = strategy.sequence_parallel
+    inside = Shard(1) if sequence else Replicate()
+    block: dict[str, Any] = {
+        **{f"self_attn.{name}_proj": ColwiseParallel() for name in "qkv"},
+        "self_attn.o_proj": RowwiseParallel(output_layouts=inside),
+        "mlp.gate_proj": ColwiseParallel(),
+        "mlp.up_proj": ColwiseParallel(),
+        "mlp.down_proj": RowwiseParallel(output_layouts=inside),
+    }
+    if sequence:
+        gather = {"hidden_states": Shard(1)}, {"hidden_states": Replicate()}
+        block["self_attn"] = PrepareModuleInput(
+            input_kwarg_layouts=gather[0], desired_input_kwarg_layouts=gather[1]
+        )
+        block["mlp"] = PrepareModuleInput(
+            input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
+        )
+    root: dict[str, Any] = {}
+    if isinstance(getattr(trainee.body, "embed_tokens", None), nn.Embedding):
+        root["body.embed_tokens"] = RowwiseParallel(
+            input_layouts=Replicate(), output_layouts=inside
+        )
+    if trainee.head is not None:
+        root["head"] = ColwiseParallel(
+            input_layouts=inside, output_layouts=Shard(-1), use_local_output=False
+        )
+    for module in blocks_of(trainee):
+        norms = [name for name, child in module.named_children() if name.endswith("layernorm")]
+        plan = block | (dict.fromkeys(norms, SequenceParallel()) if sequence else {})
+        parallelize_module(module, mesh, plan)
+    if sequence and not isinstance(getattr(trainee.body, "norm", None), nn.Identity):
+        root["body.norm"] = SequenceParallel()
+    parallelize_module(trainee, mesh, root)
+
+
+def shard(trainee: Trainee, workload: Workload, strategy: Strategy, mesh: DeviceMesh) -> None:
+    """FSDP2: every block is a group, the rest is the root group."""
+    low = LOW.get(workload.precision)
+    policy = MixedPrecisionPolicy()
+    if workload.precision in {"bf16", "fp16"}:
+        policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32)
+    names = tuple(name for name in ("replicate", "shard") if name in (mesh.mesh_dim_names or ()))
+    part = mesh if names == mesh.mesh_dim_names else mesh[names]
+    again = strategy.reshard_after_forward
+    for block in blocks_of(trainee):
+        fully_shard(block, mesh=part, mp_policy=policy, reshard_after_forward=again)
+    fully_shard(trainee, mesh=part, mp_policy=policy, reshard_after_forward=again)
+
+
+def materialise(trainee: nn.Module) -> None:
+    """Give every parameter and buffer an uninitialised storage; call inside the fake mode."""
+    known: dict[int, nn.Parameter] = {}
+    for module in trainee.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is None:
+                continue
+            if id(parameter) not in known:
+                known[id(parameter)] = nn.Parameter(
+                    _empty_like(parameter), requires_grad=parameter.requires_grad
+                )
+            module._parameters[name] = known[id(parameter)]
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = _empty_like(buffer)
+    for module in trainee.modules():
+        if isinstance(module, FSDPModule):
+            group = module._get_fsdp_state()._fsdp_param_group
+            for parameter in group.fsdp_params if group else ():
+                parameter.reset_sharded_param()
+
+
+def _empty_like(tensor: Any) -> Any:
+    if not isinstance(tensor, DTensor):
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+    local = torch.empty(tensor._local_tensor.shape, dtype=tensor.dtype)
+    return DTensor(local, tensor._spec, requires_grad=False)

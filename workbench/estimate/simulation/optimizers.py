@@ -1,0 +1,109 @@
+"""The optimizers of `OPTIMIZERS` that exist in torch or fit in a few lines."""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportMissingParameterType=false, reportUnknownParameterType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from workbench.estimate.simulation.refusal import CannotSimulateError
+
+
+class Lion(torch.optim.Optimizer):
+    """Lion as in lion-pytorch: one momentum, parameters one after the other."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 1e-4})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Apply sign(interpolation of momentum and gradient)."""
+        del closure
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.grad is None:
+                continue
+            state = self.state[parameter]
+            if not state:
+                state["exp_avg"] = torch.zeros_like(parameter)
+            average = state["exp_avg"]
+            update = average.clone().mul_(0.9).add(parameter.grad, alpha=0.1).sign_()
+            parameter.add_(update, alpha=-1e-4)
+            average.mul_(0.99).add_(parameter.grad, alpha=0.01)
+
+
+class MuonWithAdamW:
+    """Muon for matrices inside the blocks, AdamW for everything else, as its authors use it."""
+
+    def __init__(self, matrices: list[Any], others: list[Any]) -> None:
+        self.parts = (
+            torch.optim.Muon(matrices, lr=1e-3),
+            torch.optim.AdamW(others, lr=1e-4, foreach=True),
+        )
+
+    @property
+    def state(self) -> dict[Any, Any]:
+        """States of both."""
+        return {**self.parts[0].state, **self.parts[1].state}
+
+    def step(self) -> None:
+        """One step of both."""
+        for part in self.parts:
+            part.step()
+
+    def zero_grad(self) -> None:
+        """Drop all gradients."""
+        for part in self.parts:
+            part.zero_grad()
+
+
+def build_optimizer(name: str, module: Any) -> Any:
+    """The optimizer over the trained parameters of `module`, with CUDA's defaults made explicit.
+
+    On CUDA torch picks the foreach variants by itself; on fake CPU tensors it must be told.
+
+    Raises:
+        CannotSimulateError: it lives in a library that needs a GPU.
+    """
+    named = [(key, value) for key, value in module.named_parameters() if value.requires_grad]
+    parameters = [value for _, value in named]
+    if not parameters:
+        raise CannotSimulateError("no parameter is trained.")
+    simple: dict[str, Any] = {
+        "adamw": lambda: torch.optim.AdamW(parameters, lr=1e-4, foreach=True),
+        "adamw-fused": lambda: torch.optim.AdamW(parameters, lr=1e-4, fused=True),
+        "sgd": lambda: torch.optim.SGD(parameters, lr=1e-3, foreach=True),
+        "sgd-momentum": lambda: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, foreach=True),
+        "lion": lambda: Lion(parameters),
+    }
+    if name in simple:
+        return simple[name]()
+    sharded = any(isinstance(parameter, DTensor) for parameter in parameters)
+    if name in {"adafactor", "muon"} and sharded:
+        raise CannotSimulateError(
+            f"{name} over sharded parameters; its closed form is exact there."
+        )
+    if name == "adafactor":
+        return torch.optim.Adafactor(parameters, lr=1e-3, foreach=False)
+    if name == "muon":
+        matrices = [v for key, v in named if v.ndim == 2 and "body" in key and "embed" not in key]
+        chosen = {id(value) for value in matrices}
+        return MuonWithAdamW(matrices, [v for v in parameters if id(v) not in chosen])
+    raise CannotSimulateError(
+        f"the optimizer {name!r} needs bitsandbytes' or torchao's kernels on a GPU. "
+        "Simulate adamw and take the difference of the states from the closed form."
+    )
+
+
+def states_of(optimizer: Any) -> tuple[list[Any], list[Any]]:
+    """(tensors of the states, those of them that live in host memory: unfused step counters)."""
+    groups = getattr(optimizer, "param_groups", [{}])
+    fused = any(group.get("fused") for group in groups)
+    states: list[Any] = []
+    host: list[Any] = []
+    for state in optimizer.state.values():
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor):
+                (host if key == "step" and not fused else states).append(value)
+    return states, host
