@@ -5,9 +5,10 @@ Golden numbers: tests/describe/test_catalog.py compares every catalog row with i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from workbench.describe.model import Model
+if TYPE_CHECKING:
+    from workbench.describe.model import Model
 
 
 class Linear(NamedTuple):
@@ -73,7 +74,9 @@ def _mlp(model: Model, *, moe: bool) -> tuple[Linear, ...]:
     if not moe:
         return _feed_forward("", h, model.mlp_hidden, 1, gated=model.gated_mlp, bias=model.mlp_bias)
     gated = model.gated_mlp
-    routed = _feed_forward("expert_", h, model.expert_hidden, model.experts, gated=gated, bias=False)
+    routed = _feed_forward(
+        "expert_", h, model.expert_hidden, model.experts, gated=gated, bias=False
+    )
     shared = (
         _feed_forward("shared_", h, model.shared_expert_hidden, 1, gated=gated, bias=False)
         if model.shared_expert_hidden
@@ -101,6 +104,8 @@ def block_norms(model: Model) -> int:
     total = model.norms_per_block * norm_parameters(model)
     if model.qk_norm:
         total += 2 * model.head_width
+    if model.qk_norm_full:
+        total += model.query_width + model.key_width
     return total + model.q_lora_rank + model.kv_lora_rank
 
 

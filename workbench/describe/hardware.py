@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import platform
 import socket
@@ -10,6 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import psutil
+
+from workbench.describe.accelerators import Accelerator, find, recognise
+from workbench.describe.checks import require_positive
+from workbench.errors import UsageError
+
+MOST_GPUS, MOST_NODES = 128, 100_000  # beyond them a size is a typing mistake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +51,58 @@ class Cluster:
     """Host memory of one node (the container's limit where there is one)."""
     usd_per_hour: float | None = None
     """Price of one node; None when unknown (then no cost is shown)."""
+    accelerator: Accelerator | None = None
+    """The catalog's row for `gpus`; None for CPU, mixed or unknown ones."""
+
+    @classmethod
+    def rented(
+        cls,
+        gpu: str | Accelerator,
+        gpus: int = 8,
+        nodes: int = 1,
+        *,
+        usd_per_hour: float | None = None,
+    ) -> Cluster:
+        """Describe `nodes` machines with `gpus` accelerators each, as the catalog has them.
+
+        Args:
+            gpu: any usual name, see `catalog.gpu`.
+            gpus: accelerators of one node.
+            nodes: equal machines.
+            usd_per_hour: price of one node; None when unknown.
+
+        Raises:
+            UsageError: an unknown accelerator, a size below 1 or absurd, a negative price.
+
+        >>> Cluster.rented("h100-sxm", gpus=8, nodes=2, usd_per_hour=20.0).world_size
+        16
+        """
+        accelerator = gpu if isinstance(gpu, Accelerator) else find(gpu)
+        for name, given, most in (("gpus", gpus, MOST_GPUS), ("nodes", nodes, MOST_NODES)):
+            require_positive(name, given)
+            if given > most:
+                raise UsageError(f"{name} can be at most {most}, not {given}.")
+        devices = tuple(
+            Gpu(
+                index=index,
+                name=accelerator.name,
+                memory_bytes=accelerator.memory_bytes,
+                power_limit_w=accelerator.tdp_w,
+            )
+            for index in range(gpus)
+        )
+        return cls(
+            name=f"{nodes} x {gpus} {accelerator.id}" if nodes > 1 else f"{gpus} {accelerator.id}",
+            gpus=devices,
+            nodes=nodes,
+            usd_per_hour=_price(usd_per_hour),
+            accelerator=accelerator,
+        )
+
+    @property
+    def world_size(self) -> int:
+        """GPUs of all nodes; on CPU the number of nodes."""
+        return max(1, len(self.gpus)) * self.nodes
 
     @property
     def device(self) -> str:
@@ -61,14 +120,33 @@ def detect_host() -> Cluster:
         usd_per_hour = float(price) if price else None
     except ValueError:
         usd_per_hour = None
+    gpus = visible_gpus()
     return Cluster(
         name=socket.gethostname(),
-        gpus=visible_gpus(),
+        gpus=gpus,
         cpu_name=_cpu_name(),
         cpu_cores=usable_cores(),
         memory_bytes=host_memory_bytes(),
         usd_per_hour=usd_per_hour,
+        accelerator=_common_type(gpus),
     )
+
+
+def _common_type(gpus: tuple[Gpu, ...]) -> Accelerator | None:
+    found = {recognise(gpu.name, gpu.memory_bytes) for gpu in gpus}
+    return found.pop() if len(found) == 1 else None
+
+
+def _price(usd_per_hour: float | None) -> float | None:
+    if usd_per_hour is None:
+        return None
+    number = isinstance(usd_per_hour, (int, float)) and not isinstance(usd_per_hour, bool)  # pyright: ignore[reportUnnecessaryIsInstance]  (callers are not type-checked)
+    if not number or not 0 <= usd_per_hour < math.inf:
+        raise UsageError(
+            f"usd_per_hour must be a number from 0 (free) upwards, not {usd_per_hour!r}. "
+            "Leave it out when the price is unknown."
+        )
+    return float(usd_per_hour)
 
 
 def usable_cores() -> int:

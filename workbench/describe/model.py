@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from workbench.describe.checks import require_choice, require_positive
 from workbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import nn
 
 KINDS = ("decoder", "encoder", "vision", "module")
 NORMS = ("rmsnorm", "rmsnorm-plain", "layernorm", "layernorm-no-bias", "layernorm-plain")
@@ -67,6 +74,8 @@ class Model:
     """Attention and MLP read the same normed input and are added together (Falcon, Phi, NeoX)."""
     qk_norm: bool = False
     """Queries and keys are normed per head (Qwen 3, Gemma 3)."""
+    qk_norm_full: bool = False
+    """Queries and keys are normed over all heads together (OLMo 2)."""
     qkv_bias: bool = False
     """Bias on the q, k, v projections."""
     out_bias: bool = False
@@ -167,7 +176,8 @@ class Model:
                 )
             if not 0 <= self.dense_layers < self.layers:
                 raise UsageError(
-                    f"dense_layers must be between 0 and {self.layers - 1}, not {self.dense_layers}."
+                    f"dense_layers must be between 0 and {self.layers - 1}, "
+                    f"not {self.dense_layers}."
                 )
         else:
             require_positive("model.mlp_hidden", self.mlp_hidden)
@@ -225,6 +235,43 @@ class Model:
         Raises:
             UnknownNameError: no such model in the catalog.
         """
-        from workbench.describe.catalog import model  # noqa: PLC0415  (reads a data file)
+        return _reader("catalog").model(name)
 
-        return model(name)
+    @staticmethod
+    def from_config(config: Mapping[str, Any] | str | Path | object) -> Model:
+        """The shape in a Hugging Face ``config.json``: a path, its directory, a dict or an object.
+
+        What is read by analogy, and any part left out, is said in a warning.
+
+        Raises:
+            UsageError: no such file, no JSON, a missing or impossible value.
+
+        >>> Model.from_config({"model_type": "gpt2"}).parameters
+        124439808
+        """
+        return _reader("configs").from_config(config)
+
+    @staticmethod
+    def from_module(
+        module: nn.Module,
+        example_inputs: Any = None,
+        name: str | None = None,
+        block_types: Sequence[type[nn.Module]] | None = None,
+    ) -> Model:
+        """Describe a PyTorch module, also one on the meta device; needs torch.
+
+        Args:
+            module: a transformers model (its config is read) or any other module.
+            example_inputs: a batch (tensor, tuple or dict); with it saved activations are measured.
+            name: what to call it; its class by default.
+            block_types: classes of the repeated blocks; the longest list of children by default.
+
+        Raises:
+            UsageError: a module without parameters, inputs it cannot run, no such blocks.
+        """
+        return _reader("modules").from_module(module, example_inputs, name, block_types)
+
+
+def _reader(name: str) -> Any:
+    """A module that imports `Model` itself: loaded by name, on use, so that there is no cycle."""
+    return importlib.import_module(f"workbench.describe.{name}")

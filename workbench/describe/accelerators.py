@@ -1,0 +1,251 @@
+"""Accelerators: what the data sheets and the drivers say, one row of data/gpus.csv each.
+
+Rates are dense (a sparse rate on a data sheet is twice the dense one) and links are counted in one
+direction (a data sheet's "900 GB/s NVLink" is 450 each way). Unknown is None, never 0.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.describe.checks import require_choice
+from workbench.errors import UnknownNameError
+from workbench.units import GIB, MIB
+
+FILE = Path(__file__).parent / "data" / "gpus.csv"
+PRECISIONS = ("bf16", "bf16-pure", "fp16", "fp8", "tf32", "fp32")
+RESERVED = 0.01  # part of the nominal memory that drivers keep, where the reported size is unknown
+NOISE = frozenset(
+    {
+        *("nvidia", "amd", "intel", "google", "aws", "geforce", "tesla", "instinct"),
+        *("generation", "server", "edition", "gpu", "chip", "per", "on", "a", "board"),
+    }
+)
+# Columns of the file -> fields, for the cells that could not be verified.
+FIELDS = {
+    **{name: f"{name}_flops" for name in ("bf16", "fp16", "fp8", "tf32", "fp32")},
+    "mem_bw": "memory_bytes_per_second",
+    "mem_type": "memory_type",
+    "memory_mib": "memory_bytes",
+    "vram": "memory_bytes",
+    "scaleup_bw": "link_bytes_per_second",
+    "pcie": "pcie_bytes_per_second",
+    "p2p": "link",
+    "tdp": "tdp_w",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One type of accelerator. ``catalog.gpu("h100")`` finds one by any usual name."""
+
+    id: str
+    """Short name, unique: family, form factor and memory where they differ (a100-pcie-40)."""
+    name: str
+    """The maker's name."""
+    vendor: str
+    """NVIDIA, AMD, Intel, Google or AWS."""
+    form_factor: str
+    """SXM5, PCIe, OAM …: decides link and power."""
+    arch: str
+    """Generation (Hopper, Ada, CDNA3 …)."""
+    compute_capability: str | None
+    """CUDA compute capability or gfx target."""
+    memory_bytes: int
+    """Memory that the driver reports; nominal less 1 % (and `unverified`) where that is unknown."""
+    memory_type: str
+    """HBM3, GDDR6 …"""
+    memory_bytes_per_second: float | None
+    """Peak memory bandwidth."""
+    bf16_flops: float | None
+    """Dense bf16 rate with fp32 accumulation, FLOP/s; None = the hardware has no bf16."""
+    fp16_flops: float | None
+    """Dense fp16 rate with fp32 accumulation, FLOP/s."""
+    fp8_flops: float | None
+    """Dense fp8 rate, FLOP/s."""
+    tf32_flops: float | None
+    """Dense TF32 rate, FLOP/s: fp32 matmuls once allowed to use the tensor cores."""
+    fp32_flops: float | None
+    """fp32 rate of the ordinary cores, FLOP/s."""
+    link: str
+    """Fabric between the accelerators of one node; starts with "none" where there is only PCIe."""
+    link_bytes_per_second: float | None
+    """What one accelerator sends over that fabric, one direction (with "none": over PCIe)."""
+    pcie_generation: int | None
+    """PCIe generation, x16 where not noted."""
+    pcie_bytes_per_second: float | None
+    """PCIe to the host, one direction."""
+    tdp_w: float | None
+    """Power of the part at full load."""
+    year: int | None
+    """Year of launch."""
+    source: str
+    """Where the numbers come from."""
+    date: str
+    """Day the sources were read."""
+    unverified: frozenset[str]
+    """Fields whose sources disagree, are single, or were derived."""
+    notes: str
+    """What to know before using it."""
+    aliases: tuple[str, ...] = ()
+    """Other names, the driver's first of all."""
+
+    @property
+    def has_link(self) -> bool:
+        """Whether a fabric faster than PCIe joins the accelerators of a node."""
+        return not self.link.startswith("none")
+
+    def peak_flops(self, precision: str) -> float | None:
+        """Dense peak in FLOP/s for matmuls at `precision`; None where it has no such unit.
+
+        fp32 is the rate without TF32, as PyTorch computes by default.
+
+        >>> find("h100").peak_flops("bf16"), find("t4").peak_flops("bf16")
+        (989000000000000.0, None)
+        """
+        require_choice("precision", precision, PRECISIONS)
+        rates = {
+            "bf16": self.bf16_flops,
+            "bf16-pure": self.bf16_flops,
+            "fp16": self.fp16_flops,
+            "fp8": self.fp8_flops,
+            "tf32": self.tf32_flops,
+            "fp32": self.fp32_flops,
+        }
+        return rates[precision]
+
+
+@functools.cache
+def accelerators() -> tuple[Accelerator, ...]:
+    """Every accelerator of the catalog; within a family the usual one comes first."""
+    with FILE.open(encoding="utf-8", newline="") as file:
+        return tuple(_accelerator(row) for row in csv.DictReader(file))
+
+
+def _accelerator(row: dict[str, str]) -> Accelerator:
+    doubtful = [cell for cell in row["unverified_cells"].split(",") if cell]
+    mebibytes = row["memory_mib"]
+    nominal = float(row["vram_gb"]) * GIB * (1 - RESERVED)
+    return Accelerator(
+        id=row["id"],
+        name=row["name"],
+        vendor=row["vendor"],
+        form_factor=row["form_factor"],
+        arch=row["arch"],
+        compute_capability=row["compute_capability"] or None,
+        memory_bytes=int(mebibytes) * MIB if mebibytes else int(nominal),
+        memory_type=row["mem_type"],
+        memory_bytes_per_second=_scaled(row["mem_bw_gbs"], 1e9),
+        bf16_flops=_scaled(row["bf16_dense_tflops"], 1e12),
+        fp16_flops=_scaled(row["fp16_dense_tflops"], 1e12),
+        fp8_flops=_scaled(row["fp8_dense_tflops"], 1e12),
+        tf32_flops=_scaled(row["tf32_dense_tflops"], 1e12),
+        fp32_flops=_scaled(row["fp32_tflops"], 1e12),
+        link=row["scaleup_link"],
+        link_bytes_per_second=_scaled(row["scaleup_uni_gbs"], 1e9),
+        pcie_generation=int(row["pcie_gen"]) if row["pcie_gen"] else None,
+        pcie_bytes_per_second=_scaled(row["pcie_uni_gbs"], 1e9),
+        tdp_w=_scaled(row["tdp_w"], 1),
+        year=int(row["launch_year"]) if row["launch_year"] else None,
+        source=row["sources"],
+        date=row["date"],
+        unverified=frozenset(FIELDS.get(cell, cell) for cell in doubtful),
+        notes=row["notes"],
+        aliases=tuple(alias for alias in row["aliases"].split(";") if alias),
+    )
+
+
+def _scaled(cell: str, unit: float) -> float | None:
+    return float(cell) * unit if cell else None
+
+
+def find(name: str) -> Accelerator:
+    """The accelerator that people, clouds or the driver call `name`.
+
+    An id, maker's name or alias wins; else every word must fit, and within a family the usual
+    part (SXM before PCIe) is taken.
+
+    Raises:
+        UnknownNameError: nothing fits; near names are suggested.
+
+    >>> find("H100").id, find("A100 40GB").id, find("RTX4090").id, find("NVIDIA H100 PCIe").id
+    ('h100-sxm', 'a100-sxm-40', 'rtx-4090', 'h100-pcie')
+    """
+    found = lookup(name)
+    if found is None:
+        raise UnknownNameError.near("accelerator", str(name), [one.id for one in accelerators()])
+    return found
+
+
+def recognise(name: str, memory_bytes: int) -> Accelerator | None:
+    """The accelerator a driver reports as `name`; None when unsure (an unknown part, a MIG slice).
+
+    The memory must agree within 5 %: it tells variants of one name apart.
+    """
+    found = lookup(name)
+    candidates = () if found is None else (found, *_same_family(found))
+    for one in candidates:
+        if abs(one.memory_bytes - memory_bytes) <= 0.05 * one.memory_bytes:
+            return one
+    return None
+
+
+def lookup(name: str) -> Accelerator | None:
+    """As `find`, with None for a name that nothing fits."""
+    words = _words(str(name))
+    exact = _exact_names().get(words)
+    if exact is not None:
+        return exact
+    for one, family, known in _described():
+        if family in words and words <= known:
+            return one
+    return None
+
+
+def _same_family(found: Accelerator) -> tuple[Accelerator, ...]:
+    family = _family(found.id)
+    return tuple(
+        one
+        for one in accelerators()
+        if _family(one.id) == family and one.form_factor == found.form_factor and one != found
+    )
+
+
+@functools.cache
+def _exact_names() -> dict[frozenset[str], Accelerator]:
+    known: dict[frozenset[str], Accelerator] = {}
+    for one in accelerators():
+        for name in (one.id, one.name, *one.aliases):
+            known.setdefault(_words(name), one)
+    return known
+
+
+@functools.cache
+def _described() -> tuple[tuple[Accelerator, str, frozenset[str]], ...]:
+    return tuple((one, _family(one.id), _all_words(one)) for one in accelerators())
+
+
+def _all_words(one: Accelerator) -> frozenset[str]:
+    nominal = re.search(r"(\d+)\s*GB", one.name)
+    sizes = {nominal[1], f"{nominal[1]}gb"} if nominal else set[str]()
+    form = one.form_factor.lower()
+    texts = (one.id, one.name, one.form_factor, one.memory_type, one.vendor, one.arch, *one.aliases)
+    words = frozenset[str]().union(*(_words(text) for text in texts))
+    return words | sizes | ({"sxm"} if form.startswith("sxm") else set[str]())
+
+
+def _family(identifier: str) -> str:
+    """The part of an id that names the chip: its first word with a digit."""
+    return next(word for word in identifier.split("-") if any(map(str.isdigit, word)))
+
+
+def _words(name: str) -> frozenset[str]:
+    text = re.sub(r"rtx(?=[a-z]?\d)", "rtx ", name.lower())
+    text = re.sub(r"(gaudi|trainium)\s+(?=\d)", r"\1", text)
+    text = re.sub(r"(\d)\s+(gb|gib|ti)\b", r"\1\2", text).replace("gib", "gb")
+    text = re.sub(r"(\d+ti)(super)", r"\1 \2", text)
+    return frozenset(re.findall(r"[a-z0-9]+", text)) - NOISE

@@ -1,0 +1,130 @@
+"""The catalog: published model shapes and accelerators by any usual name.
+
+Both files are read on first use, once. Every row names its source and the day it was read.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.describe.accelerators import Accelerator, accelerators, find
+from workbench.describe.model import Model
+from workbench.errors import UnknownNameError
+
+FILE = Path(__file__).parent / "data" / "models.json"
+# Words of repository names that say how a model was tuned or stored, never what shape it has.
+NOISE = frozenset(
+    {
+        *("meta", "hf", "instruct", "chat", "it", "pt", "sft", "dpo", "uncased", "cased"),
+        *("deduped", "pretrained", "base", "gguf", "awq", "gptq", "bnb", "fp8", "4bit"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A model's shape with its provenance."""
+
+    id: str
+    """Short name, unique."""
+    model: Model
+    """The shape."""
+    source: str
+    """Repository file or paper the sizes come from."""
+    date: str
+    """Day it was read."""
+    stated_parameters: int
+    """The number of parameters its makers state."""
+    stated_exact: bool
+    """Whether that is a count (else a rounded figure)."""
+    aliases: tuple[str, ...] = ()
+    """Other names."""
+    notes: str = ""
+    """What is counted and what is not, where that is a question."""
+
+
+def gpu(name: str) -> Accelerator:
+    """The accelerator that people, clouds or the driver call `name`.
+
+    Raises:
+        UnknownNameError: nothing fits; near names are suggested.
+
+    >>> gpu("NVIDIA H100 80GB HBM3").id
+    'h100-sxm'
+    """
+    return find(name)
+
+
+def gpus() -> tuple[Accelerator, ...]:
+    """Every accelerator; within a family the usual one comes first."""
+    return accelerators()
+
+
+def model(name: str) -> Model:
+    """The published shape called `name`: an id, a repository, with or without maker and tuning.
+
+    Raises:
+        UnknownNameError: nothing fits; near names are suggested.
+
+    >>> model("meta-llama/Llama-3.1-8B-Instruct").parameters
+    8030261248
+    """
+    return published(name).model
+
+
+def models() -> tuple[Model, ...]:
+    """Every published shape."""
+    return tuple(one.model for one in every_published())
+
+
+def published(name: str) -> Published:
+    """As `model`, with source, date and the stated count.
+
+    Raises:
+        UnknownNameError: nothing fits; near names are suggested.
+    """
+    known = _names()
+    repository = str(name).strip().rsplit("/", 1)[-1]
+    for text in (str(name), repository):
+        found = known.get(_words(text))
+        if found is not None:
+            return found
+    # "base" tells BERT base from BERT large, and elsewhere means "not tuned": dropped last.
+    for kept in ({"base"}, set[str]()):
+        dropped = NOISE - kept
+        words = tuple(word for word in _words(repository) if word not in dropped)
+        if words in known:
+            return known[words]
+    raise UnknownNameError.near("model", repository, [one.id for one in every_published()])
+
+
+@functools.cache
+def every_published() -> tuple[Published, ...]:
+    """Every published shape with its provenance."""
+    return tuple(_published(row) for row in json.loads(FILE.read_text(encoding="utf-8")))
+
+
+def _published(row: dict[str, Any]) -> Published:
+    values = {key: value for key, value in row.items() if key not in {"shape", "aliases"}}
+    aliases = tuple(row.get("aliases", ()))
+    return Published(model=Model(**row["shape"]), aliases=aliases, **values)
+
+
+@functools.cache
+def _names() -> dict[tuple[str, ...], Published]:
+    known: dict[tuple[str, ...], Published] = {}
+    for one in every_published():
+        for name in (one.id, one.model.name, *one.aliases):
+            known.setdefault(_words(name), one)
+    return known
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """Words and numbers: "Llama3-8B", "llama-3-8b" and "Llama 3 8B" are the same four."""
+    text = re.sub(r"(?<=[a-z])(?=\d)", " ", name.lower())
+    return tuple(re.findall(r"[a-z0-9]+(?:\.\d+[a-z]*)?", text))
