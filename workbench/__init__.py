@@ -37,7 +37,18 @@ if TYPE_CHECKING:
         UsageError,
         WorkbenchError,
     )
-    from workbench.estimate import Estimate, training_memory
+    from workbench.estimate import (
+        Estimate,
+        explain,
+        fewest_gpus,
+        inference_memory,
+        largest_micro_batch,
+        longest_sequence,
+        smallest_gpu,
+        switches,
+        training_memory,
+    )
+    from workbench.estimate.simulate import simulate
     from workbench.launch.request import Request, request
     from workbench.launch.run import Run, attach, launch, runs, start
     from workbench.observe.doctor import doctor
@@ -62,11 +73,19 @@ _HOMES = {
     "attach": "workbench.launch.run",
     "detect_host": "workbench.describe.hardware",
     "doctor": "workbench.observe.doctor",
+    "explain": "workbench.estimate",
+    "fewest_gpus": "workbench.estimate",
+    "inference_memory": "workbench.estimate",
+    "largest_micro_batch": "workbench.estimate",
     "launch": "workbench.launch.run",
+    "longest_sequence": "workbench.estimate",
     "recipes": "workbench.recipes",
     "request": "workbench.launch.request",
     "runs": "workbench.launch.run",
+    "simulate": "workbench.estimate.simulate",
+    "smallest_gpu": "workbench.estimate",
     "start": "workbench.launch.run",
+    "switches": "workbench.estimate",
     "training_memory": "workbench.estimate",
 }
 
@@ -90,11 +109,19 @@ __all__ = [
     "attach",
     "detect_host",
     "doctor",
+    "explain",
+    "fewest_gpus",
+    "inference_memory",
+    "largest_micro_batch",
     "launch",
+    "longest_sequence",
     "recipes",
     "request",
     "runs",
+    "simulate",
+    "smallest_gpu",
     "start",
+    "switches",
     "training_memory",
 ]
 

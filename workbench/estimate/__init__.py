@@ -1,6 +1,29 @@
 """Pure functions: values in, an `Estimate` of named parts out."""
 
+from workbench.estimate.answers import (
+    Answer,
+    Switch,
+    explain,
+    fewest_gpus,
+    largest_micro_batch,
+    longest_sequence,
+    smallest_gpu,
+    switches,
+)
+from workbench.estimate.inference import inference_memory
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
 
-__all__ = ["Estimate", "training_memory"]
+__all__ = [
+    "Answer",
+    "Estimate",
+    "Switch",
+    "explain",
+    "fewest_gpus",
+    "inference_memory",
+    "largest_micro_batch",
+    "longest_sequence",
+    "smallest_gpu",
+    "switches",
+    "training_memory",
+]

@@ -1,0 +1,164 @@
+"""The winning peak in words, with the best remedy and the bytes that it saves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.describe import Cluster, Strategy, Workload
+from workbench.estimate.parts import Estimate, Peak
+from workbench.estimate.reach import HEADROOM, leaves_headroom
+from workbench.estimate.switching import Switch, switches, switches_that_fit
+from workbench.units import format_bytes
+
+_MOMENTS = {
+    "forward end": "the end of the forward pass",
+    "loss backward": "the loss's backward",
+    "block backward": "the backward pass through the last block",
+    "end of backward": "the end of the backward pass, when all gradients exist",
+    "optimizer step": "the optimizer's step",
+    "initialisation": "the start, when every rank builds the whole model",
+}
+_PARTS = {
+    "parameters": "weights",
+    "activations: blocks": "activations that the blocks keep for backward",
+    "activations: outside": "activations outside the blocks",
+    "communication buffers": "gathered weights and communication buffers",
+    "dequantisation": "one unpacked weight matrix",
+    "optimizer step": "scratch of the optimizer",
+}
+_STATES = ("parameters", "master copy", "optimizer states", "gradients")
+_LASTING = frozenset(_STATES[:3])
+_CLOSE = 0.05
+
+
+def explain(
+    estimate: Estimate, workload: Workload, strategy: Strategy, cluster: Cluster | str = "cuda"
+) -> tuple[str, ...]:
+    """Say why the peak is where it is and what would lower it, most important first.
+
+    Args:
+        estimate: What `training_memory` answered for the other three.
+        workload: What is trained.
+        strategy: How it is spread.
+        cluster: Where; a device name when no card is known.
+    """
+    peak = _winning(estimate)
+    if peak is None:
+        return ()
+    found = [one for one in switches(workload, strategy, cluster) if not one.changes_result]
+    said = [
+        _winner(peak, workload, found),
+        _states(estimate, peak, workload, found),
+        _runner_up(estimate),
+        _trap(workload, strategy, estimate),
+        _verdict(estimate, workload, strategy, cluster),
+    ]
+    return tuple(sentence for sentence in said if sentence)
+
+
+def _winning(estimate: Estimate) -> Peak | None:
+    peaks = [stage.peak for stage in estimate.stages]
+    return max(peaks, key=lambda peak: peak.total_bytes, default=None)
+
+
+def _winner(peak: Peak, workload: Workload, found: Sequence[Switch]) -> str:
+    """The peak, its own largest part (what lasts through the step left out) and the remedy."""
+    passing = {name: size for name, size in peak.parts.items() if name not in _LASTING and size}
+    parts = passing or dict(peak.parts)
+    part = max(parts, key=lambda name: parts[name])
+    moment = _MOMENTS.get(peak.name, peak.name)
+    what = _PARTS.get(part, part)
+    if part == "logits and loss":
+        fp32 = workload.kernels.logits_fp32 and workload.loss == "full"
+        what = "logits in fp32 and their gradient" if fp32 else "logits and their gradient"
+        if peak.name == "forward end":
+            what = what.replace("their gradient", "their softmax")
+    text = f"The peak is {moment}: {format_bytes(parts[part])} are {what}."
+    remedy = _remedy(found, peak, (part,))
+    return f"{text} {_advice(remedy)}" if remedy else text
+
+
+def _advice(remedy: Switch) -> str:
+    return f"Best remedy: {remedy.name}, {format_bytes(-remedy.saves_bytes)} ({remedy.option})."
+
+
+def _remedy(found: Sequence[Switch], peak: Peak, parts: tuple[str, ...]) -> Switch | None:
+    """The switch that lowers these parts of this peak most; the cheaper of near equals."""
+    now = sum(peak.parts.get(part, 0) for part in parts)
+    useful = [one for one in found if _at(one.estimate, peak.name, parts) < 0.9 * now]
+    if not useful:
+        return None
+    best = max(one.saves_bytes for one in useful)
+    near = [one for one in useful if one.saves_bytes >= 0.85 * best]
+    return min(near, key=lambda one: (one.tier, -one.saves_bytes))
+
+
+def _at(estimate: Estimate, name: str, parts: tuple[str, ...]) -> int:
+    """Bytes of the parts at the moment `name` of the fullest stage there."""
+    sizes = [
+        sum(peak.parts.get(part, 0) for part in parts)
+        for stage in estimate.stages
+        for peak in stage.peaks
+        if peak.name == name
+    ]
+    return max(sizes, default=0)
+
+
+def _states(estimate: Estimate, peak: Peak, workload: Workload, found: Sequence[Switch]) -> str:
+    size = sum(peak.parts.get(part, 0) for part in _STATES)
+    share = size / max(1, estimate.allocated_bytes)
+    if share < 0.5:
+        return ""
+    what = "The frozen weights and the adapters' states"
+    if not workload.lora_rank:
+        what = "Weights, gradients and optimizer states"
+    text = f"{what} hold {format_bytes(size)}, {share:.0%} of what is allocated."
+    remedy = _remedy(found, peak, _STATES)
+    if remedy is None:
+        return f"{text} No switch on this many GPUs lowers them without changing the result."
+    return f"{text} {_advice(remedy)}"
+
+
+def _runner_up(estimate: Estimate) -> str:
+    """Name the second peak when it is near: lowering the first alone gains only the gap."""
+    ranked = sorted((estimate.peaks or {}).items(), key=lambda item: -item[1])
+    if len(ranked) < 2 or not ranked[0][1]:
+        return ""
+    gap = ranked[0][1] - ranked[1][1]
+    if gap > _CLOSE * ranked[0][1]:
+        return ""
+    moment = _MOMENTS.get(ranked[1][0], ranked[1][0])
+    return (
+        f"Close behind, {format_bytes(gap)} lower: {moment}. What lowers only the first peak "
+        "gains no more than that."
+    )
+
+
+def _trap(workload: Workload, strategy: Strategy, estimate: Estimate) -> str:
+    """Accumulation without synchronisation keeps whole gradients on every rank (+4 bytes each)."""
+    sharded = strategy.shard_ranks > 1 and (strategy.zero_stage in {None, 2, 3})
+    if not sharded or strategy.sync_every_micro_batch is not False or workload.accumulate == 1:
+        return ""
+    size = format_bytes(estimate.parts.get("gradients", 0))
+    return (
+        f"Accumulating without synchronisation keeps unsharded gradients on every rank, {size}: "
+        "reduce after every micro-batch (sync_every_micro_batch=True) to shard them again."
+    )
+
+
+def _verdict(
+    estimate: Estimate, workload: Workload, strategy: Strategy, cluster: Cluster | str
+) -> str:
+    if estimate.headroom_bytes is None or isinstance(cluster, str):
+        return ""
+    if leaves_headroom(estimate):
+        return ""
+    text = f"It misses the card by {format_bytes(-estimate.headroom_bytes)}."
+    if estimate.fits:
+        text = f"It fits with less than {HEADROOM:.0%} of the card to spare."
+    chosen = switches_that_fit(workload, strategy, cluster)
+    if not chosen:
+        return f"{text} No combination of switches on this many GPUs makes it fit."
+    names = " + ".join(dict.fromkeys(one.name for one in chosen))
+    left = format_bytes(chosen[-1].estimate.headroom_bytes)
+    return f"{text} With {names} it fits, {left} free; the result stays the same."

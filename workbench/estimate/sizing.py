@@ -1,0 +1,204 @@
+"""Which card, and how many: one GPU with a switch comes before many GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from workbench.describe import Accelerator, Cluster, Strategy, Workload
+from workbench.errors import UsageError
+from workbench.estimate.memory import training_memory
+from workbench.estimate.parts import Estimate
+from workbench.estimate.reach import HEADROOM, leaves_headroom
+from workbench.estimate.switching import HOST, RESULT, Switch, switches, switches_that_fit
+
+VENDORS = frozenset({"NVIDIA", "AMD"})
+"""Makers whose GPUs PyTorch's caching allocator runs on; the closed form describes that one."""
+STRATEGIES = ("ddp", "zero1", "zero2", "fsdp", "zero3", "fsdp+tp")
+"""What `fewest_gpus` tries beyond one GPU; fsdp+tp = tensor parallel within a node, FSDP across."""
+MOST_GPUS, NODE = 1024, 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFit:
+    """A GPU on which it fits."""
+
+    gpu: Accelerator
+    """The catalog's row."""
+    free_bytes: int
+    """What stays free on each card."""
+    estimate: Estimate
+    """Memory on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A number of GPUs on which it fits, and how."""
+
+    gpus: int
+    """GPUs in all."""
+    nodes: int
+    """Machines with up to 8 of them."""
+    strategy: Strategy
+    """How the work is spread."""
+    workload: Workload
+    """What is trained, switches included."""
+    switches: tuple[str, ...]
+    """Switches that it needs; empty = as asked."""
+    changes_result: bool
+    """Whether one of them changes what training computes."""
+    free_bytes: int
+    """What stays free on each card."""
+    estimate: Estimate
+    """Memory of the fullest rank."""
+
+    def document(self) -> dict[str, object]:
+        """Plain JSON form."""
+        return {
+            "gpus": self.gpus,
+            "nodes": self.nodes,
+            "strategy": self.strategy.name,
+            "switches": list(self.switches),
+            "changes_result": self.changes_result,
+            "on_card_bytes": self.estimate.on_card_bytes,
+            "free_bytes": self.free_bytes,
+        }
+
+
+def smallest_gpu(
+    workload: Workload,
+    strategy: Strategy,
+    candidates: Iterable[Accelerator] | None = None,
+    headroom: float = HEADROOM,
+) -> tuple[GpuFit, ...]:
+    """GPUs on which it fits with `headroom`, the smallest memory first.
+
+    Args:
+        workload: What is trained.
+        strategy: How it is spread; its world size is the number of GPUs.
+        candidates: GPUs to try; None = those of the catalog by NVIDIA and AMD that compute in
+            the workload's precision.
+        headroom: Share of the card that stays free.
+
+    Raises:
+        UsageError: the layout is impossible.
+    """
+    found: list[GpuFit] = []
+    for gpu in candidates if candidates is not None else _usual(workload):
+        cluster = Cluster.rented(gpu, gpus=min(NODE, strategy.world_size))
+        estimate = training_memory(workload, strategy, cluster)
+        if leaves_headroom(estimate, headroom):
+            free = gpu.memory_bytes - estimate.on_card_bytes
+            found.append(GpuFit(gpu=gpu, free_bytes=free, estimate=estimate))
+    return tuple(sorted(found, key=lambda fit: (fit.gpu.memory_bytes, fit.gpu.id)))
+
+
+def _usual(workload: Workload) -> Iterator[Accelerator]:
+    from workbench.describe.catalog import gpus  # noqa: PLC0415  (reads a data file)
+
+    for gpu in gpus():
+        if gpu.vendor in VENDORS and gpu.peak_flops(workload.precision) is not None:
+            yield gpu
+
+
+def fewest_gpus(
+    workload: Workload,
+    gpu: str | Accelerator,
+    strategies: Sequence[str] = STRATEGIES,
+    headroom: float = HEADROOM,
+) -> tuple[Option, ...]:
+    """Ways to make it fit: one GPU with switches first, then each strategy's first 2, 4 … 1024.
+
+    Micro-batch and accumulation are per rank and stay, so the global batch grows with the ranks.
+    The options beyond one GPU are as asked, without switches.
+
+    Raises:
+        UsageError: an unknown GPU or strategy, or an impossible layout.
+    """
+    alone = list(_on_one(workload, gpu, headroom))
+    many = [
+        option
+        for name in strategies
+        if name != "single" and (option := _first_count(workload, gpu, name, headroom)) is not None
+    ]
+    return (*alone, *sorted(many, key=lambda option: option.gpus))
+
+
+def _on_one(workload: Workload, gpu: str | Accelerator, headroom: float) -> Iterator[Option]:
+    """As asked; else each switch that is enough, a combination, and what LoRA and 8 bits make."""
+    single, cluster = Strategy.parse("single", 1), Cluster.rented(gpu, gpus=1)
+    plain = training_memory(workload, single, cluster)
+    if leaves_headroom(plain, headroom):
+        yield _option(workload, single, plain, cluster)
+        return
+    found = switches(workload, single, cluster)
+    enough = [one for one in found if leaves_headroom(one.estimate, headroom)]
+    for one in sorted(enough, key=lambda one: (one.tier, one.on_card_bytes)):
+        yield _switched((one,), cluster)
+    if not any(one.tier < RESULT for one in enough):
+        combination = switches_that_fit(workload, single, cluster, headroom)
+        if combination:
+            yield _switched(combination, cluster)
+    for one in found:
+        if one.tier == RESULT and one not in enough:
+            more = switches_that_fit(one.workload, one.strategy, cluster, headroom)
+            if more and all(other.tier < HOST for other in more):
+                yield _switched((one, *more), cluster)
+
+
+def _switched(chain: tuple[Switch, ...], cluster: Cluster) -> Option:
+    last = chain[-1]
+    names = tuple(dict.fromkeys(one.name for one in chain))
+    changes = any(one.changes_result for one in chain)
+    return _option(last.workload, last.strategy, last.estimate, cluster, names, changes=changes)
+
+
+def _option(
+    workload: Workload,
+    strategy: Strategy,
+    estimate: Estimate,
+    cluster: Cluster,
+    names: tuple[str, ...] = (),
+    *,
+    changes: bool = False,
+) -> Option:
+    free = estimate.headroom_bytes
+    assert free is not None  # every cluster here has a card
+    return Option(
+        gpus=strategy.world_size,
+        nodes=cluster.nodes,
+        strategy=strategy,
+        workload=workload,
+        switches=names,
+        changes_result=changes,
+        free_bytes=free,
+        estimate=estimate,
+    )
+
+
+def _first_count(
+    workload: Workload, gpu: str | Accelerator, name: str, headroom: float
+) -> Option | None:
+    count = 2
+    while count <= MOST_GPUS:
+        nodes = max(1, count // NODE)
+        cluster = Cluster.rented(gpu, gpus=count // nodes, nodes=nodes)
+        for strategy in _layouts(name, count):
+            try:
+                estimate = training_memory(workload, strategy, cluster)
+            except UsageError:
+                continue  # heads or experts do not divide
+            if leaves_headroom(estimate, headroom):
+                return _option(workload, strategy, estimate, cluster)
+        count *= 2
+    return None
+
+
+def _layouts(name: str, count: int) -> Iterator[Strategy]:
+    if name != "fsdp+tp":
+        yield Strategy.parse(name, count)
+        return
+    for tp in (2, 4, 8):
+        if count % tp == 0 and count > tp:
+            layout = Strategy.parse(f"fsdp{count // tp}-tp{tp}", count)
+            yield layout.with_options(sequence_parallel=True)

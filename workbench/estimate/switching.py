@@ -1,0 +1,222 @@
+"""What each switch saves on the card and what it costs, ranked by bytes saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from workbench.describe import Cluster, Strategy, Workload
+from workbench.errors import UsageError
+from workbench.estimate.alternatives import Alternative, workload_alternatives
+from workbench.estimate.memory import training_memory
+from workbench.estimate.parts import Estimate
+from workbench.estimate.reach import HEADROOM, leaves_headroom
+from workbench.estimate.spreading import strategy_alternatives
+from workbench.units import MIB, format_bytes
+
+_TRIFLE = 8 * MIB  # below it a switch is noise of the estimate
+_LONGEST = 8  # switches in one combination
+FREE, COMPUTE, TRAFFIC, HOST, RESULT = range(5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """One change, what it saves and what it costs."""
+
+    name: str
+    """What people call it."""
+    saves_bytes: int
+    """On the card of the fullest rank; negative when it costs memory."""
+    on_card_bytes: int
+    """What is on the card after it."""
+    cost: str
+    """One sentence: time, traffic, host memory or generality."""
+    option: str
+    """The options of ``workbench memory`` that make the change."""
+    code: str
+    """The same in Python, on `workload` and `strategy`."""
+    in_practice: str
+    """What changes in a training script."""
+    changes_result: bool
+    """Whether training computes something else: LoRA, 8-bit moments, lower precision."""
+    tier: int
+    """Kind of cost, cheapest first: 0 none, 1 compute, 2 communication, 3 host, 4 the result."""
+    host_bytes: int
+    """What moves to host memory, per rank; 0 when nothing does."""
+    workload: Workload
+    """The workload after it."""
+    strategy: Strategy
+    """The strategy after it."""
+    estimate: Estimate
+    """Memory after it."""
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits the card after it; None without a card."""
+        return self.estimate.fits
+
+    @property
+    def how(self) -> str:
+        """Both forms of the change: on the command line and in Python."""
+        return f"{self.option}  or  {self.code}"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {format_bytes(-self.saves_bytes)} ({self.cost})"
+
+    def document(self) -> dict[str, object]:
+        """Plain JSON form."""
+        return {
+            "name": self.name,
+            "saves_bytes": self.saves_bytes,
+            "on_card_bytes": self.on_card_bytes,
+            "fits": self.fits,
+            "cost": self.cost,
+            "option": self.option,
+            "code": self.code,
+            "in_practice": self.in_practice,
+            "changes_result": self.changes_result,
+            "host_bytes": self.host_bytes,
+        }
+
+
+def switches(
+    workload: Workload,
+    strategy: Strategy,
+    cluster: Cluster | str = "cuda",
+    *,
+    costly: bool = False,
+) -> tuple[Switch, ...]:
+    """Every legal single change, the one that saves most first.
+
+    Args:
+        workload: What is trained.
+        strategy: How it is spread.
+        cluster: Where; a device name when no card is known.
+        costly: Also list those that save nothing or cost memory.
+
+    Raises:
+        UsageError: the layout itself is impossible.
+    """
+    before = training_memory(workload, strategy, cluster)
+    found = list(_switches(before, workload, strategy, cluster))
+    if not costly:
+        found = [one for one in found if one.saves_bytes >= _TRIFLE]
+    return tuple(sorted(found, key=lambda one: (-one.saves_bytes, one.tier)))
+
+
+def _switches(
+    before: Estimate, workload: Workload, strategy: Strategy, cluster: Cluster | str
+) -> Iterator[Switch]:
+    alternatives = (
+        *strategy_alternatives(workload, strategy),
+        *workload_alternatives(workload, strategy),
+    )
+    for one in alternatives:
+        try:
+            after = training_memory(one.workload, one.strategy, cluster)
+        except UsageError:
+            continue  # not legal here
+        switch = _switch(one, before, after, strategy)
+        if _host_holds(switch, cluster):
+            yield switch
+
+
+def _switch(one: Alternative, before: Estimate, after: Estimate, strategy: Strategy) -> Switch:
+    host = 0
+    if one.on_host:
+        host = sum(max(0, _held(before, part) - _held(after, part)) for part in one.on_host)
+    return Switch(
+        name=one.name,
+        saves_bytes=before.on_card_bytes - after.on_card_bytes,
+        on_card_bytes=after.on_card_bytes,
+        cost=one.cost + (f"; {format_bytes(host)} of host memory per GPU" if host else ""),
+        option=one.option,
+        code=one.code,
+        in_practice=one.in_practice,
+        changes_result=one.changes_result,
+        tier=_tier(one, strategy),
+        host_bytes=host,
+        workload=one.workload,
+        strategy=one.strategy,
+        estimate=after,
+    )
+
+
+def _held(estimate: Estimate, part: str) -> int:
+    """The most of a part that any peak of any stage holds."""
+    return max(
+        (peak.parts.get(part, 0) for stage in estimate.stages for peak in stage.peaks), default=0
+    )
+
+
+def _tier(one: Alternative, strategy: Strategy) -> int:
+    if one.changes_result:
+        return RESULT
+    if one.on_host or "paged" in one.workload.optimizer:
+        return HOST
+    degrees = ("dp_replicate", "dp_shard", "zero_stage", "reshard_after_forward")
+    if any(getattr(one.strategy, name) != getattr(strategy, name) for name in degrees):
+        return TRAFFIC
+    return FREE if one.cost.startswith("none") else COMPUTE
+
+
+def _host_holds(switch: Switch, cluster: Cluster | str) -> bool:
+    """Whether the host's memory holds what moves there; unknown counts as yes."""
+    if isinstance(cluster, str) or cluster.memory_bytes is None:
+        return True
+    return switch.host_bytes * max(1, len(cluster.gpus)) <= cluster.memory_bytes
+
+
+def switches_that_fit(
+    workload: Workload,
+    strategy: Strategy,
+    cluster: Cluster,
+    headroom: float = HEADROOM,
+) -> tuple[Switch, ...]:
+    """The cheapest combination found that fits with `headroom`, none changing the result.
+
+    Free switches are thrown first, then those that cost compute, communication, host memory;
+    at the end those that proved needless are taken back. Each switch is measured after the ones
+    before it. Empty when it fits already or when no combination does.
+
+    Raises:
+        UsageError: the layout itself is impossible.
+    """
+    before = training_memory(workload, strategy, cluster)
+    if leaves_headroom(before, headroom) is not False:
+        return ()
+    chosen = _throw(workload, strategy, cluster, headroom, skip=frozenset())
+    if not chosen:
+        return ()
+    needless: frozenset[str] = frozenset()
+    for switch in chosen[:-1]:
+        fewer = _throw(workload, strategy, cluster, headroom, skip=needless | {switch.name})
+        if fewer and fewer[-1].tier <= chosen[-1].tier and len(fewer) < len(chosen):
+            chosen, needless = fewer, needless | {switch.name}
+    return chosen
+
+
+def _throw(
+    workload: Workload,
+    strategy: Strategy,
+    cluster: Cluster,
+    headroom: float,
+    skip: frozenset[str],
+) -> tuple[Switch, ...]:
+    """Throw the cheapest helpful switches one by one until it fits; () when it never does."""
+    thrown: list[Switch] = []
+    for _ in range(_LONGEST):
+        helpful = [
+            one
+            for one in switches(workload, strategy, cluster)
+            if one.tier < RESULT and one.name not in skip
+        ]
+        if not helpful:
+            return ()
+        enough = [one for one in helpful if leaves_headroom(one.estimate, headroom)]
+        if enough:
+            return (*thrown, min(enough, key=lambda one: (one.tier, one.on_card_bytes)))
+        best = min(helpful, key=lambda one: (one.tier, one.on_card_bytes))
+        thrown.append(best)
+        workload, strategy = best.workload, best.strategy
+    return ()
