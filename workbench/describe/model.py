@@ -76,6 +76,8 @@ class Model:
     """Queries and keys are normed per head (Qwen 3, Gemma 3)."""
     qk_norm_full: bool = False
     """Queries and keys are normed over all heads together (OLMo 2)."""
+    fused_qkv: bool = False
+    """One matrix makes q, k and v (GPT-2, BLOOM, NeoX): autocast keeps one copy of its input."""
     qkv_bias: bool = False
     """Bias on the q, k, v projections."""
     out_bias: bool = False
@@ -246,7 +248,8 @@ class Model:
         Raises:
             UsageError: no such file, no JSON, a missing or impossible value.
 
-        >>> Model.from_config({"model_type": "gpt2"}).parameters
+        >>> sizes = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257}
+        >>> Model.from_config({"model_type": "gpt2", "n_positions": 1024, **sizes}).parameters
         124439808
         """
         return _reader("configs").from_config(config)

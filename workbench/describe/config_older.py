@@ -1,0 +1,195 @@
+"""Readers of families with habits of their own: Falcon, BLOOM, OPT, MPT, BERT, ViT; and the list.
+
+`FAMILIES` maps a config's model_type to its reader; other types are read as Llama-like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from workbench.describe import config_families as newer
+from workbench.describe.config_families import ALL_BIASES, PLAIN, Fields
+from workbench.describe.config_keys import Keys
+from workbench.errors import UsageError
+
+
+def falcon(keys: Keys) -> Fields:
+    """Falcon: multi-query (7B) or grouped (40B, 11B) attention beside the MLP."""
+    fields = newer.base_sizes(keys)
+    grouped = keys.switch("new_decoder_architecture", default=False)
+    parallel = grouped or keys.switch("parallel_attn", default=True)
+    multi_query = keys.switch("multi_query", default=True)
+    norms = keys.whole("num_ln_in_parallel_attn", default=2) if grouped else 2 - parallel
+    bias = keys.switch("bias", default=False)
+    return {
+        **fields,
+        **PLAIN,
+        "mlp_hidden": newer.four_times(keys),
+        "kv_heads": keys.whole("num_kv_heads", "n_head_kv", default=fields["heads"])
+        if grouped
+        else (1 if multi_query else None),
+        "norms_per_block": norms,
+        "parallel_block": parallel,
+        "qkv_bias": bias,
+        "out_bias": bias,
+        "mlp_bias": bias,
+        "position": "alibi" if keys.switch("alibi", default=False) else "rope",
+        "tied_embeddings": newer.tied(keys, default=True),
+        "dropout": keys.share("hidden_dropout"),
+    }
+
+
+def bloom(keys: Keys) -> Fields:
+    """BLOOM: ALiBi, a norm after the embedding, tied."""
+    return {
+        **newer.base_sizes(keys),
+        **PLAIN,
+        **ALL_BIASES,
+        "mlp_hidden": newer.four_times(keys),
+        "position": "alibi",
+        "embedding_norm": True,
+        "tied_embeddings": newer.tied(keys, default=True),
+        "dropout": keys.share("hidden_dropout"),
+    }
+
+
+def opt(keys: Keys) -> Fields:
+    """OPT: GPT-2 with ReLU and a position table with two unused rows."""
+    hidden = keys.whole("hidden_size")
+    inner = keys.whole("word_embed_proj_dim", default=hidden)
+    if inner != hidden:
+        raise UsageError(
+            f"{keys.label} has word embeddings of width {inner} in a model of width {hidden}. Only "
+            "equal widths can be described (OPT-350M is the exception); use Model.from_module."
+        )
+    bias = keys.switch("enable_bias", default=True)
+    return {
+        **newer.base_sizes(keys),
+        "gated_mlp": False,
+        "norm": "layernorm"
+        if keys.switch("layer_norm_elementwise_affine", default=True)
+        else "layernorm-plain",
+        "mlp_hidden": keys.whole("ffn_dim"),
+        "qkv_bias": bias,
+        "out_bias": bias,
+        "mlp_bias": bias,
+        "position": "learned",
+        "max_positions": keys.whole("max_position_embeddings") + 2,
+        "final_norm": keys.switch("do_layer_norm_before", default=True),
+        "tied_embeddings": newer.tied(keys, default=True),
+        "dropout": keys.share("dropout", default=0.1),
+    }
+
+
+def mpt(keys: Keys) -> Fields:
+    """MPT: ALiBi, no biases, norms without bias, tied."""
+    given = keys.values.get("attn_config")
+    attention = cast("Mapping[str, Any]", given if isinstance(given, Mapping) else {})
+    inner = Keys(values=attention, label=f"attn_config in {keys.label}", family=keys.family)
+    hidden, bias = keys.whole("d_model"), not keys.switch("no_bias", default=True)
+    alibi = inner.switch("alibi", default=True)
+    return {
+        "layers": keys.whole("n_layers"),
+        "hidden": hidden,
+        "heads": keys.whole("n_heads"),
+        "vocab": keys.whole("vocab_size"),
+        "kv_heads": inner.optional("kv_n_heads"),
+        "mlp_hidden": hidden * keys.whole("expansion_ratio", default=4),
+        "gated_mlp": False,
+        "norm": "layernorm" if bias else "layernorm-no-bias",
+        "qkv_bias": bias,
+        "out_bias": bias,
+        "mlp_bias": bias,
+        "position": "alibi" if alibi else "learned",
+        "max_positions": 0 if alibi else keys.whole("max_seq_len"),
+        "tied_embeddings": newer.tied(keys, default=True),
+        "dropout": keys.share("resid_pdrop"),
+    }
+
+
+def bert(keys: Keys) -> Fields:
+    """BERT and RoBERTa, with the masked-language-model head unless the bare model is named."""
+    given = keys.values.get("architectures")
+    first = str(cast("list[Any]", given)[0]) if isinstance(given, list) and given else ""
+    bare, pretraining = first.endswith("Model"), first.endswith("ForPreTraining")
+    hidden = keys.whole("hidden_size")
+    if first and not (bare or pretraining or first.endswith(("ForMaskedLM", "LMHeadModel"))):
+        keys.notes.append(f"{keys.label}: {first} is counted with a masked-language-model head.")
+    return {
+        **newer.base_sizes(keys),
+        **PLAIN,
+        **ALL_BIASES,
+        "kind": "encoder",
+        "mlp_hidden": keys.whole("intermediate_size"),
+        "position": "learned",
+        "max_positions": keys.whole("max_position_embeddings"),
+        "token_types": keys.whole("type_vocab_size", default=2),
+        "embedding_norm": True,
+        "final_norm": False,
+        "tied_embeddings": newer.tied(keys, default=True),
+        "mlm_head": not bare,
+        "head_bias": not bare,
+        "pooler": bare or pretraining,
+        "extra_parameters": 2 * hidden + 2 if pretraining else 0,
+        "dropout": keys.share("hidden_dropout_prob", default=0.1),
+    }
+
+
+def vit(keys: Keys) -> Fields:
+    """ViT with its classifier; the number of classes is that of the labels."""
+    labels = keys.values.get("id2label")
+    classes = len(cast("Mapping[str, str]", labels)) if isinstance(labels, Mapping) else 0
+    hidden, patch = keys.whole("hidden_size"), keys.whole("patch_size", default=16)
+    channels = keys.whole("num_channels", default=3)
+    if channels < 3:
+        raise UsageError(
+            f"num_channels in {keys.label} is {channels}; images with 3 channels or more can be "
+            "described. Use Model.from_module."
+        )
+    qkv = keys.switch("qkv_bias", default=True)
+    return {
+        **PLAIN,
+        **ALL_BIASES,
+        "kind": "vision",
+        "layers": keys.whole("num_hidden_layers"),
+        "hidden": hidden,
+        "heads": keys.whole("num_attention_heads"),
+        "mlp_hidden": keys.whole("intermediate_size"),
+        "vocab": classes or keys.whole("num_labels", default=2),
+        "qkv_bias": qkv,
+        "position": "learned",
+        "image_size": keys.whole("image_size", default=224),
+        "patch_size": patch,
+        "extra_parameters": (channels - 3) * patch * patch * hidden,
+        "dropout": keys.share("hidden_dropout_prob"),
+    }
+
+
+FAMILIES: dict[str, Callable[[Keys], Fields]] = {
+    **dict.fromkeys(("llama", "baichuan", "yi", "granite", "smollm3"), newer.llama),
+    **dict.fromkeys(("mistral", "ministral", "mixtral", "phi3"), newer.mistral),
+    **dict.fromkeys(("qwen2", "qwen2_moe"), newer.qwen2),
+    **dict.fromkeys(("qwen3", "qwen3_moe"), newer.qwen3),
+    "gemma": newer.gemma,
+    "gemma2": newer.gemma2,
+    **dict.fromkeys(("gemma3", "gemma3_text"), newer.gemma3),
+    "olmo": newer.olmo,
+    "olmo2": newer.olmo2,
+    "stablelm": newer.stablelm,
+    **dict.fromkeys(("internlm", "internlm2"), newer.internlm),
+    **dict.fromkeys(("glm", "glm4"), newer.glm),
+    "chatglm": newer.chatglm,
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), newer.deepseek),
+    "gpt2": newer.gpt2,
+    "gptj": newer.gptj,
+    "gpt_neox": newer.gpt_neox,
+    "phi": newer.phi,
+    "falcon": falcon,
+    "bloom": bloom,
+    "opt": opt,
+    "mpt": mpt,
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert"), bert),
+    "vit": vit,
+}
+"""model_type -> its reader."""

@@ -1,0 +1,152 @@
+"""Hugging Face ``config.json`` -> `Model`: from a path, directory, dict or object. No torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from workbench.describe.config_families import EXPERTS, HEADS, HIDDEN, LAYERS, llama
+from workbench.describe.config_keys import Keys
+from workbench.describe.config_older import FAMILIES
+from workbench.describe.model import Model
+from workbench.errors import UsageError
+
+# The language part of multimodal models, by the names in use.
+NESTED = ("text_config", "llm_config", "language_config")
+MOST_BYTES = 50_000_000  # a config is a few kilobytes; a file of weights is not one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadConfig:
+    """A model as read from a config."""
+
+    model: Model
+    """The shape."""
+    notes: tuple[str, ...]
+    """What was read by analogy, taken from defaults or left out: sentences."""
+
+
+def from_config(config: Mapping[str, Any] | str | Path | object) -> Model:
+    """As `read_config`, with its notes as warnings."""
+    result = read_config(config)
+    for note in result.notes:
+        warnings.warn(note, stacklevel=3)
+    return result.model
+
+
+def read_config(config: Mapping[str, Any] | str | Path | object) -> ReadConfig:
+    """Read a Hugging Face config.
+
+    Args:
+        config: path of a ``config.json`` or of the directory that holds it, a dict, or an object
+            with ``to_dict`` (``PretrainedConfig``).
+
+    Raises:
+        UsageError: no such file, no JSON, no transformer, a missing or impossible value.
+    """
+    values, label, name = _load(config)
+    notes: list[str] = []
+    values = _language_part(values, label, notes)
+    family = values.get("model_type")
+    if family is not None and not isinstance(family, str):
+        raise UsageError(f"model_type in {label} must be a word, not {family!r}.")
+    keys = Keys(values=values, label=label, family=family or "Llama-like", notes=notes)
+    fields = _fields(keys, family or "")
+    called = str(values.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
+    try:
+        model = Model(name=called or name or family or "model", **fields)
+    except UsageError as error:
+        raise UsageError(f"{label}: {error}") from error
+    return ReadConfig(model=model, notes=tuple(notes))
+
+
+def _fields(keys: Keys, family: str) -> dict[str, Any]:
+    reader = FAMILIES.get(family)
+    if reader is not None:
+        return reader(keys)
+    known = ", ".join(sorted(FAMILIES))
+    if keys.values.get("is_encoder_decoder"):
+        raise UsageError(
+            f"{keys.label} describes an encoder-decoder ({family or 'no model_type'}). One stack "
+            f"of blocks can be described: {known}. Use Model.from_module."
+        )
+    missing = [names[0] for names in (LAYERS, HIDDEN, HEADS) if not _any(keys, names)]
+    if missing:
+        raise UsageError(
+            f"{keys.label} has model_type {family or 'none'!r} and no {', '.join(missing)}. Known "
+            f"types: {known}; others need Llama's keys. Add them, or use Model.from_module."
+        )
+    kind = "mixture of experts with Llama's blocks" if _any(keys, EXPERTS) else "Llama"
+    what = f"{family!r} is not a known model_type" if family else "there is no model_type"
+    keys.notes.append(f"{keys.label}: {what}; read as {kind}. Compare the parameter count.")
+    return llama(keys)
+
+
+def _any(keys: Keys, names: tuple[str, ...]) -> bool:
+    return any(keys.has(name) for name in names)
+
+
+def _language_part(values: Mapping[str, Any], label: str, notes: list[str]) -> Mapping[str, Any]:
+    """The config itself, or the language model inside a multimodal one."""
+    for part in NESTED:
+        inner = values.get(part)
+        if inner is None or any(values.get(name) is not None for name in HIDDEN):
+            continue
+        if not isinstance(inner, Mapping):
+            raise UsageError(f"{part} in {label} must be an object, not {inner!r}.")
+        notes.append(f"{label} is multimodal: only {part} is described, no image or audio tower.")
+        text = cast("Mapping[str, Any]", inner)
+        outer = {key: values[key] for key in ("_name_or_path", "model_type") if key in values}
+        return {**outer, **text}
+    return values
+
+
+def _load(config: object) -> tuple[Mapping[str, Any], str, str]:
+    """The values, what to call them in messages, and a name for the model."""
+    if isinstance(config, Mapping):
+        return cast("Mapping[str, Any]", config), "the config", ""
+    if isinstance(config, str | os.PathLike):
+        return _load_file(Path(os.fspath(cast("str", config))).expanduser())
+    to_dict = getattr(config, "to_dict", None)
+    if callable(to_dict):
+        values = to_dict()
+        if isinstance(values, Mapping):
+            label = type(config).__name__
+            return cast("Mapping[str, Any]", values), label, ""
+    raise UsageError(
+        "A config must be a path, a dict or an object with to_dict(), not "
+        f"{type(config).__name__}. For a module use Model.from_module, for a published shape "
+        "Model.catalog."
+    )
+
+
+def _load_file(path: Path) -> tuple[Mapping[str, Any], str, str]:
+    file = path / "config.json" if path.is_dir() else path
+    if not file.is_file():
+        kind = "no config.json in" if path.is_dir() else "no file or directory"
+        raise UsageError(
+            f"There is {kind} {path}. Give the path of a config.json; a published shape is found "
+            f"by name with Model.catalog({path.name!r})."
+        )
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise UsageError(f"{file} is too large for a config. Give the path of a config.json.")
+        values = json.loads(file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{file} is not JSON ({error}). Give the path of a Hugging Face config.json."
+        ) from error
+    if not isinstance(values, dict):
+        raise UsageError(f"{file} must hold an object {{…}}, not a {type(values).__name__}.")
+    if "_class_name" in values:
+        raise UsageError(
+            f"{file} describes {values['_class_name']}, a diffusers model. Use Model.from_module."
+        )
+    return cast("Mapping[str, Any]", values), str(file), file.absolute().parent.name
