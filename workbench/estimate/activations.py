@@ -122,8 +122,11 @@ def _norms(workload: Workload, shape: _Shape) -> float:
         if not _keeps_input(workload, *targets):
             continue
         copies = 1
+        if workload.lora_rank and _casts_adapters(workload, shape):
+            copies = len(set(targets) & set(workload.lora_targets))
         if shape.r != c:  # autocast: every linear casts the fp32 result for itself
-            copies = 3 if targets[0] == "q" else (2 if model.gated_mlp else 1)
+            qkv = 1 if model.fused_qkv else 3
+            copies = qkv if targets[0] == "q" else (2 if model.gated_mlp else 1)
         results += copies * c * shape.gathered
     if model.parallel_block and model.norms_per_block == 1 and shape.r == c:
         results /= 2
@@ -204,11 +207,10 @@ def _tiles(workload: Workload, tokens: float) -> float:
 
 
 def _adapters(workload: Workload, shape: _Shape) -> float:
-    """What LoRA keeps besides: the narrow result, and its own copy of a cast or dropped input."""
+    """What LoRA keeps besides: the narrow result, and its own copy of a dropped-out input."""
     if not workload.lora_rank:
         return 0.0
-    model, width = workload.model, workload.adapter_bytes
-    cast = shape.c == 2 and workload.precision != "bf16-pure" and width != 2
+    model = workload.model
     inputs = {"down": model.mlp_hidden or model.expert_hidden, "o": model.attention_width}
     total = 0.0
     for target in workload.lora_targets:
@@ -218,9 +220,14 @@ def _adapters(workload: Workload, shape: _Shape) -> float:
         total += shape.tokens * workload.lora_rank * shape.c
         if workload.kernels.lora_dropout:
             total += shape.tokens * wide * (shape.c + 1)
-        elif cast:
+        elif target == "o" and _casts_adapters(workload, shape):
             total += shape.tokens * wide * shape.c
     return total
+
+
+def _casts_adapters(workload: Workload, shape: _Shape) -> bool:
+    """fp32 adapters on a low-precision base: each keeps its own copy of its input (PEFT)."""
+    return shape.c == 2 and workload.precision != "bf16-pure" and workload.adapter_bytes != 2
 
 
 def _linear_elements(model: Model, strategy: Strategy, *, moe: bool) -> int:
@@ -278,7 +285,9 @@ def _backward(
     width = model.query_width + model.key_width + model.value_width + model.attention_width
     in_attention = c * shape.tokens * width / shape.tp
     if workload.attention == "eager":
-        in_attention += scores * (1 + 4 / max(c, 1) / 2)
+        # Gradients of the probabilities and of the scores, in fp32; the low-precision copy of the
+        # probabilities has been let go of by then.
+        in_attention += scores if c == 2 else 2 * scores
     else:
         in_attention += 4 * shape.tokens * model.query_width / shape.tp  # flash: fp32 dq
     residual = 2 * shape.r * shape.residual

@@ -18,8 +18,13 @@ CUDA_CONTEXT_BYTES = 800 * MIB
 # NCCL: +1.5 GiB with several communicators after the first collectives (ml-engineering); one
 # communicator of one node holds a third of it.
 NCCL_BYTES = 700 * MIB
-# Share of what comes and goes within a step that the allocator cannot reuse.
-_SLACK = {"one stream": 0.06, "deepspeed": 0.12, "several streams": 0.25, "expandable": 0.02, "variable length": 0.2}
+# What the caching allocator cannot reuse, as shares of the tensors that fragment it: one fp32 copy
+# of the logits and one block's activations. Fitted to exact replays (tests/estimate), not to runs.
+_LOGITS_SHARE = 0.75
+_REUSE = {"none": 0.5, "selective": 1.0, "full": 1.0}
+# DeepSpeed's engine cannot be replayed without a GPU: share of what comes and goes in a step.
+_DEEPSPEED_SHARE = 0.12
+_VARIABLE_LENGTH_SHARE = 0.2
 _PERSISTENT = frozenset({"parameters", "master copy", "optimizer states"})
 
 
@@ -48,7 +53,7 @@ def card_parts(
         degree > 1
         for degree in (strategy.data_ranks, strategy.tp, strategy.pp, strategy.cp, strategy.ep)
     )
-    parts = {SLACK: slack_bytes(workload, strategy, stage), CONTEXT: CUDA_CONTEXT_BYTES}
+    parts = {SLACK: stage.slack_bytes, CONTEXT: CUDA_CONTEXT_BYTES}
     if groups:
         parts[COMMUNICATION] = groups * NCCL_BYTES
     return CardParts(
@@ -61,19 +66,29 @@ def card_parts(
     )
 
 
-def slack_bytes(workload: Workload, strategy: Strategy, stage: StageMemory) -> int:
-    """Reserved minus allocated at the peak."""
-    transient = sum(
-        size for name, size in stage.peak.parts.items() if name not in _PERSISTENT
-    )
+def slack_bytes(
+    workload: Workload,
+    strategy: Strategy,
+    *,
+    block: float,
+    streams: float,
+    peak: Mapping[str, float],
+) -> int:
+    """Reserved minus allocated: fragments of the main stream and what other streams hold.
+
+    `block` is what one block holds while it runs, `streams` the busiest moment of FSDP's own
+    streams, `peak` the parts of the winning peak.
+    """
+    transient = sum(size for name, size in peak.items() if name not in _PERSISTENT)
+    varies = _VARIABLE_LENGTH_SHARE * transient if workload.variable_length else 0.0
+    if strategy.zero_stage is not None:
+        return round(_DEEPSPEED_SHARE * transient + varies)
+    tokens = workload.tokens / strategy.cp
+    whole = workload.loss in {"full", "chunked-output"} and workload.model.kind != "vision"
+    logits = 4 * tokens * workload.model.vocab / strategy.tp if whole else 0.0
+    fragments = _REUSE[strategy.recompute] * (_LOGITS_SHARE * logits + block)
+    if streams:
+        fragments = _LOGITS_SHARE * logits + block
     if workload.kernels.expandable_segments:
-        share = _SLACK["expandable"]
-    elif strategy.zero_stage is not None:
-        share = _SLACK["deepspeed"]
-    elif strategy.shard_ranks > 1:
-        share = _SLACK["several streams"]
-    else:
-        share = _SLACK["one stream"]
-    if workload.variable_length:
-        share += _SLACK["variable length"]
-    return round(share * transient)
+        fragments /= 2
+    return round(min(fragments, transient) + streams + varies)

@@ -32,6 +32,9 @@ class Buffers:
     """The same when the last gradients of the root are reduced."""
     step: int
     """During the optimizer's step."""
+    other_streams: int = 0
+    """What other streams of the allocator hold at their own busiest moment: never reused by the
+    main one."""
 
 
 def buffers(workload: Workload, strategy: Strategy, stage: Stage, rank: Elements, width: Widths) -> Buffers:
@@ -58,21 +61,24 @@ def _gathered(rank: Elements, workload: Workload, width: Widths) -> tuple[float,
 def _fsdp(
     workload: Workload, strategy: Strategy, stage: Stage, rank: Elements, width: Widths
 ) -> Buffers:
+    ranks = strategy.shard_ranks
     root, block = _gathered(rank, workload, width)
     trains = not workload.lora_rank
     reduced = width.gradient * rank.largest_block * trains  # reduce-scatter input in flight
     head = width.compute * rank.head_matrix * stage.head * trains  # its gradient, not yet reduced
-    own = width.compute * rank.largest_block * trains  # gradients of the block that runs
     if strategy.reshard_after_forward:
-        ahead, current = block, block
+        ahead, current = block, 2 * block
     else:
-        ahead, current = block * stage.layers, block * stage.layers - own * (stage.layers > 1)
-    in_backward = root + head + reduced + current + max(own, block)
+        ahead = current = block * stage.layers
+    in_backward = root + head + reduced + current
     return Buffers(
         forward=int(root + ahead),
         backward=int(in_backward),
         backward_end=int(root + width.gradient * rank.root_all * trains),
         step=0,
+        other_streams=int(
+            block + trains * width.gradient * max(rank.root_all, rank.largest_block) * (1 + 1 / ranks)
+        ),
     )
 
 

@@ -26,7 +26,8 @@ class LossMemory:
 
 def loss_memory(workload: Workload, strategy: Strategy) -> LossMemory:
     """Bytes of logits, their copies and their gradients for one micro-batch."""
-    model, c = workload.model, widths(workload, strategy).compute
+    model, width = workload.model, widths(workload, strategy)
+    c = width.compute
     if model.kind in {"vision", "module"}:
         size = workload.micro_batch * model.vocab
         return LossMemory(forward=10.0 * size, backward=12.0 * size, kept=0)
@@ -46,8 +47,9 @@ def loss_memory(workload: Workload, strategy: Strategy) -> LossMemory:
         kept = (4 if workload.kernels.fp32_logits_returned else c) * logits
     if workload.loss == "chunked":
         piece = logits / workload.loss_chunks
+        head = 0 if workload.lora_rank else width.weight * model.vocab * model.hidden / strategy.tp
         return LossMemory(
-            forward=forward * piece + outside, backward=backward * piece + outside, kept=0
+            forward=forward * piece, backward=backward * piece + outside / 2 + head, kept=0
         )
     if workload.loss == "chunked-output":
         some = 8.0 / workload.loss_chunks

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.errors import UsageError
-from workbench.estimate.activations import BlockMemory, block_memory
-from workbench.estimate.card import card_parts
+from workbench.estimate.activations import BlockMemory, block_memory, uses_autocast
+from workbench.estimate.card import card_parts, slack_bytes
 from workbench.estimate.communication import Buffers, buffers
 from workbench.estimate.loss import LossMemory, loss_memory
 from workbench.estimate.parts import Estimate, Peak, StageMemory
@@ -40,6 +40,7 @@ class _Rank:
     boundaries: float  # the same where recompute keeps inputs only
     loss: LossMemory
     outside: float
+    casts: float  # autocast's low-precision copy of the head
 
 
 def training_memory(
@@ -115,6 +116,13 @@ def _stage_memory(workload: Workload, strategy: Strategy, stage: Stage) -> Stage
         layers=stage.layers,
         in_flight=stage.in_flight,
         peaks=tuple(Peak(name=name, parts=_whole(parts)) for name, parts in peaks),
+        slack_bytes=slack_bytes(
+            workload,
+            strategy,
+            block=rank.block.live,
+            streams=rank.buffers.other_streams,
+            peak=max((parts for _, parts in peaks), key=lambda parts: sum(parts.values())),
+        ),
     )
 
 
@@ -149,6 +157,7 @@ def _rank(workload: Workload, strategy: Strategy, stage: Stage) -> _Rank:
         if stage.head
         else LossMemory(forward=0, backward=0, kept=0),
         outside=_outside(workload, strategy, stage, largest),
+        casts=2.0 * elements.head_matrix * uses_autocast(workload, strategy),
     )
 
 
@@ -156,7 +165,8 @@ def _outside(workload: Workload, strategy: Strategy, stage: Stage, block: BlockM
     """Activations outside the blocks: the embedding's result, the final norm's inputs."""
     boundary, total = block.boundary, 0.0
     if stage.head:
-        total += 3 * boundary if workload.kernels.norm == "upcast" else 2 * boundary
+        upcast = workload.kernels.norm == "upcast" and workload.model.norm.startswith("rmsnorm")
+        total += _final_norm(workload, block, upcast=upcast)
     if stage.embedding and workload.model.dropout:
         total += boundary / 2
     if strategy.pp > 1:
@@ -164,12 +174,29 @@ def _outside(workload: Workload, strategy: Strategy, stage: Stage, block: BlockM
     return total
 
 
-def _fsdp_not_reduced(strategy: Strategy, rank: _Rank, all_gradients: float) -> float:
-    """Sharded gradients that do not exist yet when the first block's backward ends."""
-    if strategy.zero_stage is not None or strategy.shard_ranks == 1 or not all_gradients:
+def _final_norm(workload: Workload, block: BlockMemory, *, upcast: bool) -> float:
+    """What the norm before the head and the head itself keep."""
+    one = block.boundary
+    if workload.lora_rank:
+        return 2 * one if upcast else one
+    return 3 * one if upcast else 2 * one
+
+
+def _late_gradients(strategy: Strategy, rank: _Rank, everything: float) -> float:
+    """Gradients that do not exist yet while the first block's backward runs.
+
+    Its own and the embedding's; with FSDP also those of the block whose reduction is in flight.
+    """
+    elements, stage = rank.elements, rank.stage
+    if not everything or not elements.trained:
         return 0.0
-    waiting = rank.elements.root + 2 * rank.elements.largest_block
-    return min(all_gradients, rank.width.gradient * waiting / strategy.shard_ranks)
+    tied = stage.head and stage.embedding and elements.root_all < 1.5 * elements.head_matrix
+    root = 0 if tied or not elements.root else elements.root - elements.head_matrix * stage.head
+    blocks = 1
+    if strategy.zero_stage is None and strategy.shard_ranks > 1:
+        root, blocks = elements.root, 2
+    own = blocks * (elements.block + elements.experts) / max(1, stage.layers)
+    return everything * min(1.0, (root + own) / elements.trained)
 
 
 def _peaks(
@@ -183,16 +210,22 @@ def _peaks(
         "optimizer states": state.optimizer,
     }
     all_gradients, before = _gradients(workload, strategy, rank)
-    saved = stage.in_flight * rank.blocks
+    saved = stage.in_flight * rank.blocks + rank.casts
     one_less = max(0.0, stage.in_flight - 1) * rank.blocks
     recompute = strategy.recompute == "full"
     working = (block.live if recompute else 0.0) + block.backward
     dequantised = _dequantised(workload, rank)
     head = rank.width.weight * rank.elements.head_matrix * stage.head
     made = min(all_gradients, max(before, float(head * (not workload.lora_rank))))
+    fsdp = strategy.zero_stage is None and strategy.shard_ranks > 1
+    if fsdp:  # gathered gradients are among the buffers; one block's shard is already there
+        made = max(before, rank.width.gradient * rank.elements.largest_block / strategy.shard_ranks)
+        made = min(made, all_gradients)
+        own = rank.width.compute * rank.elements.largest_block * (not workload.lora_rank)
+        working = max(working, float(own))
     first = (block.live + block.backward) if recompute else min(block.total, rank.blocks) + block.backward
     waiting = (1 + stage.in_flight) * block.boundary if strategy.pp > 1 else 0.0
-    late = _fsdp_not_reduced(strategy, rank, all_gradients)
+    late = _late_gradients(strategy, rank, all_gradients)
     start = _initialisation(workload, strategy, rank)
     return [
         *([("initialisation", start)] if start else []),
@@ -242,6 +275,7 @@ def _peaks(
                 "dequantisation": dequantised,
             },
         ),
+        *_root_reduction(strategy, rank, base, all_gradients, rank.loss.kept),
         (
             "optimizer step",
             base
@@ -253,6 +287,21 @@ def _peaks(
             },
         ),
     ]
+
+
+def _root_reduction(
+    strategy: Strategy, rank: _Rank, base: dict[str, float], gradients: float, kept: float
+) -> list[tuple[str, dict[str, float]]]:
+    """FSDP, the very end of backward: the root's gradients are reduced in one piece."""
+    if strategy.zero_stage is not None or strategy.shard_ranks == 1 or not rank.elements.root:
+        return []
+    root = rank.width.gradient * rank.elements.root / strategy.shard_ranks
+    parts = {
+        "gradients": max(0.0, gradients - root),
+        "communication buffers": float(rank.buffers.backward_end),
+        "logits and loss": kept,
+    }
+    return [("root reduction", base | parts)]
 
 
 def _initialisation(workload: Workload, strategy: Strategy, rank: _Rank) -> dict[str, float]:

@@ -41,6 +41,8 @@ class StageMemory:
     """Micro-batches whose activations it holds at most."""
     peaks: tuple[Peak, ...]
     """The competing peaks, in the order of the step."""
+    slack_bytes: int = 0
+    """What the allocator takes from the card beyond the peak: fragments and other streams."""
 
     @property
     def peak(self) -> Peak:

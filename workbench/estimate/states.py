@@ -121,6 +121,9 @@ def states(workload: Workload, strategy: Strategy, elements: Elements) -> States
         per_state /= 2
     offloaded = set(strategy.offload)
     base = elements.block + elements.root
+    if workload.optimizer == "muon":  # matrices only; embedding and head get AdamW's two moments
+        root_share = elements.root / max(1, base + elements.experts)
+        per_state *= 1 + root_share
     expert_ways = _expert_ways(strategy)
     frozen = elements.frozen_linear * width.quantized + elements.frozen_other * width.frozen
     if workload.quantized_head and width.quantized < width.frozen:
