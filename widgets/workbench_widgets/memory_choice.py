@@ -1,0 +1,328 @@
+"""What the memory calculator's controls say, as one frozen value; builds the engine's objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import workbench as wb
+from workbench.describe import KERNELS, catalog
+from workbench.describe.checks import require_choice, require_positive
+from workbench_widgets.options import refuse_unknown
+
+SHARDED = ("fsdp", "fsdp-grad-op", "zero1", "zero2", "zero3")
+COMBINED = ("ddp", *SHARDED)
+"""Strategies that leave room for tensor, pipeline and context parallelism beside them."""
+ALONE = ("tp", "pp", "cp")
+STRATEGIES = ("single", "ddp", "fsdp", "fsdp-grad-op", "hsdp", "zero1", "zero2", "zero3", *ALONE)
+LORA_TARGETS = {"q, v": ("q", "v"), "all linear": ("q", "k", "v", "o", "gate", "up", "down")}
+OFFLOADS = {
+    "none": (),
+    "optimizer": ("optimizer",),
+    "optimizer, parameters": ("optimizer", "parameters"),
+    "activations": ("activations",),
+    "optimizer, activations": ("optimizer", "activations"),
+    "optimizer, parameters, activations": ("optimizer", "parameters", "activations"),
+}
+RECOMPUTES: dict[str, dict[str, Any]] = {
+    "none": {"recompute": "none"},
+    "selective": {"recompute": "selective", "recompute_parts": ("attention",)},
+    "mlp": {"recompute": "selective", "recompute_parts": ("mlp",)},
+    "op": {"recompute": "selective", "recompute_parts": ("op",)},
+    "full": {"recompute": "full"},
+}
+_MOST = {"gpus": 1024, "nodes": 16_384}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryChoice:
+    """One setting of all controls. Values are checked when the engine's objects are built."""
+
+    model: str = "llama-3.2-1b"
+    """Catalog name, or the path of a ``config.json``."""
+    gpu: tuple[str, ...] = ("h100-sxm",)
+    """Catalog names; the first is the one to train on, the others are compared with it."""
+    gpus: int = 1
+    """GPUs per node."""
+    nodes: int = 1
+    """Equal machines."""
+    strategy: str = "single"
+    """One of `STRATEGIES`."""
+    tp: int = 1
+    """Tensor-parallel degree beside the strategy."""
+    pp: int = 1
+    """Pipeline stages beside the strategy."""
+    cp: int = 1
+    """Context-parallel degree beside the strategy."""
+    ep: int = 1
+    """Expert-parallel degree (mixture of experts only)."""
+    schedule: str = "1f1b"
+    """Pipeline schedule."""
+    sequence_parallel: bool = False
+    """Tensor parallelism splits norms and residuals along the sequence too."""
+    precision: str = "bf16"
+    """Numbers of weights and arithmetic."""
+    optimizer: str = "adamw"
+    """Optimizer and the implementation of its step."""
+    recompute: str = "none"
+    """A key of `RECOMPUTES`: activation checkpointing."""
+    lora_rank: int = 0
+    """0 = all weights are trained."""
+    lora_targets: str = "q, v"
+    """A key of `LORA_TARGETS`."""
+    quantization: str = "none"
+    """Storage of frozen weights."""
+    attention: str = "sdpa"
+    """Whether the scores are kept."""
+    loss: str = "full"
+    """How the logits are made."""
+    kernels: str = "transformers"
+    """A key of ``KERNELS``: which intermediate results the implementation keeps."""
+    offload: str = "none"
+    """A key of `OFFLOADS`: what lives in host memory."""
+    expandable_segments: bool = False
+    """The allocator's setting against fragmentation."""
+    optimizer_in_backward: bool = False
+    """Each gradient is applied and freed at once."""
+    bucket_views: bool = False
+    """DDP: gradients are views into the buckets."""
+    micro_batch: int = 1
+    """Sequences per forward pass and GPU."""
+    seq_len: int = 2048
+    """Tokens per sequence."""
+    accumulate: int = 1
+    """Micro-batches per optimizer step."""
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> MemoryChoice:
+        """Build from the constructor's keyword arguments.
+
+        Raises:
+            TypeError: an unknown option.
+            UsageError: a strategy name whose degrees do not multiply to the GPUs.
+        """
+        unknown = {name: value for name, value in options.items() if name not in FIELDS}
+        refuse_unknown("MemoryCalculator", unknown, FIELDS)
+        given = dict(options)
+        if "gpu" in given:
+            cards = (given["gpu"],) if isinstance(given["gpu"], str) else given["gpu"]
+            given["gpu"] = tuple(dict.fromkeys(catalog.gpu(card).id for card in cards))
+        if "model" in given:
+            given["model"] = model_name(str(given["model"]))
+        choice = cls(**{name: value for name, value in given.items() if name != "strategy"})
+        if "strategy" in given:
+            return choice._with_strategy(str(given["strategy"]))
+        return dataclasses.replace(choice, strategy="ddp") if choice.cards > 1 else choice
+
+    def changed(self, changes: Mapping[str, Any]) -> MemoryChoice:
+        """The choice after somebody has moved some controls; unknown names are left out."""
+        known = {name: value for name, value in changes.items() if name in FIELDS}
+        if "gpu" in known:
+            given = known["gpu"] if isinstance(known["gpu"], list | tuple) else [known["gpu"]]
+            known["gpu"] = tuple(dict.fromkeys(map(gpu_name, map(str, given))))
+        if "model" in known:
+            known["model"] = model_name(str(known["model"]))
+        return dataclasses.replace(self, **known)
+
+    def _with_strategy(self, text: str) -> MemoryChoice:
+        """Take a name of ours, or one with degrees such as ``fsdp4-tp2``."""
+        name = text.strip().lower()
+        if name in STRATEGIES or "-" not in name:
+            require_choice("strategy", name, STRATEGIES)
+            return dataclasses.replace(self, strategy=name)
+        layout = wb.Strategy.parse(name, self.cards)
+        base = "ddp"
+        if layout.zero_stage:
+            base = f"zero{layout.zero_stage}"
+        elif layout.dp_shard > 1:
+            base = "fsdp"
+        degrees = {degree: getattr(layout, degree) for degree in (*ALONE, "ep")}
+        return dataclasses.replace(self, strategy=base, **degrees)
+
+    @property
+    def cards(self) -> int:
+        """GPUs of all nodes."""
+        return self.gpus * self.nodes
+
+    def document(self) -> dict[str, Any]:
+        """Plain values for the front end."""
+        return {**dataclasses.asdict(self), "gpu": list(self.gpu)}
+
+    def shape(self) -> wb.Model:
+        """The model.
+
+        Raises:
+            UsageError: not in the catalog, or no readable ``config.json``.
+        """
+        return model_of(self.model)
+
+    def workload(self) -> wb.Workload:
+        """What is trained.
+
+        Raises:
+            UsageError: a value that the engine does not have.
+        """
+        require_choice("kernels", self.kernels, tuple(KERNELS))
+        require_choice("lora targets", self.lora_targets, tuple(LORA_TARGETS))
+        kernels = dataclasses.replace(
+            KERNELS[self.kernels],
+            expandable_segments=bool(self.expandable_segments),
+            optimizer_in_backward=bool(self.optimizer_in_backward),
+        )
+        return wb.Workload(
+            model=self.shape(),
+            seq_len=self.seq_len,
+            micro_batch=self.micro_batch,
+            accumulate=self.accumulate,
+            precision=self.precision,
+            optimizer=self.optimizer,
+            lora_rank=self.lora_rank,
+            lora_targets=LORA_TARGETS[self.lora_targets],
+            quantization=self.quantization,
+            attention=self.attention,
+            loss=self.loss,
+            kernels=kernels,
+        )
+
+    def layout(self) -> wb.Strategy:
+        """How it is spread.
+
+        Raises:
+            UsageError: degrees that do not fit the number of GPUs.
+        """
+        for name, most in _MOST.items():
+            require_positive(name, getattr(self, name))
+            if getattr(self, name) > most:
+                raise wb.UsageError(f"{name} may be at most {most:,}, not {getattr(self, name):,}.")
+        require_choice("strategy", self.strategy, STRATEGIES)
+        require_choice("offload", self.offload, tuple(OFFLOADS))
+        require_choice("recompute", self.recompute, tuple(RECOMPUTES))
+        options: dict[str, Any] = {**RECOMPUTES[self.recompute], "offload": OFFLOADS[self.offload]}
+        if self.strategy == "ddp":
+            options["bucket_views"] = bool(self.bucket_views)
+        if self.strategy in {*COMBINED, "pp"}:
+            options["schedule"] = self.schedule
+        if self.strategy in {*COMBINED, "tp"}:
+            options["sequence_parallel"] = bool(self.sequence_parallel)
+        return self._base().with_options(**options)
+
+    def _base(self) -> wb.Strategy:
+        if self.strategy == "single":
+            return wb.Strategy.parse("single", 1)
+        if self.strategy == "hsdp" and self.nodes > 1:
+            base = wb.Strategy(name="hsdp")
+            return base.with_options(dp_replicate=self.nodes, dp_shard=self.gpus)
+        if self.strategy not in COMBINED:
+            return wb.Strategy.parse(self.strategy, self.cards)
+        return self._combined()
+
+    def _combined(self) -> wb.Strategy:
+        degrees = {name: getattr(self, name) for name in ALONE}
+        taken = 1
+        for name, degree in degrees.items():
+            require_positive(name, degree)
+            taken *= degree
+        require_positive("ep", self.ep)
+        if taken == 1 and self.ep == 1:
+            return wb.Strategy.parse(self.strategy, self.cards)
+        if self.cards % taken:
+            product = " x ".join(f"{name} {degree}" for name, degree in degrees.items())
+            raise wb.UsageError(
+                f"{product} = {taken} GPUs do not divide the {self.cards} you have. "
+                f"Change a degree, or take a multiple of {taken} GPUs."
+            )
+        word = {"zero1": "zero1x", "zero2": "zero2x", "zero3": "zero3x", "ddp": "ddp"}
+        parts = [f"{word.get(self.strategy, 'fsdp')}{self.cards // taken}"]
+        parts += [f"{name}{degree}" for name, degree in degrees.items() if degree > 1]
+        if self.ep > 1:
+            parts.append(f"ep{self.ep}")
+        found = wb.Strategy.parse("-".join(parts), self.cards)
+        return found.with_options(reshard_after_forward=self.strategy != "fsdp-grad-op")
+
+    def cluster(self) -> wb.Cluster:
+        """Where it runs: the first GPU.
+
+        Raises:
+            UsageError: no GPU, or one that the catalog does not have.
+        """
+        if not self.gpu:
+            raise wb.UsageError("Choose a GPU; its memory decides what fits.")
+        if self.strategy == "single":
+            return wb.Cluster.rented(gpu=self.gpu[0], gpus=1, nodes=1)
+        return wb.Cluster.rented(gpu=self.gpu[0], gpus=self.gpus, nodes=self.nodes)
+
+    def hidden(self) -> list[str]:
+        """Controls that have no effect as the others stand."""
+        away: list[str] = []
+        if self.strategy == "single":
+            away += ["gpus", "nodes"]
+        if self.strategy not in COMBINED:
+            away += ["tp", "pp", "cp", "ep"]
+        elif not self._has_experts():
+            away.append("ep")
+        pipeline = self.strategy == "pp" or (self.strategy in COMBINED and self.pp != 1)
+        tensor = self.strategy == "tp" or (self.strategy in COMBINED and self.tp != 1)
+        away += [] if pipeline else ["schedule"]
+        away += [] if tensor else ["sequence_parallel"]
+        away += [] if self.lora_rank else ["lora_targets"]
+        away += [] if self.strategy == "ddp" else ["bucket_views"]
+        return away
+
+    def _has_experts(self) -> bool:
+        try:
+            return bool(self.shape().experts)
+        except (wb.WorkbenchError, OSError):
+            return False
+
+
+FIELDS = tuple(field.name for field in dataclasses.fields(MemoryChoice))
+
+
+def gpu_name(text: str) -> str:
+    """The catalog's short name of a GPU; what nobody knows stays as it was typed."""
+    try:
+        return catalog.gpu(text).id
+    except wb.UsageError:
+        return text
+
+
+def model_name(text: str) -> str:
+    """The catalog's short name of a model; paths and unknown names stay as they were typed."""
+    text = text.strip()
+    try:
+        return text if _is_path(text) else catalog.published(text).id
+    except wb.UsageError:
+        return text
+
+
+def model_of(text: str) -> wb.Model:
+    """A catalog model, or the one that a ``config.json`` describes.
+
+    Raises:
+        UsageError: neither.
+    """
+    if not _is_path(text):
+        return catalog.model(text)
+    path = Path(text).expanduser()
+    if path.is_dir():
+        path /= "config.json"
+    try:
+        return _from_file(str(path), path.stat().st_mtime_ns)
+    except OSError as error:
+        raise wb.UsageError(
+            f"{path} cannot be read: {error.strerror or error}. "
+            "Give the path of a config.json, or choose a model of the list."
+        ) from error
+
+
+def _is_path(text: str) -> bool:
+    return text.endswith(".json") or text.startswith((".", "/", "~"))
+
+
+@functools.lru_cache(maxsize=16)
+def _from_file(path: str, _changed_at: int) -> wb.Model:
+    return wb.Model.from_config(path)

@@ -1,0 +1,161 @@
+// @ts-check
+/** The three numbers, the stacked bar of the fullest GPU with its capacities, and the legend. */
+
+import { element, setAttribute, setText } from "./dom.js";
+import { bytes, byteUnit } from "./format.js";
+
+/** @typedef {{name: string, bytes: number, outside?: boolean}} Part */
+
+/** What each part looks like: one hue per family, a paler or hatched one for its relatives. */
+const LOOKS = new Map([
+  ["parameters", ["1", ""]],
+  ["master copy", ["1", "pale"]],
+  ["optimizer states", ["4", ""]],
+  ["optimizer step", ["4", "pale"]],
+  ["gradients", ["2", ""]],
+  ["activations: blocks", ["3", ""]],
+  ["activations: outside", ["3", "pale"]],
+  ["logits and loss", ["5", ""]],
+  ["communication buffers", ["6", ""]],
+  ["dequantisation", ["7", ""]],
+  ["allocator slack", ["8", "hatched"]],
+  ["framework context", ["8", "pale"]],
+  ["communication library", ["8", ""]],
+]);
+
+const NUMBERS = [
+  { key: "allocated", name: "Allocated", says: "tensors: max_memory_allocated" },
+  { key: "reserved", name: "Reserved", says: "taken by PyTorch: max_memory_reserved" },
+  { key: "on_card", name: "On the card", says: "all of it: nvidia-smi" },
+];
+
+/** @param {string} name */
+export function look(name) {
+  const [series, shade] = LOOKS.get(name) ?? ["7", "pale"];
+  return { style: `--part: var(--wb-series-${series})`, shade };
+}
+
+/** @param {number} value @param {number} whole */
+const percent = (value, whole) => `${((100 * value) / whole).toFixed(3)}%`;
+
+/** Segments side by side; elements are kept, so that nothing blinks while a slider moves.
+ * @param {HTMLElement} bar @param {Part[]} parts @param {number} whole @param {boolean} [labelled] */
+export function stack(bar, parts, whole, labelled = false) {
+  while (bar.children.length > parts.length) bar.lastElementChild?.remove();
+  parts.forEach((part, at) => {
+    const node = /** @type {HTMLElement} */ (bar.children[at] ?? bar.appendChild(element("span", { class: "wbm-part" })));
+    const { style, shade } = look(part.name);
+    setAttribute(node, "style", `${style}; width: ${percent(part.bytes, whole)}`);
+    setAttribute(node, "data-shade", shade);
+    setAttribute(node, "title", `${part.name}: ${bytes(part.bytes)}`);
+    setText(node, labelled && part.bytes > 0.11 * whole ? part.name : "");
+  });
+  setAttribute(bar, "aria-label", parts.map((part) => `${part.name} ${bytes(part.bytes)}`).join(", "));
+}
+
+/** Round places on an axis from 0 to `whole`. @param {number} whole */
+function ticks(whole) {
+  const unit = byteUnit(whole);
+  const top = whole / unit.bytes;
+  const power = 10 ** Math.floor(Math.log10(top / 4));
+  const step = [1, 2, 5, 10].map((one) => one * power).find((one) => top / one <= 6) ?? top;
+  const places = [];
+  for (let value = 0; value <= top * 0.985; value += step) places.push(value);
+  return places.map((value) => ({ at: value * unit.bytes, text: `${Number(value.toPrecision(3))} ${unit.name}` }));
+}
+
+export class Bars {
+  constructor() {
+    this.values = NUMBERS.map(() => element("dd"));
+    const numbers = NUMBERS.map(({ name, says }, at) =>
+      element("div", {}, element("dt", {}, name), this.values[at], element("dd", { class: "wbm-says" }, says)),
+    );
+    this.bar = element("div", { class: "wbm-bar", role: "img" });
+    this.lines = element("div", { class: "wbm-lines", "aria-hidden": "true" });
+    this.axis = element("div", { class: "wbm-axis", "aria-hidden": "true" });
+    this.cards = element("ul", { class: "wbm-cards", "aria-label": "Whether it fits" });
+    this.legend = element("tbody");
+    const table = element(
+      "table",
+      { class: "wbm-legend" },
+      element("caption", {}, "Parts at the highest moment"),
+      this.legend,
+    );
+    this.node = element(
+      "section",
+      { class: "wb-panel wbm-main", "aria-label": "Memory of the fullest GPU" },
+      element("dl", { class: "wbm-numbers" }, ...numbers),
+      element("div", { class: "wbm-chart" }, this.lines, this.bar, this.axis, this.cards),
+      table,
+    );
+  }
+
+  /** @param {any} figure */
+  draw(figure) {
+    NUMBERS.forEach(({ key }, at) => setText(this.values[at], bytes(figure[key])));
+    const capacities = figure.cards.map((/** @type {any} */ card) => card.bytes);
+    const whole = 1.02 * Math.max(figure.on_card, ...capacities);
+    stack(this.bar, figure.parts, whole, true);
+    this.drawAxis(whole);
+    this.drawCards(figure.cards, whole);
+    this.drawLegend(figure.parts, figure.on_card);
+  }
+
+  /** @param {number} whole */
+  drawAxis(whole) {
+    const nodes = ticks(whole).map(({ at, text }) => {
+      const node = element("span", {}, text);
+      node.style.left = percent(at, whole);
+      return node;
+    });
+    this.axis.replaceChildren(...nodes);
+  }
+
+  /** @param {any[]} cards @param {number} whole */
+  drawCards(cards, whole) {
+    this.lines.replaceChildren(
+      ...cards.map((card) => {
+        const line = element("span", { "data-fits": String(card.fits) });
+        line.style.left = percent(card.bytes, whole);
+        return line;
+      }),
+    );
+    this.cards.replaceChildren(
+      ...cards.map((card) => {
+        const reach = element("span", { class: "wbm-reach", "aria-hidden": "true" });
+        reach.style.width = percent(card.bytes, whole);
+        const doubt = card.unverified
+          ? [element("span", { class: "wbm-doubt", title: "Not confirmed by a second source or a measurement" }, "unverified")]
+          : [];
+        const says = element("span", { class: "wbm-verdict" }, `${card.fits ? "✓" : "✗"} ${card.says}`);
+        return element(
+          "li",
+          { "data-fits": String(card.fits) },
+          reach,
+          element("span", { class: "wbm-card" }, element("b", {}, card.name), ` ${bytes(card.bytes)} `, ...doubt),
+          says,
+        );
+      }),
+    );
+  }
+
+  /** @param {Part[]} parts @param {number} total */
+  drawLegend(parts, total) {
+    while (this.legend.children.length > parts.length) this.legend.lastElementChild?.remove();
+    parts.forEach((part, at) => {
+      let row = /** @type {HTMLElement} */ (this.legend.children[at]);
+      if (!row) {
+        const swatch = element("i", { class: "wbm-part wbm-swatch" });
+        row = element("tr", {}, element("th", { scope: "row" }, swatch, element("span")), element("td"), element("td"));
+        this.legend.append(row);
+      }
+      const { style, shade } = look(part.name);
+      const [swatch, name] = /** @type {any} */ (row.firstElementChild).children;
+      setAttribute(swatch, "style", style);
+      setAttribute(swatch, "data-shade", shade);
+      setText(name, part.outside ? `${part.name} (beyond PyTorch's tensors)` : part.name);
+      setText(/** @type {HTMLElement} */ (row.children[1]), bytes(part.bytes));
+      setText(/** @type {HTMLElement} */ (row.children[2]), `${((100 * part.bytes) / total).toFixed(part.bytes < 0.1 * total ? 1 : 0)} %`);
+    });
+  }
+}

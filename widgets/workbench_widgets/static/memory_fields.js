@@ -1,0 +1,147 @@
+// @ts-check
+/** The calculator's controls: labelled native inputs, built from what Python says there is. */
+
+import { element, setText } from "./dom.js";
+import { Search } from "./memory_search.js";
+
+/** @typedef {{name: string, label: string, kind: string, options?: any[], marks?: number[],
+ *   unit?: string, least?: number, most?: number|null, hint?: string}} Field
+ * @typedef {(name: string, value: any) => void} Moved
+ * @typedef {{show: (value: any) => void, input: HTMLElement}} Control */
+
+let made = 0;
+
+/** @param {Field} field @param {string} id @param {(value: any) => void} moved */
+function select(field, id, moved) {
+  const options = (field.options ?? []).map(({ value, text }) => element("option", { value }, text));
+  const input = /** @type {HTMLSelectElement} */ (element("select", { id }, ...options));
+  input.addEventListener("change", () => moved(input.value));
+  return { nodes: [input], input, show: (/** @type {any} */ value) => (input.value = String(value)) };
+}
+
+/** @param {Field} field @param {string} id @param {(value: any) => void} moved */
+function number(field, id, moved) {
+  const limits = { min: String(field.least ?? 1), ...(field.most ? { max: String(field.most) } : {}) };
+  const input = /** @type {HTMLInputElement} */ (element("input", { id, type: "number", step: "1", inputmode: "numeric", ...limits }));
+  input.addEventListener("change", () => moved(input.value === "" ? null : Number(input.value)));
+  return { nodes: [input], input, show: (/** @type {any} */ value) => (input.value = String(value ?? "")) };
+}
+
+/** @param {Field} field @param {string} id @param {(value: any) => void} moved */
+function check(field, id, moved) {
+  const input = /** @type {HTMLInputElement} */ (element("input", { id, type: "checkbox" }));
+  input.addEventListener("change", () => moved(input.checked));
+  return { nodes: [input], input, show: (/** @type {any} */ value) => (input.checked = Boolean(value)) };
+}
+
+/** A slider over round values, with a field beside it for any other.
+ * @param {Field} field @param {string} id @param {(value: any) => void} moved */
+function slider(field, id, moved) {
+  const marks = field.marks ?? [];
+  const range = /** @type {HTMLInputElement} */ (
+    element("input", { id, type: "range", min: "0", max: String(marks.length - 1), step: "1" })
+  );
+  const exact = /** @type {HTMLInputElement} */ (
+    element("input", { type: "number", min: "1", step: "1", "aria-label": `${field.label}, exact` })
+  );
+  const say = (/** @type {any} */ value) =>
+    range.setAttribute("aria-valuetext", `${Number(value).toLocaleString("en")} ${field.unit}`);
+  range.addEventListener("input", () => {
+    const value = marks[Number(range.value)];
+    exact.value = String(value);
+    say(value);
+    moved(value);
+  });
+  exact.addEventListener("change", () => moved(exact.value === "" ? null : Number(exact.value)));
+  const show = (/** @type {any} */ value) => {
+    const above = marks.findIndex((mark) => mark >= value);
+    range.value = String(above < 0 ? marks.length - 1 : above);
+    if (document.activeElement !== exact || value !== null) exact.value = String(value ?? "");
+    say(value);
+  };
+  return { nodes: [range, exact], input: range, show };
+}
+
+/** @param {Field} field @param {string} id @param {(value: any) => void} moved */
+function search(field, id, moved) {
+  const box = new Search(field.options ?? [], { id, hint: field.hint ?? "" }, moved);
+  return { nodes: [box.node], input: box.input, show: (/** @type {any} */ value) => box.show(String(value)) };
+}
+
+/** Chosen ones as chips with a button to take each away, and a field to add one.
+ * @param {Field} field @param {string} id @param {(value: any) => void} moved */
+function several(field, id, moved) {
+  /** @type {string[]} */
+  let chosen = [];
+  const chips = element("ul", { class: "wbm-chips", "aria-label": "Chosen" });
+  const box = new Search(
+    field.options ?? [],
+    { id, hint: field.hint ?? "", empties: true },
+    (value) => chosen.includes(value) || moved([...chosen, value]),
+  );
+  const title = (/** @type {string} */ value) =>
+    (field.options ?? []).find((option) => option.value === value)?.text ?? value;
+  const show = (/** @type {string[]} */ values) => {
+    if (values.join() === chosen.join() && chips.children.length === values.length) return;
+    chosen = [...values];
+    const nodes = values.map((value) => {
+      const away = element("button", { type: "button", class: "wbm-away", "aria-label": `Take ${title(value)} away` }, "×");
+      away.addEventListener("click", () => {
+        box.input.focus();
+        moved(chosen.filter((one) => one !== value));
+      });
+      if (values.length === 1) away.hidden = true;
+      return element("li", {}, title(value), away);
+    });
+    chips.replaceChildren(...nodes);
+  };
+  return { nodes: [chips, box.node], input: box.input, show };
+}
+
+const KINDS = { select, number, check, slider, search, several };
+
+export class Controls {
+  /** @param {{title: string, open: boolean, fields: Field[]}[]} groups @param {Moved} moved */
+  constructor(groups, moved) {
+    this.moved = moved;
+    made += 1;
+    this.prefix = `wbm-${made}`;
+    /** @type {Map<string, {row: HTMLElement, problem: HTMLElement, control: Control}>} */
+    this.fields = new Map();
+    this.groups = groups.map(({ title, open, fields }) => {
+      const rows = fields.map((field) => this.row(field));
+      const body = element("div", { class: "wbm-fields" }, ...rows);
+      const attributes = { class: "wbm-group", "data-title": title, ...(open ? { open: "" } : {}) };
+      return element("details", attributes, element("summary", { tabindex: "0" }, title), body);
+    });
+    this.node = element("div", { class: "wbm-controls", role: "group", "aria-label": "What to estimate" }, ...this.groups);
+  }
+
+  /** @param {Field} field */
+  row(field) {
+    const id = `${this.prefix}-${field.name}`;
+    const kind = KINDS[/** @type {keyof typeof KINDS} */ (field.kind)];
+    const control = kind(field, id, (value) => this.moved(field.name, value));
+    const problem = element("p", { class: "wbm-problem", id: `${id}-problem`, hidden: "" });
+    const unit = field.unit ? [element("span", { class: "wbm-unit" }, ` ${field.unit}`)] : [];
+    const label = element("label", { for: id }, field.label, ...unit);
+    const row = element("div", { class: `wbm-field wbm-${field.kind}`, "data-field": field.name }, label, ...control.nodes, problem);
+    this.fields.set(field.name, { row, problem, control });
+    return row;
+  }
+
+  /** @param {{values: Record<string, any>, hidden: string[]}} state
+   * @param {{field?: string, message?: string}} problem */
+  show({ values, hidden }, problem) {
+    for (const [name, { row, problem: place, control }] of this.fields) {
+      control.show(values[name]);
+      row.hidden = hidden.includes(name);
+      const wrong = Boolean(problem?.message) && problem.field === name;
+      place.hidden = !wrong;
+      setText(place, wrong ? (problem.message ?? "") : "");
+      control.input.setAttribute("aria-invalid", String(wrong));
+      if (wrong) control.input.setAttribute("aria-describedby", place.id);
+      else control.input.removeAttribute("aria-describedby");
+    }
+  }
+}
