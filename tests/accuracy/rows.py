@@ -10,11 +10,7 @@ import re
 from dataclasses import dataclass, replace
 
 from workbench.describe import Cluster, Gpu, Kernels, Model, Strategy, Workload
-try:
-    from workbench.describe import catalog as shapes
-except ImportError:
-    class shapes:
-        models = staticmethod(lambda: ())
+from workbench.describe import catalog as shapes
 from workbench.errors import WorkbenchError
 
 Row = dict[str, str]

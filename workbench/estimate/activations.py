@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.describe import Model, Strategy, Workload
+from workbench.describe.counting import block_linears
+from workbench.estimate.stages import split_linear
 from workbench.estimate.states import Widths, widths
 
 
@@ -75,7 +77,7 @@ def block_memory(workload: Workload, strategy: Strategy, *, moe: bool) -> BlockM
     live = sum(everything.values())
     casts = 0.0
     if uses_autocast(workload, strategy):
-        casts = 2.0 * _linear_elements(model, strategy, moe=moe)
+        casts = 2.0 * _cast_elements(model, strategy, moe=moe)
     kept = _after_selective(everything, workload, strategy, shape)
     return BlockMemory(
         saved=kept,
@@ -164,7 +166,7 @@ def _scores(workload: Workload, shape: _Shape) -> float:
         return mask
     elements = shape.tokens * shape.sequence * model.heads / shape.tp
     per_element = c  # the softmax's result
-    if c == 2 and workload.kernels.norm == "upcast":
+    if c == 2 and workload.kernels.norm == "upcast" and model.norm.startswith("rmsnorm"):
         per_element += 4  # softmax in fp32, then a copy in low precision
     if model.dropout:
         per_element += 1 + c
@@ -230,11 +232,17 @@ def _casts_adapters(workload: Workload, shape: _Shape) -> bool:
     return shape.c == 2 and workload.precision != "bf16-pure" and workload.adapter_bytes != 2
 
 
-def _linear_elements(model: Model, strategy: Strategy, *, moe: bool) -> int:
-    from workbench.describe.counting import block_linears  # noqa: PLC0415
-    from workbench.estimate.stages import split_linear  # noqa: PLC0415
-
-    return sum(split_linear(one, model, strategy) for one in block_linears(model, moe=moe))
+def _cast_elements(model: Model, strategy: Strategy, *, moe: bool) -> int:
+    """Weights whose cast stays until backward: what is recomputed casts again."""
+    parts = strategy.recompute_parts if strategy.recompute == "selective" else ()
+    if "op" in parts:
+        return 0
+    outside = {"q", "k", "v", "o", "q_a", "q_b", "kv_a", "kv_b"}
+    return sum(
+        split_linear(one, model, strategy)
+        for one in block_linears(model, moe=moe)
+        if "mlp" not in parts or one.name in outside
+    )
 
 
 def _after_selective(

@@ -45,8 +45,7 @@ def buffers(workload: Workload, strategy: Strategy, stage: Stage, rank: Elements
     if ways["weights"] > 1:
         return _fsdp(workload, strategy, stage, rank, width)
     if strategy.dp_replicate > 1:
-        whole = rank.trained * width.gradient
-        size = 0 if strategy.bucket_views else whole
+        size = 0 if strategy.bucket_views else rank.trained * width.gradient
         return Buffers(forward=size, backward=size, backward_end=size, step=size)
     return Buffers(forward=0, backward=0, backward_end=0, step=0)
 

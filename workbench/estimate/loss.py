@@ -22,6 +22,8 @@ class LossMemory:
     """At the worst moment of the loss's backward."""
     kept: float
     """What the caller keeps until the end of the step (`out.logits`)."""
+    saved: float = 0.0
+    """What one micro-batch keeps for the loss's backward: held for all that are in flight."""
 
 
 def loss_memory(workload: Workload, strategy: Strategy) -> LossMemory:
@@ -42,6 +44,8 @@ def loss_memory(workload: Workload, strategy: Strategy) -> LossMemory:
         return LossMemory(forward=held, backward=outside + gradient, kept=0)
     upcast = workload.kernels.logits_fp32 or c == 4
     forward, backward = (c % 4 + 8.0, 12.0) if upcast else (2.0 * c, 3.0 * c)
+    if strategy.tp > 1 and workload.kernels.gathered_inputs:
+        backward *= 4 / 3  # torch's loss_parallel masks the gradient in a copy
     kept = 0.0
     if workload.keep_logits:
         kept = (4 if workload.kernels.fp32_logits_returned else c) * logits
@@ -57,4 +61,9 @@ def loss_memory(workload: Workload, strategy: Strategy) -> LossMemory:
         return LossMemory(
             forward=(c + softmax + some) * logits, backward=(2 * c + softmax + some) * logits, kept=0
         )
-    return LossMemory(forward=forward * logits, backward=backward * logits + kept, kept=kept)
+    return LossMemory(
+        forward=forward * logits,
+        backward=backward * logits + kept,
+        kept=kept,
+        saved=(4 if upcast else c) * logits,
+    )

@@ -144,6 +144,8 @@ def _rank(workload: Workload, strategy: Strategy, stage: Stage) -> _Rank:
         blocks = share * boundaries + (1 - share) * blocks
     if "activations" in strategy.offload:
         blocks = min(blocks, 2 * largest.boundary)
+    if workload.trained_layers is not None:  # what is frozen below the first trained block
+        blocks *= min(1.0, workload.trained_layers / max(1, stage.layers))
     return _Rank(
         stage=stage,
         elements=elements,
@@ -210,7 +212,8 @@ def _peaks(
         "optimizer states": state.optimizer,
     }
     all_gradients, before = _gradients(workload, strategy, rank)
-    saved = stage.in_flight * rank.blocks + rank.casts
+    waiting_losses = max(0.0, stage.in_flight - 1) * rank.loss.saved
+    saved = stage.in_flight * rank.blocks + rank.casts + waiting_losses
     one_less = max(0.0, stage.in_flight - 1) * rank.blocks
     recompute = strategy.recompute == "full"
     working = (block.live if recompute else 0.0) + block.backward
@@ -326,6 +329,7 @@ def _gradients(workload: Workload, strategy: Strategy, rank: _Rank) -> tuple[flo
     if "optimizer" in strategy.offload and strategy.zero_stage in {None, 2, 3}:
         everything = 0.0
     kept_buffer = workload.kernels.gradient_bytes is not None and not workload.lora_rank
+    kept_buffer |= strategy.bucket_views and strategy.dp_replicate > 1  # views of the buckets
     return everything, everything if workload.accumulate > 1 or kept_buffer else 0.0
 
 
