@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 import workbench as wb
+from workbench.cli import listings, memory
 from workbench.cli.live import follow
 from workbench.cli.tables import number, print_json, runs_table, summary_table
 
@@ -295,6 +296,11 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
             table.add_row(mark, check["name"], check["found"], check["fix"] or "")
         console.print(table)
     raise typer.Exit(0 if result["ok"] else 1)
+
+
+app.command()(memory.memory)
+app.command("models")(listings.models_command)
+app.command("gpus")(listings.gpus_command)
 
 
 @app.command()

@@ -19,16 +19,18 @@ _MOMENTS = {
     "initialisation": "the start, when every rank builds the whole model",
 }
 _PARTS = {
-    "parameters": "weights",
-    "activations: blocks": "activations that the blocks keep for backward",
-    "activations: outside": "activations outside the blocks",
-    "communication buffers": "gathered weights and communication buffers",
-    "dequantisation": "one unpacked weight matrix",
-    "optimizer step": "scratch of the optimizer",
+    "parameters": "of weights",
+    "gradients": "of gradients",
+    "activations: blocks": "of activations that the blocks keep for backward",
+    "activations: outside": "of activations outside the blocks",
+    "communication buffers": "of gathered weights and communication buffers",
+    "dequantisation": "for one unpacked weight matrix",
+    "optimizer step": "of the optimizer's scratch",
 }
 _STATES = ("parameters", "master copy", "optimizer states", "gradients")
 _LASTING = frozenset(_STATES[:3])
 _CLOSE = 0.05
+_BEST = "Best remedy: "
 
 
 def explain(
@@ -46,9 +48,12 @@ def explain(
     if peak is None:
         return ()
     found = [one for one in switches(workload, strategy, cluster) if not one.changes_result]
+    winner = _winner(peak, workload, found)
+    states = _states(estimate, peak, workload, found)
+    text, _, remedy = winner.partition(_BEST)
     said = [
-        _winner(peak, workload, found),
-        _states(estimate, peak, workload, found),
+        text.rstrip() if remedy and states.endswith(remedy) else winner,
+        states,
         _runner_up(estimate),
         _trap(workload, strategy, estimate),
         _verdict(estimate, workload, strategy, cluster),
@@ -62,24 +67,32 @@ def _winning(estimate: Estimate) -> Peak | None:
 
 
 def _winner(peak: Peak, workload: Workload, found: Sequence[Switch]) -> str:
-    """The peak, its own largest part (what lasts through the step left out) and the remedy."""
+    """The peak, its largest parts (what lasts through the step left out) and the remedy."""
     passing = {name: size for name, size in peak.parts.items() if name not in _LASTING and size}
     parts = passing or dict(peak.parts)
-    part = max(parts, key=lambda name: parts[name])
+    ranked = sorted(parts, key=lambda name: -parts[name])
+    named = [ranked[0], *(name for name in ranked[1:2] if parts[name] > peak.total_bytes / 20)]
+    what = " and ".join(
+        f"{format_bytes(parts[name])} {_in_words(name, peak, workload)}" for name in named
+    )
     moment = _MOMENTS.get(peak.name, peak.name)
-    what = _PARTS.get(part, part)
-    if part == "logits and loss":
-        fp32 = workload.kernels.logits_fp32 and workload.loss == "full"
-        what = "logits in fp32 and their gradient" if fp32 else "logits and their gradient"
-        if peak.name == "forward end":
-            what = what.replace("their gradient", "their softmax")
-    text = f"The peak is {moment}: {format_bytes(parts[part])} are {what}."
-    remedy = _remedy(found, peak, (part,))
-    return f"{text} {_advice(remedy)}" if remedy else text
+    text = f"The peak is {moment}: it holds {what}."
+    remedies = (_remedy(found, peak, (name,)) for name in named)
+    best = max((one for one in remedies if one), key=lambda one: one.saves_bytes, default=None)
+    return f"{text} {_advice(best)}" if best else text
+
+
+def _in_words(part: str, peak: Peak, workload: Workload) -> str:
+    """What a part is, at this moment."""
+    if part != "logits and loss":
+        return _PARTS.get(part, part)
+    width = " in fp32" if workload.kernels.logits_fp32 and workload.loss == "full" else ""
+    other = "their gradient" if peak.name == "loss backward" else "their softmax"
+    return f"of logits{width} with {other}"
 
 
 def _advice(remedy: Switch) -> str:
-    return f"Best remedy: {remedy.name}, {format_bytes(-remedy.saves_bytes)} ({remedy.option})."
+    return f"{_BEST}{remedy.name}, {format_bytes(-remedy.saves_bytes)} ({remedy.option})."
 
 
 def _remedy(found: Sequence[Switch], peak: Peak, parts: tuple[str, ...]) -> Switch | None:

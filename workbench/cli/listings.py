@@ -1,0 +1,103 @@
+"""``workbench models`` and ``workbench gpus``: what the catalog knows, doubts marked."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from workbench.cli.memory import plain_console, show
+from workbench.cli.tables import print_json
+from workbench.describe import Accelerator
+from workbench.describe.catalog import Published, every_published, gpus
+from workbench.units import format_bytes, format_count
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
+DOUBT = "?"
+
+
+def models_command(*, as_json: JsonOption = False) -> None:
+    """List the model shapes of the catalog."""
+    found = every_published()
+    if as_json:
+        print_json([_model_document(one) for one in found])
+        return
+    table = _table("model", "name", "parameters", "layers", "hidden", "kind", right=(2, 3, 4))
+    for one in found:
+        shape = one.model
+        kind = f"{shape.kind}, {shape.experts} experts" if shape.experts else shape.kind
+        sizes = (format_count(shape.parameters), str(shape.layers), str(shape.hidden))
+        table.add_row(one.id, shape.name, *sizes, kind)
+    show(plain_console(), table)
+
+
+def gpus_command(*, as_json: JsonOption = False) -> None:
+    """List the accelerators of the catalog; cells marked ? have no second source."""
+    found = gpus()
+    if as_json:
+        print_json([_gpu_document(one) for one in found])
+        return
+    headers = ("gpu", "name", "memory", "GB/s", "bf16 TF", "link GB/s")
+    table = _table(*headers, right=(2, 3, 4, 5))
+    for one in found:
+        table.add_row(
+            one.id,
+            one.name,
+            format_bytes(one.memory_bytes) + _doubt(one, "memory_bytes"),
+            _scaled(one, "memory_bytes_per_second", 1e9),
+            _scaled(one, "bf16_flops", 1e12),
+            _scaled(one, "link_bytes_per_second", 1e9),
+        )
+    console = plain_console()
+    show(console, table)
+    console.print(
+        f"\n{DOUBT} = unverified: sources disagree, or there is only one. Rates are dense."
+    )
+
+
+def _table(*headers: str, right: tuple[int, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, name in enumerate(headers):
+        justify = "right" if index in right else "left"
+        wraps = index == 1
+        table.add_column(
+            name, justify=justify, no_wrap=not wraps, overflow="fold", style="bold" * (index == 0)
+        )
+    return table
+
+
+def _doubt(one: Accelerator, field: str) -> str:
+    return DOUBT if field in one.unverified else " "
+
+
+def _scaled(one: Accelerator, field: str, unit: float) -> str:
+    value: float | None = getattr(one, field)
+    text = "n/a" if value is None else f"{value / unit:,.4g}"
+    return text + _doubt(one, field)
+
+
+def _model_document(one: Published) -> dict[str, Any]:
+    shape = one.model
+    return {
+        "id": one.id,
+        "name": shape.name,
+        "parameters": shape.parameters,
+        "stated_parameters": one.stated_parameters,
+        "layers": shape.layers,
+        "hidden": shape.hidden,
+        "heads": shape.heads,
+        "kv_heads": shape.key_value_heads,
+        "vocab": shape.vocab,
+        "experts": shape.experts,
+        "kind": shape.kind,
+        "aliases": list(one.aliases),
+        "source": one.source,
+        "date": one.date,
+        "notes": one.notes,
+    }
+
+
+def _gpu_document(one: Accelerator) -> dict[str, Any]:
+    plain: dict[str, Any] = {name: getattr(one, name) for name in Accelerator.__slots__}
+    return plain | {"unverified": sorted(one.unverified), "aliases": list(one.aliases)}

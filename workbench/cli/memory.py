@@ -1,0 +1,274 @@
+"""``workbench memory``: what a training (or serving) process needs, why, and what would help."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from rich.console import Console, RenderableType
+
+from workbench.cli.describing import (
+    Described,
+    Description,
+    describe,
+    option,
+    read_model,
+    where,
+    with_description,
+)
+from workbench.cli.tables import print_json
+from workbench.describe import Accelerator, Cluster
+from workbench.errors import UsageError
+from workbench.estimate import answers
+from workbench.estimate.inference import cache_bytes_per_token, inference_memory
+from workbench.estimate.memory import training_memory
+from workbench.estimate.parts import OUTSIDE_ALLOCATOR, SLACK, Estimate
+from workbench.estimate.simulate import Simulation, SimulationUnavailable, simulate
+
+_LOG_WIDTH = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryAsked(Description):
+    """The options of ``workbench memory``."""
+
+    headroom: Annotated[float, option("Share of the card that should stay free.")] = (
+        answers.HEADROOM
+    )
+    simulate: Annotated[
+        bool, option("Run the real model on fake tensors beside it.", "--simulate")
+    ] = False
+    timeout: Annotated[float, option("Seconds after which the simulation is given up.")] = 300.0
+    inference: Annotated[bool, option("Serving instead of training.", "--inference")] = False
+    kv_bytes: Annotated[int, option("inference: bytes per cached element.")] = 2
+    as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """Everything that one call of the command found out."""
+
+    described: Described
+    """What, how and where."""
+    estimate: Estimate
+    """Closed form."""
+    headroom: float
+    """Share of the card that should stay free."""
+    explanation: tuple[str, ...]
+    """Why the peak is where it is."""
+    switches: tuple[answers.Switch, ...]
+    """What would help, ranked."""
+    micro_batch: answers.Answer
+    """Largest micro-batch."""
+    sequence: answers.Answer
+    """Longest sequence."""
+    fits_on: tuple[answers.GpuFit, ...]
+    """GPUs on which it fits, where no card was named."""
+    options: tuple[answers.Option, ...]
+    """What would make it fit, where it does not."""
+    simulation: Simulation | None = None
+    """Exact simulation, where asked for and possible."""
+    no_simulation: str | None = None
+    """Why there is none, where it was asked for."""
+
+    @property
+    def gpu(self) -> Accelerator | None:
+        """The catalog's row of the card."""
+        return accelerator(self.described.cluster)
+
+
+def accelerator(cluster: Cluster | str) -> Accelerator | None:
+    """The catalog's row of a cluster's card; None where there is none."""
+    return cluster.accelerator if isinstance(cluster, Cluster) else None
+
+
+@with_description
+def memory(asked: MemoryAsked) -> None:
+    """Predict a rank's peak memory, explain it, and rank what would lower it."""
+    from workbench.cli import memory_view  # noqa: PLC0415  (only for people)
+
+    console = plain_console()
+    if asked.inference:
+        described, estimate = _served(asked)
+        if asked.as_json:
+            print_json(_inference_document(asked, described, estimate))
+        else:
+            show(console, memory_view.inference(asked, described, estimate, console.width))
+        return
+    found = answer(describe(asked), asked.headroom)
+    if asked.simulate:
+        found = _simulated(found, asked.timeout)
+    if asked.as_json:
+        print_json(document(found))
+    else:
+        show(console, memory_view.training(found, console.width))
+
+
+def plain_console() -> Console:
+    """A console of readable width: the terminal's up to 140, a fixed one in logs and pipes."""
+    if sys.stdout.isatty():
+        console = Console(highlight=False, markup=False)
+        return Console(highlight=False, markup=False, width=min(140, console.width))
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdigit() and int(columns) > 0 else _LOG_WIDTH
+    return Console(highlight=False, markup=False, width=max(60, width))
+
+
+def show(console: Console, piece: RenderableType) -> None:
+    """Print, without the blanks that fill table cells where no terminal hides them."""
+    if console.is_terminal:
+        console.print(piece)
+        return
+    with console.capture() as captured:
+        console.print(piece)
+    lines = (line.rstrip() for line in captured.get().splitlines())
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def answer(described: Described, headroom: float) -> Answered:
+    """Ask every question of the closed form.
+
+    Raises:
+        UsageError: the layout is impossible, or headroom is not a share.
+    """
+    workload, strategy, cluster = described.workload, described.strategy, described.cluster
+    estimate = training_memory(workload, strategy, cluster)
+    fits = answers.leaves_headroom(estimate, headroom)
+    gpu = accelerator(cluster)
+    reach = cluster if isinstance(cluster, Cluster) else Cluster(name=cluster)
+    on_cards = fits is None and cluster != "cpu"
+    return Answered(
+        described=described,
+        estimate=estimate,
+        headroom=headroom,
+        explanation=answers.explain(estimate, workload, strategy, cluster),
+        switches=answers.switches(workload, strategy, cluster),
+        micro_batch=answers.largest_micro_batch(workload, strategy, reach, headroom),
+        sequence=answers.longest_sequence(workload, strategy, reach, headroom),
+        fits_on=answers.smallest_gpu(workload, strategy, headroom=headroom) if on_cards else (),
+        options=answers.fewest_gpus(workload, gpu, headroom=headroom)
+        if gpu is not None and fits is False
+        else (),
+    )
+
+
+def _simulated(found: Answered, timeout_seconds: float) -> Answered:
+    """Add the exact simulation, with its progress on stderr."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    estimate, described = found.estimate, found.described
+    outside = sum(size for name, size in estimate.parts.items() if name in OUTSIDE_ALLOCATOR)
+    outside -= estimate.parts.get(SLACK, 0)
+    card = None if estimate.card_bytes is None else max(0, estimate.card_bytes - outside)
+    columns = (TextColumn("simulating:"), BarColumn(), TextColumn("{task.description}"))
+    stderr = Console(stderr=True, highlight=False)
+    try:
+        with Progress(*columns, TimeElapsedColumn(), console=stderr, transient=True) as progress:
+            task = progress.add_task("starting", total=1.0)
+            result = simulate(
+                described.workload,
+                described.strategy,
+                card_bytes=card,
+                on_progress=lambda fraction, text: progress.update(
+                    task, completed=fraction, description=text
+                ),
+                timeout_seconds=timeout_seconds,
+            )
+    except SimulationUnavailable as error:
+        stderr.print(f"No simulation, the closed form stands alone: {error}", markup=False)
+        return replace(found, no_simulation=str(error))
+    return replace(found, simulation=result)
+
+
+def document(found: Answered) -> dict[str, Any]:
+    """The JSON form; keys are a contract."""
+    workload, strategy = found.described.workload, found.described.strategy
+    simulation, estimate = found.simulation, found.estimate
+    result = estimate.document() | _card(found.described)
+    result |= {
+        "model": workload.model.name,
+        "parameters": workload.model.parameters,
+        "strategy": strategy.name,
+        "world_size": strategy.world_size,
+        "headroom": found.headroom,
+        "fits_with_headroom": answers.leaves_headroom(estimate, found.headroom),
+        "explanation": list(found.explanation),
+        "switches": [one.document() for one in found.switches],
+        "largest_micro_batch": _reach(found.micro_batch),
+        "longest_sequence": _reach(found.sequence),
+        "fits_on": [
+            {"gpu": fit.gpu.id, "memory_bytes": fit.gpu.memory_bytes, "free_bytes": fit.free_bytes}
+            for fit in found.fits_on
+        ],
+        "options": [one.document() for one in found.options],
+        "notes": list(found.described.notes),
+    }
+    if simulation is not None or found.no_simulation is not None:
+        result["simulation"] = simulation.document() if simulation else None
+        result["simulation_unavailable"] = found.no_simulation
+    if simulation is not None:
+        result["simulated_to_closed_form"] = (
+            simulation.allocated_bytes / estimate.allocated_bytes
+            if estimate.allocated_bytes
+            else None
+        )
+    return result
+
+
+def _card(described: Described) -> dict[str, Any]:
+    gpu = accelerator(described.cluster)
+    return {
+        "gpu": None if gpu is None else gpu.id,
+        "gpu_unverified": [] if gpu is None else sorted(gpu.unverified),
+    }
+
+
+def _reach(found: answers.Answer) -> dict[str, Any]:
+    return {"value": found.value, "headroom": found.headroom, "reason": found.reason}
+
+
+def _served(asked: MemoryAsked) -> tuple[Described, Estimate]:
+    """Inference: the model is split over all GPUs by tensor parallelism."""
+    if asked.strategy is not None and asked.strategy.strip().lower() not in {"single", "tp"}:
+        raise UsageError(
+            f"Inference is estimated for single and tp, not {asked.strategy!r}. "
+            "Leave --strategy out: all GPUs share the model."
+        )
+    model, notes = read_model(asked.model)
+    cluster, world = where(asked)
+    named = "single" if world == 1 else "tp"
+    precision = asked.precision.removesuffix("-pure")
+    estimate = inference_memory(
+        model,
+        asked.seq_len if asked.seq_len is not None else 2048,
+        asked.micro_batch,
+        precision=precision,
+        quantization=asked.quantization,
+        tp=world,
+        kv_bytes=asked.kv_bytes,
+        where=cluster,
+    )
+    trained = replace(asked, strategy=named, gpus=world, nodes=1, quantization="none", lora_rank=0)
+    described = replace(describe(trained), cluster=cluster, notes=notes)
+    return described, estimate
+
+
+def _inference_document(
+    asked: MemoryAsked, described: Described, estimate: Estimate
+) -> dict[str, Any]:
+    model, tp = described.workload.model, described.strategy.tp
+    per_token = cache_bytes_per_token(model, tp=tp, kv_bytes=asked.kv_bytes)
+    return (
+        estimate.document()
+        | _card(described)
+        | {
+            "model": model.name,
+            "parameters": model.parameters,
+            "strategy": described.strategy.name,
+            "world_size": tp,
+            "cache_bytes_per_token": per_token,
+            "notes": list(described.notes),
+        }
+    )

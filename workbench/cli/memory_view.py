@@ -1,0 +1,300 @@
+"""How ``workbench memory`` looks: at 80 columns and in logs, so colour never speaks alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from workbench.estimate import answers
+from workbench.estimate.inference import cache_bytes_per_token
+from workbench.estimate.parts import Estimate
+from workbench.units import format_bytes, format_count, format_ratio, format_seconds
+
+if TYPE_CHECKING:
+    from workbench.cli.describing import Described
+    from workbench.cli.memory import Answered, MemoryAsked
+
+_COLOURS = ("blue", "cyan", "green", "magenta", "yellow", "bright_blue", "bright_magenta")
+_SWITCHES, _OTHERS, _CARDS, _STAGES = 7, 4, 6, 12
+
+
+def training(found: Answered, width: int) -> RenderableType:
+    """Everything about a training process, most important first."""
+    pieces: list[RenderableType | None] = [
+        _inputs(found.described, _training_words(found)),
+        _numbers(found),
+        _parts(found.estimate, width),
+        _peaks(found.estimate),
+        _stages(found.estimate),
+        _sentences("Why", found.explanation),
+        _switches(found),
+        _reach(found),
+        _cards(found),
+        _options(found),
+        _sentences("Assumed", (*found.described.notes, *found.estimate.assumptions), dim=True),
+    ]
+    return _spaced(pieces)
+
+
+def inference(
+    asked: MemoryAsked, described: Described, estimate: Estimate, width: int
+) -> RenderableType:
+    """Everything about a serving process."""
+    model, tp = described.workload.model, described.strategy.tp
+    per_token = cache_bytes_per_token(model, tp=tp, kv_bytes=asked.kv_bytes)
+    what = f"serving {asked.micro_batch} x {described.workload.seq_len} tokens"
+    table = _table()
+    table.add_row("on card", format_bytes(estimate.on_card_bytes), "per GPU")
+    table.add_row("card", format_bytes(estimate.card_bytes), _verdict(estimate, None))
+    table.add_row("cache", format_bytes(per_token), "per token and GPU")
+    pieces: list[RenderableType | None] = [
+        _inputs(described, what),
+        table,
+        _parts(estimate, width),
+        _sentences("Assumed", (*described.notes, *estimate.assumptions), dim=True),
+    ]
+    return _spaced(pieces)
+
+
+def _spaced(pieces: Iterable[RenderableType | None]) -> Group:
+    shown: list[RenderableType] = []
+    for piece in pieces:
+        if piece is not None:
+            shown += [piece, ""]
+    return Group(*shown[:-1])
+
+
+def _table(*headers: str, right: tuple[int, ...] = (1,)) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=bool(headers), header_style="bold")
+    names = headers or ("", "", "")
+    for index, name in enumerate(names):
+        last = index == len(names) - 1
+        justify = "right" if index in right else "left"
+        table.add_column(
+            name, justify=justify, no_wrap=not last, overflow="fold", style="bold" * (index == 0)
+        )
+    return table
+
+
+def _inputs(described: Described, what: str) -> Table:
+    workload, strategy, cluster = described.workload, described.strategy, described.cluster
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    model = workload.model
+    table.add_row("What", f"{model.name}, {format_count(model.parameters)} parameters; {what}")
+    ranks = f"{strategy.world_size} GPU{'s' * (strategy.world_size > 1)}"
+    if cluster == "cpu":
+        ranks = f"{strategy.world_size} CPU rank{'s' * (strategy.world_size > 1)}"
+    table.add_row("How", f"{strategy.name} on {ranks}{_choices(described)}")
+    where = f"no card named ({cluster})"
+    if not isinstance(cluster, str):
+        card = cluster.gpus[0].name if cluster.gpus else "CPU"
+        nodes = f"{cluster.nodes} nodes x " if cluster.nodes > 1 else ""
+        where = f"{nodes}{len(cluster.gpus)} x {card}"
+        gpu = cluster.accelerator
+        if gpu is not None and "memory_bytes" in gpu.unverified:
+            where += " (its memory is unverified in the catalog)"
+    table.add_row("Where", where)
+    return table
+
+
+def _training_words(found: Answered) -> str:
+    workload = found.described.workload
+    times = f" x {workload.accumulate} accumulated" if workload.accumulate > 1 else ""
+    lora = f", LoRA r{workload.lora_rank}" if workload.lora_rank else ""
+    return (
+        f"{workload.micro_batch} x {workload.sequence} tokens{times}, {workload.precision}, "
+        f"{workload.optimizer}{lora}"
+    )
+
+
+def _choices(described: Described) -> str:
+    strategy, workload = described.strategy, described.workload
+    said = [f"recompute {strategy.recompute}"] * (strategy.recompute != "none")
+    said += [f"offload {'+'.join(strategy.offload)}"] * bool(strategy.offload)
+    said += [f"{workload.loss} loss"] * (workload.loss != "full")
+    said += ["sequence parallel"] * strategy.sequence_parallel
+    said += [f"{strategy.schedule} schedule"] * (strategy.pp > 1)
+    return "".join(f", {word}" for word in said)
+
+
+def _numbers(found: Answered) -> Table:
+    """The three numbers against the card; with a simulation beside them."""
+    estimate, simulation = found.estimate, found.simulation
+    rows = [
+        ("allocated", estimate.allocated_bytes, "tensors: max_memory_allocated()"),
+        ("reserved", estimate.reserved_bytes, "with the allocator's slack: max_memory_reserved()"),
+        ("on card", estimate.on_card_bytes, "with context and NCCL: what nvidia-smi shows"),
+    ]
+    verdict = _verdict(estimate, found.headroom)
+    if simulation is None:
+        table = _table()
+        for name, size, what in rows:
+            table.add_row(name, format_bytes(size), what)
+        table.add_row("card", format_bytes(estimate.card_bytes), verdict)
+        return table
+    table = _table("", "closed form", "simulated", "ratio", "", right=(1, 2, 3))
+    exact = (
+        simulation.allocated_bytes,
+        simulation.reserved_expandable_bytes
+        if found.described.workload.kernels.expandable_segments
+        else simulation.reserved_bytes,
+        None,
+    )
+    for (name, size, _), other in zip(rows, exact, strict=True):
+        seen = "" if other is None else format_bytes(other)
+        ratio = "" if other is None else format_ratio(other, size)
+        table.add_row(name, format_bytes(size), seen, ratio, "")
+    table.add_row("card", format_bytes(estimate.card_bytes), "", "", verdict)
+    peak = f"its peak: {simulation.peak}; took {format_seconds(simulation.seconds)}"
+    fits = {True: "fits; ", False: "does not fit; ", None: ""}[simulation.fits]
+    table.add_row("simulation", "", format_bytes(simulation.smallest_card_bytes), "", fits + peak)
+    return table
+
+
+def _verdict(estimate: Estimate, headroom: float | None) -> Text:
+    free, card = estimate.headroom_bytes, estimate.card_bytes
+    if free is None or card is None:
+        return Text("unknown: name one with --gpu")
+    if free < 0:
+        return Text(f"does not fit: {format_bytes(-free)} too much", style="bold red")
+    text = f"fits: {format_bytes(free)} free, {free / card:.0%} of the card"
+    if headroom is not None and not answers.leaves_headroom(estimate, headroom):
+        return Text(f"{text}, less than the {headroom:.0%} to keep free", style="bold yellow")
+    return Text(text, style="bold green")
+
+
+def _parts(estimate: Estimate, width: int) -> Table:
+    """The parts, each where the one before ends, against the card (its end is a bar)."""
+    table = _table("part", "size", "")
+    whole = max(estimate.on_card_bytes, estimate.card_bytes or 0, 1)
+    room = max(10, min(60, width - 40))
+    end = room if estimate.card_bytes is None else round(room * estimate.card_bytes / whole)
+    start = 0
+    for index, (name, size) in enumerate(estimate.parts.items()):
+        colour = _COLOURS[index % len(_COLOURS)]
+        bar = _bar(start, size, whole, room, end, colour)
+        table.add_row(name, format_bytes(size), bar)
+        start += size
+    bar = _bar(0, estimate.on_card_bytes, whole, room, end, "bold")
+    table.add_row("on card", format_bytes(estimate.on_card_bytes), bar)
+    return table
+
+
+def _bar(start: int, size: int, whole: int, room: int, end: int, colour: str) -> Text:
+    first = round(room * start / whole)
+    last = max(first + 1, round(room * (start + size) / whole))
+    cells = [" "] * first + ["█"] * (last - first) + [" "] * max(0, room - last)
+    text = Text("".join(cells[:end]), style=colour)
+    text.append("│", style="dim")
+    text.append("".join(cells[end:]).rstrip(), style="red")
+    return text
+
+
+def _peaks(estimate: Estimate) -> Table:
+    table = _table("competing peaks", "allocated", "")
+    for name, size in (estimate.peaks or {}).items():
+        mark = Text("◄ the peak", style="bold") if name == estimate.peak else ""
+        table.add_row(Text(name, style="not bold"), format_bytes(size), mark)
+    return table
+
+
+def _stages(estimate: Estimate) -> Table | None:
+    if len(estimate.stages) < 2:
+        return None
+    table = _table("stage", "blocks", "in flight", "allocated", "peak", right=(1, 2, 3))
+    for stage in estimate.stages[:_STAGES]:
+        size = format_bytes(stage.peak.total_bytes)
+        flying = f"{stage.in_flight:.3g}"
+        table.add_row(str(stage.stage), str(stage.layers), flying, size, stage.peak.name)
+    more = len(estimate.stages) - _STAGES
+    if more > 0:
+        table.add_row("…", "", "", "", f"{more} more stages: --json")
+    return table
+
+
+def _sentences(title: str, sentences: tuple[str, ...], *, dim: bool = False) -> Table | None:
+    if not sentences:
+        return None
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold", style="dim" if dim else "")
+    for index, sentence in enumerate(sentences):
+        table.add_row(title if index == 0 else "", sentence)
+    return table
+
+
+def _switches(found: Answered) -> Table | None:
+    """By bytes: what is saved, what is then on the card, what it costs; other results last."""
+    if not found.switches:
+        return None
+    same = [one for one in found.switches if not one.changes_result]
+    other = [one for one in found.switches if one.changes_result]
+    table = _table("saves", "then", "switches that keep the result", right=(0, 1))
+    _switch_rows(table, same[:_SWITCHES], fits=found.estimate.fits)
+    if other:
+        table.add_row("", "", Text("switches that change what is learned", style="bold"))
+        _switch_rows(table, other[:_OTHERS], fits=found.estimate.fits)
+    more = max(0, len(same) - _SWITCHES) + max(0, len(other) - _OTHERS)
+    if more:
+        table.add_row("", "", Text(f"… and {more} that save less: --json", style="dim"))
+    return table
+
+
+def _switch_rows(table: Table, shown: list[answers.Switch], *, fits: bool | None) -> None:
+    for one in shown:
+        text = Text(one.name, style="bold")
+        text.append(f"  {one.option}", style="cyan not bold")
+        text.append(f"\n{one.cost}", style="dim not bold")
+        style = {True: "green", False: "red", None: ""}[one.fits]
+        after = Text(format_bytes(one.on_card_bytes), style=style)
+        if fits is False:
+            after.append(" fits" if one.fits else "   no")
+        table.add_row(Text(format_bytes(one.saves_bytes), style="not bold"), after, text)
+
+
+def _reach(found: Answered) -> Table | None:
+    if found.estimate.card_bytes is None:
+        return None
+    table = _table()
+    reach = {"largest micro-batch": found.micro_batch, "longest sequence": found.sequence}
+    for name, answer in reach.items():
+        table.add_row(name, "n/a" if answer.value is None else f"{answer.value:,}", answer.reason)
+    return table
+
+
+def _cards(found: Answered) -> Table | None:
+    """Without a card: the smallest GPUs that hold it, one of each size."""
+    if not found.fits_on:
+        return None
+    table = _table("smallest GPUs that fit", "memory", "free")
+    seen: set[int] = set()
+    for fit in found.fits_on:
+        size = round(fit.gpu.memory_bytes / 2**30)
+        if size not in seen and len(seen) < _CARDS:
+            seen.add(size)
+            memory, free = format_bytes(fit.gpu.memory_bytes), format_bytes(fit.free_bytes)
+            mark = " (memory unverified)" * ("memory_bytes" in fit.gpu.unverified)
+            table.add_row(Text(fit.gpu.id, style="not bold"), memory, free + mark)
+    return table
+
+
+def _options(found: Answered) -> Table | None:
+    """Where it does not fit: one GPU with switches first, then more GPUs."""
+    if not found.options:
+        return None
+    table = _table("GPUs", "free", "what would fit", right=(0, 1))
+    for one in found.options:
+        name = f"{one.strategy.name} + {' + '.join(one.switches)}"
+        text = Text(name if one.switches else one.strategy.name)
+        if one.nodes > 1:
+            text.append(f" on {one.nodes} nodes")
+        if one.changes_result:
+            text.append("  changes what is learned", style="dim")
+        table.add_row(str(one.gpus), format_bytes(one.free_bytes), text)
+    return table
