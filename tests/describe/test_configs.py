@@ -264,7 +264,7 @@ def test_wrong_files_say_what_is_wrong(content: bytes, sentence: str, tmp_path: 
 
 
 def test_paths(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no config.json in"):
+    with pytest.raises(UsageError, match=r"no config\.json in"):
         Model.from_config(tmp_path)
     with pytest.raises(UsageError, match="no file or directory"):
         Model.from_config(tmp_path / "nothing")

@@ -28,14 +28,18 @@ class Traced:
     """Exact number of parameters."""
     largest_block_parameters: int
     """Parameters of the largest wrapped block: what FSDP gathers at once."""
-    saved_bytes: int
-    """Bytes that autograd keeps for one sample at `precision_bytes`, parameters left out."""
-    largest_block_saved_bytes: int
-    """The same for the largest block: what full recompute holds while it runs again."""
-    boundary_bytes: int
-    """Sum of the blocks' inputs for one sample: what full recompute keeps."""
+    blocks: int = 1
+    """Blocks that were found; 1 = the module as a whole."""
+    saved_bytes: int | None = None
+    """Bytes that autograd keeps for one sample at `precision_bytes`, parameters and buffers left
+    out, the loss not included; None = not measured (no example inputs)."""
+    largest_block_saved_bytes: int | None = None
+    """The same for the block that keeps most, its inputs left out: what full recompute holds on
+    top of the boundaries while that block runs again."""
+    boundary_bytes: int | None = None
+    """The blocks' inputs for one sample, each tensor once: what full recompute keeps."""
     precision_bytes: int = 4
-    """Element size at which it was traced."""
+    """Element size of the parameters at which it was traced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
