@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 import workbench as wb
-from workbench.cli import listings, memory
+from workbench.cli.listings import gpus_command, models_command
 from workbench.cli.live import follow
+from workbench.cli.memory import memory
 from workbench.cli.tables import number, print_json, runs_table, summary_table
 
 app = typer.Typer(
@@ -298,9 +299,9 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     raise typer.Exit(0 if result["ok"] else 1)
 
 
-app.command()(memory.memory)
-app.command("models")(listings.models_command)
-app.command("gpus")(listings.gpus_command)
+app.command()(memory)
+app.command("models")(models_command)
+app.command("gpus")(gpus_command)
 
 
 @app.command()

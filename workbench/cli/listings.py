@@ -23,12 +23,12 @@ def models_command(*, as_json: JsonOption = False) -> None:
     if as_json:
         print_json([_model_document(one) for one in found])
         return
-    table = _table("model", "name", "parameters", "layers", "hidden", "kind", right=(2, 3, 4))
+    table = _table("model", "parameters", "layers", "hidden", "kind", right=(1, 2, 3))
     for one in found:
         shape = one.model
         kind = f"{shape.kind}, {shape.experts} experts" if shape.experts else shape.kind
         sizes = (format_count(shape.parameters), str(shape.layers), str(shape.hidden))
-        table.add_row(one.id, shape.name, *sizes, kind)
+        table.add_row(one.id, *sizes, kind)
     show(plain_console(), table)
 
 
@@ -39,7 +39,7 @@ def gpus_command(*, as_json: JsonOption = False) -> None:
         print_json([_gpu_document(one) for one in found])
         return
     headers = ("gpu", "name", "memory", "GB/s", "bf16 TF", "link GB/s")
-    table = _table(*headers, right=(2, 3, 4, 5))
+    table = _table(*headers, right=(2, 3, 4, 5), wrapped=1)
     for one in found:
         table.add_row(
             one.id,
@@ -56,13 +56,16 @@ def gpus_command(*, as_json: JsonOption = False) -> None:
     )
 
 
-def _table(*headers: str, right: tuple[int, ...]) -> Table:
+def _table(*headers: str, right: tuple[int, ...], wrapped: int = -1) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index, name in enumerate(headers):
         justify = "right" if index in right else "left"
-        wraps = index == 1
         table.add_column(
-            name, justify=justify, no_wrap=not wraps, overflow="fold", style="bold" * (index == 0)
+            name,
+            justify=justify,
+            no_wrap=index != wrapped,
+            overflow="fold",
+            style="bold" * (index == 0),
         )
     return table
 

@@ -87,7 +87,7 @@ def accelerator(cluster: Cluster | str) -> Accelerator | None:
 @with_description
 def memory(asked: MemoryAsked) -> None:
     """Predict a rank's peak memory, explain it, and rank what would lower it."""
-    from workbench.cli import memory_view  # noqa: PLC0415  (only for people)
+    from workbench.cli.memory_view import inference_view, training_view  # noqa: PLC0415
 
     console = plain_console()
     if asked.inference:
@@ -95,7 +95,7 @@ def memory(asked: MemoryAsked) -> None:
         if asked.as_json:
             print_json(_inference_document(asked, described, estimate))
         else:
-            show(console, memory_view.inference(asked, described, estimate, console.width))
+            show(console, inference_view(asked, described, estimate, console.width))
         return
     found = answer(describe(asked), asked.headroom)
     if asked.simulate:
@@ -103,7 +103,7 @@ def memory(asked: MemoryAsked) -> None:
     if asked.as_json:
         print_json(document(found))
     else:
-        show(console, memory_view.training(found, console.width))
+        show(console, training_view(found, console.width))
 
 
 def plain_console() -> Console:

@@ -22,7 +22,7 @@ _COLOURS = ("blue", "cyan", "green", "magenta", "yellow", "bright_blue", "bright
 _SWITCHES, _OTHERS, _CARDS, _STAGES = 7, 4, 6, 12
 
 
-def training(found: Answered, width: int) -> RenderableType:
+def training_view(found: Answered, width: int) -> RenderableType:
     """Everything about a training process, most important first."""
     pieces: list[RenderableType | None] = [
         _inputs(found.described, _training_words(found)),
@@ -40,7 +40,7 @@ def training(found: Answered, width: int) -> RenderableType:
     return _spaced(pieces)
 
 
-def inference(
+def inference_view(
     asked: MemoryAsked, described: Described, estimate: Estimate, width: int
 ) -> RenderableType:
     """Everything about a serving process."""
@@ -151,9 +151,9 @@ def _numbers(found: Answered) -> Table:
         ratio = "" if other is None else format_ratio(other, size)
         table.add_row(name, format_bytes(size), seen, ratio, "")
     table.add_row("card", format_bytes(estimate.card_bytes), "", "", verdict)
-    peak = f"its peak: {simulation.peak}; took {format_seconds(simulation.seconds)}"
     fits = {True: "fits; ", False: "does not fit; ", None: ""}[simulation.fits]
-    table.add_row("simulation", "", format_bytes(simulation.smallest_card_bytes), "", fits + peak)
+    said = f"{fits}peak: {simulation.peak}; simulated in {format_seconds(simulation.seconds)}"
+    table.add_row("smallest card", "", format_bytes(simulation.smallest_card_bytes), "", said)
     return table
 
 

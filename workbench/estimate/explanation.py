@@ -96,9 +96,13 @@ def _advice(remedy: Switch) -> str:
 
 
 def _remedy(found: Sequence[Switch], peak: Peak, parts: tuple[str, ...]) -> Switch | None:
-    """The switch that lowers these parts of this peak most; the cheaper of near equals."""
+    """The switch that saves most through these parts of this peak; the cheaper of near equals."""
     now = sum(peak.parts.get(part, 0) for part in parts)
-    useful = [one for one in found if _at(one.estimate, peak.name, parts) < 0.9 * now]
+    useful = [
+        one
+        for one in found
+        if now - _at(one.estimate, peak.name, parts) > max(0.1 * now, 0.5 * one.saves_bytes)
+    ]
     if not useful:
         return None
     best = max(one.saves_bytes for one in useful)

@@ -12,10 +12,12 @@ from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
 from workbench.estimate.reach import HEADROOM, leaves_headroom
 from workbench.estimate.spreading import strategy_alternatives
-from workbench.units import MIB, format_bytes
+from workbench.units import GIB, MIB, format_bytes
 
 _TRIFLE = 8 * MIB  # below it a switch is noise of the estimate
 _LONGEST = 8  # switches in one combination
+HOST_BYTES_PER_GPU = 256 * GIB
+"""Host memory per GPU where it is unknown: what H100 nodes are rented out with (200 to 256 GB)."""
 FREE, COMPUTE, TRAFFIC, HOST, RESULT = range(5)
 
 
@@ -161,9 +163,9 @@ def _tier(one: Alternative, strategy: Strategy) -> int:
 
 
 def _host_holds(switch: Switch, cluster: Cluster | str) -> bool:
-    """Whether the host's memory holds what moves there; unknown counts as yes."""
+    """Whether the host's memory holds what moves there."""
     if isinstance(cluster, str) or cluster.memory_bytes is None:
-        return True
+        return switch.host_bytes <= HOST_BYTES_PER_GPU
     return switch.host_bytes * max(1, len(cluster.gpus)) <= cluster.memory_bytes
 
 
