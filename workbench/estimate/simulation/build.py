@@ -1,8 +1,9 @@
-"""A `Model` as the torch module that transformers would train: built on the meta device, no weights.
+"""A `Model` as the torch module that transformers would train: on the meta device, no weights.
 
 Nothing is guessed: if the module built has another number of parameters than the shape says, the
 shape has something that this file cannot express, and the simulation refuses.
 """
+# ruff: noqa: SLF001 - transformers keeps the choice of attention in a private attribute
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportMissingTypeStubs=false, reportMissingImports=false, reportPrivateUsage=false
 
 from __future__ import annotations
@@ -94,11 +95,11 @@ def _body(workload: Workload, layers: int) -> Any:
     model = workload.model
     _refuse_unknown(model)
     if model.kind == "vision":
-        family, options = "vit:ViT", _vision(model, layers)
+        family, options = "vit:ViT", _vision(workload, layers)
     elif model.kind == "encoder":
-        family, options = "bert:Bert", _bert(model, layers)
+        family, options = "bert:Bert", _bert(workload, layers)
     elif model.position == "learned":
-        family, options = "gpt2:GPT2", _gpt2(model, layers)
+        family, options = "gpt2:GPT2", _gpt2(workload, layers)
     else:
         family, options = _rotary_family(model), _rotary(workload, layers)
     module, prefix = family.split(":")
@@ -112,7 +113,11 @@ def _body(workload: Workload, layers: int) -> Any:
         extra = {"add_pooling_layer": False}
     elif model.kind == "encoder":
         extra = {"add_pooling_layer": model.pooler}
-    return getattr(home, f"{prefix}Model")(config, **extra)
+    body = getattr(home, f"{prefix}Model")(config, **extra)
+    if prefix == "Gemma3Text" and not model.qk_norm:
+        for block in body.layers:
+            block.self_attn.q_norm = block.self_attn.k_norm = nn.Identity()
+    return body
 
 
 def _refuse_unknown(model: Model) -> None:
@@ -123,6 +128,9 @@ def _refuse_unknown(model: Model) -> None:
         "blocks with attention and MLP in parallel are not built here": model.parallel_block,
         f"{model.position!r} positions are not built here": model.position in {"alibi", "none"}
         and model.kind == "decoder",
+        "dropout does not exist in these blocks": bool(model.dropout)
+        and model.kind == "decoder"
+        and model.position == "rope",
         f"the norm {model.norm!r} is not built here": model.norm
         in {"layernorm-plain", "rmsnorm-plain", "layernorm-no-bias"},
         "shared experts are not built here": bool(model.shared_expert_hidden),
@@ -143,7 +151,7 @@ def _rotary_family(model: Model) -> str:
     if model.experts:
         return "qwen3_moe:Qwen3Moe" if model.qk_norm else "mixtral:Mixtral"
     if model.norms_per_block == 4:
-        return "gemma3:Gemma3Text" if model.qk_norm else "gemma2:Gemma2"
+        return "gemma3:Gemma3Text"  # Gemma 2's own class has no sdpa; qk norms go again
     if model.qk_norm:
         return "qwen3:Qwen3"
     return "qwen2:Qwen2" if model.qkv_bias and not model.out_bias else "llama:Llama"
@@ -181,7 +189,13 @@ def _rotary(workload: Workload, layers: int) -> dict[str, Any]:
     return options
 
 
-def _gpt2(model: Model, layers: int) -> dict[str, Any]:
+def _scores_dropout(workload: Workload) -> float:
+    """Dropout on the scores: in eager attention; flash kernels keep nothing for it."""
+    return workload.model.dropout if workload.attention == "eager" else 0.0
+
+
+def _gpt2(workload: Workload, layers: int) -> dict[str, Any]:
+    model = workload.model
     drops = ("resid_pdrop", "embd_pdrop")
     return {
         "vocab_size": model.vocab,
@@ -191,13 +205,14 @@ def _gpt2(model: Model, layers: int) -> dict[str, Any]:
         "n_head": model.heads,
         "n_inner": model.mlp_hidden,
         "activation_function": GELU,
-        "attn_pdrop": 0.0,  # inside the flash kernel: nothing is kept for it
+        "attn_pdrop": _scores_dropout(workload),
         "use_cache": False,
         **dict.fromkeys(drops, model.dropout),
     }
 
 
-def _bert(model: Model, layers: int) -> dict[str, Any]:
+def _bert(workload: Workload, layers: int) -> dict[str, Any]:
+    model = workload.model
     return {
         "vocab_size": model.vocab,
         "hidden_size": model.hidden,
@@ -208,12 +223,13 @@ def _bert(model: Model, layers: int) -> dict[str, Any]:
         "type_vocab_size": model.token_types,
         "hidden_act": "gelu",
         "hidden_dropout_prob": model.dropout,
-        "attention_probs_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": _scores_dropout(workload),
         "use_cache": False,
     }
 
 
-def _vision(model: Model, layers: int) -> dict[str, Any]:
+def _vision(workload: Workload, layers: int) -> dict[str, Any]:
+    model = workload.model
     return {
         "hidden_size": model.hidden,
         "num_hidden_layers": layers,
@@ -222,6 +238,6 @@ def _vision(model: Model, layers: int) -> dict[str, Any]:
         "image_size": model.image_size,
         "patch_size": model.patch_size,
         "hidden_dropout_prob": model.dropout,
-        "attention_probs_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": _scores_dropout(workload),
         "hidden_act": "gelu",
     }

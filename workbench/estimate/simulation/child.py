@@ -8,6 +8,7 @@ own parent only. What user code prints goes to stderr.
 from __future__ import annotations
 
 import base64
+import importlib.util
 import json
 import os
 import queue
@@ -59,10 +60,9 @@ def _listen(requests: queue.Queue[bytes], parent: int) -> None:
 
 
 def _answer(line: bytes, report: Any) -> dict[str, Any]:
-    try:
-        import torch  # noqa: F401, PLC0415  (only so that its absence gets its own sentence)
-    except ImportError as error:
-        return {"refused": f"The simulation needs torch and transformers: {error}."}
+    for needed in ("torch", "transformers"):
+        if importlib.util.find_spec(needed) is None:
+            return {"refused": f"The simulation needs {needed}: pip install {needed}."}
     from workbench.estimate.simulation.refusal import CannotSimulateError  # noqa: PLC0415
     from workbench.estimate.simulation.run import run_workload  # noqa: PLC0415  (loads torch)
     from workbench.estimate.simulation.user import run_function  # noqa: PLC0415  (loads torch)

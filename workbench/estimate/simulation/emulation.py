@@ -46,6 +46,29 @@ class CudaBehaviour(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+class _GroupedMatmul(torch.autograd.Function):
+    """Allocates what ``grouped_mm`` does; its fake kernel only takes bf16."""
+
+    @staticmethod
+    def forward(context: Any, rows: Any, weights: Any) -> Any:
+        """One output row per input row, whichever expert it goes to."""
+        context.save_for_backward(rows, weights)
+        return rows.new_empty(rows.shape[0], weights.shape[-1])
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:  # type: ignore[override]
+        """Gradients of rows and weights."""
+        del gradient
+        rows, weights = context.saved_tensors
+        return torch.empty_like(rows), torch.empty_like(weights)
+
+
+def grouped_matmul(rows: Any, weights: Any, offsets: Any = None, **_options: Any) -> Any:
+    """Replace transformers' dispatch between grouped kernels."""
+    del offsets
+    return _GroupedMatmul.apply(rows.to(weights.dtype), weights)
+
+
 def _single(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.dtype in _LOW:
         return value.float()

@@ -3,6 +3,7 @@
 Everything happens on the meta device outside the fake mode (device meshes do not work inside it);
 `materialise` then gives every parameter a fake CPU storage.
 """
+# ruff: noqa: SLF001 - parameters are replaced in place, and FSDP2 must be told
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportMissingTypeStubs=false, reportPrivateUsage=false, reportUnknownLambdaType=false, reportMissingImports=false
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
@@ -59,8 +61,10 @@ def refuse_unsupported(workload: Workload, strategy: Strategy) -> None:
         and workload.model.tied_embeddings,
         "pipeline stages are only built for models with rotary positions": strategy.pp > 1
         and (workload.model.kind != "decoder" or workload.model.position != "rope"),
-        "tensor parallelism is only built for dense models with rotary positions": strategy.tp > 1
-        and (workload.model.position != "rope" or workload.model.kind != "decoder")
+        "tensor parallelism is only built for dense models with rotary positions": (
+            strategy.tp > 1
+            and (workload.model.position != "rope" or workload.model.kind != "decoder")
+        )
         or (strategy.tp > 1 and bool(workload.model.experts)),
         "LoRA under tensor parallelism is not built here": strategy.tp > 1
         and bool(workload.lora_rank),
@@ -156,7 +160,7 @@ def split_tensors(trainee: Trainee, strategy: Strategy, mesh: DeviceMesh) -> Non
     """Tensor parallelism as torchtitan and torch's tutorial lay it out, the loss split as well."""
     sequence = strategy.sequence_parallel
     inside = Shard(1) if sequence else Replicate()
-    block: dict[str, Any] = {
+    block: dict[str, ParallelStyle] = {
         **{f"self_attn.{name}_proj": ColwiseParallel() for name in "qkv"},
         "self_attn.o_proj": RowwiseParallel(output_layouts=inside),
         "mlp.gate_proj": ColwiseParallel(),
@@ -164,14 +168,14 @@ def split_tensors(trainee: Trainee, strategy: Strategy, mesh: DeviceMesh) -> Non
         "mlp.down_proj": RowwiseParallel(output_layouts=inside),
     }
     if sequence:
-        gather = {"hidden_states": Shard(1)}, {"hidden_states": Replicate()}
         block["self_attn"] = PrepareModuleInput(
-            input_kwarg_layouts=gather[0], desired_input_kwarg_layouts=gather[1]
+            input_kwarg_layouts={"hidden_states": Shard(1)},
+            desired_input_kwarg_layouts={"hidden_states": Replicate()},
         )
         block["mlp"] = PrepareModuleInput(
             input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
         )
-    root: dict[str, Any] = {}
+    root: dict[str, ParallelStyle] = {}
     if isinstance(getattr(trainee.body, "embed_tokens", None), nn.Embedding):
         root["body.embed_tokens"] = RowwiseParallel(
             input_layouts=Replicate(), output_layouts=inside
@@ -181,8 +185,8 @@ def split_tensors(trainee: Trainee, strategy: Strategy, mesh: DeviceMesh) -> Non
             input_layouts=inside, output_layouts=Shard(-1), use_local_output=False
         )
     for module in blocks_of(trainee):
-        norms = [name for name, child in module.named_children() if name.endswith("layernorm")]
-        plan = block | (dict.fromkeys(norms, SequenceParallel()) if sequence else {})
+        norms = [name for name, _ in module.named_children() if name.endswith("layernorm")]
+        plan = block | ({name: SequenceParallel() for name in norms} if sequence else {})
         parallelize_module(module, mesh, plan)
     if sequence and not isinstance(getattr(trainee.body, "norm", None), nn.Identity):
         root["body.norm"] = SequenceParallel()

@@ -1,5 +1,5 @@
 """The optimizers of `OPTIMIZERS` that exist in torch or fit in a few lines."""
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportMissingParameterType=false, reportUnknownParameterType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportMissingParameterType=false, reportUnknownParameterType=false, reportMissingImports=false
 
 from __future__ import annotations
 
@@ -58,16 +58,15 @@ class MuonWithAdamW:
             part.zero_grad()
 
 
-def build_optimizer(name: str, module: Any) -> Any:
-    """The optimizer over the trained parameters of `module`, with CUDA's defaults made explicit.
+def build_optimizer(name: str, shards: list[tuple[str, Any, Any]]) -> Any:
+    """The optimizer over (name, parameter, local part), with CUDA's defaults made explicit.
 
     On CUDA torch picks the foreach variants by itself; on fake CPU tensors it must be told.
 
     Raises:
         CannotSimulateError: it lives in a library that needs a GPU.
     """
-    named = [(key, value) for key, value in module.named_parameters() if value.requires_grad]
-    parameters = [value for _, value in named]
+    parameters = [shard for _, _, shard in shards]
     if not parameters:
         raise CannotSimulateError("no parameter is trained.")
     simple: dict[str, Any] = {
@@ -79,15 +78,17 @@ def build_optimizer(name: str, module: Any) -> Any:
     }
     if name in simple:
         return simple[name]()
-    sharded = any(isinstance(parameter, DTensor) for parameter in parameters)
+    sharded = any(isinstance(parameter, DTensor) for _, parameter, _ in shards)
     if name in {"adafactor", "muon"} and sharded:
-        raise CannotSimulateError(
-            f"{name} over sharded parameters; its closed form is exact there."
-        )
+        raise CannotSimulateError(f"{name} over sharded parameters.")
     if name == "adafactor":
-        return torch.optim.Adafactor(parameters, lr=1e-3, foreach=False)
+        from transformers.optimization import Adafactor  # noqa: PLC0415  (slow, rarely needed)
+
+        return Adafactor(parameters, lr=1e-3, scale_parameter=False, relative_step=False)
     if name == "muon":
-        matrices = [v for key, v in named if v.ndim == 2 and "body" in key and "embed" not in key]
+        matrices = [
+            v for key, _, v in shards if v.ndim == 2 and "body" in key and "embed" not in key
+        ]
         chosen = {id(value) for value in matrices}
         return MuonWithAdamW(matrices, [v for v in parameters if id(v) not in chosen])
     raise CannotSimulateError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib
 import json
 import os
 import pickle
@@ -196,7 +197,7 @@ def _importable(function: Any) -> bool:
 
 def _cloudpickled(request: dict[str, Any]) -> bytes:
     try:
-        import cloudpickle  # noqa: PLC0415  (an extra; only functions of notebooks need it)
+        cloudpickle: Any = importlib.import_module("cloudpickle")  # only notebooks' functions
     except ImportError:
         raise SimulationUnavailable(
             "A function defined in a notebook or script needs cloudpickle to reach the "

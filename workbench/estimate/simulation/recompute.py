@@ -82,7 +82,7 @@ def checkpointed_attention(attention: Any) -> Any:
 
 
 def _every_second_matmul() -> Any:
-    """torchtitan's op-level policy: keep attention, reductions and every second matmul."""
+    """Torchtitan's op-level policy: keep attention, reductions and every second matmul."""
     seen = {True: 0, False: 0}
 
     def policy(context: Any, function: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:

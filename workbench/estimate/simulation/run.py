@@ -1,4 +1,4 @@
-"""One request from value to numbers: build, lay out, run under the tracker, replay the allocator."""
+"""One request from value to numbers: build, lay out, run under the tracker, replay its trace."""
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportMissingTypeStubs=false, reportPrivateUsage=false, reportMissingImports=false
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """Training steps under the tracker: forward, loss, backward, optimizer, and their phases."""
+# ruff: noqa: SLF001 - local tensors and unsharded gradients are private to DTensor and FSDP2
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportMissingTypeStubs=false, reportPrivateUsage=false
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
@@ -68,9 +70,9 @@ class Training:
         self.parameters = [each for each in trainee.parameters() if each.requires_grad]
         trainee.tracker = tracker
         for tensor in (*trainee.parameters(), *trainee.buffers()):
-            local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
-            tracker.add(local, PARAMETERS)
-        self.optimizer = build_optimizer(workload.optimizer, trainee)
+            tracker.add(_local(tensor), PARAMETERS)
+        self.shards = local_parameters(trainee)
+        self.optimizer = build_optimizer(workload.optimizer, self.shards)
         replicated = strategy.dp_replicate > 1 and strategy.dp_shard == 1
         self.buckets = (
             Buckets(self.parameters, tracker, views=strategy.bucket_views) if replicated else None
@@ -86,13 +88,16 @@ class Training:
             else:
                 self._backward(*self._flying.pop(0))
         self.tracker.trace.enter(OPTIMIZER_STEP)
-        if self.strategy.tp == 1:
-            torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
+        for _, parameter, shard in self.shards:
+            shard.grad = _local_gradient(parameter)
+        shards = [shard for _, _, shard in self.shards]
+        torch.nn.utils.clip_grad_norm_(shards, 1.0, foreach=True)
         self.optimizer.step()
         states, host = states_of(self.optimizer)
         self.tracker.mark(states, OPTIMIZER)
         self.tracker.mark(host, OPTIMIZER, host=True)
-        self.optimizer.zero_grad()
+        for _, parameter, shard in self.shards:
+            parameter.grad = shard.grad = None
 
     _flying: list[tuple[Any, Any, Any]]
 
@@ -189,6 +194,31 @@ def order(strategy: Strategy, micro_batches: int, stage: Stage) -> list[str]:
         ahead = min(stage.count - stage.index, micro_batches)
     steady = [word for _ in range(micro_batches - ahead) for word in ("backward", "forward")]
     return ["forward"] * ahead + steady + ["backward"] * ahead
+
+
+def local_parameters(trainee: Trainee) -> list[tuple[str, Any, Any]]:
+    """(name, trained parameter, its local part as a parameter of the same storage).
+
+    Optimizers that work element by element need the same memory on local tensors as on DTensors,
+    whose sharding propagation would take half of the simulation's time.
+    """
+    return [
+        (name, each, nn.Parameter(_local(each)) if isinstance(each, DTensor) else each)
+        for name, each in trainee.named_parameters()
+        if each.requires_grad
+    ]
+
+
+def _local(tensor: Any) -> Any:
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def _local_gradient(parameter: Any) -> Any:
+    """The gradient as the optimizer reads it: laid out like its parameter."""
+    gradient = parameter.grad
+    if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
+        gradient = gradient.redistribute(placements=parameter.placements)
+    return None if gradient is None else _local(gradient)
 
 
 def watch_loss_backward(trainee: Trainee, tracker: Tracker) -> None:

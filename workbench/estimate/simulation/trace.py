@@ -122,7 +122,7 @@ def peak(trace: Trace) -> Peak:
 
 def parts_at(trace: Trace, index: int) -> dict[str, int]:
     """Bytes by part just after event `index`."""
-    sums = dict.fromkeys(PARTS, 0)
+    sums: dict[str, int] = dict.fromkeys(PARTS, 0)
     for event in trace.events[: index + 1]:
         block = trace.blocks[event if event >= 0 else -event - 1]
         if not block.host:
@@ -133,7 +133,7 @@ def parts_at(trace: Trace, index: int) -> dict[str, int]:
 def timeline(trace: Trace, points: int = 2000) -> list[tuple[int, dict[str, int]]]:
     """At most `points` moments, each the highest of its stretch: no peak is lost by thinning."""
     stretch = max(1, -(-len(trace.events) // points))
-    sums = dict.fromkeys(PARTS, 0)
+    sums: dict[str, int] = dict.fromkeys(PARTS, 0)
     names = [trace.part_of(block) for block in trace.blocks]
     found: list[tuple[int, dict[str, int]]] = []
     live, best = 0, -1

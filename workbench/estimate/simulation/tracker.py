@@ -63,15 +63,17 @@ class Tracker(TorchDispatchMode):
             tracker.resized(storage, size)
             return result
 
-        torch.UntypedStorage.resize_ = watched
+        torch.UntypedStorage.resize_ = watched  # pyright: ignore[reportAttributeAccessIssue]
         return super().__enter__()
 
-    def __exit__(self, *details: Any) -> None:
+    def __exit__(self, *details: object) -> None:
         torch.UntypedStorage.resize_ = self._resize
         super().__exit__(*details)
 
     def add(self, tensor: Any, part: str | None = None) -> None:
-        """Record the storage of `tensor`, if it is new."""
+        """Record the storage of `tensor`, if it is new and not on the meta device."""
+        if tensor.is_meta:
+            return
         storage = tensor.untyped_storage()
         key = storage._cdata  # noqa: SLF001  (the identity of a storage)
         if key not in self._live:
@@ -84,7 +86,7 @@ class Tracker(TorchDispatchMode):
     def mark(self, tensors: Iterable[Any], part: str, *, host: bool = False) -> None:
         """Say what the storages of `tensors` are, for their whole life."""
         for tensor in tensors:
-            local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+            local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
             known = self._live.get(local.untyped_storage()._cdata)  # noqa: SLF001
             if known is not None and known[0] >= 0:
                 self.trace.blocks[known[0]].part = part

@@ -14,7 +14,7 @@ import gc
 import inspect
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -107,7 +107,7 @@ def _run(function: Callable[[], Any], tracker: Tracker, steps: int, report: Repo
 
 
 @contextmanager
-def _watching(tracker: Tracker) -> Iterator[None]:
+def _watching(tracker: Tracker) -> Generator[None]:
     """Recognise parameters, backward passes and optimizer steps while the block runs."""
     parameters: weakref.WeakSet[Any] = weakref.WeakSet()
     backward = torch.autograd.backward
@@ -124,8 +124,11 @@ def _watching(tracker: Tracker) -> Iterator[None]:
         tracker.trace.enter(FORWARD)
         return result
 
-    def before(_optimizer: Any, *_call: Any) -> None:
+    def before(optimizer: Any, *_call: Any) -> None:
         tracker.trace.enter(OPTIMIZER_STEP)
+        mine = [each for group in optimizer.param_groups for each in group["params"]]
+        tracker.mark(mine, PARAMETERS)
+        tracker.mark([each.grad for each in mine if each.grad is not None], GRADIENTS)
 
     def after(optimizer: Any, *_call: Any) -> None:
         states, host = states_of(optimizer)
@@ -145,4 +148,3 @@ def _watching(tracker: Tracker) -> Iterator[None]:
         torch.autograd.backward = backward
         for handle in handles:
             handle.remove()
-        del parameters
