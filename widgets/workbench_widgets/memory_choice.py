@@ -166,6 +166,9 @@ class MemoryChoice:
         Raises:
             UsageError: a value that the engine does not have.
         """
+        for name, value in self.document().items():
+            if value is None:
+                raise wb.UsageError(f"{name} is empty. Type a whole number.")
         require_choice("kernels", self.kernels, tuple(KERNELS))
         require_choice("lora targets", self.lora_targets, tuple(LORA_TARGETS))
         kernels = dataclasses.replace(

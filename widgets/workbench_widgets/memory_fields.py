@@ -20,10 +20,10 @@ MICRO_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 SEQUENCES = (128, 256, 512, 768, *(size << step for step in range(8) for size in (1024, 1536)))
 ACCUMULATIONS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _SAYS = {
-    "bf16": "bf16 mixed (fp32 weights)",
-    "fp16": "fp16 mixed (fp32 weights)",
-    "fp8": "fp8 mixed (fp32 weights)",
-    "bf16-pure": "bf16 everywhere",
+    "bf16": "bf16 mixed",
+    "fp16": "fp16 mixed",
+    "fp8": "fp8 mixed",
+    "bf16-pure": "all in bf16",
     "adamw": "AdamW (torch's default, foreach)",
     "adamw-fused": "AdamW fused",
     "adamw-8bit": "AdamW 8-bit",
@@ -43,18 +43,14 @@ _SAYS = {
     "tp": "Tensor parallel alone",
     "pp": "Pipeline alone",
     "cp": "Context parallel alone",
-    "eager": "eager (keeps the scores)",
-    "full": "full",
-    "chunked": "chunked (8 pieces)",
-    "fused": "fused (no logits kept)",
     "nf4": "nf4 (QLoRA)",
-    "nf4-dq": "nf4, double quantized",
+    "nf4-dq": "nf4 double",
     "transformers": "transformers, eager",
     "megatron": "Megatron",
     "compiled": "torch.compile",
 }
 _RECOMPUTED = {
-    "none": "nothing",
+    "none": "none",
     "selective": "attention's core",
     "mlp": "the MLPs",
     "op": "every second matmul",
@@ -84,13 +80,13 @@ def fields() -> list[dict[str, Any]]:
 def _one_gpu() -> list[dict[str, Any]]:
     return [
         _select("precision", "Precision", PRECISIONS),
-        _select("optimizer", "Optimizer", OPTIMIZERS),
         _select("recompute", "Recompute", tuple(RECOMPUTES), _RECOMPUTED),
-        _select("loss", "Loss", LOSSES, {"full": "full: all logits at once"}),
+        _select("optimizer", "Optimizer", OPTIMIZERS),
+        _select("loss", "Loss", LOSSES, {"full": "all logits"}),
         _select("attention", "Attention", ATTENTIONS),
-        _number("lora_rank", "LoRA rank (0 = train all)", least=0),
+        _number("lora_rank", "LoRA rank (0: none)", least=0),
+        _select("quantization", "Frozen weights", QUANTIZATIONS, {"none": "as computed"}),
         _select("lora_targets", "LoRA on", tuple(LORA_TARGETS)),
-        _select("quantization", "Frozen weights", QUANTIZATIONS, {"none": "not quantized"}),
     ]
 
 
@@ -99,12 +95,12 @@ def _several_gpus() -> list[dict[str, Any]]:
         _select("strategy", "Strategy", STRATEGIES),
         _number("gpus", "GPUs per node", most=1024),
         _number("nodes", "Nodes", most=16_384),
-        _number("tp", "Tensor parallel (tp)"),
-        _number("pp", "Pipeline stages (pp)"),
-        _number("cp", "Context parallel (cp)"),
-        _number("ep", "Expert parallel (ep)"),
+        _number("tp", "Tensor (tp)"),
+        _number("pp", "Pipeline (pp)"),
+        _number("cp", "Context (cp)"),
+        _number("ep", "Experts (ep)"),
         _select("schedule", "Pipeline schedule", SCHEDULES),
-        _check("sequence_parallel", "Sequence parallel with tp"),
+        _check("sequence_parallel", "Sequence parallel, with tp"),
     ]
 
 
@@ -139,7 +135,7 @@ def _gpu() -> dict[str, Any]:
     ]
     return {
         "name": "gpu",
-        "label": "GPUs to compare",
+        "label": "GPU to train on, and others to compare",
         "kind": "several",
         "options": options,
         "hint": "add a GPU",

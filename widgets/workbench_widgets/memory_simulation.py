@@ -18,6 +18,7 @@ from workbench.units import MIB, format_seconds
 from workbench_widgets.memory_choice import MemoryChoice
 
 POINTS_MAX = 400  # moments of the timeline that are sent; the highest one of each stretch
+_BOTTOM = ("parameters", "optimizer states", "gradients", "activations")  # what lasts, first
 _LEAST_SECONDS = 0.2  # between two messages of progress
 
 
@@ -108,7 +109,9 @@ def timeline(
         max(moments[at : at + stretch], key=lambda moment: sum(moment[1].values()))
         for at in range(0, len(moments), stretch)
     ]
-    names = dict.fromkeys(name for _, parts in kept for name, size in parts.items() if size)
+    found = dict.fromkeys(name for _, parts in kept for name, size in parts.items() if size)
+    names = [name for name in _BOTTOM if name in found]
+    names += [name for name in found if name not in _BOTTOM]
     return {
         "event": [event for event, _ in kept],
         "parts": {

@@ -64,13 +64,17 @@ def _ways(choice: MemoryChoice, workload: wb.Workload) -> list[dict[str, Any]]:
         rows.append(
             {
                 "gpus": option.gpus,
-                "name": " + ".join(option.switches) or option.strategy.name,
+                "name": " + ".join(option.switches) or _as_asked(option.strategy),
                 "free": option.free_bytes,
                 "result": option.changes_result,
                 "changes": moves(choice, option.workload, option.strategy, size),
             }
         )
     return rows
+
+
+def _as_asked(layout: wb.Strategy) -> str:
+    return "as it stands" if layout.world_size == 1 else layout.name
 
 
 def _sentence(text: str) -> str:

@@ -14,19 +14,23 @@ const LOOKS = new Map([
   ["optimizer step", ["4", "pale"]],
   ["gradients", ["2", ""]],
   ["activations: blocks", ["3", ""]],
+  ["activations", ["3", ""]],
   ["activations: outside", ["3", "pale"]],
   ["logits and loss", ["5", ""]],
   ["communication buffers", ["6", ""]],
+  ["unsharded parameters", ["6", ""]],
   ["dequantisation", ["7", ""]],
+  ["temporaries", ["7", ""]],
+  ["inputs", ["7", "pale"]],
   ["allocator slack", ["8", "hatched"]],
   ["framework context", ["8", "pale"]],
   ["communication library", ["8", ""]],
 ]);
 
 const NUMBERS = [
-  { key: "allocated", name: "Allocated", says: "tensors: max_memory_allocated" },
-  { key: "reserved", name: "Reserved", says: "taken by PyTorch: max_memory_reserved" },
-  { key: "on_card", name: "On the card", says: "all of it: nvidia-smi" },
+  { key: "allocated", name: "Allocated", says: "PyTorch's tensors", title: "torch.cuda.max_memory_allocated()" },
+  { key: "reserved", name: "Reserved", says: "with the allocator's cache", title: "torch.cuda.max_memory_reserved()" },
+  { key: "on_card", name: "On the card", says: "as nvidia-smi shows it", title: "with CUDA's context and NCCL" },
 ];
 
 /** @param {string} name */
@@ -60,15 +64,15 @@ function ticks(whole) {
   const power = 10 ** Math.floor(Math.log10(top / 4));
   const step = [1, 2, 5, 10].map((one) => one * power).find((one) => top / one <= 6) ?? top;
   const places = [];
-  for (let value = 0; value <= top * 0.985; value += step) places.push(value);
+  for (let value = 0; value <= top * 0.93; value += step) places.push(value);
   return places.map((value) => ({ at: value * unit.bytes, text: `${Number(value.toPrecision(3))} ${unit.name}` }));
 }
 
 export class Bars {
   constructor() {
     this.values = NUMBERS.map(() => element("dd"));
-    const numbers = NUMBERS.map(({ name, says }, at) =>
-      element("div", {}, element("dt", {}, name), this.values[at], element("dd", { class: "wbm-says" }, says)),
+    const numbers = NUMBERS.map(({ name, says, title }, at) =>
+      element("div", { title }, element("dt", {}, name), this.values[at], element("dd", { class: "wbm-says" }, says)),
     );
     this.bar = element("div", { class: "wbm-bar", role: "img" });
     this.lines = element("div", { class: "wbm-lines", "aria-hidden": "true" });

@@ -92,7 +92,9 @@ class Calculator {
 
   resize() {
     const width = this.shell.clientWidth;
-    this.shell.dataset.size = width >= 1020 ? "large" : width >= 620 ? "medium" : "small";
+    const size = width >= 1020 ? "large" : width >= 560 ? "medium" : "small";
+    if (size === "small" && this.shell.dataset.size !== size) this.controls.fold();
+    this.shell.dataset.size = size;
   }
 
   /** A control was moved: at most one move is on its way, the last ones are sent together.
@@ -136,6 +138,7 @@ class Calculator {
     this.problem.hidden = !wrong;
     setText(this.problem, wrong ? `${problem.message} The figure shows the last setting that can be.` : "");
     this.drawing.dataset.stale = String(wrong);
+    this.drawing.inert = wrong; // its buttons belong to the setting before
     this.headline.dataset.stale = String(wrong);
     this.bars.draw(figure);
     this.rows.draw(figure);

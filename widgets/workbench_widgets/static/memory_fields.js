@@ -19,12 +19,29 @@ function select(field, id, moved) {
   return { nodes: [input], input, show: (/** @type {any} */ value) => (input.value = String(value)) };
 }
 
+/** Tells of each finished number once; Enter finishes one too (JupyterLab keeps the browser's own
+ * Enter away). @param {HTMLInputElement} input @param {(value: any) => void} moved */
+function onNumber(input, moved) {
+  let told = "";
+  const tell = () => {
+    if (input.value === told) return;
+    told = input.value;
+    moved(told === "" ? null : Number(told));
+  };
+  input.addEventListener("change", tell);
+  input.addEventListener("keydown", (event) => event.key === "Enter" && tell());
+  return (/** @type {any} */ value) => {
+    told = String(value ?? "");
+    if (input.value !== told) input.value = told;
+  };
+}
+
 /** @param {Field} field @param {string} id @param {(value: any) => void} moved */
 function number(field, id, moved) {
   const limits = { min: String(field.least ?? 1), ...(field.most ? { max: String(field.most) } : {}) };
   const input = /** @type {HTMLInputElement} */ (element("input", { id, type: "number", step: "1", inputmode: "numeric", ...limits }));
-  input.addEventListener("change", () => moved(input.value === "" ? null : Number(input.value)));
-  return { nodes: [input], input, show: (/** @type {any} */ value) => (input.value = String(value ?? "")) };
+  const show = onNumber(input, moved);
+  return { nodes: [input], input, show };
 }
 
 /** @param {Field} field @param {string} id @param {(value: any) => void} moved */
@@ -48,15 +65,15 @@ function slider(field, id, moved) {
     range.setAttribute("aria-valuetext", `${Number(value).toLocaleString("en")} ${field.unit}`);
   range.addEventListener("input", () => {
     const value = marks[Number(range.value)];
-    exact.value = String(value);
+    showExact(value);
     say(value);
     moved(value);
   });
-  exact.addEventListener("change", () => moved(exact.value === "" ? null : Number(exact.value)));
+  const showExact = onNumber(exact, moved);
   const show = (/** @type {any} */ value) => {
     const above = marks.findIndex((mark) => mark >= value);
     range.value = String(above < 0 ? marks.length - 1 : above);
-    if (document.activeElement !== exact || value !== null) exact.value = String(value ?? "");
+    showExact(value);
     say(value);
   };
   return { nodes: [range, exact], input: range, show };
@@ -115,6 +132,11 @@ export class Controls {
       return element("details", attributes, element("summary", { tabindex: "0" }, title), body);
     });
     this.node = element("div", { class: "wbm-controls", role: "group", "aria-label": "What to estimate" }, ...this.groups);
+  }
+
+  /** Where there is little room only model and batch stay open, so that the figure is near. */
+  fold() {
+    this.groups.slice(2).forEach((group) => group.removeAttribute("open"));
   }
 
   /** @param {Field} field */

@@ -15,10 +15,11 @@ const CSS = `
 .wbm-group > summary, .wbm-fold > summary { padding: 5px 11px; font-size: 12.5px; font-weight: 600; cursor: pointer; border-radius: 6px; }
 .wbm-fold > summary { padding: 0; }
 .wbm summary:focus-visible { outline: 2px solid var(--wb-accent); outline-offset: -1px; }
-.wbm-fields { display: grid; gap: 7px 10px; padding: 1px 11px 10px; grid-template-columns: repeat(2, minmax(0, 1fr)); align-items: end; }
+.wbm-fields { display: grid; gap: 7px 10px; padding: 1px 11px 10px; grid-template-columns: repeat(6, minmax(0, 1fr)); align-items: end; }
 .wbm[data-size="medium"] .wbm-controls { grid-template-columns: repeat(2, minmax(0, 1fr)); align-items: start; }
-.wbm-field { min-width: 0; }
-.wbm-field:is(.wbm-search, .wbm-several, .wbm-slider, .wbm-check), .wbm-field[data-field="strategy"], .wbm-field[data-field="optimizer"] { grid-column: 1 / -1; }
+.wbm-field { min-width: 0; grid-column: span 3; }
+.wbm-field:is([data-field="tp"], [data-field="pp"], [data-field="cp"]) { grid-column: span 2; }
+.wbm-field:is(.wbm-search, .wbm-several, .wbm-slider, .wbm-check), .wbm-field:is([data-field="strategy"], [data-field="optimizer"], [data-field="kernels"], [data-field="offload"]) { grid-column: 1 / -1; }
 .wbm-field > label { display: block; font-size: 11.5px; color: var(--wb-muted); line-height: 18px; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .wbm-unit { opacity: 0.85; }
 .wb-root .wbm :is(select, input[type="number"], input[type="text"]), .wb-root.wbm :is(select, input[type="number"], input[type="text"]) {
@@ -95,13 +96,13 @@ const CSS = `
 .wb-root .wbm-legend th { text-align: left; color: var(--wb-ink); font-weight: 400; white-space: normal; }
 .wb-root .wbm-legend :is(td, th) { padding: 2px 8px 2px 0; }
 .wb-root .wbm-legend td + td { color: var(--wb-muted); }
-.wbm[data-size="large"] .wbm-main { display: grid; grid-template-columns: minmax(0, 1fr) minmax(300px, 380px); column-gap: 26px; }
+.wbm[data-size="large"] .wbm-main { display: grid; grid-template-columns: minmax(0, 1fr) minmax(290px, 380px); grid-template-rows: auto 1fr; column-gap: 26px; }
 .wbm[data-size="large"] .wbm-legend { grid-column: 2; grid-row: 1 / span 2; margin-top: 0; width: 100%; align-self: start; }
 .wbm-swatch { display: inline-block; width: 11px; height: 11px; margin-right: 7px; border-radius: 2px; vertical-align: -1px; }
 .wbm-pair { display: grid; gap: 10px; grid-template-columns: minmax(0, 1fr); align-items: start; }
-.wbm:is([data-size="large"], [data-size="medium"]) .wbm-pair { grid-template-columns: repeat(2, minmax(0, 1fr)); }
+.wbm[data-size="large"] .wbm-pair { grid-template-columns: repeat(2, minmax(0, 1fr)); }
 .wb-root :is(.wbm-rows, .wbm-switches) { list-style: none; margin: 5px 0 0; padding: 0; display: grid; gap: 5px; }
-.wbm-rows li { display: grid; grid-template-columns: 112px minmax(0, 1fr) 112px; gap: 8px; align-items: center; font-size: 12px; }
+.wbm-rows li { display: grid; grid-template-columns: 112px minmax(0, 1fr) 122px; gap: 8px; align-items: center; font-size: 12px; }
 .wbm-rows.wbm-stage-rows li { grid-template-columns: 200px minmax(0, 1fr) 72px; }
 .wbm-value { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .wbm-track { display: block; height: 12px; background: var(--wb-sunken); border-radius: 2px; overflow: hidden; }
@@ -124,17 +125,19 @@ li[data-wins="true"] .wbm-small:not(.wbm-stacked) { background: var(--wb-accent)
 .wb-root .wbm-facts dd.wb-note { font-size: 11px; font-weight: 400; color: var(--wb-muted); }
 :is(.wbm-why, .wb-panel)[data-stale="true"]:not(.wbm-exact) { opacity: 0.6; }
 .wb-root .wbm-all { margin-top: 6px; align-self: start; }
+.wbm-ways li { padding: 2px 0; align-items: center; }
+.wbm-ways li > div { display: flex; flex-wrap: wrap; gap: 0 10px; align-items: baseline; }
 .wbm-exact > header { margin-bottom: 2px; }
 .wbm-exact progress { height: 8px; width: 130px; accent-color: var(--wb-accent); }
 .wb-root .wbm-simulate { border-color: var(--wb-accent); color: var(--wb-accent); font-weight: 600; }
-.wb-root .wbm-compared { width: auto; min-width: min(100%, 470px); margin-top: 8px; }
+.wb-root .wbm-compared { width: auto; align-self: start; min-width: min(100%, 470px); margin-top: 8px; }
 .wb-root .wbm-old { color: var(--wb-warn); }
 .wb-root .wbm-timeline { margin-top: 10px; border: 0; padding: 0; }
 .wb-root .wbm-assumptions { padding-left: 18px; margin-top: 7px; font-size: 12px; color: var(--wb-muted); display: grid; gap: 3px; }
-.wbm[data-size="small"] .wbm-rows li { grid-template-columns: 98px minmax(0, 1fr) 102px; }
+.wbm[data-size="small"] .wbm-rows li { grid-template-columns: 98px minmax(0, 1fr) 118px; }
 .wbm[data-size="small"] .wbm-rows.wbm-stage-rows li { grid-template-columns: minmax(0, 1fr) 72px; }
 .wbm[data-size="small"] .wbm-stage-rows .wbm-track { grid-column: 1 / -1; grid-row: 2; }
-.wbm[data-size="small"] .wbm-numbers dd { font-size: 17px; }
+.wb-root.wbm[data-size="small"] .wbm-numbers dd:not(.wbm-says) { font-size: 17px; }
 `;
 
 /** Adds the rules to the page once. */

@@ -35,6 +35,7 @@ export class Switches {
     this.apply = apply;
     this.saving = new List("What would save memory", "Nothing left that would save memory here.");
     this.fitting = new List("Ways to fit, one GPU first", "None up to 1,024 GPUs of this type.");
+    this.fitting.list.classList.add("wbm-ways");
     this.all = element("button", { type: "button", class: "wb-button wbm-all", "aria-expanded": "false", hidden: "" });
     this.all.addEventListener("click", () => {
       this.open = !this.open;
@@ -62,7 +63,7 @@ export class Switches {
     this.fitting.fill(advice.ways.map((/** @type {any} */ way) => this.way(way)));
     this.facts.replaceChildren(
       ...advice.reach.map((/** @type {any} */ one) =>
-        element("div", {}, element("dt", {}, one.name), element("dd", {}, `${count(one.value)} ${one.unit}`), element("dd", { class: "wb-note" }, one.says)),
+        element("div", {}, element("dt", {}, one.name), element("dd", {}, `${count(one.value)} ${one.value === 1 ? one.unit.replace(/s$/, "") : one.unit}`), element("dd", { class: "wb-note" }, one.says)),
       ),
     );
   }
@@ -89,7 +90,7 @@ export class Switches {
     button.addEventListener("click", () => changes && this.apply(changes));
     if (changes && Object.keys(changes).length === 0) {
       button.disabled = true;
-      button.textContent = "Set";
+      button.textContent = "In use";
     }
     const body = element("div", {}, element("b", {}, name), element("p", { class: "wb-note" }, ...text));
     return element("li", {}, element("span", { class: "wbm-saves" }, first), body, changes ? button : element("span"));
