@@ -161,6 +161,8 @@ def kernels_of(row: Row) -> Kernels:
         activation="fused" if (megatron or liger) and "nanotron" not in framework else "separate",
         compiled=compiled,
         logits_fp32="litgpt" not in framework,
+        logits_copies=5 if "nanotron" in framework else 3,
+        compiled_loss=compiled and "titan" in framework and row.get("release", "") >= "2025",
         gradient_bytes=gradient if megatron else None,
         master_copy=True if megatron or own_master else None,
         gathered_inputs=not megatron,
@@ -288,7 +290,7 @@ def workload_of(row: Row, strategy: Strategy) -> Workload:
         optimizer=optimizer_of(row),
         attention="eager" if row.get("flash_attn", "").lower() == "no" else "flash",
         keep_logits=before_2025(row),
-        variable_length="truncated at" in notes,
+        variable_length="truncated at" in notes or "longest in batch" in notes,
         loss="fused" if fused_loss else _plain_loss(row),
         kernels=kernels_of(row),
         **lora_of(row),
@@ -348,6 +350,7 @@ def strategy_of(row: Row) -> Strategy:
         offload=offload,
         schedule="naive" if "naive" in layout else ("interleaved" if chunks > 1 else "1f1b"),
         virtual_stages=chunks,
+        embedding_as_layer="embedding layers balanced" in row.get("precision", ""),
         **_buckets(row, stage),
     )
 

@@ -65,6 +65,8 @@ class Strategy:
     """Pipeline schedule; naive = one GPU works at a time (device_map)."""
     virtual_stages: int = 1
     """Model chunks per rank (interleaved)."""
+    embedding_as_layer: bool = False
+    """Pipeline: embedding and head each take the place of one block when blocks are dealt out."""
     bucket_views: bool = False
     """DDP: gradients are views into the buckets (gradient_as_bucket_view; torch: False)."""
     sync_every_micro_batch: bool | None = None

@@ -35,6 +35,11 @@ class Kernels:
     """torch.compile: pointwise chains are fused and recomputed in backward."""
     logits_fp32: bool = True
     """The loss copies the logits to fp32 before the softmax (transformers; most trainers)."""
+    logits_copies: int = 3
+    """fp32 tensors of the logits' size alive at the worst moment of the loss (transformers: the
+    log-softmax and two gradients; implementations that transpose or copy: 4 or 5)."""
+    compiled_loss: bool = False
+    """The loss is compiled: only the logits and their gradient exist, in low precision."""
     gradient_bytes: int | None = None
     """Bytes per accumulated gradient; None = those of the trained parameter (Megatron: 4;
     DeepSpeed's bf16 optimizer: 6, the low-precision gradient beside the fp32 sum)."""
@@ -61,6 +66,7 @@ class Kernels:
     def __post_init__(self) -> None:
         require_choice("norm kernel", self.norm, ("upcast", "fused"))
         require_choice("activation kernel", self.activation, ("separate", "fused"))
+        require_at_least("logits_copies", self.logits_copies, 1)
         if self.gradient_bytes not in {None, 2, 4, 6}:
             raise UsageError(f"gradient_bytes must be 2, 4, 6 or None, not {self.gradient_bytes}.")
 

@@ -22,10 +22,11 @@ NCCL_BYTES = 700 * MIB
 # of the logits and one block's activations. Fitted to exact replays (tests/estimate), not to runs.
 _LOGITS_SHARE = 0.75
 _REUSE = {"none": 0.5, "selective": 1.0, "full": 1.0}
-# DeepSpeed's engine cannot be replayed without a GPU: share of what comes and goes in a step.
-_DEEPSPEED_SHARE = 0.12
-_VARIABLE_LENGTH_SHARE = 0.2
-_PERSISTENT = frozenset({"parameters", "master copy", "optimizer states"})
+# DeepSpeed's engine cannot be replayed without a GPU: share of the activations, beside its buckets
+# and its optimizer's flat copies, which activations do not reuse.
+_DEEPSPEED_SHARE = 0.04
+_VARIABLE_LENGTH_SHARE = 0.35
+_ACTIVATIONS = ("activations: blocks", "activations: outside", "logits and loss")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,23 +73,26 @@ def slack_bytes(
     *,
     block: float,
     streams: float,
+    step: float,
     peak: Mapping[str, float],
 ) -> int:
     """Reserved minus allocated: fragments of the main stream and what other streams hold.
 
-    `block` is what one block holds while it runs, `streams` the busiest moment of FSDP's own
-    streams, `peak` the parts of the winning peak.
+    `block` is what one block holds while it runs, `streams` the busiest moment of the library's
+    own streams and buckets, `step` the optimizer's scratch, `peak` the parts of the winning peak.
     """
-    transient = sum(size for name, size in peak.items() if name not in _PERSISTENT)
-    varies = _VARIABLE_LENGTH_SHARE * transient if workload.variable_length else 0.0
+    moving = sum(peak.get(name, 0.0) for name in _ACTIVATIONS)
+    varies = _VARIABLE_LENGTH_SHARE * moving if workload.variable_length else 0.0
     if strategy.zero_stage is not None:
-        return round(_DEEPSPEED_SHARE * transient + varies)
+        elsewhere = 0.0 if "optimizer step" in peak else step + streams
+        return round(_DEEPSPEED_SHARE * moving + elsewhere + varies)
     tokens = workload.tokens / strategy.cp
     whole = workload.loss in {"full", "chunked-output"} and workload.model.kind != "vision"
+    whole = whole and not workload.kernels.compiled_loss
     logits = 4 * tokens * workload.model.vocab / strategy.tp if whole else 0.0
     fragments = _REUSE[strategy.recompute] * (_LOGITS_SHARE * logits + block)
     if streams:
         fragments = _LOGITS_SHARE * logits + block
     if workload.kernels.expandable_segments:
         fragments /= 2
-    return round(min(fragments, transient) + streams + varies)
+    return round(min(fragments, sum(peak.values())) + streams + varies)

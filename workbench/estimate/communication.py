@@ -84,14 +84,16 @@ def _fsdp(
 def _deepspeed(workload: Workload, strategy: Strategy, rank: Elements, width: Widths) -> Buffers:
     trained = rank.trained
     bucket = min(strategy.reduce_bucket or DEEPSPEED_BUCKET, trained) * width.gradient
-    bucket_size = bucket if shards(strategy)["optimizer"] > 1 or strategy.zero_stage else 0
     if strategy.zero_stage != 3:
         gather = min(strategy.gather_bucket or DEEPSPEED_BUCKET, trained) * width.compute
+        if shards(strategy)["optimizer"] == 1:
+            bucket = gather = 0
         return Buffers(
-            forward=bucket_size,
-            backward=bucket_size,
-            backward_end=bucket_size,
-            step=bucket_size + gather,
+            forward=int(bucket),
+            backward=int(bucket),
+            backward_end=int(bucket),
+            step=int(bucket + gather),
+            other_streams=int(gather),
         )
     weights = rank.block + rank.experts + rank.root_all + rank.frozen_linear + rank.frozen_other
     live = min(
@@ -109,4 +111,5 @@ def _deepspeed(workload: Workload, strategy: Strategy, rank: Elements, width: Wi
         backward=int(live + ahead + bucket),
         backward_end=int(live + bucket),
         step=int(bucket),
+        other_streams=int(width.compute * rank.root_all),
     )

@@ -43,7 +43,10 @@ def loss_memory(workload: Workload, strategy: Strategy) -> LossMemory:
         held = 14.0 * piece + gradient + outside
         return LossMemory(forward=held, backward=outside + gradient, kept=0)
     upcast = workload.kernels.logits_fp32 or c == 4
-    forward, backward = (c % 4 + 8.0, 12.0) if upcast else (2.0 * c, 3.0 * c)
+    copies = workload.kernels.logits_copies
+    forward, backward = (c % 4 + 8.0, 4.0 * copies) if upcast else (2.0 * c, 3.0 * c)
+    if workload.kernels.compiled_loss:
+        forward, backward, upcast = float(c), 2.0 * c, False
     if strategy.tp > 1 and workload.kernels.gathered_inputs:
         backward *= 4 / 3  # torch's loss_parallel masks the gradient in a copy
     kept = 0.0

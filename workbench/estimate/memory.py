@@ -121,6 +121,7 @@ def _stage_memory(workload: Workload, strategy: Strategy, stage: Stage) -> Stage
             strategy,
             block=rank.block.live,
             streams=rank.buffers.other_streams,
+            step=rank.states.step,
             peak=max((parts for _, parts in peaks), key=lambda parts: sum(parts.values())),
         ),
     )

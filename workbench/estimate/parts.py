@@ -10,6 +10,8 @@ from workbench.units import format_bytes
 
 CONTEXT, COMMUNICATION = "framework context", "communication library"
 SLACK = "allocator slack"
+SAFETY = 0.04
+"""Share of the card that must stay free for a run to count as fitting: the estimate's own error."""
 OUTSIDE_ALLOCATOR = frozenset({CONTEXT, COMMUNICATION, SLACK})
 """Parts of the card that ``max_memory_allocated()`` does not count."""
 
@@ -98,9 +100,10 @@ class Estimate:
 
     @property
     def fits(self) -> bool | None:
-        """Whether `on_card_bytes` fits the card; None without a card."""
-        headroom = self.headroom_bytes
-        return None if headroom is None else headroom >= 0
+        """Whether `on_card_bytes` fits the card with `SAFETY` of it to spare; None without a card."""
+        if self.card_bytes is None:
+            return None
+        return self.on_card_bytes <= (1 - SAFETY) * self.card_bytes
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form, as kept in run.json and printed by ``workbench memory --json``."""

@@ -104,14 +104,10 @@ def stages(model: Model, strategy: Strategy, accumulate: int) -> tuple[Stage, ..
             f"{strategy.pp} stages x {strategy.virtual_stages} chunks need at least {parts} blocks; "
             f"{model.name} has {model.layers}. Use at most pp = {model.layers}."
         )
-    share, extra = divmod(model.layers, parts)
-    kinds = [False] * model.dense_layers + [True] * model.moe_layers
-    if not model.experts:
-        kinds = [False] * model.layers
+    kinds = [False] * (model.layers - model.moe_layers) + [True] * model.moe_layers
     chunks: list[list[bool]] = []
     start = 0
-    for part in range(parts):
-        size = share + (part < extra)
+    for size in _chunk_sizes(model.layers, parts, ends=strategy.embedding_as_layer):
         chunks.append(kinds[start : start + size])
         start += size
     result: list[Stage] = []
@@ -128,6 +124,17 @@ def stages(model: Model, strategy: Strategy, accumulate: int) -> tuple[Stage, ..
             )
         )
     return tuple(result)
+
+
+def _chunk_sizes(layers: int, parts: int, *, ends: bool) -> list[int]:
+    """Blocks per chunk; with `ends` the first and the last hold one block less."""
+    if not ends or parts == 1:
+        share, extra = divmod(layers, parts)
+        return [share + (part < extra) for part in range(parts)]
+    sizes = _chunk_sizes(layers + 2, parts, ends=False)
+    sizes[0] -= 1
+    sizes[-1] -= 1
+    return sizes
 
 
 def _in_flight(strategy: Strategy, index: int, accumulate: int) -> float:

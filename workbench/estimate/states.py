@@ -172,8 +172,9 @@ def _step_scratch(
     ways = shards(strategy)["optimizer"]
     trained = (elements.block + elements.root + elements.experts) / ways
     if width.master and strategy.zero_stage is not None and width.gradient == 2:
-        # DeepSpeed flattens this rank's gradients and makes an fp32 copy; stage 3 by sub-groups.
-        return int(6 * (min(trained, 1e9) if strategy.zero_stage == 3 else trained))
+        # DeepSpeed flattens this rank's gradients and makes an fp32 copy; stage 3 has them flat
+        # and goes by sub-groups of 1e9 elements.
+        return int(4 * min(trained, 1e9) if strategy.zero_stage == 3 else 6 * trained)
     if width.master and width.gradient == 2:
         return int(6 * trained)  # FP16_Optimizer: flat low-precision copy, then fp32 copy
     if width.master or workload.kernels.optimizer_in_backward:
