@@ -167,6 +167,39 @@ def test_what_cannot_be_described_says_why(module: object, example: object, sent
         Model.from_module(module, example)
 
 
+def test_wrappers_and_compilation_change_nothing() -> None:
+    module, example = zoo.DiT(), zoo.inputs("DiT", 2)
+    plain = Model.from_module(module, example)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, while it loads inductor
+        assert Model.from_module(torch.compile(module), example) == plain
+        for block in module.blocks:
+            block.compile()
+        assert Model.from_module(module, example) == plain
+
+
+class Repeated(nn.Module):
+    """One block, four times: its parameters count once, what it keeps four times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([zoo.mlp(8, 16, 8), zoo.mlp(8, 16, 8)])
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            for block in self.blocks:
+                value = block(value)
+        return value
+
+
+def test_a_block_that_runs_again_keeps_again() -> None:
+    traced = Model.from_module(Repeated(), torch.randn(2, 8)).traced
+    assert (traced.blocks, traced.parameters) == (2, 2 * (8 * 16 + 16 + 16 * 8 + 8))
+    assert traced.boundary_bytes == 8 * 8 * 4
+    assert traced.largest_block_saved_bytes == 16 * 4
+    assert traced.saved_bytes == 8 * (8 + 16) * 4
+
+
 def test_eval_mode_is_said() -> None:
     with pytest.warns(UserWarning, match="in eval mode"):
         Model.from_module(nn.Linear(3, 4).eval(), torch.randn(2, 3))

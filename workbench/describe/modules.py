@@ -25,6 +25,8 @@ LAYERS = (
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
 )  # bare layers: lists of them count as blocks only where there is nothing better
 
+PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+
 
 def from_module(
     module: nn.Module,
@@ -38,6 +40,7 @@ def from_module(
             f"A module must be a torch.nn.Module, not {type(module).__name__}. For a config use "
             "Model.from_config, for a published shape Model.catalog."
         )
+    module = _unwrapped(module)
     total = count(module)
     published = _from_transformers(module, total) if block_types is None else None
     if published is not None:
@@ -54,6 +57,17 @@ def from_module(
         vocab=1,
         traced=_facts(module, total, found, saved),
     )
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """The module inside torch.compile's and data parallelism's wrappers."""
+    while True:
+        inner: object = getattr(module, "_orig_mod", None)
+        if isinstance(module, PARALLEL):
+            inner = getattr(module, "module", None)
+        if not isinstance(inner, nn.Module):
+            return module
+        module = inner
 
 
 def _facts(module: nn.Module, total: int, found: list[nn.Module], saved: Saved | None) -> Traced:

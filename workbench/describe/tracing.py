@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import warnings
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -115,10 +116,16 @@ def _run(module: nn.Module, blocks: Sequence[nn.Module], example_inputs: Any) ->
         args, kwargs = _arguments(tree_map(fake, example_inputs))
         ledger = _Ledger(static=_storages(state.values()))
         try:
-            with _watched(blocks, ledger), saved_tensors_hooks(ledger.pack, lambda kept: kept):
+            # Compiled code under fake tensors ends the process; eager keeps what is described.
+            with (
+                torch.compiler.set_stance("force_eager"),
+                _watched(blocks, ledger),
+                _quiet(),
+                saved_tensors_hooks(ledger.pack, lambda kept: kept),
+            ):
                 functional_call(module, state, args, kwargs)
         except Exception as error:
-            first = str(error).strip().split("\n", 1)[0][:300]
+            first = str(error).strip().split("\n", 1)[0][:300].rstrip(".")
             raise UsageError(
                 f"{type(module).__name__} could not run on the example inputs without computing: "
                 f"{type(error).__name__}: {first}. Give one batch as its forward takes it (a "
@@ -146,6 +153,18 @@ def _watched(blocks: Sequence[nn.Module], ledger: _Ledger) -> Generator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextlib.contextmanager
+def _quiet() -> Generator[None]:
+    """Without torch's own log of a failure that the caller is told about anyway."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
