@@ -12,9 +12,10 @@ TEXT = (ROOT / "pyproject.toml").read_text("utf-8")
 
 EXPECTED = {
     "dependencies": ["nvidia-ml-py", "psutil", "rich", "typer"],
-    "train": ["accelerate", "numpy", "torch"],
+    "train": ["accelerate", "cloudpickle", "numpy", "peft", "torch", "transformers"],
     "lab": ["anywidget", "ipywidgets", "jupyterlab", "plotly"],
     "dev": [
+        "hypothesis",
         "nbclient",
         "nbstripout",
         "pre-commit",
@@ -44,9 +45,7 @@ PROVIDED = {
 OPTIONAL = {
     # import -> who installs it, and why we may name it: only used where the user already has it
     "deepspeed": "the user; asked for by the ZeRO strategies",
-    "transformers": "the user; scripts that use its Trainer",
     "datasets": "the user; scripts that load data with it",
-    "peft": "the user; scripts that fine-tune with LoRA",
     "tensorboard": "the user; a tracker",
     "tensorboardX": "the user; a tracker",
     "mlflow": "the user; a tracker",
