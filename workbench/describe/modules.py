@@ -25,7 +25,7 @@ LAYERS = (
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
 )  # bare layers: lists of them count as blocks only where there is nothing better
 
-PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+PARALLEL: tuple[type[nn.Module], ...] = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
 def from_module(
