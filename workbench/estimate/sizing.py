@@ -110,7 +110,7 @@ def fewest_gpus(
     """Ways to make it fit: one GPU with switches first, then each strategy's first 2, 4 … 1024.
 
     Micro-batch and accumulation are per rank and stay, so the global batch grows with the ranks.
-    The options beyond one GPU are as asked, without switches.
+    The options beyond one GPU are as asked, or with full recompute where that needs fewer GPUs.
 
     Raises:
         UsageError: an unknown GPU or strategy, or an impossible layout.
@@ -177,19 +177,26 @@ def _option(
 
 
 def _first_count(
-    workload: Workload, gpu: str | Accelerator, name: str, headroom: float
+    workload: Workload,
+    gpu: str | Accelerator,
+    name: str,
+    headroom: float,
+    *,
+    recompute: bool = False,
 ) -> Option | None:
     count = 2
     while count <= MOST_GPUS:
         nodes = max(1, count // NODE)
         cluster = Cluster.rented(gpu, gpus=count // nodes, nodes=nodes)
-        for strategy in _layouts(name, count):
+        for layout in _layouts(name, count):
+            strategy = layout.with_options(recompute="full") if recompute else layout
             try:
                 estimate = training_memory(workload, strategy, cluster)
             except UsageError:
                 continue  # heads or experts do not divide
             if leaves_headroom(estimate, headroom):
-                return _option(workload, strategy, estimate, cluster)
+                names = ("recompute full",) if recompute else ()
+                return _option(workload, strategy, estimate, cluster, names)
         count *= 2
     return None
 

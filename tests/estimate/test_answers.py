@@ -1,0 +1,343 @@
+"""Answers built on the closed form: boundaries are boundaries, switches are what they say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import workbench as wb
+from workbench.describe import KERNELS, catalog
+from workbench.estimate import answers
+from workbench.estimate.spreading import layout_name
+from workbench.estimate.switching import RESULT
+
+LLAMA = catalog.model("llama-3-8b")
+H100 = wb.Cluster.rented("h100", gpus=8)
+
+
+def workload(name: str = "llama-3-8b", **extra: object) -> wb.Workload:
+    values = {"seq_len": 2048, "micro_batch": 1, "precision": "bf16", **extra}
+    return wb.Workload(model=catalog.model(name), **values)
+
+
+def layout(name: str, ranks: int, **options: object) -> wb.Strategy:
+    return wb.Strategy.parse(name, ranks).with_options(**options)
+
+
+layouts = st.sampled_from(
+    [
+        layout("single", 1),
+        layout("ddp", 8),
+        layout("ddp", 8, bucket_views=True),
+        layout("fsdp", 8),
+        layout("fsdp-grad-op", 8),
+        layout("hsdp", 8),
+        layout("zero1", 8),
+        layout("zero2", 8),
+        layout("zero3", 8, offload=("optimizer",)),
+        layout("tp", 4),
+        layout("fsdp2-tp4", 8, sequence_parallel=True),
+        layout("pp2-dp4", 8),
+        layout("cp", 4),
+        layout("fsdp", 8, recompute="full"),
+        layout("fsdp", 8, recompute="selective", recompute_parts=("op",)),
+        layout("fsdp", 8, offload=("activations",)),
+    ]
+)
+works = st.builds(
+    workload,
+    st.sampled_from(["gpt2-medium", "llama-3-8b", "qwen-2.5-7b", "bert-large-uncased"]),
+    seq_len=st.sampled_from([128, 512]),
+    accumulate=st.sampled_from([1, 4]),
+    precision=st.sampled_from(["fp32", "bf16", "bf16-pure"]),
+    optimizer=st.sampled_from(["adamw", "adamw-fused", "adamw-8bit", "sgd"]),
+    lora_rank=st.sampled_from([0, 16]),
+    loss=st.sampled_from(["full", "chunked", "fused"]),
+    attention=st.sampled_from(["sdpa", "eager"]),
+    kernels=st.sampled_from(list(KERNELS.values())),
+)
+cards = st.sampled_from(["l4", "a100-sxm-40", "h100-sxm", "b200-sxm"])
+headrooms = st.sampled_from([0.0, 0.05, 0.2])
+
+
+@given(works, layouts, cards, headrooms)
+@settings(max_examples=150, deadline=None)
+def test_the_largest_micro_batch_fits_and_the_next_does_not(
+    work: wb.Workload, how: wb.Strategy, card: str, headroom: float
+) -> None:
+    cluster = wb.Cluster.rented(card, gpus=how.world_size)
+    found = wb.largest_micro_batch(work, how, cluster, headroom)
+    assert found.value is not None
+
+    def fits(batch: int) -> bool | None:
+        estimate = wb.training_memory(replace(work, micro_batch=batch), how, cluster)
+        return answers.leaves_headroom(estimate, headroom)
+
+    assert not fits(found.value + 1)
+    assert found.value == 0 or fits(found.value)
+    assert not any(fits(found.value + more) for more in (2, 3, 7, 64, 1000))
+
+
+@given(works, layouts, cards)
+@settings(max_examples=80, deadline=None)
+def test_the_longest_sequence_fits_and_the_next_does_not(
+    work: wb.Workload, how: wb.Strategy, card: str
+) -> None:
+    cluster = wb.Cluster.rented(card, gpus=how.world_size)
+    found = wb.longest_sequence(work, how, cluster)
+    table = work.model.max_positions
+    assert found.value is not None
+
+    def fits(tokens: int) -> bool | None:
+        estimate = wb.training_memory(replace(work, seq_len=tokens), how, cluster)
+        return answers.leaves_headroom(estimate)
+
+    assert found.value % 128 == 0
+    assert found.value == 0 or fits(found.value)
+    if table:
+        assert found.value <= table
+    if not table or found.value < table:
+        assert not fits(found.value + 128)
+
+
+@given(works, layouts, cards)
+@settings(max_examples=60, deadline=None)
+def test_every_switch_is_what_it_says(work: wb.Workload, how: wb.Strategy, card: str) -> None:
+    cluster = wb.Cluster.rented(card, gpus=how.world_size)
+    before = wb.training_memory(work, how, cluster)
+    found = answers.switches(work, how, cluster, costly=True)
+    assert list(found) == sorted(found, key=lambda one: (-one.saves_bytes, one.tier))
+    assert len({one.name for one in found}) == len(found)
+    for one in found:
+        after = wb.training_memory(one.workload, one.strategy, cluster)
+        assert one.saves_bytes == before.on_card_bytes - after.on_card_bytes
+        assert one.on_card_bytes == after.on_card_bytes
+        assert (one.workload, one.strategy) != (work, how)
+        assert one.strategy.world_size == how.world_size
+        assert one.changes_result == (one.tier == RESULT)
+        assert one.cost
+        assert one.how
+    shown = answers.switches(work, how, cluster)
+    assert all(one.saves_bytes > 0 for one in shown)
+    assert {one.name for one in shown} <= {one.name for one in found}
+
+
+@given(works, layouts, cards)
+@settings(max_examples=60, deadline=None)
+def test_a_combination_fits_and_keeps_the_result(
+    work: wb.Workload, how: wb.Strategy, card: str
+) -> None:
+    cluster = wb.Cluster.rented(card, gpus=how.world_size)
+    chain = answers.switches_that_fit(work, how, cluster)
+    if not chain:
+        return
+    assert not answers.leaves_headroom(wb.training_memory(work, how, cluster))
+    last = chain[-1]
+    after = wb.training_memory(last.workload, last.strategy, cluster)
+    assert answers.leaves_headroom(after)
+    assert not any(one.changes_result for one in chain)
+    assert last.workload.tokens * last.workload.accumulate == work.tokens * work.accumulate
+    assert last.workload.optimizer.removeprefix("paged-").removesuffix("-fused") in {
+        work.optimizer,
+        work.optimizer.removesuffix("-fused"),
+    }
+
+
+@given(works, layouts, cards)
+@settings(max_examples=60, deadline=None)
+def test_the_explanation_names_the_peak(work: wb.Workload, how: wb.Strategy, card: str) -> None:
+    cluster = wb.Cluster.rented(card, gpus=how.world_size)
+    estimate = wb.training_memory(work, how, cluster)
+    said = wb.explain(estimate, work, how, cluster)
+    assert said[0].startswith("The peak is ")
+    assert all(sentence.endswith(".") for sentence in said)
+    assert any("misses the card" in one for one in said) == (estimate.fits is False)
+
+
+@pytest.mark.parametrize("headroom", [-0.1, 1.0, 2.0])
+def test_headroom_is_a_share(headroom: float) -> None:
+    with pytest.raises(wb.UsageError, match="at least 0 and below 1"):
+        wb.largest_micro_batch(workload(), layout("fsdp", 8), H100, headroom)
+
+
+def test_more_headroom_never_reaches_further() -> None:
+    reach = [
+        wb.largest_micro_batch(workload(), layout("fsdp", 8), H100, share).value
+        for share in (0.0, 0.05, 0.3, 0.6, 0.9)
+    ]
+    assert reach == sorted(reach, reverse=True)
+    assert reach[0] > 0 == reach[-1]
+
+
+def test_reasons_when_there_is_no_answer() -> None:
+    fsdp = layout("fsdp", 8)
+    nowhere = wb.largest_micro_batch(workload(), fsdp, wb.Cluster(name="cpu"))
+    assert nowhere.value is None
+    assert "name a GPU" in nowhere.reason
+    none = wb.largest_micro_batch(workload(), layout("single", 1), wb.Cluster.rented("l4", gpus=1))
+    assert none.value == 0
+    assert none.estimate is None
+    assert none.reason.startswith("even 1 sequence needs")
+    vision = workload("vit-b-16")
+    fixed = wb.longest_sequence(vision, layout("single", 1), wb.Cluster.rented("l4", gpus=1))
+    assert fixed.value is None
+    assert "patches" in fixed.reason
+    assert "5%" in wb.largest_micro_batch(workload(), fsdp, H100).reason
+
+
+def test_a_learned_position_table_ends_the_search() -> None:
+    small = workload("gpt2", seq_len=128)
+    found = wb.longest_sequence(small, layout("single", 1), wb.Cluster.rented("h100", gpus=1))
+    assert found.value == 1024
+    assert "the most that is possible" in found.reason
+
+
+def test_context_parallelism_sets_the_step() -> None:
+    how = layout("cp", 8)
+    found = wb.longest_sequence(workload(seq_len=2048), how, H100)
+    assert found.value is not None
+    assert found.value % 8 == 0
+
+
+def names(work: wb.Workload, how: wb.Strategy, **options: object) -> set[str]:
+    cluster = wb.Cluster.rented("h100", gpus=how.world_size)
+    return {one.name for one in answers.switches(work, how, cluster, costly=True, **options)}
+
+
+def test_only_legal_switches_are_offered() -> None:
+    fsdp = names(workload(), layout("fsdp", 8))
+    assert {"recompute full", "LoRA r16", "QLoRA nf4 r16", "chunked loss"} <= fsdp
+    assert {"offload optimizer + parameters", "8-bit AdamW", "expandable segments"} <= fsdp
+    assert not {"paged AdamW", "offload optimizer", "sequence parallel", "zero2"} & fsdp
+    assert not {"sdpa attention", "micro-batch halved", "recompute attention"} & fsdp
+    ddp = names(workload(attention="eager", micro_batch=6), layout("ddp", 8))
+    assert {"zero1", "zero2", "fsdp", "gradients as bucket views", "sdpa attention"} <= ddp
+    assert {"micro-batch halved", "recompute attention", "paged AdamW"} <= ddp
+    tp = names(workload(), layout("tp", 8))
+    assert "sequence parallel" in tp
+    assert not {"QLoRA nf4 r16", "fused loss", "fsdp", "offload optimizer"} & tp
+    assert "micro-batch / 3" in names(workload(micro_batch=3), layout("single", 1))
+    assert "zero3" in names(workload(), layout("zero2", 8))
+    assert "reshard after forward" in names(workload(), layout("fsdp-grad-op", 8))
+    assert "8-bit Lion" in names(workload(optimizer="lion"), layout("single", 1))
+    assert "LoRA r16" not in names(workload(lora_rank=8), layout("single", 1))
+
+
+def test_costs_are_counted_for_the_job() -> None:
+    def cost(work: wb.Workload, name: str, how: wb.Strategy | None = None) -> str:
+        strategy = how or layout("fsdp", 8)
+        found = answers.switches(work, strategy, "cuda", costly=True)
+        return next(one.cost for one in found if one.name == name)
+
+    assert "33 % more compute" in cost(workload(), "recompute full")
+    assert "50 % more compute" in cost(workload(lora_rank=16), "recompute full")
+    assert "1.5 x the bytes" in cost(workload(), "fsdp", layout("ddp", 8))
+    assert "each of the 4" in cost(workload(accumulate=4), "fsdp", layout("ddp", 8))
+    assert "needs bitsandbytes" in cost(workload(), "8-bit AdamW", layout("ddp", 8))
+    assert "needs torchao" in cost(workload(), "8-bit AdamW")
+    halved = cost(workload(micro_batch=4), "micro-batch halved")
+    assert "none in the maths" in halved
+    assert "keeps the gradients alive" in halved
+    offload = cost(workload(), "offload optimizer + parameters")
+    assert "over PCIe per step" in offload
+    assert "host memory" in offload
+
+
+def test_offload_beyond_the_host_is_not_offered() -> None:
+    large = workload("llama-3-70b")
+    single = layout("single", 1)
+    assert "ZeRO-3 offload" not in names(large, single)  # 16 bytes x 70 B on one host
+    small = replace(wb.Cluster.rented("h100", gpus=1), memory_bytes=32 * 2**30)
+    offered = {one.name for one in answers.switches(workload(), single, small, costly=True)}
+    assert not {"ZeRO-3 offload", "offload optimizer"} & offered
+
+
+def test_the_trap_of_accumulating_without_synchronisation() -> None:
+    work = workload(accumulate=4)
+    trapped = layout("fsdp", 8, sync_every_micro_batch=False)
+    said = wb.explain(wb.training_memory(work, trapped, H100), work, trapped, H100)
+    assert any("unsharded gradients on every rank" in sentence for sentence in said)
+    saved = next(
+        one
+        for one in answers.switches(work, trapped, H100)
+        if one.name == "reduce every micro-batch"
+    )
+    assert saved.saves_bytes > 2 * LLAMA.parameters
+    free = layout("fsdp", 8)
+    said = wb.explain(wb.training_memory(work, free, H100), work, free, H100)
+    assert not any("unsharded gradients" in sentence for sentence in said)
+
+
+def test_the_runner_up_is_named_when_it_is_near() -> None:
+    for work in (workload(), workload(recompute := "gpt2-xl", micro_batch=8, seq_len=1024)):
+        how = layout("fsdp", 8) if recompute in work.model.name else layout("single", 1)
+        estimate = wb.training_memory(work, how)
+        ranked = sorted(estimate.peaks.values(), reverse=True)
+        near = ranked[0] - ranked[1] <= 0.05 * ranked[0]
+        said = wb.explain(estimate, work, how)
+        assert any("Close behind" in sentence for sentence in said) == near
+
+
+def test_logits_are_blamed_where_they_are_the_peak() -> None:
+    work = workload("qwen-2.5-0.5b", micro_batch=16)
+    how = layout("single", 1, recompute="full")
+    cluster = wb.Cluster.rented("h100", gpus=1)
+    said = wb.explain(wb.training_memory(work, how, cluster), work, how, cluster)
+    assert said[0].startswith("The peak is the loss's backward: it holds ")
+    assert "of logits in fp32 with their gradient" in said[0]
+    assert "Best remedy: chunked loss" in said[0] or "Best remedy: fused loss" in said[0]
+
+
+def test_one_gpu_comes_before_many() -> None:
+    options = wb.fewest_gpus(workload(), "h100")
+    counts = [option.gpus for option in options]
+    assert counts == sorted(counts)
+    assert options[0].gpus == 1
+    assert any("QLoRA" in option.switches[0] for option in options if option.gpus == 1)
+    assert any(option.gpus == 1 and not option.changes_result for option in options)
+    for option in options:
+        gpus = min(8, option.gpus)
+        cluster = wb.Cluster.rented("h100", gpus=gpus, nodes=option.nodes)
+        assert option.strategy.world_size == option.gpus
+        after = wb.training_memory(option.workload, option.strategy, cluster)
+        assert answers.leaves_headroom(after)
+        assert option.free_bytes == after.headroom_bytes
+    small = wb.fewest_gpus(workload("gpt2", seq_len=512), "h100")
+    assert (small[0].gpus, small[0].switches, small[0].strategy.name) == (1, (), "single")
+
+
+def test_the_first_count_is_the_first() -> None:
+    (option,) = (
+        one
+        for one in wb.fewest_gpus(workload(), "h100", ["fsdp"])
+        if one.strategy.name == "fsdp" and not one.switches
+    )
+    fewer = wb.Strategy.parse("fsdp", option.gpus // 2)
+    assert not answers.leaves_headroom(wb.training_memory(workload(), fewer, H100))
+
+
+def test_smallest_gpu_is_sorted_and_computes_in_the_precision() -> None:
+    found = wb.smallest_gpu(workload(), layout("fsdp", 8))
+    sizes = [fit.gpu.memory_bytes for fit in found]
+    assert sizes == sorted(sizes)
+    assert all(fit.free_bytes == fit.gpu.memory_bytes - fit.estimate.on_card_bytes for fit in found)
+    assert {fit.gpu.vendor for fit in found} <= {"NVIDIA", "AMD"}
+    tiny = wb.smallest_gpu(workload("gpt2", seq_len=128), layout("single", 1))
+    assert "t4" not in {fit.gpu.id for fit in tiny}  # no bf16
+    half = wb.smallest_gpu(workload("gpt2", seq_len=128, precision="fp16"), layout("single", 1))
+    assert "t4" in {fit.gpu.id for fit in half}
+    only = wb.smallest_gpu(workload(), layout("fsdp", 8), [catalog.gpu("l4"), catalog.gpu("h200")])
+    assert [fit.gpu.id for fit in only] == ["h200-sxm"]
+
+
+@pytest.mark.parametrize(
+    "name", ["fsdp2-tp2", "zero1x2-tp2", "dp2-fsdp2", "fsdp", "zero3", "ddp", "tp2", "pp2-tp2"]
+)
+def test_layout_names_are_read_back(name: str) -> None:
+    ranks = {"fsdp": 4, "zero3": 4, "ddp": 4, "tp2": 2}.get(name, 4)
+    how = wb.Strategy.parse(name, ranks)
+    again = wb.Strategy.parse(layout_name(how), ranks)
+    assert replace(again, name=name) == how
