@@ -195,6 +195,11 @@ OPTIMIZERS = (
 
 def optimizer_of(row: Row) -> str:
     text = row.get("optimizer", "").lower()
+    own = ("megatron", "deepspeed", "nanotron", "swift")  # bring or ask for a fused Adam
+    framework = row.get("framework", "").lower()
+    zero = "zero" in row.get("shard", "") and "fsdp" not in row.get("shard", "")
+    if text.startswith("adamw (") and zero and any(word in framework for word in own):
+        text = "fused"
     for pattern, name in OPTIMIZERS:
         if re.search(pattern, text):
             if not name:
@@ -290,7 +295,7 @@ def workload_of(row: Row, strategy: Strategy) -> Workload:
         optimizer=optimizer_of(row),
         attention="eager" if row.get("flash_attn", "").lower() == "no" else "flash",
         keep_logits=before_2025(row),
-        variable_length="truncated at" in notes or "longest in batch" in notes,
+        variable_length="truncated at" in notes,
         loss="fused" if fused_loss else _plain_loss(row),
         kernels=kernels_of(row),
         **lora_of(row),

@@ -64,9 +64,11 @@ def loss_memory(workload: Workload, strategy: Strategy) -> LossMemory:
         return LossMemory(
             forward=(c + softmax + some) * logits, backward=(2 * c + softmax + some) * logits, kept=0
         )
+    # A quantized head is turned back into a matrix, first in its own type, then in the compute type.
+    whole = 2 * c * model.vocab * model.hidden if workload.quantized_head else 0
     return LossMemory(
-        forward=forward * logits,
-        backward=backward * logits + kept,
+        forward=forward * logits + whole,
+        backward=backward * logits + whole + kept,
         kept=kept,
         saved=(4 if upcast else c) * logits,
     )

@@ -335,10 +335,10 @@ def _gradients(workload: Workload, strategy: Strategy, rank: _Rank) -> tuple[flo
 
 
 def _dequantised(workload: Workload, rank: _Rank) -> float:
-    """One weight of a quantized linear in compute precision."""
+    """One weight of a quantized linear, in its own type and in compute precision."""
     if workload.quantization == "none":
         return 0.0
-    return float(rank.width.compute * rank.elements.largest_linear)
+    return float(2 * rank.width.compute * rank.elements.largest_linear)
 
 
 def assumptions(workload: Workload, strategy: Strategy) -> tuple[str, ...]:

@@ -171,13 +171,14 @@ def _step_scratch(
 ) -> int:
     ways = shards(strategy)["optimizer"]
     trained = (elements.block + elements.root + elements.experts) / ways
-    if width.master and strategy.zero_stage is not None and width.gradient == 2:
-        # DeepSpeed flattens this rank's gradients and makes an fp32 copy; stage 3 has them flat
-        # and goes by sub-groups of 1e9 elements.
-        return int(4 * min(trained, 1e9) if strategy.zero_stage == 3 else 6 * trained)
-    if width.master and width.gradient == 2:
-        return int(6 * trained)  # FP16_Optimizer: flat low-precision copy, then fp32 copy
-    if width.master or workload.kernels.optimizer_in_backward:
-        return 0  # Megatron's and DeepSpeed's fused Adam works in place
     lists = _FOREACH.get(workload.optimizer, 0)
+    if width.master:
+        if width.gradient != 2:
+            return int(4 * lists * trained)  # gradients are fp32 already
+        if strategy.zero_stage == 3:  # flat already, and by sub-groups of 1e9 elements
+            return int((4 + 4 * lists) * min(trained, 1e9))
+        # A flat copy in low precision, then one in fp32; the optimizer's lists come after the first.
+        return int(max(6, 4 + 4 * lists) * trained)
+    if workload.kernels.optimizer_in_backward:
+        return 0
     return int(lists * (trained * width.weight + elements.adapters / ways * width.adapter))
