@@ -1,6 +1,6 @@
 """The catalog: published model shapes and accelerators by any usual name.
 
-Both files are read on first use, once. Every row names its source and the day it was read.
+Both files are read on first use, once. Every row names its source and its date.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Published:
     source: str
     """Repository file or paper the sizes come from."""
     date: str
-    """Day it was read."""
+    """Day the row was checked."""
     stated_parameters: int
     """The number of parameters its makers state."""
     stated_exact: bool

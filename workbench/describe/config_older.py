@@ -166,11 +166,26 @@ def vit(keys: Keys) -> Fields:
     }
 
 
+def gpt_oss(keys: Keys) -> Fields:
+    """GPT-OSS: biases in router and experts, and one sink per head, counted as extra parameters."""
+    fields = newer.llama(keys)
+    per_expert = 2 * fields["expert_hidden"] + fields["hidden"]
+    biases = fields["experts"] * (1 + per_expert) + fields["heads"]
+    return {**fields, "mlp_bias": False, "extra_parameters": fields["layers"] * biases}
+
+
+def nemotron(keys: Keys) -> Fields:
+    """Nemotron 3 and 4: LayerNorm and a squared ReLU without gate."""
+    return {**newer.llama(keys), **PLAIN}
+
+
 FAMILIES: dict[str, Callable[[Keys], Fields]] = {
     **dict.fromkeys(("llama", "baichuan", "yi", "granite", "smollm3"), newer.llama),
     **dict.fromkeys(("mistral", "ministral", "mixtral", "phi3"), newer.mistral),
     **dict.fromkeys(("qwen2", "qwen2_moe"), newer.qwen2),
     **dict.fromkeys(("qwen3", "qwen3_moe"), newer.qwen3),
+    "gpt_oss": gpt_oss,
+    "nemotron": nemotron,
     "gemma": newer.gemma,
     "gemma2": newer.gemma2,
     **dict.fromkeys(("gemma3", "gemma3_text"), newer.gemma3),
