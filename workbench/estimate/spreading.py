@@ -224,7 +224,9 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
     if single and stage is None and not offloaded:
         third = strategy.with_options(name="zero3", zero_stage=3)
         moved = _moved(workload, third, ("optimizer", "parameters"), 'DeepSpeed: "offload_param"')
-        yield replace(moved, option=f"--strategy zero3 {moved.option}", name="ZeRO-3 offload")
+        yield replace(
+            moved, option=f"--strategy zero3 --gpus 1 {moved.option}", name="ZeRO-3 offload"
+        )
     if "activations" not in offloaded and strategy.pp == 1 and workload.model.kind != "module":
         kept = tuple(dict.fromkeys((*strategy.offload, "activations")))
         yield _made(
