@@ -336,7 +336,11 @@ def strategy_of(row: Row) -> Strategy:
     away = row.get("offload", "").lower()
     offload = tuple(
         name
-        for name, word in (("optimizer", "optim"), ("parameters", "param"), ("activations", "activ"))
+        for name, word in (
+            ("optimizer", "optim"),
+            ("parameters", "param"),
+            ("activations", "activ"),
+        )
         if word in away
     )
     chunks = whole(row, "vpp", 1) or 1

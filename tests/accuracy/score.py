@@ -115,7 +115,9 @@ def show(document: dict[str, object]) -> None:
     print(f"  {'stratum':<52}{'rows':>5}{'median':>9}{'p90':>9}")
     for name, one in document["strata"].items():  # type: ignore[attr-defined]
         print(f"  {name:<52}{one['rows']:>5}{one['median_error']:>9.1%}{one['p90_error']:>9.1%}")
-    print(f"  {'mean over strata':<57}{document['median_error']:>9.1%}{document['p90_error']:>9.1%}")
+    print(
+        f"  {'mean over strata':<57}{document['median_error']:>9.1%}{document['p90_error']:>9.1%}"
+    )
     print(
         f"  false fits {document['false_fits']} of {document['out_of_memory_rows']} out-of-memory "
         f"rows, false does-not-fit {document['false_unfits']} of {document['fits_rows']}"

@@ -95,9 +95,7 @@ def test_zero_is_a_formula_in_the_number_of_ranks(
     stage: int, ranks: int, per_parameter: float
 ) -> None:
     """ZeRO's states (arXiv 1910.02054): 4 + 12/d, 2 + 14/d, 16/d; not 4x, 8x, 64x."""
-    estimate = training_memory(
-        work(optimizer="adamw-fused"), Strategy.parse(f"zero{stage}", ranks)
-    )
+    estimate = training_memory(work(optimizer="adamw-fused"), Strategy.parse(f"zero{stage}", ranks))
     step = next(peak for peak in estimate.stages[0].peaks if peak.name == "optimizer step")
     names = ("parameters", "gradients", "master copy", "optimizer states")
     states = sum(step.parts.get(name, 0) for name in names)
@@ -179,7 +177,9 @@ def test_a_fantasy_is_refused_or_computed() -> None:
 
 def test_the_estimator_knows_no_source_no_framework_and_no_row() -> None:
     """Behaviour of frameworks is a named assumption of the workload, never an identity."""
-    names = {field.name for value in (Workload, Kernels, Strategy, Model) for field in fields(value)}
+    names = {
+        field.name for value in (Workload, Kernels, Strategy, Model) for field in fields(value)
+    }
     names |= set(inspect.signature(training_memory).parameters)
     assert not names & {"source", "source_id", "framework", "release", "version", "id", "row"}
 

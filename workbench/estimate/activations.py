@@ -88,6 +88,31 @@ def block_memory(workload: Workload, strategy: Strategy, *, moe: bool) -> BlockM
     )
 
 
+def module_memory(workload: Workload, strategy: Strategy) -> tuple[BlockMemory, float]:
+    """(largest block, bytes that all blocks keep) of a traced module, scaled to this batch.
+
+    Traced bytes are per sample and without the loss; where they were not measured (no example
+    inputs) activations count as 0 and the estimate's assumptions say so.
+    """
+    traced = workload.model.traced
+    assert traced is not None
+    scale = workload.micro_batch * widths(workload, strategy).compute / traced.precision_bytes
+    live = scale * (traced.largest_block_saved_bytes or 0)
+    boundaries = scale * (traced.boundary_bytes or 0)
+    everything = scale * (traced.saved_bytes or 0)
+    block = BlockMemory(
+        saved={"block": live},
+        boundary=boundaries / max(1, traced.blocks),
+        live=live,
+        backward=live / 2,  # gradients of what the block's widest operation keeps
+        casts=0.0,
+    )
+    kept = everything
+    if strategy.recompute == "full" and traced.boundary_bytes is not None:
+        kept = max(0.0, boundaries + everything - traced.blocks * live)
+    return block, kept
+
+
 def _shape(workload: Workload, strategy: Strategy, width: Widths) -> _Shape:
     tokens = workload.tokens / strategy.cp
     split = strategy.tp if strategy.sequence_parallel else 1
@@ -275,9 +300,7 @@ def _every_second_matmul(workload: Workload, shape: _Shape) -> dict[str, float]:
     }
 
 
-def _backward(
-    workload: Workload, shape: _Shape, *, scores: float, mlp: float, moe: bool
-) -> float:
+def _backward(workload: Workload, shape: _Shape, *, scores: float, mlp: float, moe: bool) -> float:
     """Gradients alive at the worst moment of a block's backward: in the MLP or in attention."""
     model, c = workload.model, shape.c
     # Beyond what is saved: the product's gradient; in eager mode also those of both its factors,

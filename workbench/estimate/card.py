@@ -49,7 +49,11 @@ def card_parts(
             card_bytes=None,
             assumptions=("context of a CPU rank: 364 MiB, not measured on this host",),
         )
-    card = min((gpu.memory_bytes for gpu in where.gpus), default=None) if isinstance(where, Cluster) else None
+    card = (
+        min((gpu.memory_bytes for gpu in where.gpus), default=None)
+        if isinstance(where, Cluster)
+        else None
+    )
     groups = sum(
         degree > 1
         for degree in (strategy.data_ranks, strategy.tp, strategy.pp, strategy.cp, strategy.ep)

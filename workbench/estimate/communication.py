@@ -32,12 +32,16 @@ class Buffers:
     """The same when the last gradients of the root are reduced."""
     step: int
     """During the optimizer's step."""
+    is_fsdp: bool = False
+    """Whether these are FSDP's."""
     other_streams: int = 0
     """What other streams of the allocator hold at their own busiest moment: never reused by the
     main one."""
 
 
-def buffers(workload: Workload, strategy: Strategy, stage: Stage, rank: Elements, width: Widths) -> Buffers:
+def buffers(
+    workload: Workload, strategy: Strategy, stage: Stage, rank: Elements, width: Widths
+) -> Buffers:
     """Communication buffers of one rank of `stage`."""
     ways = shards(strategy)
     if strategy.zero_stage is not None:
@@ -75,8 +79,10 @@ def _fsdp(
         backward=int(in_backward),
         backward_end=int(root + width.gradient * rank.root_all * trains),
         step=0,
+        is_fsdp=True,
         other_streams=int(
-            block + trains * width.gradient * max(rank.root_all, rank.largest_block) * (1 + 1 / ranks)
+            block
+            + trains * width.gradient * max(rank.root_all, rank.largest_block) * (1 + 1 / ranks)
         ),
     )
 
@@ -96,9 +102,10 @@ def _deepspeed(workload: Workload, strategy: Strategy, rank: Elements, width: Wi
             other_streams=int(gather),
         )
     weights = rank.block + rank.experts + rank.root_all + rank.frozen_linear + rank.frozen_other
-    live = min(
-        max(strategy.live_parameters or DEEPSPEED_LIVE, rank.largest_linear), weights
-    ) * width.compute
+    live = (
+        min(max(strategy.live_parameters or DEEPSPEED_LIVE, rank.largest_linear), weights)
+        * width.compute
+    )
     ahead = min(strategy.gather_bucket or DEEPSPEED_PREFETCH, weights) * width.compute
     if shards(strategy)["weights"] == 1 and "parameters" not in strategy.offload:
         live = ahead = 0

@@ -62,7 +62,9 @@ def loss_memory(workload: Workload, strategy: Strategy) -> LossMemory:
         some = 8.0 / workload.loss_chunks
         softmax = 0.0 if workload.kernels.compiled else 4.0
         return LossMemory(
-            forward=(c + softmax + some) * logits, backward=(2 * c + softmax + some) * logits, kept=0
+            forward=(c + softmax + some) * logits,
+            backward=(2 * c + softmax + some) * logits,
+            kept=0,
         )
     # A quantized head is turned back into a matrix, first in its own type, then in the compute type.
     whole = 2 * c * model.vocab * model.hidden if workload.quantized_head else 0

@@ -166,9 +166,7 @@ def _adapter_states(workload: Workload, width: Widths) -> float:
     return per_state / 2 if width.adapter == 2 and workload.optimizer in _HALVED else per_state
 
 
-def _step_scratch(
-    workload: Workload, strategy: Strategy, elements: Elements, width: Widths
-) -> int:
+def _step_scratch(workload: Workload, strategy: Strategy, elements: Elements, width: Widths) -> int:
     ways = shards(strategy)["optimizer"]
     trained = (elements.block + elements.root + elements.experts) / ways
     lists = _FOREACH.get(workload.optimizer, 0)
