@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,6 +29,16 @@ _LOW = (torch.bfloat16, torch.float16)
 
 class CudaBehaviour(TorchFunctionMode):
     """Casts to fp32 where CUDA autocast would, and drops out with a mask of one byte."""
+
+    entered = 0  # how often it is active, so that checkpoints know
+
+    def __enter__(self) -> Any:
+        CudaBehaviour.entered += 1
+        return super().__enter__()
+
+    def __exit__(self, *details: object) -> None:
+        CudaBehaviour.entered -= 1
+        super().__exit__(*details)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -61,6 +73,29 @@ class _GroupedMatmul(torch.autograd.Function):
         del gradient
         rows, weights = context.saved_tensors
         return torch.empty_like(rows), torch.empty_like(weights)
+
+
+def emulating_recompute(generator: Any) -> Any:
+    """Wrap checkpoint's generator: what emulates CUDA in forward also does in the recomputation.
+
+    Function modes are off in the autograd engine, where blocks run again.
+    """
+
+    def wrapped(function: Any, preserve: Any, context_fn: Any, *rest: Any, **more: Any) -> Any:
+        def contexts() -> Any:
+            forward, again = context_fn()
+            return forward, _emulating(again)
+
+        active = CudaBehaviour.entered > 0
+        return generator(function, preserve, contexts if active else context_fn, *rest, **more)
+
+    return wrapped
+
+
+@contextmanager
+def _emulating(inner: Any) -> Generator[None]:
+    with CudaBehaviour(), inner:
+        yield
 
 
 def grouped_matmul(rows: Any, weights: Any, offsets: Any = None, **_options: Any) -> Any:

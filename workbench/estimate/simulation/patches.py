@@ -12,10 +12,11 @@ import inspect
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 
-from workbench.estimate.simulation.emulation import grouped_matmul
+from workbench.estimate.simulation.emulation import emulating_recompute, grouped_matmul
 from workbench.estimate.simulation.recompute import checkpointed_attention
 
 
@@ -62,7 +63,19 @@ def apply_patches() -> list[str]:
             missing.append(f"{module}.{name} is not in this version: {consequence}")
         else:
             setattr(home, name, replacement)
-    return [*missing, *_patch_attention(), *_patch_meshes()]
+    return [*missing, *_patch_attention(), *_patch_meshes(), *_patch_checkpoint()]
+
+
+def _patch_checkpoint() -> list[str]:
+    name = "_checkpoint_without_reentrant_generator"
+    generator = getattr(torch.utils.checkpoint, name, None)
+    if generator is None:
+        return [f"torch.utils.checkpoint.{name} is not in this version: recompute may fail"]
+    if not getattr(generator, "emulates", False):
+        replacement = emulating_recompute(generator)
+        replacement.emulates = True
+        setattr(torch.utils.checkpoint, name, replacement)
+    return []
 
 
 def _patch_meshes() -> list[str]:

@@ -129,7 +129,7 @@ class Training:
         if not self.stage.first:
             received = self._boundary().requires_grad_()
             inputs = inputs | {"inputs_embeds": received}
-        with self._precision(), self._split_loss():
+        with self._precision(), self._emulation(), self._split_loss():
             if self.stage.last:
                 result, logits = self.trainee(inputs, labels)
                 result = result / self.workload.accumulate
@@ -169,14 +169,14 @@ class Training:
             self.buckets.sync = last
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
-        stack = contextlib.ExitStack()
-        if uses_autocast(self.workload, self.strategy):
-            low = LOW[self.workload.precision]
-            stack.enter_context(torch.autocast("cpu", dtype=low))
-            stack.enter_context(CudaBehaviour())
-        elif self.workload.model.dropout:
-            stack.enter_context(CudaBehaviour())
-        return stack
+        if not uses_autocast(self.workload, self.strategy):
+            return contextlib.nullcontext()
+        return torch.autocast("cpu", dtype=LOW[self.workload.precision])
+
+    def _emulation(self) -> contextlib.AbstractContextManager[Any]:
+        """CUDA's ways where CPU tensors have others."""
+        wanted = uses_autocast(self.workload, self.strategy) or self.workload.model.dropout
+        return CudaBehaviour() if wanted else contextlib.nullcontext()
 
     def _split_loss(self) -> contextlib.AbstractContextManager[Any]:
         return loss_parallel() if self.strategy.tp > 1 else contextlib.nullcontext()

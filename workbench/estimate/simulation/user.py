@@ -33,6 +33,7 @@ from torch.optim.optimizer import (
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from workbench.describe import Strategy
+from workbench.estimate.simulation.emulation import CudaBehaviour
 from workbench.estimate.simulation.optimizers import states_of
 from workbench.estimate.simulation.patches import apply_patches
 from workbench.estimate.simulation.refusal import CannotSimulateError
@@ -66,7 +67,7 @@ def run_function(
     tracker = Tracker(fake)
     gc.disable()
     try:
-        with fake, tracker, _watching(tracker):
+        with fake, tracker, CudaBehaviour(), _watching(tracker):
             _run(function, tracker, steps, report)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise CannotSimulateError(
