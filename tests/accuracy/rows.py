@@ -45,7 +45,7 @@ GENERATIONS = {
 }
 
 
-class NotExpressed(Exception):
+class NotExpressedError(Exception):
     """The model has no words for this row; the message says what is missing."""
 
 
@@ -63,12 +63,12 @@ def number(row: Row, column: str, default: float | None = None) -> float:
     text = row.get(column, "").strip()
     if not text:
         if default is None:
-            raise NotExpressed(f"{column} is not given")
+            raise NotExpressedError(f"{column} is not given")
         return default
     try:
         return float(text)
     except ValueError as error:
-        raise NotExpressed(f"{column} = {text!r} is no number") from error
+        raise NotExpressedError(f"{column} = {text!r} is no number") from error
 
 
 def whole(row: Row, column: str, default: int | None = None) -> int:
@@ -205,7 +205,7 @@ def optimizer_of(row: Row) -> str:
             if not name:
                 break
             return name
-    raise NotExpressed(f"optimizer {row['optimizer']!r}")
+    raise NotExpressedError(f"optimizer {row['optimizer']!r}")
 
 
 def before_2025(row: Row) -> bool:
@@ -230,7 +230,7 @@ def precision_of(row: Row) -> str:
         return "bf16"
     if "fp32" in text or "tf32" in text:
         return "fp32"
-    raise NotExpressed(f"precision {row['precision']!r}")
+    raise NotExpressedError(f"precision {row['precision']!r}")
 
 
 QUANTIZATIONS = (
@@ -250,7 +250,7 @@ def lora_of(row: Row) -> dict[str, object]:
     task = row.get("task", "")
     if task not in {"lora", "qlora", "dora"}:
         if task in {"adapter", "adapterv2", "adalora", "ia3", "ln_tuning", "loha", "lokr", "oft"}:
-            raise NotExpressed(f"adapter method {task!r}")
+            raise NotExpressedError(f"adapter method {task!r}")
         return {}
     text = row.get("lora_targets", "").lower()
     targets: tuple[str, ...] = ()
@@ -279,7 +279,7 @@ def workload_of(row: Row, strategy: Strategy) -> Workload:
     framework = row.get("framework", "").lower()
     notes = row.get("notes", "").lower()
     if "seq_len is only the cap" in notes:
-        raise NotExpressed("sequence length is only a cap")
+        raise NotExpressedError("sequence length is only a cap")
     micro = whole(row, "micro_batch", 1)
     accumulate = whole(row, "grad_accum", 0)
     if not accumulate:
@@ -328,7 +328,7 @@ def strategy_of(row: Row) -> Strategy:
         dp = gpus // (tp * pp * cp)
     act = row.get("act_ckpt", "").lower()
     if not act or "not stated" in act or "unknown" in act:
-        raise NotExpressed("recompute is not stated")
+        raise NotExpressedError("recompute is not stated")
     recompute, parts = next((r for p, r in RECOMPUTE if re.search(p, act)), ("", ()))
     if not recompute:
         parts = _selective(act)
@@ -388,7 +388,7 @@ def card_of(row: Row) -> int:
         return CARDS[gpu] * 2**20
     size = number(row, "gpu_vram_gb", 0)
     if not size:
-        raise NotExpressed(f"GPU {gpu!r}")
+        raise NotExpressedError(f"GPU {gpu!r}")
     return int(size * 2**30 * 0.99)
 
 
@@ -396,14 +396,14 @@ def case_of(row: Row) -> Case:
     """Describe a row.
 
     Raises:
-        NotExpressed: with the reason.
+        NotExpressedError: with the reason.
     """
     try:
         strategy = strategy_of(row)
         workload = workload_of(row, strategy)
         card = card_of(row)
     except WorkbenchError as error:
-        raise NotExpressed(str(error)) from error
+        raise NotExpressedError(str(error)) from error
     cluster = Cluster(name=row["gpu"], gpus=(Gpu(index=0, name=row["gpu"], memory_bytes=card),))
     return Case(workload=workload, strategy=strategy, cluster=cluster, stratum=stratum(row))
 

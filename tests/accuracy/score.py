@@ -20,9 +20,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.accuracy.rows import Case, NotExpressed, Row, case_of, metric_of  # noqa: E402
-from workbench.errors import WorkbenchError  # noqa: E402
-from workbench.estimate import Estimate, training_memory  # noqa: E402
+from tests.accuracy.rows import Case, NotExpressedError, Row, case_of, metric_of
+from workbench.errors import WorkbenchError
+from workbench.estimate import Estimate, training_memory
 
 
 def read(path: Path) -> list[Row]:
@@ -59,7 +59,7 @@ def score_memory(rows: list[Row]) -> tuple[dict[str, object], list[dict[str, obj
     for row in filter(scorable, rows):
         try:
             case, estimate = predict(row)
-        except (NotExpressed, WorkbenchError) as error:
+        except (NotExpressedError, WorkbenchError) as error:
             skipped[str(error)] += 1
             table.append({"id": row["id"], "skipped": str(error)})
             continue

@@ -90,7 +90,7 @@ def _strategy(chance: random.Random, name: str) -> Strategy:
     return Strategy.parse(name, ranks).with_options(
         recompute=chance.choice(["none", "full"]),
         sequence_parallel="tp" in name and chance.random() < 0.5,
-        sync_every_micro_batch=False if "fsdp" == name and chance.random() < 0.2 else None,
+        sync_every_micro_batch=False if name == "fsdp" and chance.random() < 0.2 else None,
         schedule=chance.choice(["1f1b", "gpipe"]),
         bucket_views=chance.random() < 0.5,
     )

@@ -30,7 +30,7 @@ class Kernels:
     """upcast: RMSNorm in plain PyTorch, keeps the fp32 copy (transformers); fused: one kernel that
     keeps its input and the statistics (torch's rms_norm and layer_norm, Liger, TE, Apex)."""
     activation: str = "separate"
-    """separate: gate, its activation, up and their product are all kept; fused: gate, up, product."""
+    """separate: gate, its activation, up and their product are kept; fused: gate, up, product."""
     compiled: bool = False
     """torch.compile: pointwise chains are fused and recomputed in backward."""
     logits_fp32: bool = True
@@ -44,18 +44,18 @@ class Kernels:
     """Bytes per accumulated gradient; None = those of the trained parameter (Megatron: 4;
     DeepSpeed's bf16 optimizer: 6, the low-precision gradient beside the fp32 sum)."""
     master_copy: bool | None = None
-    """fp32 weights beside low-precision ones (Megatron, DeepSpeed); None = as the strategy has it."""
+    """fp32 weights beside low-precision ones (Megatron, DeepSpeed); None = as the strategy is."""
     separate_casts: bool | None = None
     """autocast: each linear keeps its own low-precision copy of its input; None = as precision."""
     gathered_inputs: bool = True
-    """Sequence parallel: the gathered input of a linear is kept whole (torch); False: gathered again
+    """Sequence parallel: a linear keeps its gathered input whole (torch); False: gathered again
     in backward (Megatron)."""
     lora_dropout: bool = False
     """LoRA drops out its input: each adapter keeps its own copy."""
     tiled_mlp: bool = False
-    """The MLP runs in slices of the sequence (ALST): one slice's intermediate results live at once."""
+    """The MLP runs in slices of the sequence (ALST): one slice's results live at once."""
     fp32_logits_returned: bool = False
-    """The model returns fp32 logits (transformers before 4.45): `keep_logits` keeps 4 bytes each."""
+    """The model returns fp32 logits (transformers before 4.45): `keep_logits` keeps 4 bytes."""
     whole_before_sharding: bool = False
     """Every rank builds the whole model on its card before it is sharded (no meta device)."""
     optimizer_in_backward: bool = False
@@ -99,7 +99,7 @@ class Workload:
     accumulate: int = 1
     """Micro-batches per optimizer step; with pipeline stages the micro-batches of its schedule."""
     precision: str = "fp32"
-    """fp32; bf16, fp16, fp8: mixed (fp32 weights or an fp32 master copy); bf16-pure: all in bf16."""
+    """fp32; bf16, fp16, fp8: mixed (fp32 weights or fp32 master copy); bf16-pure: all in bf16."""
     optimizer: str = "adamw"
     """adamw is torch's default (foreach); see `OPTIMIZERS`."""
     lora_rank: int = 0

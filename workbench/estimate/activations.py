@@ -289,7 +289,7 @@ def _after_selective(
 
 
 def _every_second_matmul(workload: Workload, shape: _Shape) -> dict[str, float]:
-    """torchtitan's op-level policy: matmuls 1, 3, 5, 7 of a block and SDPA's result are kept."""
+    """Op-level policy of torchtitan: matmuls 1, 3, 5, 7 of a block and SDPA's result are kept."""
     model, c = workload.model, shape.c
     split = shape.tokens / shape.tp
     kept = model.query_width + model.value_width + model.mlp_hidden

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.describe import Cluster, Strategy, Workload
-from workbench.estimate.parts import COMMUNICATION, CONTEXT, SLACK, StageMemory
+from workbench.estimate.parts import COMMUNICATION, CONTEXT, SAFETY, SLACK, StageMemory
 from workbench.units import MIB
 
 # Resident memory of a CPU rank beyond its tensors, torch 2.13 CPU build and accelerate 1.15,
@@ -38,9 +38,7 @@ class CardParts:
     assumptions: tuple[str, ...]
 
 
-def card_parts(
-    workload: Workload, strategy: Strategy, where: Cluster | str, stage: StageMemory
-) -> CardParts:
+def card_parts(strategy: Strategy, where: Cluster | str, stage: StageMemory) -> CardParts:
     """Slack, context and communication library for the fullest stage."""
     device = where if isinstance(where, str) else where.device
     if device == "cpu":
@@ -65,8 +63,10 @@ def card_parts(
         parts=parts,
         card_bytes=card,
         assumptions=(
-            f"CUDA context {CUDA_CONTEXT_BYTES // MIB} MiB, NCCL {NCCL_BYTES // MIB} MiB per process group: typical, not "
-            "measured on this host",
+            (
+                f"CUDA context {CUDA_CONTEXT_BYTES // MIB} MiB and NCCL {NCCL_BYTES // MIB} MiB "
+                f"per process group are typical values; {SAFETY:.0%} of the card must stay free"
+            ),
         ),
     )
 

@@ -66,7 +66,7 @@ def loss_memory(workload: Workload, strategy: Strategy) -> LossMemory:
             backward=(2 * c + softmax + some) * logits,
             kept=0,
         )
-    # A quantized head is turned back into a matrix, first in its own type, then in the compute type.
+    # A quantized head becomes a matrix again, first in its own type, then in the compute type.
     whole = 2 * c * model.vocab * model.hidden if workload.quantized_head else 0
     return LossMemory(
         forward=forward * logits + whole,

@@ -9,14 +9,14 @@ from __future__ import annotations
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.card import card_parts, slack_bytes
-from workbench.estimate.parts import SAFETY, Estimate, StageMemory
+from workbench.estimate.parts import Estimate, StageMemory
 from workbench.estimate.peaks import peaks
 from workbench.estimate.rank import rank_of
 from workbench.estimate.stages import Stage, stages
 
 SOURCES = (
     "states: arXiv 1910.02054; activations: arXiv 2205.05198 and saved tensors under fake tensors",
-    "pipeline schedules: arXiv 2104.04473, 2401.10241; peaks: met by exact simulation, tests/estimate",
+    "pipeline schedules: arXiv 2104.04473, 2401.10241; peaks: exact simulation (tests/estimate)",
 )
 
 
@@ -41,7 +41,7 @@ def training_memory(
     fullest = max(found, key=lambda stage: stage.peak.total_bytes)
     peak = fullest.peak
     parts = {name: size for name, size in peak.parts.items() if size}
-    extra = card_parts(workload, strategy, where, fullest)
+    extra = card_parts(strategy, where, fullest)
     return Estimate(
         parts={**parts, **extra.parts},
         assumptions=(*assumptions(workload, strategy), *extra.assumptions),
@@ -76,7 +76,7 @@ def check_layout(workload: Workload, strategy: Strategy) -> None:
         )
     if strategy.ep > 1 and (not model.experts or model.experts % strategy.ep):
         raise UsageError(
-            f"{model.name} has {model.experts} experts; they cannot be split over ep = {strategy.ep}."
+            f"{model.name} has {model.experts} experts: ep = {strategy.ep} does not divide them."
         )
     if strategy.pp > 1 and strategy.schedule == "interleaved" and workload.accumulate % strategy.pp:
         raise UsageError(
@@ -108,11 +108,20 @@ def assumptions(workload: Workload, strategy: Strategy) -> tuple[str, ...]:
     """What the numbers rest on, in words."""
     kernels = workload.kernels
     said = [
-        f"{workload.precision}, {workload.optimizer}, attention {workload.attention}, "
-        f"loss {workload.loss}, recompute {strategy.recompute}",
-        f"norms {kernels.norm}, MLP activation {kernels.activation}"
-        + (", compiled" if kernels.compiled else ""),
+        (
+            f"{workload.precision}, {workload.optimizer}, attention {workload.attention}, "
+            f"loss {workload.loss}, recompute {strategy.recompute}"
+        ),
+        f"norms {kernels.norm}, MLP {kernels.activation}{', compiled' * kernels.compiled}",
     ]
+    traced = workload.model.traced
+    if traced is not None:
+        measured = traced.saved_bytes is not None
+        said.append(
+            "activations per sample as traced, the loss left out"
+            if measured
+            else "activations were not traced (no example inputs) and are not counted"
+        )
     if workload.model.experts:
         said.append("routing is balanced: every expert sees the same number of tokens")
     if strategy.zero_stage is not None:

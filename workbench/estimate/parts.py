@@ -100,7 +100,7 @@ class Estimate:
 
     @property
     def fits(self) -> bool | None:
-        """Whether `on_card_bytes` fits the card with `SAFETY` of it to spare; None without a card."""
+        """Whether `on_card_bytes` fits with `SAFETY` of the card to spare; None without a card."""
         if self.card_bytes is None:
             return None
         return self.on_card_bytes <= (1 - SAFETY) * self.card_bytes

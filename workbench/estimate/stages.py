@@ -101,8 +101,8 @@ def stages(model: Model, strategy: Strategy, accumulate: int) -> tuple[Stage, ..
         return (Stage(index=0, dense=0, moe=0, embedding=True, head=True, in_flight=1),)
     if parts > model.layers:
         raise UsageError(
-            f"{strategy.pp} stages x {strategy.virtual_stages} chunks need at least {parts} blocks; "
-            f"{model.name} has {model.layers}. Use at most pp = {model.layers}."
+            f"{strategy.pp} stages x {strategy.virtual_stages} chunks need at least {parts} "
+            f"blocks; {model.name} has {model.layers}. Use at most pp = {model.layers}."
         )
     kinds = [False] * (model.layers - model.moe_layers) + [True] * model.moe_layers
     chunks: list[list[bool]] = []
@@ -238,7 +238,7 @@ def _adapter_elements(workload: Workload, strategy: Strategy, stage: Stage) -> i
     rank, model = workload.lora_rank, workload.model
     if not rank:
         return 0
-    names = set().union(*(_LORA_LAYERS.get(target, set()) for target in workload.lora_targets))
+    names = {name for target in workload.lora_targets for name in _LORA_LAYERS.get(target, ())}
     total = 0
     for moe, count in ((False, stage.dense), (True, stage.moe)):
         if count:

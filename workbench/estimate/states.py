@@ -175,7 +175,7 @@ def _step_scratch(workload: Workload, strategy: Strategy, elements: Elements, wi
             return int(4 * lists * trained)  # gradients are fp32 already
         if strategy.zero_stage == 3:  # flat already, and by sub-groups of 1e9 elements
             return int((4 + 4 * lists) * min(trained, 1e9))
-        # A flat copy in low precision, then one in fp32; the optimizer's lists come after the first.
+        # A flat copy in low precision, then one in fp32; the optimizer's lists come later.
         return int(max(6, 4 + 4 * lists) * trained)
     if workload.kernels.optimizer_in_backward:
         return 0

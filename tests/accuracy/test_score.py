@@ -1,0 +1,85 @@
+"""The closed form against published measurements: a floor that may only rise."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.accuracy.rows import NotExpressedError, case_of
+from tests.accuracy.score import predict, read, scorable, score_memory
+
+HERE = Path(__file__).parent
+ROWS = read(HERE / "data" / "memory.csv")
+
+
+@pytest.fixture(scope="module")
+def score() -> dict[str, object]:
+    return score_memory(ROWS)[0]
+
+
+def test_nearly_all_rows_can_be_expressed(score: dict[str, object]) -> None:
+    rows = [row for row in ROWS if scorable(row)]
+    assert len(rows) == 283
+    assert score["skipped"] <= 0.1 * len(rows), score["skipped_why"]
+
+
+def test_the_errors_stay_where_they_are(score: dict[str, object]) -> None:
+    """Means over strata; the targets are 5 % and 15 %, the README states what is reached."""
+    assert score["median_error"] <= 0.13
+    assert score["p90_error"] <= 0.28
+
+
+def test_the_largest_stratum_meets_the_target(score: dict[str, object]) -> None:
+    bloom = score["strata"]["Ampere | multi-node | dense | pretrain"]
+    assert bloom["rows"] >= 40
+    assert bloom["median_error"] <= 0.05
+    assert bloom["p90_error"] <= 0.15
+
+
+def test_runs_that_did_not_fit_are_not_promised(score: dict[str, object]) -> None:
+    assert score["out_of_memory_rows"] == 11
+    assert score["false_fits"] <= 1, score["false_fits_ids"]
+    assert score["false_unfits"] == 0, score["false_unfits_ids"]
+
+
+def test_the_prediction_depends_on_the_description_alone() -> None:
+    """Renaming source, title, row, release notes' origin and measured value changes nothing."""
+    changed = {"id": "X-1", "source_id": "x", "source_title": "x", "source_ref": "x"}
+    blind = {"mem_value": "1", "mem_gib": "1", "confidence": "low", "tok_s_gpu": ""}
+    compared = 0
+    for row in ROWS[::7]:
+        if not scorable(row):
+            continue
+        try:
+            before = predict(row)[1]
+        except NotExpressedError:
+            continue
+        assert predict(row | changed | blind)[1] == before
+        compared += 1
+    assert compared >= 30
+
+
+def test_a_row_without_a_recompute_setting_is_not_guessed() -> None:
+    row = next(row for row in ROWS if row["act_ckpt"] == "not stated")
+    with pytest.raises(NotExpressedError, match="recompute is not stated"):
+        case_of(row)
+
+
+def test_the_script_prints_one_object() -> None:
+    command = [sys.executable, HERE / "score.py", "--truth", HERE / "data", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    memory = json.loads(done.stdout)["memory"]
+    wanted = {"scored", "skipped", "median_error", "p90_error", "false_fits", "false_unfits"}
+    assert wanted | {"strata"} <= set(memory)
+    missing = subprocess.run(
+        [sys.executable, HERE / "score.py", "--truth", HERE / "nowhere"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert missing.returncode == 2
+    assert "does not exist" in missing.stderr
