@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
-from workbench_widgets import MemoryCalculator
+from workbench_widgets import MemoryCalculator, Workbench
 from workbench_widgets.memory_choice import FIELDS, MemoryChoice
 from workbench_widgets.memory_fields import fields
 from workbench_widgets.memory_figure import figure
@@ -279,6 +279,20 @@ def test_what_cannot_be_simulated_says_so(calculator: MemoryCalculator) -> None:
     calculator._on_message(calculator, {"type": "simulate"}, [])
     until(lambda: calculator.exact["state"] == "unavailable", "the sentence", 120)
     assert "closed form" in calculator.exact["says"]
+
+
+def test_the_workbench_has_one_folded(tmp_path: Path) -> None:
+    bench = Workbench(store=tmp_path, open=None)
+    fold = bench._fold
+    assert fold.children[0].children == ()
+    fold.selected_index = 0
+    (made,) = fold.children[0].children
+    assert isinstance(made, MemoryCalculator)
+    fold.selected_index = None
+    fold.selected_index = 0
+    assert fold.children[0].children == (made,)
+    bench.close()
+    assert made.comm is None
 
 
 def _threads(name: str) -> list[threading.Thread]:

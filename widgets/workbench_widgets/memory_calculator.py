@@ -129,7 +129,8 @@ class MemoryCalculator(anywidget.AnyWidget):
                 self.advice = found
 
     def _show_exact(self, state: dict[str, Any]) -> None:
-        self.exact = state
+        with self._changing:
+            self.exact = state
 
     def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
         """Answer the front end. Runs in the kernel's main thread or a subshell: never blocks."""

@@ -1,4 +1,4 @@
-"""``Workbench``: launch, watch and compare runs; the start notebook's one cell."""
+"""``Workbench``: estimate, launch, watch and compare runs; the start notebook's one cell."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import workbench as wb
 from workbench_widgets import assets
 from workbench_widgets.keeper import show, store_config
 from workbench_widgets.launcher import Launcher, close_tree
+from workbench_widgets.memory_calculator import MemoryCalculator
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.run_dashboard import RunDashboard
 from workbench_widgets.runs import Runs
@@ -23,7 +24,7 @@ _HINT = "<p class='wb-hint'>No run is open. Launch one above, or open one from t
 
 
 class Workbench(widgets.VBox):
-    """The launch form, the open run, and the table of runs.
+    """The launch form, the memory calculator (folded), the open run, and the table of runs.
 
     Args:
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
@@ -50,8 +51,12 @@ class Workbench(widgets.VBox):
         self._place = widgets.VBox([widgets.HTML(_HINT)])
         self._switching = threading.Lock()
         self._identity = uuid.uuid4().hex[:12]
-        super().__init__([self.launcher, self._place, self.runs])
+        self._fold = widgets.Accordion(
+            [widgets.VBox()], titles=("Memory: will it fit?",), selected_index=None
+        )
+        super().__init__([self.launcher, self._fold, self._place, self.runs])
         self.launcher.observe(lambda change: self.show(change["new"]), names="run")
+        self._fold.observe(self._unfold, names="selected_index")
         self.runs.on_open(self._open_later)
         if open is not None:
             self._open_first(open)
@@ -64,6 +69,12 @@ class Workbench(widgets.VBox):
                 raise
             return  # an empty store: the hint says what to do
         self.show(handle)
+
+    def _unfold(self, change: dict[str, Any]) -> None:
+        """The calculator is made when somebody asks for it."""
+        box = self._fold.children[0]
+        if change["new"] is not None and not box.children:
+            box.children = (MemoryCalculator(),)
 
     def _open_later(self, run: str) -> None:
         """Open pressed: attaching may adopt an unwatched run, so not in the kernel's thread."""
