@@ -230,7 +230,7 @@ def _feed_forward(workload: Workload, shape: _Shape, elements: float, tokens: fl
 
 def _tiles(workload: Workload, tokens: float) -> float:
     """Slices of a tiled MLP: as many as keep a slice's length near the hidden width (ALST)."""
-    return max(1.0, tokens // workload.model.hidden)
+    return max(1.0, tokens / workload.model.hidden)
 
 
 def _adapters(workload: Workload, shape: _Shape) -> float:

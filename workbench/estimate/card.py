@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.describe import Cluster, Strategy, Workload
-from workbench.estimate.parts import COMMUNICATION, CONTEXT, SAFETY, SLACK, StageMemory
+from workbench.estimate.parts import COMMUNICATION, CONTEXT, SAFETY, SLACK
 from workbench.units import MIB
 
 # Resident memory of a CPU rank beyond its tensors, torch 2.13 CPU build and accelerate 1.15,
@@ -38,8 +38,8 @@ class CardParts:
     assumptions: tuple[str, ...]
 
 
-def card_parts(strategy: Strategy, where: Cluster | str, stage: StageMemory) -> CardParts:
-    """Slack, context and communication library for the fullest stage."""
+def card_parts(strategy: Strategy, where: Cluster | str, slack: int) -> CardParts:
+    """Slack, context and communication library of one rank."""
     device = where if isinstance(where, str) else where.device
     if device == "cpu":
         return CardParts(
@@ -56,7 +56,7 @@ def card_parts(strategy: Strategy, where: Cluster | str, stage: StageMemory) -> 
         degree > 1
         for degree in (strategy.data_ranks, strategy.tp, strategy.pp, strategy.cp, strategy.ep)
     )
-    parts = {SLACK: stage.slack_bytes, CONTEXT: CUDA_CONTEXT_BYTES}
+    parts = {SLACK: slack, CONTEXT: CUDA_CONTEXT_BYTES}
     if groups:
         parts[COMMUNICATION] = groups * NCCL_BYTES
     return CardParts(

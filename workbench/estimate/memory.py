@@ -9,9 +9,9 @@ from __future__ import annotations
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.card import card_parts, slack_bytes
-from workbench.estimate.parts import Estimate, StageMemory
+from workbench.estimate.parts import Estimate, Peak, StageMemory
 from workbench.estimate.peaks import peaks
-from workbench.estimate.rank import rank_of
+from workbench.estimate.rank import Rank, rank_of
 from workbench.estimate.stages import Stage, stages
 
 SOURCES = (
@@ -40,8 +40,9 @@ def training_memory(
     )
     fullest = max(found, key=lambda stage: stage.peak.total_bytes)
     peak = fullest.peak
+    reserved = max(stage.peak.total_bytes + stage.slack_bytes for stage in found)
     parts = {name: size for name, size in peak.parts.items() if size}
-    extra = card_parts(strategy, where, fullest)
+    extra = card_parts(strategy, where, reserved - peak.total_bytes)
     return Estimate(
         parts={**parts, **extra.parts},
         assumptions=(*assumptions(workload, strategy), *extra.assumptions),
@@ -93,15 +94,25 @@ def _stage_memory(workload: Workload, strategy: Strategy, stage: Stage) -> Stage
         layers=stage.layers,
         in_flight=stage.in_flight,
         peaks=moments,
-        slack_bytes=slack_bytes(
+        slack_bytes=_slack(workload, strategy, rank, moments),
+    )
+
+
+def _slack(workload: Workload, strategy: Strategy, rank: Rank, moments: tuple[Peak, ...]) -> int:
+    """Reserved beyond the highest peak: the allocator never gives back what any moment needed."""
+    reserved = max(
+        moment.total_bytes
+        + slack_bytes(
             workload,
             strategy,
             block=rank.block.live,
             streams=rank.buffers.other_streams,
             step=rank.states.step,
-            peak=max(moments, key=lambda moment: moment.total_bytes).parts,
-        ),
+            peak=moment.parts,
+        )
+        for moment in moments
     )
+    return reserved - max(moment.total_bytes for moment in moments)
 
 
 def assumptions(workload: Workload, strategy: Strategy) -> tuple[str, ...]:

@@ -144,11 +144,18 @@ def gradients(workload: Workload, strategy: Strategy, rank: Rank) -> tuple[float
     everything: float = rank.states.gradients
     if strategy.sync_every_micro_batch is False and workload.accumulate > 1:
         everything = rank.states.gradients_whole
-    if "optimizer" in strategy.offload and strategy.zero_stage in {None, 2, 3}:
+    if _gradients_leave(strategy, rank):
         everything = 0.0
     kept_buffer = workload.kernels.gradient_bytes is not None and not workload.lora_rank
     kept_buffer |= strategy.bucket_views and strategy.dp_replicate > 1  # views of the buckets
     return everything, everything if workload.accumulate > 1 or kept_buffer else 0.0
+
+
+def _gradients_leave(strategy: Strategy, rank: Rank) -> bool:
+    """DeepSpeed from stage 2 moves gradients to its offloaded optimizer, FSDP moves all or none."""
+    if rank.is_fsdp:
+        return "parameters" in strategy.offload
+    return "optimizer" in strategy.offload and strategy.zero_stage in {2, 3}
 
 
 def _late_gradients(rank: Rank, everything: float) -> float:
