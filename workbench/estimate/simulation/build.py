@@ -93,7 +93,6 @@ def _check_parameters(model: Model, trainee: Trainee) -> None:
 
 def _body(workload: Workload, layers: int) -> Any:
     model = workload.model
-    _refuse_unknown(model)
     if model.kind == "vision":
         family, options = "vit:ViT", _vision(workload, layers)
     elif model.kind == "encoder":
@@ -120,34 +119,7 @@ def _body(workload: Workload, layers: int) -> Any:
     return body
 
 
-def _refuse_unknown(model: Model) -> None:
-    reasons = {
-        "a module outside transformers is only simulated as a step function": model.kind
-        == "module",
-        "multi-head latent attention (MLA) is not built here": bool(model.kv_lora_rank),
-        "blocks with attention and MLP in parallel are not built here": model.parallel_block,
-        f"{model.position!r} positions are not built here": model.position in {"alibi", "none"}
-        and model.kind == "decoder",
-        "dropout does not exist in these blocks": bool(model.dropout)
-        and model.kind == "decoder"
-        and model.position == "rope",
-        f"the norm {model.norm!r} is not built here": model.norm
-        in {"layernorm-plain", "rmsnorm-plain", "layernorm-no-bias"},
-        "shared experts are not built here": bool(model.shared_expert_hidden),
-        f"{model.extra_parameters:,} parameters stand outside the blocks": bool(
-            model.extra_parameters
-        ),
-    }
-    for reason, applies in reasons.items():
-        if applies:
-            raise CannotSimulateError(f"{reason} ({model.name}).")
-
-
 def _rotary_family(model: Model) -> str:
-    if model.norm != "rmsnorm":
-        raise CannotSimulateError(f"{model.norm} with rotary positions ({model.name}).")
-    if not model.gated_mlp:
-        raise CannotSimulateError(f"rotary positions without a gated MLP ({model.name}).")
     if model.experts:
         return "qwen3_moe:Qwen3Moe" if model.qk_norm else "mixtral:Mixtral"
     if model.norms_per_block == 4:

@@ -41,7 +41,9 @@ class Loss(nn.Module):
         super().__init__()
         self.shift = workload.model.kind == "decoder"
         self.upcast = workload.kernels.logits_fp32
-        self.chunks = workload.loss_chunks if workload.loss == "chunked" else 1
+        self.returned_wide = workload.kernels.fp32_logits_returned
+        self.chunks = workload.loss_chunks if workload.loss.startswith("chunked") else 1
+        self.again = workload.loss == "chunked"
 
     def forward(self, head: Any, hidden: Any, labels: Any) -> tuple[Any, Any]:
         """(loss, logits); the logits are None when they never exist as a whole."""
@@ -49,6 +51,7 @@ class Loss(nn.Module):
             labels = functional.pad(labels, (0, 1), value=-100)[..., 1:].contiguous()
         if self.chunks == 1:
             logits = head(hidden)
+            logits = logits.float() if self.returned_wide else logits
             return self._cross_entropy(logits, labels) / labels.numel(), logits
         total = torch.zeros((), dtype=torch.float32)
         pieces = zip(
@@ -56,6 +59,11 @@ class Loss(nn.Module):
             labels.flatten().chunk(self.chunks),
             strict=True,
         )
+        if not self.again:  # torchtune: low-precision logits of all chunks, then the softmaxes
+            logits = [(head(piece), target) for piece, target in pieces]
+            for chunk, target in logits:
+                total = total + self._cross_entropy(chunk, target)
+            return total / labels.numel(), [chunk for chunk, _ in logits]
         for piece, target in pieces:
             total = total + checkpoint(
                 self._chunk, head, piece, target, use_reentrant=False, preserve_rng_state=False

@@ -31,58 +31,6 @@ from workbench.estimate.simulation.refusal import CannotSimulateError
 LOW = {"bf16": torch.bfloat16, "fp16": torch.float16, "bf16-pure": torch.bfloat16}
 
 
-def refuse_unsupported(workload: Workload, strategy: Strategy) -> None:
-    """Say which part of the request only the closed form covers.
-
-    Raises:
-        CannotSimulateError: with the first reason.
-    """
-    kernels = workload.kernels
-    reasons = {
-        "DeepSpeed's and Megatron's ZeRO engines do not run on fake tensors": strategy.zero_stage,
-        "context parallel attention is not built here": strategy.cp > 1,
-        "expert parallelism is not built here": strategy.ep > 1,
-        f"the schedule {strategy.schedule!r} is not built here": strategy.pp > 1
-        and (strategy.schedule not in {"1f1b", "gpipe", "naive"} or strategy.virtual_stages > 1),
-        f"offload of {', '.join(strategy.offload)} is not built here": strategy.offload,
-        "fp8 needs a GPU's kernels": workload.precision == "fp8",
-        f"{workload.quantization} weights need a GPU's kernels": workload.quantization != "none",
-        "a fused loss (Liger) needs a GPU's kernels": workload.loss == "fused",
-        "torch.compile's memory is not modelled": kernels.compiled,
-        "fused norms and activations are kernels of other libraries": "fused"
-        in {kernels.norm, kernels.activation},
-        "gradients wider than their parameters and master copies are Megatron's": bool(
-            kernels.gradient_bytes or kernels.master_copy
-        ),
-        "a tiled MLP is not built here": kernels.tiled_mlp,
-        "an optimizer inside backward is not built here": kernels.optimizer_in_backward,
-        "dropout before the adapters is not built here": kernels.lora_dropout,
-        "the embedding of a tied model on two pipeline stages is not built here": strategy.pp > 1
-        and workload.model.tied_embeddings,
-        "pipeline stages are only built for models with rotary positions": strategy.pp > 1
-        and (workload.model.kind != "decoder" or workload.model.position != "rope"),
-        "tensor parallelism is only built for dense models with rotary positions": (
-            strategy.tp > 1
-            and (workload.model.position != "rope" or workload.model.kind != "decoder")
-        )
-        or (strategy.tp > 1 and bool(workload.model.experts)),
-        "LoRA under tensor parallelism is not built here": strategy.tp > 1
-        and bool(workload.lora_rank),
-        "qk norms under tensor parallelism are not built here": strategy.tp > 1
-        and workload.model.qk_norm,
-        "a chunked loss over a head split by tensor parallelism is not built here": strategy.tp > 1
-        and workload.loss == "chunked",
-        f"{workload.model.key_value_heads} key/value heads over {strategy.tp} ranks": bool(
-            workload.model.key_value_heads % strategy.tp
-        ),
-        "a sequence that tp does not divide": strategy.sequence_parallel
-        and bool(workload.seq_len % strategy.tp),
-    }
-    for reason, applies in reasons.items():
-        if applies:
-            raise CannotSimulateError(f"{reason}.")
-
-
 def device_mesh(strategy: Strategy) -> DeviceMesh | None:
     """The mesh of one pipeline stage with the dimensions that are larger than one."""
     sizes = {
@@ -94,11 +42,6 @@ def device_mesh(strategy: Strategy) -> DeviceMesh | None:
     if not used:
         return None
     return init_device_mesh("cpu", tuple(used.values()), mesh_dim_names=tuple(used))
-
-
-def uses_autocast(workload: Workload, strategy: Strategy) -> bool:
-    """Whether weights are cast per operation instead of by FSDP's policy."""
-    return workload.precision in {"bf16", "fp16"} and strategy.dp_shard == 1
 
 
 def set_precision(trainee: Trainee, workload: Workload) -> None:

@@ -19,6 +19,7 @@ from workbench.estimate.simulation.build import build
 from workbench.estimate.simulation.patches import apply_patches
 from workbench.estimate.simulation.recompute import apply_recompute
 from workbench.estimate.simulation.step import Report, Stage, Training, watch_loss_backward
+from workbench.estimate.simulation.support import refuse_unsupported, uses_autocast
 from workbench.estimate.simulation.trace import Trace, peak, timeline
 from workbench.estimate.simulation.tracker import Tracker
 
@@ -32,7 +33,7 @@ def run_workload(
         CannotSimulateError: something asked for is not built here.
     """
     began = time.perf_counter()
-    layouts.refuse_unsupported(workload, strategy)
+    refuse_unsupported(workload, strategy)
     notes = apply_patches()
     stages = [Stage(index=index, count=strategy.pp) for index in range(strategy.pp)]
     found: list[tuple[int, dict[str, Any]]] = []
@@ -168,10 +169,16 @@ def _assumptions(workload: Workload, strategy: Strategy) -> list[str]:
         )
     if strategy.pp > 1:
         found.append("activations from other stages are received into fresh buffers")
-    if layouts.uses_autocast(workload, strategy):
+    if uses_autocast(workload, strategy):
         found.append("CUDA's autocast lists are emulated on CPU")
     if workload.model.position == "learned" and workload.model.kind == "decoder":
         found.append("GELU is one kernel (gelu_pytorch_tanh), not GPT-2's gelu_new in nine")
+    if workload.variable_length:
+        found.append("every batch has the full length")
+    if workload.model.experts:
+        found.append(
+            "no auxiliary loss of the router; tokens meet the experts in one grouped matmul"
+        )
     if workload.model.dropout:
         found.append("attention dropout stays inside the kernel: no mask is kept for it")
     return found

@@ -19,8 +19,9 @@ from workbench.describe import Strategy, Workload
 from workbench.estimate.simulation.buckets import Buckets
 from workbench.estimate.simulation.build import Trainee
 from workbench.estimate.simulation.emulation import CudaBehaviour
-from workbench.estimate.simulation.layouts import LOW, uses_autocast
+from workbench.estimate.simulation.layouts import LOW
 from workbench.estimate.simulation.optimizers import build_optimizer, states_of
+from workbench.estimate.simulation.support import uses_autocast
 from workbench.estimate.simulation.trace import (
     BACKWARD,
     FORWARD,
