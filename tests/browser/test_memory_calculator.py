@@ -16,7 +16,6 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.lab import Lab, Page
 
 FOLDER = Path(__file__).with_name("screenshots")
-PICTURE = Path(__file__).with_name("memory_calculator.png")
 CELL = "from workbench_widgets import MemoryCalculator\nface = MemoryCalculator({options})\nface"
 NUMBERS = "return [...document.querySelectorAll('.wbm-numbers dd:not(.wbm-says)')].map((one) => one.textContent)"
 CLIPPED = """

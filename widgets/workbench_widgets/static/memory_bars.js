@@ -4,7 +4,7 @@
 import { element, setAttribute, setText } from "./dom.js";
 import { bytes, byteUnit } from "./format.js";
 
-/** @typedef {{name: string, bytes: number, outside?: boolean}} Part */
+/** @typedef {{name: string, bytes: number}} Part */
 
 /** What each part looks like: one hue per family, a paler or hatched one for its relatives. */
 const LOOKS = new Map([
@@ -82,7 +82,7 @@ export class Bars {
     const table = element(
       "table",
       { class: "wbm-legend" },
-      element("caption", {}, "Parts at the highest moment"),
+      element("caption", {}, "Parts at the highest moment; grey: beyond PyTorch's tensors"),
       this.legend,
     );
     this.node = element(
@@ -157,7 +157,7 @@ export class Bars {
       const [swatch, name] = /** @type {any} */ (row.firstElementChild).children;
       setAttribute(swatch, "style", style);
       setAttribute(swatch, "data-shade", shade);
-      setText(name, part.outside ? `${part.name} (beyond PyTorch's tensors)` : part.name);
+      setText(name, part.name);
       setText(/** @type {HTMLElement} */ (row.children[1]), bytes(part.bytes));
       setText(/** @type {HTMLElement} */ (row.children[2]), `${((100 * part.bytes) / total).toFixed(part.bytes < 0.1 * total ? 1 : 0)} %`);
     });

@@ -93,7 +93,8 @@ class Calculator {
   resize() {
     const width = this.shell.clientWidth;
     const size = width >= 1020 ? "large" : width >= 560 ? "medium" : "small";
-    if (size === "small" && this.shell.dataset.size !== size) this.controls.fold();
+    const before = this.shell.dataset.size;
+    if ((size === "small") !== (before === "small")) this.controls.fold(size === "small");
     this.shell.dataset.size = size;
   }
 

@@ -123,6 +123,7 @@ export class Controls {
     this.moved = moved;
     made += 1;
     this.prefix = `wbm-${made}`;
+    this.folded = /** @type {HTMLElement[]} */ ([]);
     /** @type {Map<string, {row: HTMLElement, problem: HTMLElement, control: Control}>} */
     this.fields = new Map();
     this.groups = groups.map(({ title, open, fields }) => {
@@ -134,9 +135,12 @@ export class Controls {
     this.node = element("div", { class: "wbm-controls", role: "group", "aria-label": "What to estimate" }, ...this.groups);
   }
 
-  /** Where there is little room only model and batch stay open, so that the figure is near. */
-  fold() {
-    this.groups.slice(2).forEach((group) => group.removeAttribute("open"));
+  /** Where there is little room only model and batch stay open, so that the figure is near.
+   * @param {boolean} away */
+  fold(away) {
+    const rest = this.groups.slice(2);
+    if (away) this.folded = rest.filter((group) => group.hasAttribute("open"));
+    (this.folded ?? []).forEach((group) => group.toggleAttribute("open", !away));
   }
 
   /** @param {Field} field */

@@ -26,6 +26,11 @@ function fill(list, count) {
   });
 }
 
+/** Options of the command line, which must not be broken after their hyphens.
+ * @param {string} text */
+const options = (text) =>
+  text.split(/(\(--[^)]*\))/).map((part) => (part.startsWith("(--") ? element("span", { class: "wbm-option" }, part) : part));
+
 export class Rows {
   constructor() {
     this.moments = element("ol", { class: "wbm-rows" });
@@ -67,7 +72,7 @@ export class Rows {
     const text = sentences.join("\n");
     if (text === this.text) return;
     this.text = text;
-    this.why.replaceChildren(...sentences.map((one) => element("p", {}, one)));
+    this.why.replaceChildren(...sentences.map((one) => element("p", {}, ...options(one))));
   }
 
   /** @param {any[]} stages */

@@ -7,6 +7,8 @@ import { bytes, count } from "./format.js";
 /** @typedef {(changes: Record<string, any>) => void} Apply */
 
 const SHORT = 6; // switches shown before "Show all"
+const ALONE = 4; // ways on one GPU, and
+const MANY = 3; // on several, shown before "Show all"
 
 /** A list whose buttons keep the focus when it is filled anew. */
 class List {
@@ -15,11 +17,29 @@ class List {
     this.title = element("h3", { tabindex: "-1" }, title);
     this.none = element("p", { class: "wb-note", hidden: "" }, none);
     this.list = element("ol", { class: "wbm-switches" });
-    this.nodes = [element("header", {}, this.title), this.list, this.none];
+    this.all = element("button", { type: "button", class: "wb-button wbm-all", "aria-expanded": "false" });
+    this.all.addEventListener("click", () => {
+      this.open = !this.open;
+      this.show();
+    });
+    this.open = false;
+    this.rows = /** @type {HTMLElement[]} */ ([]);
+    this.few = /** @type {HTMLElement[]} */ ([]);
+    this.nodes = [element("header", {}, this.title), this.list, this.none, this.all];
   }
 
-  /** @param {HTMLElement[]} rows */
-  fill(rows) {
+  /** @param {HTMLElement[]} rows all of them @param {HTMLElement[]} few shown at first */
+  fill(rows, few) {
+    this.rows = rows;
+    this.few = few;
+    this.show();
+  }
+
+  show() {
+    const rows = this.open ? this.rows : this.few;
+    this.all.hidden = this.few.length === this.rows.length;
+    this.all.textContent = this.open ? "Show fewer" : `Show all ${this.rows.length}`;
+    this.all.setAttribute("aria-expanded", String(this.open));
     const before = [...this.list.children].findIndex((row) => row.contains(document.activeElement));
     this.none.hidden = rows.length > 0;
     this.list.replaceChildren(...rows);
@@ -36,31 +56,25 @@ export class Switches {
     this.saving = new List("What would save memory", "Nothing left that would save memory here.");
     this.fitting = new List("Ways to fit, one GPU first", "None up to 1,024 GPUs of this type.");
     this.fitting.list.classList.add("wbm-ways");
-    this.all = element("button", { type: "button", class: "wb-button wbm-all", "aria-expanded": "false", hidden: "" });
-    this.all.addEventListener("click", () => {
-      this.open = !this.open;
-      this.draw(this.advice);
-    });
-    this.open = false;
     this.advice = /** @type {any} */ ({});
     this.key = "";
-    this.node = element("section", { class: "wb-panel", "aria-label": "What would save memory" }, ...this.saving.nodes, this.all);
+    this.node = element("section", { class: "wb-panel", "aria-label": "What would save memory" }, ...this.saving.nodes);
     this.facts = element("dl", { class: "wbm-facts" });
     this.reach = element("section", { class: "wb-panel", "aria-label": "How far it reaches" }, this.facts, ...this.fitting.nodes);
   }
 
   /** @param {any} advice */
   draw(advice) {
-    const key = JSON.stringify([advice, this.open]);
+    const key = JSON.stringify(advice);
     if (key === this.key) return;
     this.key = key;
     this.advice = advice;
-    const rows = this.open ? advice.switches : advice.switches.slice(0, SHORT);
-    this.saving.fill(rows.map((/** @type {any} */ row) => this.row(`−${bytes(row.saves)}`, row.name, this.cost(row), row.changes)));
-    this.all.hidden = advice.switches.length <= SHORT;
-    this.all.textContent = this.open ? "Show fewer" : `Show all ${advice.switches.length}`;
-    this.all.setAttribute("aria-expanded", String(this.open));
-    this.fitting.fill(advice.ways.map((/** @type {any} */ way) => this.way(way)));
+    const row = (/** @type {any} */ one) => this.row(`−${bytes(one.saves)}`, one.name, this.cost(one), one.changes);
+    this.saving.fill(advice.switches.map(row), advice.switches.slice(0, SHORT).map(row));
+    const way = (/** @type {any} */ one) => this.way(one);
+    const alone = advice.ways.filter((/** @type {any} */ one) => one.gpus === 1).slice(0, ALONE);
+    const many = advice.ways.filter((/** @type {any} */ one) => one.gpus > 1).slice(0, MANY);
+    this.fitting.fill(advice.ways.map(way), [...alone, ...many].map(way));
     this.facts.replaceChildren(
       ...advice.reach.map((/** @type {any} */ one) =>
         element("div", {}, element("dt", {}, one.name), element("dd", {}, `${count(one.value)} ${one.value === 1 ? one.unit.replace(/s$/, "") : one.unit}`), element("dd", { class: "wb-note" }, one.says)),
