@@ -138,6 +138,8 @@ def test_laws_of_any_allocator(seed: int, *, expandable: bool) -> None:
         allocator.free(block)
         del size, stream
     assert allocator.allocated == 0
-    assert allocator.reserved == sum(size for pool in allocator._pools.values() for size, *_ in pool.free)
+    assert allocator.reserved == sum(
+        size for pool in allocator._pools.values() for size, *_ in pool.free
+    )
     if expandable:  # everything merged again: one piece per stream and pool
         assert all(len(pool.free) == 1 for pool in allocator._pools.values())

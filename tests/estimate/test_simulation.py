@@ -1,7 +1,5 @@
 """The simulation of small models: exact sums, every layout, refusals, and the life of its process."""
 
-# ruff: noqa: PLC0415 - torch is for the child process, not for the collection of the tests
-
 from __future__ import annotations
 
 import json

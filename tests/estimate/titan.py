@@ -4,8 +4,6 @@ Kept from its source: complex rotary embedding, expanded key/value heads, fp32 l
 the model, checkpoint wrappers inside FSDP groups, the last block not resharded after forward.
 """
 
-# ruff: noqa: PLC0415 - torch is for the child process, not for the collection of the tests
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
