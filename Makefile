@@ -40,8 +40,13 @@ check: ## lint, format, types, architecture: what CI asks before the tests
 	@$(RUN)/python -m pyright
 	@$(RUN)/python -m pytest -q tests/test_architecture.py
 
+# Other memory calculators, for the table beside ours: apart from the environment, because one of
+# them asks for an old transformers. Pinned, without their dependencies but those they import.
+PEERS = llm-analysis==0.2.2 fire termcolor deepspeed==0.19.8 hjson msgpack py-cpuinfo einops
+
 bench: ## measure the workbench itself
 	@$(SETUP) --extras train,lab,dev
+	@test -d .venv/peers || $(VENV)/python -m pip install --quiet --no-deps --target .venv/peers $(PEERS)
 	@$(RUN)/python -m tests.benchmarks
 
 clean: ## delete .venv and caches; runs/ stays

@@ -193,7 +193,7 @@ def comm_bytes(
     paths: RunPaths, document: dict[str, object], view: dict[str, object]
 ) -> Iterator[Row]:
     """Everything the dashboard ships when it is displayed: module, style, state, one snapshot."""
-    from workbench_widgets import RunDashboard  # noqa: PLC0415
+    from workbench_widgets import RunDashboard
 
     paths.run.write_text(json.dumps(document))
     paths.view.write_text(json.dumps(view))
@@ -227,7 +227,7 @@ def import_time() -> Iterator[Row]:
 
 
 def paint_latency() -> Iterator[Row]:
-    from tests.benchmarks.paint import measure  # noqa: PLC0415
+    from tests.benchmarks.paint import measure
 
     delays = measure(seconds=20 if QUICK else 45)
     p95 = sorted(delays)[int(0.95 * (len(delays) - 1))]
@@ -239,12 +239,28 @@ def paint_latency() -> Iterator[Row]:
     )
 
 
+def memory_calculators() -> Iterator[Row]:
+    from tests.benchmarks.peers import cases, per_second, show
+    from workbench.estimate import training_memory
+
+    worst = show()
+    yield (
+        "memory: worst error of the closed form against the simulated peaks above",
+        f"{worst:.2%}",
+        "<= 2 %",
+        worst <= 0.02,
+    )
+    rate = per_second(lambda case: training_memory(case.workload, case.strategy), cases()[0])
+    yield "memory: predictions per second", f"{rate:,.0f}", ">= 1,000", rate >= 1000
+
+
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "import": import_time,
     "start": start_and_throughput,
     "supervisor": supervisor_cost,
     "view": view_size,
     "paint": paint_latency,
+    "memory": memory_calculators,
 }
 
 

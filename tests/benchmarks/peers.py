@@ -122,8 +122,10 @@ def llm_analysis() -> Callable[[Case], float]:
             gradient_accumulation_steps=work.accumulate,
             seq_len=work.seq_len,
             ds_zero=DSZeRO(3 if case.strategy.world_size > 1 else 0),
-            activation_recomputation=ActivationRecomputation(
-                4 if case.strategy.recompute == "full" else 0
+            activation_recomputation=(
+                ActivationRecomputation.FULL
+                if case.strategy.recompute == "full"
+                else ActivationRecomputation.NONE
             ),
             mlp_gated_linear_units=model.gated_mlp,
         )
@@ -140,7 +142,7 @@ PREDICTORS: dict[str, Callable[[], Callable[[Case], float]]] = {
 }
 
 
-def per_second(predict: Callable[[Case], float], case: Case) -> float:
+def per_second(predict: Callable[[Case], object], case: Case) -> float:
     began, count = time.perf_counter(), 0
     while time.perf_counter() - began < 0.3:
         predict(case)
@@ -159,9 +161,7 @@ def table() -> Iterator[dict[str, object]]:
         try:
             with contextlib.redirect_stderr(io.StringIO()):
                 predict = build()
-                errors = {
-                    case.label: predict(case) / exact[case.label] - 1 for case in cases()
-                }
+                errors = {case.label: _error(predict, case, exact) for case in cases()}
                 speed = per_second(predict, cases()[0])
         except ImportError as error:
             yield {"calculator": name, "missing": str(error)}
@@ -170,8 +170,16 @@ def table() -> Iterator[dict[str, object]]:
     logging.disable(logging.NOTSET)
 
 
-def show() -> bool:
-    """Print the table; True when our worst error is within 2 % and no peer is better anywhere."""
+def _error(predict: Callable[[Case], float], case: Case, exact: dict[str, int]) -> float | None:
+    """Relative error; None where the tool refuses the case (llm-analysis has no fp32)."""
+    try:
+        return predict(case) / exact[case.label] - 1
+    except (AssertionError, ValueError):
+        return None
+
+
+def show() -> float:
+    """Print the table and return our own worst error."""
     from rich.console import Console
     from rich.table import Table
 
@@ -190,13 +198,13 @@ def show() -> bool:
         elif "missing" in row:
             grid.add_row(name, "n/a", *("not installed" for _ in labels))
         else:
-            errors: dict[str, float] = row["errors"]  # type: ignore[assignment]
-            shown = (f"{errors[label]:+.1%}" for label in labels)
+            errors: dict[str, float | None] = row["errors"]  # type: ignore[assignment]
+            shown = ("refused" if e is None else f"{e:+.1%}" for e in errors.values())
             grid.add_row(name, f"{row['per_second']:,.0f}", *shown)
     Console(width=150).print(grid)
     mine: dict[str, float] = rows[1]["errors"]  # type: ignore[assignment]
-    return max(map(abs, mine.values())) <= 0.02
+    return max(map(abs, mine.values()))
 
 
 if __name__ == "__main__":
-    sys.exit(0 if show() else 1)
+    show()
