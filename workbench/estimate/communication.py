@@ -26,8 +26,10 @@ class Buffers:
 
     forward: int
     """Gathered weights (and prefetch) at the end of forward and during the loss."""
+    first_backward: int
+    """During the last block's backward, the first to run: no reduction is in flight yet."""
     backward: int
-    """Gathered weights and gradients in flight during a block's backward."""
+    """Gathered weights and gradients in flight during a later block's backward."""
     backward_end: int
     """The same when the last gradients of the root are reduced."""
     step: int
@@ -50,8 +52,12 @@ def buffers(
         return _fsdp(workload, strategy, stage, rank, width)
     if strategy.dp_replicate > 1:
         size = 0 if strategy.bucket_views else rank.trained * width.gradient
-        return Buffers(forward=size, backward=size, backward_end=size, step=size)
-    return Buffers(forward=0, backward=0, backward_end=0, step=0)
+        return _same(size)
+    return _same(0)
+
+
+def _same(size: int) -> Buffers:
+    return Buffers(forward=size, first_backward=size, backward=size, backward_end=size, step=size)
 
 
 def _gathered(rank: Elements, workload: Workload, width: Widths) -> tuple[float, float]:
@@ -70,13 +76,15 @@ def _fsdp(
     reduced = width.gradient * rank.largest_block * trains  # reduce-scatter input in flight
     head = width.compute * rank.head_matrix * stage.head * trains  # its gradient, not yet reduced
     if strategy.reshard_after_forward:
-        ahead, current = block, 2 * block
+        ahead, first = block, block * min(2, stage.layers)
+        later = block * max(1, min(2, stage.layers - 1))  # the next is prefetched
     else:
-        ahead = current = block * stage.layers
-    in_backward = root + head + reduced + current
+        ahead = first = block * stage.layers
+        later = block * max(1, stage.layers - 1)
     return Buffers(
         forward=int(root + ahead),
-        backward=int(in_backward),
+        first_backward=int(root + head + first),
+        backward=int(root + head + reduced + later),
         backward_end=int(root + width.gradient * rank.root_all * trains),
         step=0,
         is_fsdp=True,
@@ -96,6 +104,7 @@ def _deepspeed(workload: Workload, strategy: Strategy, rank: Elements, width: Wi
             bucket = gather = 0
         return Buffers(
             forward=int(bucket),
+            first_backward=int(bucket),
             backward=int(bucket),
             backward_end=int(bucket),
             step=int(bucket + gather),
@@ -115,6 +124,7 @@ def _deepspeed(workload: Workload, strategy: Strategy, rank: Elements, width: Wi
     bucket = max(bucket, head)
     return Buffers(
         forward=int(live + ahead),
+        first_backward=int(live + ahead),
         backward=int(live + ahead + bucket),
         backward_end=int(live + bucket),
         step=int(bucket),

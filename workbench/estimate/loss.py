@@ -54,7 +54,7 @@ def loss_memory(workload: Workload, strategy: Strategy) -> LossMemory:
         kept = (4 if workload.kernels.fp32_logits_returned else c) * logits
     if workload.loss == "chunked":
         piece = logits / workload.loss_chunks
-        head = 0 if workload.lora_rank else width.weight * model.vocab * model.hidden / strategy.tp
+        head = 0 if workload.lora_rank else 2 * c * model.vocab * model.hidden / strategy.tp
         return LossMemory(
             forward=forward * piece, backward=backward * piece + outside / 2 + head, kept=0
         )

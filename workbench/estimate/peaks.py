@@ -16,19 +16,21 @@ Parts = dict[str, float]
 
 
 def peaks(workload: Workload, strategy: Strategy, rank: Rank) -> tuple[Peak, ...]:
-    """All competing moments of one rank, in the order of the step."""
+    """All competing moments of one rank, in the order of the step, each at its highest."""
     moments = (
         *_initialisation(workload, strategy, rank),
         *_forward(workload, strategy, rank),
-        _block_backward(workload, strategy, rank),
-        _end_of_backward(workload, strategy, rank),
+        *_block_backward(workload, strategy, rank),
+        *_end_of_backward(workload, strategy, rank),
         *_root_reduction(workload, strategy, rank),
         _optimizer_step(workload, strategy, rank),
     )
-    return tuple(
-        Peak(name=name, parts={part: round(size) for part, size in parts.items()})
-        for name, parts in moments
-    )
+    highest: dict[str, Peak] = {}
+    for name, parts in moments:
+        peak = Peak(name=name, parts={part: round(size) for part, size in parts.items()})
+        if name not in highest or peak.total_bytes > highest[name].total_bytes:
+            highest[name] = peak
+    return tuple(highest.values())
 
 
 def _states(rank: Rank) -> Parts:
@@ -55,56 +57,105 @@ def _initialisation(
 
 def _forward(workload: Workload, strategy: Strategy, rank: Rank) -> Iterator[tuple[str, Parts]]:
     """The end of forward and the loss's backward: all activations are there."""
-    _, before = gradients(workload, strategy, rank)
-    earlier_losses = max(0.0, rank.stage.in_flight - 1) * rank.loss.saved
-    alive = _states(rank) | {
-        "gradients": before,
-        "activations: blocks": rank.stage.in_flight * rank.blocks + rank.casts,
-        "activations: outside": rank.outside,
-        "communication buffers": float(rank.buffers.forward),
-    }
-    for name, size in (
-        ("forward end", rank.loss.forward),
-        ("loss backward", rank.loss.backward),
-    ):
-        yield name, alive | {"logits and loss": size + earlier_losses}
+    for flying, before in _micro_batches(workload, strategy, rank):
+        earlier_losses = max(0.0, flying - 1) * rank.loss.saved
+        alive = _states(rank) | {
+            "gradients": before,
+            "activations: blocks": flying * rank.blocks + rank.casts,
+            "activations: outside": rank.outside,
+            "communication buffers": float(rank.buffers.forward),
+        }
+        yield "forward end", alive | {"logits and loss": rank.loss.forward + earlier_losses}
+        yield "loss backward", alive | {"logits and loss": rank.loss.backward + earlier_losses}
 
 
-def _block_backward(workload: Workload, strategy: Strategy, rank: Rank) -> tuple[str, Parts]:
-    """The last block's backward: all activations, its own working set, few gradients."""
+def _micro_batches(
+    workload: Workload, strategy: Strategy, rank: Rank
+) -> Iterator[tuple[float, float]]:
+    """(micro-batches in flight, bytes of gradients that exist before the next backward).
+
+    GPipe runs all forwards first: its gradients come when one micro-batch less is in flight.
+    """
     everything, before = gradients(workload, strategy, rank)
+    flying = rank.stage.in_flight
+    if flying == workload.accumulate > 1 and before == everything and not _buffered(workload):
+        yield flying, 0.0
+        yield flying - 1, everything
+    else:
+        yield flying, before
+
+
+def _block_backward(
+    workload: Workload, strategy: Strategy, rank: Rank
+) -> Iterator[tuple[str, Parts]]:
+    """The last blocks' backward: all activations, one working set, few gradients."""
+    everything, _ = gradients(workload, strategy, rank)
     working = rank.block.backward + (rank.block.live if strategy.recompute == "full" else 0.0)
+    head = rank.stage.head * rank.width.weight * rank.elements.head_matrix
+    made = 0.0 if workload.lora_rank or rank.is_fsdp else float(head)
+    for flying, before in _micro_batches(workload, strategy, rank):
+        alive = _states(rank) | {
+            "gradients": min(everything, max(before, made)),
+            "activations: blocks": flying * rank.blocks + rank.casts + working,
+            "activations: outside": rank.waiting,
+            "logits and loss": rank.loss.kept,
+            "communication buffers": float(rank.buffers.first_backward),
+            "dequantisation": rank.dequantised,
+        }
+        yield "block backward", alive
+        yield "block backward", alive | _second_block(workload, strategy, rank, before)
+
+
+def _second_block(workload: Workload, strategy: Strategy, rank: Rank, before: float) -> Parts:
+    """What differs one block later: its gradients are being reduced, its activations are gone."""
+    everything, _ = gradients(workload, strategy, rank)
+    recompute = strategy.recompute == "full"
+    kept = rank.block.boundary if recompute else rank.block.total
+    working = rank.block.backward + (rank.block.live if recompute else 0.0)
     learns = not workload.lora_rank
+    made = learns * rank.stage.head * rank.width.weight * rank.elements.head_matrix
     if rank.is_fsdp:  # gathered gradients are among the buffers; one block's shard is there
         made = rank.width.gradient * rank.elements.largest_block / strategy.shard_ranks
-        working = max(working, float(learns * rank.width.compute * rank.elements.largest_block))
-    else:
-        made = learns * rank.stage.head * rank.width.weight * rank.elements.head_matrix
-    return "block backward", _states(rank) | {
+        own = learns * rank.width.compute * rank.elements.largest_block
+        working = max(working, float(own))
+    blocks = max(0.0, rank.stage.in_flight * rank.blocks - kept)
+    return {
         "gradients": min(everything, max(before, float(made))),
-        "activations: blocks": rank.stage.in_flight * rank.blocks + rank.casts + working,
-        "activations: outside": rank.waiting,
-        "logits and loss": rank.loss.kept,
+        "activations: blocks": blocks + rank.casts + working,
         "communication buffers": float(rank.buffers.backward),
-        "dequantisation": rank.dequantised,
     }
 
 
-def _end_of_backward(workload: Workload, strategy: Strategy, rank: Rank) -> tuple[str, Parts]:
-    """The first block's backward: one block's activations, nearly all gradients."""
+def _end_of_backward(
+    workload: Workload, strategy: Strategy, rank: Rank
+) -> Iterator[tuple[str, Parts]]:
+    """The first block's backward: one block's activations, nearly all gradients; the embedding."""
     everything, before = gradients(workload, strategy, rank)
     late = 0.0 if before else _late_gradients(rank, everything)
     block = rank.block
     own = block.live if strategy.recompute == "full" else min(block.total, rank.blocks)
     others = max(0.0, rank.stage.in_flight - 1) * rank.blocks
-    return "end of backward", _states(rank) | {
-        "gradients": everything - late,
-        "activations: blocks": others + own + block.backward,
+    rest = _states(rank) | {
         "activations: outside": rank.waiting,
         "logits and loss": rank.loss.kept,
         "communication buffers": float(rank.buffers.backward),
-        "dequantisation": rank.dequantised,
     }
+    yield (
+        "end of backward",
+        rest
+        | {
+            "gradients": everything - late,
+            "activations: blocks": others + own + block.backward,
+            "dequantisation": rank.dequantised,
+        },
+    )
+    if _ties(rank) and not rank.is_fsdp and rank.elements.root and everything:
+        # The embedding's dense gradient, the head's, and their sum.
+        extra = 2.0 * rank.width.weight * rank.elements.head_matrix
+        yield (
+            "end of backward",
+            rest | {"gradients": everything + extra, "activations: blocks": others},
+        )
 
 
 def _root_reduction(
@@ -146,9 +197,21 @@ def gradients(workload: Workload, strategy: Strategy, rank: Rank) -> tuple[float
         everything = rank.states.gradients_whole
     if _gradients_leave(strategy, rank):
         everything = 0.0
-    kept_buffer = workload.kernels.gradient_bytes is not None and not workload.lora_rank
-    kept_buffer |= strategy.bucket_views and strategy.dp_replicate > 1  # views of the buckets
-    return everything, everything if workload.accumulate > 1 or kept_buffer else 0.0
+    plain = strategy.shard_ranks == 1 and strategy.zero_stage is None
+    views = strategy.bucket_views and strategy.dp_replicate > 1 and plain
+    kept = workload.accumulate > 1 or views or _buffered(workload)
+    return everything, everything if kept else 0.0
+
+
+def _buffered(workload: Workload) -> bool:
+    """Whether gradients live in a buffer of their own all the time (Megatron, DeepSpeed's bf16)."""
+    return workload.kernels.gradient_bytes is not None and not workload.lora_rank
+
+
+def _ties(rank: Rank) -> bool:
+    """Whether embedding and head share one matrix on this rank."""
+    stage, elements = rank.stage, rank.elements
+    return stage.head and stage.embedding and elements.root_all < 1.5 * elements.head_matrix
 
 
 def _gradients_leave(strategy: Strategy, rank: Rank) -> bool:
@@ -166,8 +229,9 @@ def _late_gradients(rank: Rank, everything: float) -> float:
     elements, stage = rank.elements, rank.stage
     if not everything or not elements.trained:
         return 0.0
-    tied = stage.head and stage.embedding and elements.root_all < 1.5 * elements.head_matrix
-    root = 0 if tied or not elements.root else elements.root - elements.head_matrix * stage.head
+    root = (
+        0 if _ties(rank) or not elements.root else elements.root - elements.head_matrix * stage.head
+    )
     blocks = 1
     if rank.is_fsdp:
         root, blocks = elements.root, 2

@@ -146,14 +146,27 @@ def states(workload: Workload, strategy: Strategy, elements: Elements) -> States
         + elements.adapters * width.adapter
     )
     on_host = "optimizer" in offloaded
+    unsplit = _unsplit_gradient(workload, strategy, elements) / spread["gradients"]
+    gradients += int(unsplit * width.gradient)
+    scratch = _step_scratch(workload, strategy, elements, width)
+    if scratch and not width.master:
+        scratch += int(_FOREACH.get(workload.optimizer, 0) * unsplit * width.weight)
     return States(
         weights=0 if "parameters" in offloaded else weights,
         master=0 if on_host else spread_bytes("optimizer", width.master, 0),
         optimizer=0 if on_host else spread_bytes("optimizer", per_state, adapter_optimizer),
         gradients=gradients,
-        step=0 if on_host else _step_scratch(workload, strategy, elements, width),
+        step=0 if on_host else scratch,
         gradients_whole=whole,
     )
+
+
+def _unsplit_gradient(workload: Workload, strategy: Strategy, elements: Elements) -> int:
+    """Elements by which torch's sequence parallelism leaves the embedding's gradient whole."""
+    split = strategy.tp > 1 and strategy.sequence_parallel and workload.kernels.gathered_inputs
+    if not split or workload.lora_rank:
+        return 0
+    return max(0, elements.root - elements.head_matrix) * (strategy.tp - 1)
 
 
 def _expert_ways(strategy: Strategy) -> int:
