@@ -106,6 +106,8 @@ def _of_model(model: Model) -> dict[str, bool]:
 def _of_work(workload: Workload, strategy: Strategy) -> dict[str, bool]:
     return {
         "fp8 needs a GPU's kernels": workload.precision == "fp8",
+        "vision models take no attention mask": workload.attention_mask
+        and workload.model.kind == "vision",
         f"{workload.quantization} weights need a GPU's kernels": workload.quantization != "none",
         "a fused loss (Liger) needs a GPU's kernels": workload.loss == "fused",
         "torch.compile's memory is not modelled": workload.kernels.compiled
