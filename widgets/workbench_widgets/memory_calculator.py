@@ -56,6 +56,7 @@ class MemoryCalculator(anywidget.AnyWidget):
     def __init__(self, **options: Any) -> None:
         self.choice = MemoryChoice.from_options(options)
         self._changing = threading.Lock()
+        self._advising = threading.Lock()
         self._moves = 0
         self._exact = ExactRun(self._show_exact)
         config = store_config(
@@ -120,10 +121,14 @@ class MemoryCalculator(anywidget.AnyWidget):
         self._later.start()
 
     def _advise(self, choice: MemoryChoice) -> None:
-        try:
-            found = self._advice(choice)
-        except Exception:  # noqa: BLE001 - the figure has the same problem and says it
-            return
+        """One at a time: what has been overtaken by another move is not computed any more."""
+        with self._advising:
+            if self.choice is not choice:
+                return
+            try:
+                found = self._advice(choice)
+            except Exception:  # noqa: BLE001 - the figure has the same problem and says it
+                return
         with self._changing:
             if self.choice is choice and self.comm is not None:
                 self.advice = found
