@@ -29,6 +29,8 @@ class BlockMemory:
     """Everything one block holds while it is recomputed or run: `saved` without any recompute."""
     backward: float
     """Gradients and scratch alive at the worst moment of the block's backward, beyond `live`."""
+    norm_backward: float
+    """Scratch of one norm's backward on the residual stream, beyond everything saved."""
     casts: float
     """Low-precision copies of weights that autocast keeps until the end of backward."""
 
@@ -84,6 +86,7 @@ def block_memory(workload: Workload, strategy: Strategy, *, moe: bool) -> BlockM
         boundary=shape.r * shape.residual,
         live=live,
         backward=_backward(workload, shape, scores=scores, mlp=mlp, moe=moe),
+        norm_backward=_norm_backward(workload, shape),
         casts=casts,
     )
 
@@ -104,6 +107,7 @@ def module_memory(workload: Workload, strategy: Strategy) -> tuple[BlockMemory, 
         saved={"block": live},
         boundary=boundaries / max(1, traced.blocks),
         live=live,
+        norm_backward=0.0,
         backward=live / 2,  # gradients of what the block's widest operation keeps
         casts=0.0,
     )
@@ -298,6 +302,12 @@ def _every_second_matmul(workload: Workload, shape: _Shape) -> dict[str, float]:
         "matmuls": c * (split * kept + shape.residual),
         "attention": split * (c * model.attention_width + 4 * model.heads),
     }
+
+
+def _norm_backward(workload: Workload, shape: _Shape) -> float:
+    """A plain-PyTorch RMSNorm's backward holds five fp32 tensors; a kernel only its gradients."""
+    plain = workload.kernels.norm == "upcast" and workload.model.norm.startswith("rmsnorm")
+    return (20 if plain else 2 * shape.r) * shape.residual
 
 
 def _backward(workload: Workload, shape: _Shape, *, scores: float, mlp: float, moe: bool) -> float:

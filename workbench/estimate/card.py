@@ -25,6 +25,7 @@ _REUSE = {"none": 0.5, "selective": 1.0, "full": 1.0}
 # DeepSpeed's engine cannot be replayed without a GPU: share of the activations, beside its buckets
 # and its optimizer's flat copies, which activations do not reuse.
 _DEEPSPEED_SHARE = 0.04
+_REACH = 0.5  # of the activations at most: they split the larger free pieces
 _VARIABLE_LENGTH_SHARE = 0.35
 _ACTIVATIONS = ("activations: blocks", "activations: outside", "logits and loss")
 
@@ -88,7 +89,7 @@ def slack_bytes(
     moving = sum(peak.get(name, 0.0) for name in _ACTIVATIONS)
     varies = _VARIABLE_LENGTH_SHARE * moving if workload.variable_length else 0.0
     if strategy.zero_stage is not None:
-        elsewhere = 0.0 if "optimizer step" in peak else step + streams
+        elsewhere = 0.0 if "optimizer step" in peak else min(step + streams, _REACH * moving)
         return round(_DEEPSPEED_SHARE * moving + elsewhere + varies)
     tokens = workload.tokens / strategy.cp
     whole = workload.loss in {"full", "chunked-output"} and workload.model.kind != "vision"

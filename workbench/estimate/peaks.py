@@ -103,6 +103,9 @@ def _block_backward(
             "dequantisation": rank.dequantised,
         }
         yield "block backward", alive
+        # Before any block: the norm in front of the head.
+        before_blocks = flying * rank.blocks + rank.casts + rank.block.norm_backward
+        yield "block backward", alive | {"activations: blocks": before_blocks}
         yield "block backward", alive | _second_block(workload, strategy, rank, before)
 
 
