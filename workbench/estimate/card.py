@@ -95,9 +95,9 @@ def slack_bytes(
     whole = workload.loss in {"full", "chunked-output"} and workload.model.kind != "vision"
     whole = whole and not workload.kernels.compiled_loss
     logits = 4 * tokens * workload.model.vocab / strategy.tp if whole else 0.0
-    fragments = _REUSE[strategy.recompute] * (_LOGITS_SHARE * logits + block)
-    if streams:
-        fragments = _LOGITS_SHARE * logits + block
+    fragments = _LOGITS_SHARE * logits + block
+    if not streams and not workload.lora_rank:  # gradients fill what activations leave
+        fragments *= _REUSE[strategy.recompute]
     if workload.kernels.expandable_segments:
         fragments /= 2
     return round(min(fragments, sum(peak.values())) + streams + varies)

@@ -15,6 +15,7 @@ _MOMENTS = {
     "loss backward": "the loss's backward",
     "block backward": "the backward pass through the last block",
     "end of backward": "the end of the backward pass, when all gradients exist",
+    "root reduction": "the reduction of the embedding's and the head's gradients",
     "optimizer step": "the optimizer's step",
     "initialisation": "the start, when every rank builds the whole model",
 }

@@ -21,7 +21,8 @@ class Peak:
     """One moment of the step at which memory may be highest."""
 
     name: str
-    """forward end, loss backward, block backward, end of backward, optimizer step."""
+    """initialisation, forward end, loss backward, block backward, end of backward, root reduction,
+    optimizer step: as far as they occur."""
     parts: Mapping[str, int]
     """Part name -> bytes held at that moment."""
 
@@ -66,8 +67,6 @@ class Estimate:
     """Every competing peak of the fullest rank -> allocated bytes."""
     stages: tuple[StageMemory, ...] = ()
     """Every pipeline stage."""
-    advice: tuple[str, ...] = ()
-    """What would lower the winning peak, with the bytes it saves."""
     card_bytes: int | None = None
     """Memory of the card it was asked for; None when unknown."""
     sources: tuple[str, ...] = ()
@@ -129,7 +128,6 @@ class Estimate:
                 }
                 for stage in self.stages
             ],
-            "advice": list(self.advice),
             "assumptions": list(self.assumptions),
             "sources": list(self.sources),
         }
