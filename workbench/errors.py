@@ -18,6 +18,9 @@ import difflib
 from collections.abc import Iterable
 
 
+_LISTED = 24  # names in a message; a catalog has its own listing
+
+
 class WorkbenchError(Exception):
     """Anything the workbench raises on purpose."""
 
@@ -34,7 +37,10 @@ class UnknownNameError(UsageError):
         """Build the error for `given`, naming near misses or else everything `known`."""
         names = sorted(known)
         close = difflib.get_close_matches(given.lower(), names, n=3, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names)}."
+        known_names = ", ".join(names[:_LISTED])
+        if len(names) > _LISTED:
+            known_names += f" and {len(names) - _LISTED} more"
+        hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {known_names}."
         return cls(f"Unknown {kind} {given!r}. {hint}")
 
 

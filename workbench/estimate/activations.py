@@ -195,11 +195,17 @@ def _scores(workload: Workload, shape: _Shape) -> float:
         return mask
     elements = shape.tokens * shape.sequence * model.heads / shape.tp
     per_element = c  # the softmax's result
-    if c == 2 and workload.kernels.norm == "upcast" and model.norm.startswith("rmsnorm"):
-        per_element += 4  # softmax in fp32, then a copy in low precision
+    if _softmax_in_fp32(workload, shape):
+        per_element += 4  # its result, beside the copy in low precision
     if model.dropout:
         per_element += 1 + c
     return mask + per_element * elements
+
+
+def _softmax_in_fp32(workload: Workload, shape: _Shape) -> bool:
+    """Low-precision scores go through an fp32 softmax: Llama's own code, and any under autocast."""
+    llama = workload.kernels.norm == "upcast" and workload.model.norm.startswith("rmsnorm")
+    return shape.c == 2 and (llama or shape.r == 4)
 
 
 def _mlp(workload: Workload, shape: _Shape, strategy: Strategy, *, moe: bool) -> float:
@@ -326,9 +332,9 @@ def _backward(workload: Workload, shape: _Shape, *, scores: float, mlp: float, m
     width = model.query_width + model.key_width + model.value_width + model.attention_width
     in_attention = c * shape.tokens * width / shape.tp
     if workload.attention == "eager":
-        # Gradients of the probabilities and of the scores, in fp32; the low-precision copy of the
+        # Gradients of the probabilities and of the scores; a low-precision copy of the
         # probabilities has been let go of by then.
-        in_attention += scores if c == 2 else 2 * scores
+        in_attention += scores if _softmax_in_fp32(workload, shape) else 2 * scores
     else:
         in_attention += 4 * shape.tokens * model.query_width / shape.tp  # flash: fp32 dq
     residual = 2 * shape.r * shape.residual

@@ -34,6 +34,8 @@ class Buffers:
     """The same when the last gradients of the root are reduced."""
     step: int
     """During the optimizer's step."""
+    root: float = 0.0
+    """FSDP: the gathered root (embedding, head, final norm) alone."""
     is_fsdp: bool = False
     """Whether these are FSDP's."""
     other_streams: int = 0
@@ -87,6 +89,7 @@ def _fsdp(
         backward=int(root + head + reduced + later),
         backward_end=int(root + width.gradient * rank.root_all * trains),
         step=0,
+        root=root,
         is_fsdp=True,
         other_streams=int(
             block

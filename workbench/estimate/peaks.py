@@ -152,13 +152,20 @@ def _end_of_backward(
             "dequantisation": rank.dequantised,
         },
     )
-    if _ties(rank) and not rank.is_fsdp and rank.elements.root and everything:
-        # The embedding's dense gradient, the head's, and their sum.
-        extra = 2.0 * rank.width.weight * rank.elements.head_matrix
-        yield (
-            "end of backward",
-            rest | {"gradients": everything + extra, "activations: blocks": others},
-        )
+    if _ties(rank) and rank.elements.root and everything:
+        yield "end of backward", rest | _tied_sum(rank, everything, before, others)
+
+
+def _tied_sum(rank: Rank, everything: float, before: float, others: float) -> Parts:
+    """Tied embeddings: the head's gradient, the embedding's dense one, and their sum at once."""
+    matrix = float(rank.elements.head_matrix)
+    if rank.is_fsdp:  # unsharded and not yet reduced, beside the gathered root
+        gathered = rank.buffers.root + 3.0 * rank.width.compute * matrix
+        parts = {"gradients": everything, "communication buffers": gathered}
+    else:
+        copies = 3.0 if before else 2.0  # beyond the one among all gradients
+        parts = {"gradients": everything + copies * rank.width.weight * matrix}
+    return parts | {"activations: blocks": others}
 
 
 def _root_reduction(
@@ -185,7 +192,6 @@ def _optimizer_step(workload: Workload, strategy: Strategy, rank: Rank) -> tuple
     return "optimizer step", _states(rank) | {
         "gradients": everything,
         "communication buffers": float(rank.buffers.step),
-        "logits and loss": rank.loss.kept,
         "optimizer step": float(rank.states.step),
     }
 
