@@ -17,7 +17,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-
 _LISTED = 24  # names in a message; a catalog has its own listing
 
 

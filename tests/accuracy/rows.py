@@ -166,6 +166,7 @@ def kernels_of(row: Row) -> Kernels:
         gradient_bytes=gradient if megatron else None,
         master_copy=True if megatron or own_master else None,
         gathered_inputs=not megatron,
+        fp8_inputs="bridge" in framework,  # Transformer Engine
         lora_dropout="litgpt" in framework,
         fp32_logits_returned=before_2025(row),
         whole_before_sharding="litgpt" in framework and "lora" in row["task"],
@@ -406,6 +407,18 @@ def case_of(row: Row) -> Case:
         raise NotExpressedError(str(error)) from error
     cluster = Cluster(name=row["gpu"], gpus=(Gpu(index=0, name=row["gpu"], memory_bytes=card),))
     return Case(workload=workload, strategy=strategy, cluster=cluster, stratum=stratum(row))
+
+
+def has_fixed_shape(row: Row, case: Case) -> bool:
+    """Whether every batch had the stated shape and the metric is one of PyTorch's or nvidia-smi's.
+
+    Not: batches of the data's own lengths, torchtune's early tables (unpacked), metrics that the
+    source does not define.
+    """
+    known = re.match(r"max_allocated|max_reserved|max_active|nvidia-smi", row["mem_metric"])
+    unpacked = "torchtune" in row["framework"] and row["release"] < "2024-09"
+    varies = case.workload.variable_length or "longest in batch" in row["notes"]
+    return bool(known) and not unpacked and not varies
 
 
 def metric_of(row: Row) -> str:

@@ -20,7 +20,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.accuracy.rows import Case, NotExpressedError, Row, case_of, metric_of
+from tests.accuracy.rows import (
+    Case,
+    NotExpressedError,
+    Row,
+    case_of,
+    has_fixed_shape,
+    metric_of,
+)
 from workbench.errors import WorkbenchError
 from workbench.estimate import Estimate, training_memory
 
@@ -55,6 +62,7 @@ def percentile(values: list[float], share: float) -> float:
 def score_memory(rows: list[Row]) -> tuple[dict[str, object], list[dict[str, object]]]:
     skipped: collections.Counter[str] = collections.Counter()
     errors: dict[str, list[float]] = collections.defaultdict(list)
+    fixed: dict[str, list[float]] = collections.defaultdict(list)
     false_fits, false_unfits, table = [], [], []
     for row in filter(scorable, rows):
         try:
@@ -77,16 +85,11 @@ def score_memory(rows: list[Row]) -> tuple[dict[str, object], list[dict[str, obj
             measured = float(row["mem_gib"]) * 2**30
             value = getattr(estimate, f"{metric}_bytes")
             errors[case.stratum].append(abs(value / measured - 1))
+            if has_fixed_shape(row, case):
+                fixed[case.stratum].append(abs(value / measured - 1))
             line |= {"metric": metric, "measured": measured, "predicted": value}
         table.append(line)
-    strata = {
-        name: {
-            "rows": len(found),
-            "median_error": round(statistics.median(found), 4),
-            "p90_error": round(percentile(found, 0.9), 4),
-        }
-        for name, found in sorted(errors.items())
-    }
+    strata, fixed_strata = _by_stratum(errors), _by_stratum(fixed)
     document = {
         "scored": sum(map(len, errors.values())),
         "skipped": sum(skipped.values()),
@@ -95,6 +98,12 @@ def score_memory(rows: list[Row]) -> tuple[dict[str, object], list[dict[str, obj
         "false_fits": len(false_fits),
         "false_unfits": len(false_unfits),
         "strata": strata,
+        "fixed_shape": {
+            "scored": sum(map(len, fixed.values())),
+            "median_error": _mean([one["median_error"] for one in fixed_strata.values()]),
+            "p90_error": _mean([one["p90_error"] for one in fixed_strata.values()]),
+            "strata": fixed_strata,
+        },
         "skipped_why": dict(skipped),
         "false_fits_ids": false_fits,
         "false_unfits_ids": false_unfits,
@@ -102,6 +111,17 @@ def score_memory(rows: list[Row]) -> tuple[dict[str, object], list[dict[str, obj
         "fits_rows": sum("fits" in line for line in table),
     }
     return document, table
+
+
+def _by_stratum(errors: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    return {
+        name: {
+            "rows": len(found),
+            "median_error": round(statistics.median(found), 4),
+            "p90_error": round(percentile(found, 0.9), 4),
+        }
+        for name, found in sorted(errors.items())
+    }
 
 
 def _mean(values: list[float]) -> float | None:
@@ -117,6 +137,11 @@ def show(document: dict[str, object]) -> None:
         print(f"  {name:<52}{one['rows']:>5}{one['median_error']:>9.1%}{one['p90_error']:>9.1%}")
     print(
         f"  {'mean over strata':<57}{document['median_error']:>9.1%}{document['p90_error']:>9.1%}"
+    )
+    fixed = document["fixed_shape"]
+    print(
+        f"  {'of it fixed shapes and a known metric':<52}{fixed['scored']:>5}"  # type: ignore[index]
+        f"{fixed['median_error']:>9.1%}{fixed['p90_error']:>9.1%}"  # type: ignore[index]
     )
     print(
         f"  false fits {document['false_fits']} of {document['out_of_memory_rows']} out-of-memory "

@@ -50,6 +50,8 @@ class Kernels:
     gathered_inputs: bool = True
     """Sequence parallel: a linear keeps its gathered input whole (torch); False: gathered again
     in backward (Megatron)."""
+    fp8_inputs: bool = False
+    """fp8: linears keep their inputs in 8 bits (Transformer Engine; torchao keeps them in bf16)."""
     lora_dropout: bool = False
     """LoRA drops out its input: each adapter keeps its own copy."""
     tiled_mlp: bool = False

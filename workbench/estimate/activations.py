@@ -13,8 +13,20 @@ from dataclasses import dataclass
 
 from workbench.describe import Model, Strategy, Workload
 from workbench.describe.counting import block_linears
+from workbench.estimate.inventory import (
+    Shape,
+    adapters_bytes,
+    attention_bytes,
+    mlp_bytes,
+    norms_bytes,
+    scores_bytes,
+    shape_of,
+    softmax_in_fp32,
+    tiles,
+    uses_autocast,
+)
 from workbench.estimate.stages import split_linear
-from workbench.estimate.states import Widths, widths
+from workbench.estimate.states import widths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,37 +52,15 @@ class BlockMemory:
         return sum(self.saved.values()) + self.casts
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """Sizes per rank that all parts of the inventory share."""
-
-    tokens: float
-    sequence: float
-    residual: float  # elements of one residual-wide tensor, split by sequence parallelism
-    gathered: float  # the same before a linear of a sequence-parallel layer keeps it
-    c: int  # bytes computed with
-    r: int  # bytes of the residual stream
-    tp: int
-
-
-def uses_autocast(workload: Workload, strategy: Strategy) -> bool:
-    """Whether fp32 weights are cast per operation (torch.autocast) instead of ahead of time."""
-    if workload.kernels.separate_casts is not None:
-        return workload.kernels.separate_casts
-    width = widths(workload, strategy)
-    sharded = strategy.shard_ranks > 1
-    return width.weight == 4 and width.compute == 2 and not sharded and not workload.lora_rank
-
-
 def block_memory(workload: Workload, strategy: Strategy, *, moe: bool) -> BlockMemory:
     """Inventory of one block; `moe` chooses the block with routed experts."""
     model, width = workload.model, widths(workload, strategy)
-    shape = _shape(workload, strategy, width)
-    norms = _norms(workload, shape)
-    attention = _attention(workload, shape)
-    scores = _scores(workload, shape)
-    mlp = _mlp(workload, shape, strategy, moe=moe)
-    adapters = _adapters(workload, shape)
+    shape = shape_of(workload, strategy, width)
+    norms = norms_bytes(workload, shape)
+    attention = attention_bytes(workload, shape)
+    scores = scores_bytes(workload, shape)
+    mlp = mlp_bytes(workload, shape, strategy, moe=moe)
+    adapters = adapters_bytes(workload, shape)
     everything = {"norms": norms, "attention": attention, "scores": scores, "mlp": mlp}
     if adapters:
         everything["adapters"] = adapters
@@ -117,156 +107,6 @@ def module_memory(workload: Workload, strategy: Strategy) -> tuple[BlockMemory, 
     return block, kept
 
 
-def _shape(workload: Workload, strategy: Strategy, width: Widths) -> _Shape:
-    tokens = workload.tokens / strategy.cp
-    split = strategy.tp if strategy.sequence_parallel else 1
-    residual = tokens * workload.model.hidden / split
-    whole = tokens * workload.model.hidden if workload.kernels.gathered_inputs else residual
-    return _Shape(
-        tokens=tokens,
-        sequence=workload.sequence,
-        residual=residual,
-        gathered=whole,
-        c=width.compute,
-        r=4 if uses_autocast(workload, strategy) else width.compute,
-        tp=strategy.tp,
-    )
-
-
-def _keeps_input(workload: Workload, *targets: str) -> bool:
-    """Whether a linear of these keeps its input: it does where it learns."""
-    return not workload.lora_rank or bool(set(targets) & set(workload.lora_targets))
-
-
-def _norms(workload: Workload, shape: _Shape) -> float:
-    """Norms on the residual stream with the results that the linears behind them keep."""
-    model, c = workload.model, shape.c
-    trained = not workload.lora_rank
-    weighted = trained and not model.norm.endswith("-plain")
-    if model.norm.startswith("rmsnorm") and workload.kernels.norm == "upcast":
-        one = 4 * shape.residual + (shape.r * shape.residual if weighted else 0)
-    else:
-        one = shape.r * shape.residual
-    readers = [("q", "k", "v"), ("gate", "up")]
-    results = 0.0
-    for targets in readers:
-        if not _keeps_input(workload, *targets):
-            continue
-        copies = 1
-        if workload.lora_rank and _casts_adapters(workload, shape):
-            copies = len(set(targets) & set(workload.lora_targets))
-        if shape.r != c:  # autocast: every linear casts the fp32 result for itself
-            qkv = 1 if model.fused_qkv else 3
-            copies = qkv if targets[0] == "q" else (2 if model.gated_mlp else 1)
-        results += copies * c * shape.gathered
-    if model.parallel_block and model.norms_per_block == 1 and shape.r == c:
-        results /= 2
-    if workload.kernels.compiled:
-        one = min(one, c * shape.residual)
-    return model.norms_per_block * one + results
-
-
-def _attention(workload: Workload, shape: _Shape) -> float:
-    """q, k, v, the result and the log-sum-exp; more when heads are expanded or normed."""
-    model, c, split = workload.model, shape.c, shape.tokens / shape.tp
-    kv = min(shape.tp, model.key_value_heads)
-    keys = shape.tokens * (model.key_width + model.value_width) / kv
-    if workload.attention == "eager" or workload.attention_mask:
-        expand = model.heads // model.key_value_heads
-        keys *= expand
-    total = c * (split * (model.query_width + model.attention_width) + keys)
-    if workload.attention != "eager":
-        total += 4 * model.heads * split
-    if model.qk_norm:
-        upcast = workload.kernels.norm == "upcast" and not workload.kernels.compiled
-        per_element = 4 + c if upcast else c
-        total += per_element * (split * model.query_width + shape.tokens * model.key_width / kv)
-    if model.kv_lora_rank:
-        narrow = 2 * model.q_lora_rank + 2 * model.kv_lora_rank + model.rope_head_dim
-        total += c * shape.tokens * narrow
-    return total
-
-
-def _scores(workload: Workload, shape: _Shape) -> float:
-    """Attention scores that eager attention keeps, and a materialised mask."""
-    model, c = workload.model, shape.c
-    mask = c * shape.tokens * shape.sequence if workload.attention_mask else 0.0
-    if workload.attention != "eager":
-        return mask
-    elements = shape.tokens * shape.sequence * model.heads / shape.tp
-    per_element = c  # the softmax's result
-    if _softmax_in_fp32(workload, shape):
-        per_element += 4  # its result, beside the copy in low precision
-    if model.dropout:
-        per_element += 1 + c
-    return mask + per_element * elements
-
-
-def _softmax_in_fp32(workload: Workload, shape: _Shape) -> bool:
-    """Low-precision scores go through an fp32 softmax: Llama's own code, and any under autocast."""
-    llama = workload.kernels.norm == "upcast" and workload.model.norm.startswith("rmsnorm")
-    return shape.c == 2 and (llama or shape.r == 4)
-
-
-def _mlp(workload: Workload, shape: _Shape, strategy: Strategy, *, moe: bool) -> float:
-    model = workload.model
-    if not moe:
-        width = model.mlp_hidden * shape.tokens / shape.tp
-        return _feed_forward(workload, shape, width, shape.tokens)
-    top_k = model.experts_per_token
-    rows = shape.tokens * top_k / (shape.tp if strategy.ep > 1 else 1)
-    split = 1 if strategy.ep > 1 else shape.tp
-    routed = _feed_forward(workload, shape, rows * model.expert_hidden / split, rows)
-    dispatched = 2 * shape.c * rows * model.hidden  # what experts read and what they return
-    router = 4 * shape.tokens * model.experts
-    shared = 0.0
-    if model.shared_expert_hidden:
-        wide = model.shared_expert_hidden * shape.tokens / shape.tp
-        shared = _feed_forward(workload, shape, wide, shape.tokens)
-    return routed + dispatched + router + shared
-
-
-def _feed_forward(workload: Workload, shape: _Shape, elements: float, tokens: float) -> float:
-    """Intermediate results of one MLP: `elements` = tokens x inner width on this rank."""
-    kernels, c = workload.kernels, shape.c
-    if kernels.tiled_mlp:
-        elements /= _tiles(workload, tokens)
-    product = 1 if _keeps_input(workload, "down") else 0
-    if not workload.model.gated_mlp:
-        return (1 + product) * c * elements
-    pieces = 2 if kernels.activation == "fused" or kernels.compiled else 3
-    return (pieces + product) * c * elements
-
-
-def _tiles(workload: Workload, tokens: float) -> float:
-    """Slices of a tiled MLP: as many as keep a slice's length near the hidden width (ALST)."""
-    return max(1.0, tokens / workload.model.hidden)
-
-
-def _adapters(workload: Workload, shape: _Shape) -> float:
-    """What LoRA keeps besides: the narrow result, and its own copy of a dropped-out input."""
-    if not workload.lora_rank:
-        return 0.0
-    model = workload.model
-    inputs = {"down": model.mlp_hidden or model.expert_hidden, "o": model.attention_width}
-    total = 0.0
-    for target in workload.lora_targets:
-        if target == "head":
-            continue
-        wide = inputs.get(target, model.hidden)
-        total += shape.tokens * workload.lora_rank * shape.c
-        if workload.kernels.lora_dropout:
-            total += shape.tokens * wide * (shape.c + 1)
-        elif target == "o" and _casts_adapters(workload, shape):
-            total += shape.tokens * wide * shape.c
-    return total
-
-
-def _casts_adapters(workload: Workload, shape: _Shape) -> bool:
-    """fp32 adapters on a low-precision base: each keeps its own copy of its input (PEFT)."""
-    return shape.c == 2 and workload.precision != "bf16-pure" and workload.adapter_bytes != 2
-
-
 def _cast_elements(model: Model, strategy: Strategy, *, moe: bool) -> int:
     """Weights whose cast stays until backward: what is recomputed casts again."""
     parts = strategy.recompute_parts if strategy.recompute == "selective" else ()
@@ -281,7 +121,7 @@ def _cast_elements(model: Model, strategy: Strategy, *, moe: bool) -> int:
 
 
 def _after_selective(
-    everything: dict[str, float], workload: Workload, strategy: Strategy, shape: _Shape
+    everything: dict[str, float], workload: Workload, strategy: Strategy, shape: Shape
 ) -> dict[str, float]:
     if strategy.recompute != "selective":
         return everything
@@ -298,25 +138,26 @@ def _after_selective(
     return kept
 
 
-def _every_second_matmul(workload: Workload, shape: _Shape) -> dict[str, float]:
+def _every_second_matmul(workload: Workload, shape: Shape) -> dict[str, float]:
     """Op-level policy of torchtitan: matmuls 1, 3, 5, 7 of a block and SDPA's result are kept."""
     model, c = workload.model, shape.c
     split = shape.tokens / shape.tp
     kept = model.query_width + model.value_width + model.mlp_hidden
     return {
         "block input": shape.r * shape.residual,
-        "matmuls": c * (split * kept + shape.residual),
+        # Eager mode also keeps the down projection's result, which nothing in backward needs.
+        "matmuls": c * (split * kept + shape.residual * (not workload.kernels.compiled)),
         "attention": split * (c * model.attention_width + 4 * model.heads),
     }
 
 
-def _norm_backward(workload: Workload, shape: _Shape) -> float:
+def _norm_backward(workload: Workload, shape: Shape) -> float:
     """A plain-PyTorch RMSNorm's backward holds five fp32 tensors; a kernel only its gradients."""
     plain = workload.kernels.norm == "upcast" and workload.model.norm.startswith("rmsnorm")
     return (20 if plain else 2 * shape.r) * shape.residual
 
 
-def _backward(workload: Workload, shape: _Shape, *, scores: float, mlp: float, moe: bool) -> float:
+def _backward(workload: Workload, shape: Shape, *, scores: float, mlp: float, moe: bool) -> float:
     """Gradients alive at the worst moment of a block's backward: in the MLP or in attention."""
     model, c = workload.model, shape.c
     # Beyond what is saved: the product's gradient; in eager mode also those of both its factors,
@@ -328,13 +169,13 @@ def _backward(workload: Workload, shape: _Shape, *, scores: float, mlp: float, m
     else:
         in_mlp = pieces * c * model.mlp_hidden * shape.tokens / shape.tp
     if workload.kernels.tiled_mlp:
-        in_mlp /= _tiles(workload, shape.tokens)
+        in_mlp /= tiles(workload, shape.tokens)
     width = model.query_width + model.key_width + model.value_width + model.attention_width
     in_attention = c * shape.tokens * width / shape.tp
     if workload.attention == "eager":
         # Gradients of the probabilities and of the scores; a low-precision copy of the
         # probabilities has been let go of by then.
-        in_attention += scores if _softmax_in_fp32(workload, shape) else 2 * scores
+        in_attention += scores if softmax_in_fp32(workload, shape) else 2 * scores
     else:
         in_attention += 4 * shape.tokens * model.query_width / shape.tp  # flash: fp32 dq
     residual = 2 * shape.r * shape.residual

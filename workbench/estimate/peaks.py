@@ -160,7 +160,8 @@ def _tied_sum(rank: Rank, everything: float, before: float, others: float) -> Pa
     """Tied embeddings: the head's gradient, the embedding's dense one, and their sum at once."""
     matrix = float(rank.elements.head_matrix)
     if rank.is_fsdp:  # unsharded and not yet reduced, beside the gathered root
-        gathered = rank.buffers.root + 3.0 * rank.width.compute * matrix
+        in_flight = rank.width.gradient * rank.elements.largest_block
+        gathered = rank.buffers.root + 3.0 * rank.width.compute * matrix + in_flight
         parts = {"gradients": everything, "communication buffers": gathered}
     else:
         copies = 3.0 if before else 2.0  # beyond the one among all gradients
@@ -174,13 +175,14 @@ def _root_reduction(
     """FSDP, the very end of backward: the root's gradients are reduced in one piece."""
     if not rank.is_fsdp or not rank.elements.root:
         return
-    everything, _ = gradients(workload, strategy, rank)
+    everything, before = gradients(workload, strategy, rank)
     root = rank.width.gradient * rank.elements.root / strategy.shard_ranks
+    there = everything + root if before else max(0.0, everything - root)  # new ones are added
     yield (
         "root reduction",
         _states(rank)
         | {
-            "gradients": max(0.0, everything - root),
+            "gradients": there,
             "communication buffers": float(rank.buffers.backward_end),
             "logits and loss": rank.loss.kept,
         },

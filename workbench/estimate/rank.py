@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench.describe import Strategy, Workload
-from workbench.estimate.activations import BlockMemory, block_memory, module_memory, uses_autocast
+from workbench.estimate.activations import BlockMemory, block_memory, module_memory
 from workbench.estimate.communication import Buffers, buffers
+from workbench.estimate.inventory import uses_autocast
 from workbench.estimate.loss import LossMemory, loss_memory
 from workbench.estimate.stages import Elements, Stage, rank_elements
 from workbench.estimate.states import States, Widths, states, widths
