@@ -112,7 +112,7 @@ def describe(pair: Pair) -> str:
 
 def errors(chosen: list[Pair]) -> list[tuple[float, float, str]]:
     """(error of allocated, error of reserved, case) of the closed form for every pair."""
-    found = simulate_many(chosen)
+    found = simulate_many(chosen, timeout_seconds=1200)
     lines: list[tuple[float, float, str]] = []
     for pair, exact in zip(chosen, found, strict=True):
         ours = training_memory(*pair)
