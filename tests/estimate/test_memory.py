@@ -15,25 +15,8 @@ from workbench.describe.workload import OPTIMIZERS, PRECISIONS
 from workbench.estimate import training_memory
 from workbench.units import GIB
 
-LLAMA_1B = Model(
-    name="Llama-3.2-1B",
-    layers=16,
-    hidden=2048,
-    heads=32,
-    kv_heads=8,
-    mlp_hidden=8192,
-    vocab=128256,
-    tied_embeddings=True,
-)
-LLAMA_8B = Model(
-    name="Llama-3-8B",
-    layers=32,
-    hidden=4096,
-    heads=32,
-    kv_heads=8,
-    mlp_hidden=14336,
-    vocab=128256,
-)
+LLAMA_1B = Model.catalog("llama-3.2-1b")
+LLAMA_8B = Model.catalog("llama-3-8b")
 SMALL = Model(name="small", layers=4, hidden=256, heads=8, mlp_hidden=1024, vocab=1024)
 
 

@@ -15,19 +15,8 @@ from workbench.estimate.simulate import simulate, simulate_many
 GIB = 2**30
 SEVEN = (32, 4096, 32, 32, 11008, 32000)
 EIGHT = (32, 4096, 32, 8, 14336, 128256)
-LLAMA_1B = Model(
-    name="llama-1b",
-    layers=16,
-    hidden=2048,
-    heads=32,
-    kv_heads=8,
-    mlp_hidden=8192,
-    vocab=128256,
-    tied_embeddings=True,
-)
-LLAMA_8B = Model(
-    name="llama-8b", layers=32, hidden=4096, heads=32, kv_heads=8, mlp_hidden=14336, vocab=128256
-)
+LLAMA_1B = Model.catalog("llama-3.2-1b")
+LLAMA_8B = Model.catalog("llama-3-8b")
 
 
 def job(model: Model, **options: object) -> Workload:

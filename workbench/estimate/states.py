@@ -185,7 +185,7 @@ def _step_scratch(workload: Workload, strategy: Strategy, elements: Elements, wi
     lists = _FOREACH.get(workload.optimizer, 0)
     if width.master:
         if width.gradient != 2:
-            return int(4 * lists * trained)  # gradients are fp32 already
+            return 0  # gradients are fp32 already, the fused Adam works in place (Megatron)
         if strategy.zero_stage == 3:  # flat already, and by sub-groups of 1e9 elements
             return int((4 + 4 * lists) * min(trained, 1e9))
         # A flat copy in low precision, then one in fp32; the optimizer's lists come later.
