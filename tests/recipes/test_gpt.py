@@ -110,6 +110,10 @@ def test_checkpoints_go_into_the_run(monkeypatch, tmp_path):
 # --- Real processes ------------------------------------------------------------------------------
 
 
+# torch with gloo aborts in its own shut-down in about one run of eighty, after the training's end.
+ABORTED_AT_EXIT = "terminate called without an active exception"
+
+
 def launch(script, *arguments, processes=2, cwd):
     """Start `script` as the documentation says, on CPU; its output."""
     spread = f"--num_processes {processes} --num_machines 1 --main_process_port 0"
@@ -124,6 +128,8 @@ def launch(script, *arguments, processes=2, cwd):
         timeout=200,
         check=False,
     )
+    if done.returncode and ABORTED_AT_EXIT in done.stderr and "Traceback" not in done.stderr:
+        return done.stdout  # everything was written; what the callers read says whether that holds
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -112,7 +112,7 @@ const CSS = `
 li[data-wins="true"] :is(.wbm-name, .wbm-value) { font-weight: 600; }
 li[data-wins="true"] .wbm-small:not(.wbm-stacked) { background: var(--wb-accent); }
 .wbm-why { display: grid; gap: 4px; margin-top: 9px; font-size: 12.5px; }
-.wbm-switches li { display: grid; grid-template-columns: 74px minmax(0, 1fr) auto; gap: 2px 8px; align-items: start; padding: 5px 0 4px; border-top: 1px solid var(--wb-grid); }
+.wbm-switches li { display: grid; grid-template-columns: 86px minmax(0, 1fr) auto; gap: 2px 8px; align-items: start; padding: 5px 0 4px; border-top: 1px solid var(--wb-grid); }
 .wbm-switches li:first-child { border-top: 0; }
 .wbm-saves { color: var(--wb-good); font-weight: 600; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .wbm-option { display: inline-block; max-width: 100%; font-family: var(--wb-mono); font-size: 11.5px; }
