@@ -103,7 +103,8 @@ def test_killed_while_pip_works(ready):
     hang.unlink()
     text = done.communicate(timeout=200)[0]
     assert done.returncode == 0, text
-    assert re.search(rf"ended process {left[0]}\b", text)
+    # A build may end with the pip that is ended, before its own turn comes.
+    assert any(re.search(rf"ended process {pid}\b", text) for pid in left)
     assert "interrupted in: project" in text
     assert "is ready" in ready.run().stdout
 
