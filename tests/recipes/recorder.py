@@ -13,18 +13,18 @@ from workbench.recipes import gpt
 
 def main() -> None:
     folder, losses = Path(sys.argv[1]), []
+    result = folder / f"rank-{os.environ.get('RANK', '0')}.json"
     train_step = gpt.Trainer.step
 
     def step(self, data, number):
         of_step = train_step(self, data, number)
         losses.append([number, *(loss.item() for loss in of_step)])
+        result.write_text(json.dumps(losses))  # now: a rank that aborts ends the other ones
         return of_step
 
     gpt.Trainer.step = step
     options = gpt.parse_options(sys.argv[2:])
     gpt.main(options, gpt.find_checkpoint(options))
-    rank = os.environ.get("RANK", "0")
-    (folder / f"rank-{rank}.json").write_text(json.dumps(losses))
 
 
 if __name__ == "__main__":
