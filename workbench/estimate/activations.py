@@ -132,7 +132,7 @@ def _after_selective(
     if "attention" in parts:
         kept["scores"] = 0.0
     if "mlp" in parts or "moe" in parts:
-        kept["mlp"] = 0.0 if "mlp" in parts else kept["mlp"] * 0.0
+        kept["mlp"] = 0.0
     if "norm" in parts:
         kept["norms"] = model.norms_per_block * c * shape.residual
     return kept

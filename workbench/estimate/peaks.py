@@ -90,7 +90,7 @@ def _block_backward(
 ) -> Iterator[tuple[str, Parts]]:
     """The last blocks' backward: all activations, one working set, few gradients."""
     everything, _ = gradients(workload, strategy, rank)
-    working = rank.block.backward + (rank.block.live if strategy.recompute == "full" else 0.0)
+    working = _working(strategy, rank)
     head = rank.stage.head * rank.width.weight * rank.elements.head_matrix
     made = 0.0 if workload.lora_rank or rank.is_fsdp else float(head)
     for flying, before in _micro_batches(workload, strategy, rank):
@@ -106,27 +106,28 @@ def _block_backward(
         # Before any block: the norm in front of the head.
         before_blocks = flying * rank.blocks + rank.casts + rank.block.norm_backward
         yield "block backward", alive | {"activations: blocks": before_blocks}
-        yield "block backward", alive | _second_block(workload, strategy, rank, before)
+        yield "block backward", alive | _second_block(workload, strategy, rank, alive)
 
 
-def _second_block(workload: Workload, strategy: Strategy, rank: Rank, before: float) -> Parts:
+def _second_block(workload: Workload, strategy: Strategy, rank: Rank, first: Parts) -> Parts:
     """What differs one block later: its gradients are being reduced, its activations are gone."""
-    everything, _ = gradients(workload, strategy, rank)
-    recompute = strategy.recompute == "full"
-    kept = rank.block.boundary if recompute else rank.block.total
-    working = rank.block.backward + (rank.block.live if recompute else 0.0)
-    learns = not workload.lora_rank
-    made = learns * rank.stage.head * rank.width.weight * rank.elements.head_matrix
+    gone = rank.block.boundary if strategy.recompute == "full" else rank.block.total
+    made, more = 0.0, 0.0
     if rank.is_fsdp:  # gathered gradients are among the buffers; one block's shard is there
         made = rank.width.gradient * rank.elements.largest_block / strategy.shard_ranks
-        own = learns * rank.width.compute * rank.elements.largest_block
-        working = max(working, float(own))
-    blocks = max(0.0, rank.stage.in_flight * rank.blocks - kept)
+        own = rank.width.compute * rank.elements.largest_block * (not workload.lora_rank)
+        more = max(0.0, own - _working(strategy, rank))
+    everything, _ = gradients(workload, strategy, rank)
     return {
-        "gradients": min(everything, max(before, float(made))),
-        "activations: blocks": blocks + rank.casts + working,
+        "gradients": min(everything, max(first["gradients"], made)),
+        "activations: blocks": max(0.0, first["activations: blocks"] - gone) + more,
         "communication buffers": float(rank.buffers.backward),
     }
+
+
+def _working(strategy: Strategy, rank: Rank) -> float:
+    """What a block's backward holds beyond everything saved."""
+    return rank.block.backward + (rank.block.live if strategy.recompute == "full" else 0.0)
 
 
 def _end_of_backward(
