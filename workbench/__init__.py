@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         largest_micro_batch,
         longest_sequence,
         smallest_gpu,
+        step_time,
         switches,
         training_memory,
     )
@@ -85,6 +86,7 @@ _HOMES = {
     "simulate": "workbench.estimate.simulate",
     "smallest_gpu": "workbench.estimate",
     "start": "workbench.launch.run",
+    "step_time": "workbench.estimate",
     "switches": "workbench.estimate",
     "training_memory": "workbench.estimate",
 }
@@ -121,6 +123,7 @@ __all__ = [
     "simulate",
     "smallest_gpu",
     "start",
+    "step_time",
     "switches",
     "training_memory",
 ]

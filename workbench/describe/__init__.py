@@ -1,8 +1,11 @@
 """The three inputs as frozen values: what (`Workload`), how (`Strategy`), where (`Cluster`)."""
 
 from workbench.describe.accelerators import Accelerator
+from workbench.describe.conditions import Conditions
 from workbench.describe.hardware import Cluster, Gpu
 from workbench.describe.model import Model, Traced
+from workbench.describe.network import Network
+from workbench.describe.price import Offer, Terms
 from workbench.describe.strategy import Strategy
 from workbench.describe.workload import KERNELS, Kernels, Workload
 
@@ -10,10 +13,14 @@ __all__ = [
     "KERNELS",
     "Accelerator",
     "Cluster",
+    "Conditions",
     "Gpu",
     "Kernels",
     "Model",
+    "Network",
+    "Offer",
     "Strategy",
+    "Terms",
     "Traced",
     "Workload",
 ]

@@ -13,10 +13,12 @@ from typing import Any
 import psutil
 
 from workbench.describe.accelerators import Accelerator, find, recognise
-from workbench.describe.checks import require_positive
+from workbench.describe.checks import require_choice, require_positive
+from workbench.describe.network import Network
 from workbench.errors import UsageError
 
 MOST_GPUS, MOST_NODES = 128, 100_000  # beyond them a size is a typing mistake
+LINKS = ("catalog", "nvlink", "pcie")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,11 @@ class Cluster:
     """Price of one node; None when unknown (then no cost is shown)."""
     accelerator: Accelerator | None = None
     """The catalog's row for `gpus`; None for CPU, mixed or unknown ones."""
+    network: Network | None = None
+    """Fabric between the nodes; None when unknown or when there is one node."""
+    link: str = "catalog"
+    """Between the GPUs of one node: catalog (the part's own; bridges count as absent), nvlink
+    (a bridge is fitted, or the part's own fabric), pcie (no fabric, or it is switched off)."""
 
     @classmethod
     def rented(
@@ -62,6 +69,8 @@ class Cluster:
         nodes: int = 1,
         *,
         usd_per_hour: float | None = None,
+        network: Network | str | None = None,
+        link: str = "catalog",
     ) -> Cluster:
         """Describe `nodes` machines with `gpus` accelerators each, as the catalog has them.
 
@@ -70,9 +79,12 @@ class Cluster:
             gpus: accelerators of one node.
             nodes: equal machines.
             usd_per_hour: price of one node; None when unknown.
+            network: fabric between the nodes, or its text ("8x400 infiniband").
+            link: between the GPUs of one node: catalog, nvlink or pcie.
 
         Raises:
-            UsageError: an unknown accelerator, a size below 1 or absurd, a negative price.
+            UsageError: an unknown accelerator, fabric or link, a size below 1 or absurd, a
+                negative price.
 
         >>> Cluster.rented("h100-sxm", gpus=8, nodes=2, usd_per_hour=20.0).world_size
         16
@@ -82,6 +94,7 @@ class Cluster:
             require_positive(name, given)
             if given > most:
                 raise UsageError(f"{name} can be at most {most}, not {given}.")
+        require_choice("link", link, LINKS)
         devices = tuple(
             Gpu(
                 index=index,
@@ -97,6 +110,8 @@ class Cluster:
             nodes=nodes,
             usd_per_hour=_price(usd_per_hour),
             accelerator=accelerator,
+            network=Network.parse(network) if isinstance(network, str) else network,
+            link=link,
         )
 
     @property

@@ -76,6 +76,11 @@ class Strategy:
     """Elements per reduction bucket; None = the library's default (DeepSpeed 5e8, DDP 25 MiB)."""
     gather_bucket: int | None = None
     """DeepSpeed's allgather / prefetch bucket in elements; None = default (5e8, stage 3: 5e7)."""
+    overlap_gradients: bool | None = None
+    """Gradients are reduced (and sharded weights gathered) while blocks compute; None = as the
+    library does by default: yes."""
+    overlap_tp: bool = False
+    """Tensor-parallel collectives run beside the matmuls they belong to (async TP)."""
     live_parameters: int | None = None
     """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""
 

@@ -62,6 +62,8 @@ class Kernels:
     """Every rank builds the whole model on its card before it is sharded (no meta device)."""
     optimizer_in_backward: bool = False
     """Each gradient is applied and freed at once: no full set of gradients ever exists."""
+    flash_version: int = 2
+    """Generation of the fused attention kernel: 1, 2 (torch), 3 (FlashAttention-3, cuDNN)."""
     expandable_segments: bool = False
     """PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: hardly any fragmentation."""
 
@@ -69,6 +71,8 @@ class Kernels:
         require_choice("norm kernel", self.norm, ("upcast", "fused"))
         require_choice("activation kernel", self.activation, ("separate", "fused"))
         require_at_least("logits_copies", self.logits_copies, 1)
+        if self.flash_version not in {1, 2, 3}:
+            raise UsageError(f"flash_version must be 1, 2 or 3, not {self.flash_version}.")
         if self.gradient_bytes not in {None, 2, 4, 6}:
             raise UsageError(f"gradient_bytes must be 2, 4, 6 or None, not {self.gradient_bytes}.")
 

@@ -13,10 +13,13 @@ from workbench.estimate.answers import (
 from workbench.estimate.inference import inference_memory
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
+from workbench.estimate.step_time import step_time
+from workbench.estimate.timing import StepTime
 
 __all__ = [
     "Answer",
     "Estimate",
+    "StepTime",
     "Switch",
     "explain",
     "fewest_gpus",
@@ -24,6 +27,7 @@ __all__ = [
     "largest_micro_batch",
     "longest_sequence",
     "smallest_gpu",
+    "step_time",
     "switches",
     "training_memory",
 ]

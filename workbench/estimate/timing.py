@@ -1,0 +1,95 @@
+"""The step-time estimate: named parts in seconds that add up, a range, what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.units import format_seconds
+
+COMMUNICATION = "exposed communication"
+"""Prefix of every part that is waiting for other GPUs: "exposed communication: tp" …"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """One optimizer step of the slowest stage, in named parts; ``step_time()`` makes it."""
+
+    parts: Mapping[str, float]
+    """Part name -> seconds per optimizer step; they sum to `step_seconds`. Parts that wait for
+    other GPUs start with "exposed communication:"; "pipeline bubble" is idle time."""
+    low: float
+    """Lower end of the range of `step_seconds`, as a factor (0.85)."""
+    high: float
+    """Upper end, as a factor (1.25)."""
+    gpus: int
+    """Ranks of the whole job."""
+    tokens: int
+    """Tokens per optimizer step, all ranks (the global batch)."""
+    model_flops: float
+    """FLOPs the model needs for these tokens: forward and backward, causal attention counted once,
+    recomputation and padding not counted."""
+    hardware_flops: float
+    """The same with recomputation: what the GPUs carry out."""
+    peak_flops: float | None
+    """Dense peak of all GPUs at the workload's precision, FLOP/s; None when unknown."""
+    assumptions: tuple[str, ...]
+    """What was assumed, and where the number leaves its tested range."""
+    sources: tuple[str, ...] = ()
+    """Where the formulas and constants come from."""
+
+    @property
+    def step_seconds(self) -> float:
+        """The parts' sum."""
+        return sum(self.parts.values())
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of the whole job."""
+        return self.tokens / self.step_seconds
+
+    @property
+    def tokens_per_second_per_gpu(self) -> float:
+        """Of one GPU."""
+        return self.tokens_per_second / self.gpus
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOP/s over the dense peak; None when the peak is unknown."""
+        return self.peak_flops and self.model_flops / self.step_seconds / self.peak_flops
+
+    @property
+    def hfu(self) -> float | None:
+        """As `mfu`, recomputation counted as work."""
+        return self.peak_flops and self.hardware_flops / self.step_seconds / self.peak_flops
+
+    @property
+    def exposed_seconds(self) -> float:
+        """Time in which a GPU waits for other GPUs."""
+        return sum(
+            seconds for name, seconds in self.parts.items() if name.startswith(COMMUNICATION)
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        seconds = self.step_seconds
+        return {
+            "step_seconds": seconds,
+            "range": {"low_seconds": seconds * self.low, "high_seconds": seconds * self.high},
+            "parts": dict(self.parts),
+            "gpus": self.gpus,
+            "tokens_per_step": self.tokens,
+            "tokens_per_second": self.tokens_per_second,
+            "tokens_per_second_per_gpu": self.tokens_per_second_per_gpu,
+            "model_flops": self.model_flops,
+            "hardware_flops": self.hardware_flops,
+            "mfu": self.mfu,
+            "hfu": self.hfu,
+            "assumptions": list(self.assumptions),
+            "sources": list(self.sources),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{name:<36}{format_seconds(part):>12}" for name, part in self.parts.items()]
+        return "\n".join([*lines, f"{'step':<36}{format_seconds(self.step_seconds):>12}"])
