@@ -1,12 +1,40 @@
-"""Time of one optimizer step in closed form: compute, exposed communication, bubble, waiting."""
+"""Time of one optimizer step in closed form: compute, exposed communication, bubble, waiting.
+
+One micro-batch of the slowest pipeline stage is timed block by block (block_time.py), what the
+data-parallel ranks exchange is laid beside it (exchange.py), the schedule adds its bubble, and the
+optimizer, the input and the slowest rank follow once per step.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from workbench.describe import Cluster, Conditions, Strategy, Workload
-from workbench.describe.counting import active_parameters
 from workbench.errors import UsageError
+from workbench.estimate.block_time import BlockTime, block_time, head_time
+from workbench.estimate.exchange import Exchange, exchange
+from workbench.estimate.flops import model_flops, recompute_flops
 from workbench.estimate.memory import check_layout
-from workbench.estimate.timing import StepTime
+from workbench.estimate.network import Groups, Links, groups, links
+from workbench.estimate.optimizer_time import optimizer_seconds
+from workbench.estimate.rates import Machine, machine
+from workbench.estimate.stages import Stage, rank_elements, stages
+from workbench.estimate.states import widths
+from workbench.estimate.timing import COMMUNICATION, StepTime
+
+SPREAD = 0.010
+"""Standard deviation of one rank's step time; a synchronous step waits for the slowest."""
+BUBBLE_LEFT = {"zero-bubble": 0.35}
+"""Share of the 1F1B bubble that a schedule leaves besides dividing it by its virtual stages."""
+SOURCES = (
+    "rates: ml-engineering MAMF and network tables; attention: arXiv 2307.08691, 2407.08608",
+    "FLOPs: arXiv 2204.02311; tensor and pipeline parallelism: arXiv 2104.04473, 2205.05198",
+    "sharding: arXiv 1910.02054, 2304.11277; checked in tests/accuracy",
+)
+RANGE, CALIBRATED = (0.80, 1.35), (0.92, 1.10)
+"""Where four of five published runs lie around the estimate, and after a calibration."""
 
 
 def step_time(
@@ -24,26 +52,208 @@ def step_time(
         conditions: What was measured on it; None = a healthy machine that nobody measured.
 
     Raises:
-        UsageError: an impossible layout, or a cluster whose accelerator is unknown.
+        UsageError: an impossible layout, a cluster whose accelerator is unknown, or a precision
+            that it does not have.
     """
     check_layout(workload, strategy)
     accelerator = cluster.accelerator
     if accelerator is None:
-        raise UsageError("The cluster's accelerator is not in the catalog: its rates are unknown.")
+        raise UsageError(
+            "The cluster's accelerator is not in the catalog, so its rates are unknown. "
+            "Describe it with Cluster.rented(gpu, ...)."
+        )
+    if workload.model.traced is not None:
+        raise UsageError(
+            "The time of a traced module has no closed form. Measure a few steps on one GPU."
+        )
+    given = conditions or Conditions()
+    flash = workload.kernels.flash_version
+    gpu = machine(accelerator, workload.precision, flash, given)
+    network = links(cluster, given)
+    who = groups(strategy, network)
+    timed = [
+        _stage_time(workload, strategy, stage, gpu, network, who)
+        for stage in stages(workload.model, strategy, workload.accumulate)
+    ]
+    parts = _step_parts(workload, strategy, cluster, timed, given)
+    ratio = given.measured_ratio or 1.0
+    low, high = CALIBRATED if given.is_measured else RANGE
     peak = accelerator.peak_flops(workload.precision)
-    if peak is None:
-        raise UsageError(f"{accelerator.name} has no {workload.precision} matmuls.")
-    tokens = workload.tokens_per_step(strategy.data_ranks)
-    flops = 6.0 * active_parameters(workload.model) * tokens
-    seconds = flops / (peak * strategy.world_size) / 0.45
+    flops = sum(model_flops(workload).values()) * workload.accumulate * strategy.data_ranks
     return StepTime(
-        parts={"matmul": seconds},
-        low=0.8,
-        high=1.3,
+        parts={name: seconds * ratio for name, seconds in parts.items() if seconds > 0},
+        low=low,
+        high=high,
         gpus=strategy.world_size,
-        tokens=tokens,
+        tokens=workload.tokens_per_step(strategy.data_ranks),
         model_flops=flops,
-        hardware_flops=flops,
-        peak_flops=peak * strategy.world_size,
-        assumptions=("first version",),
+        hardware_flops=flops + _repeated_flops(workload, strategy),
+        peak_flops=peak and peak * strategy.world_size,
+        assumptions=_assumptions(workload, strategy, network, given),
+        sources=SOURCES,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTime:
+    """One pipeline stage: seconds per micro-batch by part, and once per step."""
+
+    forward: float
+    """Forward of one micro-batch."""
+    backward: float
+    """Backward of one micro-batch."""
+    parts: Mapping[str, float]
+    """Both by part; they sum to forward + backward."""
+    once: Mapping[str, float]
+    """Once per step: what gradients, gathered weights and the optimizer take."""
+
+
+def _stage_time(
+    workload: Workload,
+    strategy: Strategy,
+    stage: Stage,
+    gpu: Machine,
+    network: Links,
+    who: Groups,
+) -> StageTime:
+    blocks: list[tuple[int, BlockTime]] = [
+        (count, block_time(workload, strategy, gpu, network, who, moe=moe))
+        for moe, count in ((False, stage.dense), (True, stage.moe))
+        if count
+    ]
+    if stage.head:
+        blocks.append((1, head_time(workload, strategy, gpu, network, who)))
+    elements = rank_elements(workload, strategy, stage)
+    forward = sum(count * block.forward for count, block in blocks)
+    backward = sum(count * block.backward for count, block in blocks)
+    found = exchange(
+        workload, strategy, stage, elements, network, who, forward=forward, backward=backward
+    )
+    launches = sum(count * block.launches for count, block in blocks)
+    host = launches * gpu.efficiency.launch_seconds * found.host_factor
+    waits = max(0.0, host - forward) + max(0.0, 2 * host - backward)
+    parts = _block_parts(blocks)
+    parts["kernel launches"] = waits
+    parts[f"{COMMUNICATION}: sharded weights"] = found.forward + found.backward
+    send = _send_seconds(workload, strategy, network, who)
+    parts[f"{COMMUNICATION}: pipeline"] = send
+    moved = _offload_seconds(workload, strategy, elements.trained, gpu, forward + backward)
+    parts["offload traffic"] = moved
+    fixed = optimizer_seconds(workload, strategy, elements, gpu)
+    return StageTime(
+        forward=forward + found.forward + max(0.0, host - forward) + send / 2,
+        backward=backward + found.backward + max(0.0, 2 * host - backward) + send / 2 + moved,
+        parts=parts,
+        once={**fixed, f"{COMMUNICATION}: gradients": found.once},
+    )
+
+
+def _block_parts(blocks: list[tuple[int, BlockTime]]) -> dict[str, float]:
+    def total(*names: str) -> float:
+        return sum(n * sum(getattr(block, name) for name in names) for n, block in blocks)
+
+    return {
+        "matmul": total("matmul_forward", "matmul_backward"),
+        "attention": total("attention_forward", "attention_backward"),
+        "memory-bound operations": total("pointwise_forward", "pointwise_backward"),
+        "recompute": total("recompute"),
+        f"{COMMUNICATION}: tp": total("tp_forward", "tp_backward"),
+        f"{COMMUNICATION}: cp": total("cp_forward", "cp_backward"),
+        f"{COMMUNICATION}: ep": total("ep_forward", "ep_backward"),
+    }
+
+
+def _step_parts(
+    workload: Workload,
+    strategy: Strategy,
+    cluster: Cluster,
+    timed: list[StageTime],
+    given: Conditions,
+) -> dict[str, float]:
+    """Parts of the whole step: the slowest stage's micro-batches, the bubble, what comes once."""
+    slowest = max(timed, key=lambda stage: stage.forward + stage.backward)
+    batches = workload.accumulate
+    parts = {name: batches * seconds for name, seconds in slowest.parts.items()}
+    one = slowest.forward + slowest.backward
+    parts["pipeline bubble"] = _bubble(strategy, timed, batches)
+    for name in {name for stage in timed for name in stage.once}:
+        parts[name] = max(stage.once.get(name, 0.0) for stage in timed)
+    parts["input wait"] = batches * max(0.0, given.input_seconds - one)
+    total = sum(parts.values())
+    ranks = max(1, cluster.nodes)
+    wait = SPREAD * math.sqrt(2 * math.log(ranks)) if ranks > 1 else 0.0
+    parts[f"{COMMUNICATION}: slowest rank"] = total * (wait + given.straggler)
+    return parts
+
+
+def _bubble(strategy: Strategy, timed: list[StageTime], batches: int) -> float:
+    """Idle time of the slowest stage."""
+    if strategy.pp == 1:
+        return 0.0
+    times = [stage.forward + stage.backward for stage in timed]
+    if strategy.schedule == "naive":
+        return batches * (sum(times) - max(times))
+    return (
+        (sum(times) - max(times))
+        / strategy.virtual_stages
+        * BUBBLE_LEFT.get(strategy.schedule, 1.0)
+    )
+
+
+def _send_seconds(workload: Workload, strategy: Strategy, network: Links, who: Groups) -> float:
+    """Activations to the next stage and gradients back, as far as nothing hides them."""
+    if strategy.pp == 1:
+        return 0.0
+    c = widths(workload, strategy).compute
+    size = c * workload.tokens / strategy.cp * workload.model.hidden
+    if strategy.sequence_parallel:
+        size /= strategy.tp
+    one = network.send_seconds(size, between_nodes=who.stage_crosses_nodes)
+    hidden = 0.5 if strategy.virtual_stages > 1 else 1.0
+    return 2 * one * strategy.virtual_stages * hidden
+
+
+def _offload_seconds(
+    workload: Workload, strategy: Strategy, trained: int, gpu: Machine, busy: float
+) -> float:
+    """Weights fetched from the host for forward and backward, activations there and back."""
+    total, c = 0.0, widths(workload, strategy).compute
+    if "parameters" in strategy.offload:
+        total += 2 * c * trained / strategy.shard_ranks / gpu.host_bytes
+    if "activations" in strategy.offload:
+        tokens = workload.tokens / strategy.cp
+        total += 2 * c * tokens * workload.model.hidden * workload.model.layers / gpu.host_bytes
+    return max(0.0, total - 0.5 * busy)
+
+
+def _repeated_flops(workload: Workload, strategy: Strategy) -> float:
+    model = workload.model
+    total = 0.0
+    for moe, count in ((False, model.layers - model.moe_layers), (True, model.moe_layers)):
+        if count:
+            again = recompute_flops(workload, strategy, moe=moe)
+            total += count * sum(again.values())
+    ranks = strategy.data_ranks * strategy.tp * strategy.cp
+    return total * workload.accumulate * ranks
+
+
+def _assumptions(
+    workload: Workload, strategy: Strategy, network: Links, given: Conditions
+) -> tuple[str, ...]:
+    said = [
+        (
+            f"{workload.precision}, attention {workload.attention} "
+            f"(version {workload.kernels.flash_version}), recompute {strategy.recompute}"
+        ),
+        given.source or "usual rates of the GPU's generation; nothing was measured on this machine",
+    ]
+    if network.assumed:
+        said.append(network.assumed)
+    if workload.model.experts:
+        said.append("routing is balanced: every expert sees the same number of tokens")
+    if strategy.pp > 1:
+        said.append(f"schedule {strategy.schedule}, {workload.accumulate} micro-batches per step")
+    return tuple(said)
+
+
+__all__ = ["Exchange", "StageTime", "step_time"]

@@ -1,0 +1,236 @@
+"""Seconds of one transformer block on one rank, and of the head, for one micro-batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.describe import Strategy, Workload
+from workbench.estimate.flops import (
+    Product,
+    attention_flops,
+    block_products,
+    head_product,
+    recompute_flops,
+)
+from workbench.estimate.network import Groups, Links
+from workbench.estimate.rates import Machine
+from workbench.estimate.states import widths
+from workbench.estimate.traffic import block_traffic
+
+OVERLAPPED_TP = 0.55
+"""Share of tensor-parallel communication that async TP or user buffers hide behind matmuls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockTime:
+    """One block (or the head), forward and backward, in seconds."""
+
+    matmul_forward: float
+    matmul_backward: float
+    attention_forward: float
+    attention_backward: float
+    pointwise_forward: float
+    pointwise_backward: float
+    recompute: float
+    """What backward repeats."""
+    tp_forward: float = 0.0
+    """Exposed tensor-parallel communication."""
+    tp_backward: float = 0.0
+    ep_forward: float = 0.0
+    """Expert-parallel exchange of tokens."""
+    ep_backward: float = 0.0
+    cp_forward: float = 0.0
+    """Context-parallel exchange that attention does not hide."""
+    cp_backward: float = 0.0
+    launches: float = 0.0
+    """Operations that the host launches in forward."""
+
+    @property
+    def forward(self) -> float:
+        """All of forward."""
+        return (
+            self.matmul_forward
+            + self.attention_forward
+            + self.pointwise_forward
+            + self.tp_forward
+            + self.ep_forward
+            + self.cp_forward
+        )
+
+    @property
+    def backward(self) -> float:
+        """All of backward, recomputation included."""
+        return (
+            self.matmul_backward
+            + self.attention_backward
+            + self.pointwise_backward
+            + self.recompute
+            + self.tp_backward
+            + self.ep_backward
+            + self.cp_backward
+        )
+
+
+def block_time(
+    workload: Workload,
+    strategy: Strategy,
+    machine: Machine,
+    network: Links,
+    who: Groups,
+    *,
+    moe: bool,
+) -> BlockTime:
+    """Time of one block under `strategy`."""
+    products = block_products(workload, strategy.tp, strategy.cp, strategy.ep, moe=moe)
+    forward = sum(_forward(machine, one) for one in products)
+    backward = sum(_backward(machine, one, frozen=bool(workload.lora_rank)) for one in products)
+    attention, attention_back = _attention(workload, strategy, machine)
+    traffic = block_traffic(workload, strategy, moe=moe)
+    e = machine.efficiency
+    moved = traffic.forward * e.pointwise / machine.memory_bytes
+    moved_back = traffic.backward * e.pointwise / machine.memory_bytes
+    again = _recompute(workload, strategy, products, (forward, attention, moved), moe=moe)
+    tp_time = _tp_seconds(workload, strategy, network, who, moe=moe)
+    repeated = 1.0 if strategy.recompute == "full" else 0.0
+    ep_time = _ep_seconds(workload, strategy, network, who) if moe else 0.0
+    ring = _ring_seconds(workload, strategy, network, who)
+    return BlockTime(
+        matmul_forward=forward,
+        matmul_backward=backward,
+        attention_forward=attention,
+        attention_backward=attention_back,
+        pointwise_forward=moved,
+        pointwise_backward=moved_back,
+        recompute=again,
+        tp_forward=tp_time,
+        tp_backward=tp_time * (1 + repeated),
+        ep_forward=ep_time,
+        ep_backward=ep_time * (1 + repeated),
+        cp_forward=max(0.0, ring - attention),
+        cp_backward=max(0.0, 2 * ring - attention_back),
+        launches=traffic.launches,
+    )
+
+
+def _forward(machine: Machine, product: Product) -> float:
+    seconds = machine.product_seconds(product.m, product.k, product.n, copies=product.copies)
+    if product.adapter:
+        seconds += machine.product_seconds(product.m, product.k, product.adapter, plain=True)
+        seconds += machine.product_seconds(product.m, product.adapter, product.n, plain=True)
+    return seconds
+
+
+def _backward(machine: Machine, product: Product, *, frozen: bool) -> float:
+    m, k, n, copies = product.m, product.k, product.n, product.copies
+    seconds = machine.product_seconds(m, n, k, copies=copies)
+    if not frozen:
+        seconds += machine.product_seconds(k, m, n, copies=copies)
+    if product.adapter:
+        r = product.adapter
+        for shape in ((m, r, k), (k, m, r), (m, n, r), (r, m, n)):
+            seconds += machine.product_seconds(*shape, plain=True)
+    return seconds
+
+
+def _attention(workload: Workload, strategy: Strategy, machine: Machine) -> tuple[float, float]:
+    """Fused attention, or the two products of the eager one (its passes are in the traffic)."""
+    model = workload.model
+    flops = attention_flops(workload, strategy.tp, strategy.cp)
+    if workload.attention == "eager":
+        whole = flops * (2.0 if model.kind == "decoder" else 1.0)
+        rate = machine.plain_flops * 0.5
+        return whole / rate, 2 * whole / rate
+    forward = machine.attention_seconds(flops, workload.sequence, model.head_width)
+    return forward, 2.5 * forward / machine.efficiency.attention_backward
+
+
+def _recompute(
+    workload: Workload,
+    strategy: Strategy,
+    products: tuple[Product, ...],
+    spent: tuple[float, float, float],
+    *,
+    moe: bool,
+) -> float:
+    """Seconds that backward repeats of forward's (matmul, attention, pointwise)."""
+    if strategy.recompute == "none":
+        return 0.0
+    matmul, attention, moved = spent
+    again = recompute_flops(workload, strategy, moe=moe)
+    linear = sum(one.flops for one in products)
+    pointwise = 1.0 if strategy.recompute == "full" else 0.0
+    if strategy.recompute == "selective":
+        parts = set(strategy.recompute_parts)
+        pointwise = 0.4 * ("norm" in parts) + 0.4 * ("mlp" in parts) + 0.8 * ("op" in parts)
+    share = again["attention"] > 0
+    return matmul * again["matmul"] / linear + attention * share + moved * pointwise
+
+
+def _tp_seconds(
+    workload: Workload, strategy: Strategy, network: Links, who: Groups, *, moe: bool
+) -> float:
+    """Exposed collectives of one forward pass: after attention and after the MLP."""
+    if strategy.tp == 1:
+        return 0.0
+    model, c = workload.model, widths(workload, strategy).compute
+    whole = c * workload.tokens / strategy.cp * model.hidden
+    if strategy.sequence_parallel:
+        one = 2 * network.gather_seconds(whole, who.tp)
+    else:
+        one = network.reduce_seconds(whole, who.tp)
+    times = 1 if model.parallel_block or (moe and strategy.ep > 1) else 2
+    return times * one * (1 - OVERLAPPED_TP * strategy.overlap_tp)
+
+
+def _ep_seconds(workload: Workload, strategy: Strategy, network: Links, who: Groups) -> float:
+    """Tokens to their experts and back."""
+    if strategy.ep == 1:
+        return 0.0
+    c = widths(workload, strategy).compute
+    slots = workload.tokens * workload.model.experts_per_token / (strategy.tp * strategy.cp)
+    return 2 * network.exchange_seconds(c * slots * workload.model.hidden, who.ep)
+
+
+def _ring_seconds(workload: Workload, strategy: Strategy, network: Links, who: Groups) -> float:
+    """Keys and values of the other context ranks, one after another."""
+    if strategy.cp == 1:
+        return 0.0
+    model, c = workload.model, widths(workload, strategy).compute
+    mine = c * workload.tokens / strategy.cp * (model.key_width + model.value_width) / strategy.tp
+    return network.gather_seconds(mine * strategy.cp, who.cp)
+
+
+def head_time(
+    workload: Workload, strategy: Strategy, machine: Machine, network: Links, who: Groups
+) -> BlockTime:
+    """The logits' product and the loss."""
+    product = head_product(workload, strategy.tp, strategy.cp)
+    forward = machine.product_seconds(product.m, product.k, product.n, plain=True)
+    backward = machine.product_seconds(product.m, product.n, product.k, plain=True)
+    if not workload.lora_rank:
+        backward += machine.product_seconds(product.k, product.m, product.n, plain=True)
+    passes = _loss_passes(workload)
+    logits = product.m * product.n
+    whole = 2.0 * product.m * product.k
+    exposed = network.gather_seconds(whole, who.tp) if strategy.tp > 1 else 0.0
+    return BlockTime(
+        matmul_forward=forward,
+        matmul_backward=backward,
+        attention_forward=0.0,
+        attention_backward=0.0,
+        pointwise_forward=0.4 * passes * logits / machine.memory_bytes,
+        pointwise_backward=0.6 * passes * logits / machine.memory_bytes,
+        recompute=0.0,
+        tp_forward=exposed,
+        tp_backward=exposed,
+        launches=12.0,
+    )
+
+
+def _loss_passes(workload: Workload) -> float:
+    """Bytes read and written per logit by softmax, loss and their backward."""
+    if workload.loss == "fused" or workload.kernels.compiled_loss:
+        return 10.0
+    if workload.kernels.compiled:
+        return 16.0
+    return 40.0 if workload.kernels.logits_fp32 else 20.0

@@ -1,0 +1,142 @@
+"""What data-parallel ranks exchange, and how much of it compute does not hide.
+
+DDP reduces gradients bucket by bucket beside the last micro-batch's backward (arXiv 2006.15704).
+FSDP and ZeRO-3 gather each block's weights before forward and again before backward and reduce
+its gradients behind it, each beside the neighbouring block's compute (arXiv 2304.11277). ZeRO-1 and
+-2 reduce gradients like DDP and gather the new weights after the optimizer's step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.describe import Strategy, Workload
+from workbench.estimate.network import Groups, Links
+from workbench.estimate.stages import Elements, Stage
+from workbench.estimate.states import Widths, shards, widths
+
+CONTENTION = 0.12
+"""Share by which communication slows the compute that runs beside it (it takes SMs and bandwidth)."""
+HIDEABLE = 0.90
+"""Share of backward beside which gradients can be reduced: the first bucket comes late."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """Exposed seconds of data parallelism."""
+
+    forward: float = 0.0
+    """Per micro-batch's forward."""
+    backward: float = 0.0
+    """Per micro-batch's backward."""
+    once: float = 0.0
+    """Once per optimizer step."""
+    host_factor: float = 1.0
+    """By how much the wrappers' hooks make the host slower."""
+
+
+def exchange(
+    workload: Workload,
+    strategy: Strategy,
+    stage: Stage,
+    elements: Elements,
+    network: Links,
+    who: Groups,
+    *,
+    forward: float,
+    backward: float,
+) -> Exchange:
+    """Exposed data-parallel communication of one rank of `stage`."""
+    if strategy.data_ranks * strategy.cp == 1:
+        return Exchange()
+    width = widths(workload, strategy)
+    if shards(strategy)["weights"] > 1:
+        return _sharded(
+            workload, strategy, stage, elements, network, who, forward=forward, backward=backward
+        )
+    return Exchange(once=_once(workload, strategy, elements, width, network, who, backward))
+
+
+def _sharded(
+    workload: Workload,
+    strategy: Strategy,
+    stage: Stage,
+    elements: Elements,
+    network: Links,
+    who: Groups,
+    *,
+    forward: float,
+    backward: float,
+) -> Exchange:
+    width = widths(workload, strategy)
+    frozen = bool(workload.lora_rank)
+    per_weight = width.quantized if frozen else width.compute
+    layers = max(1, stage.layers)
+    whole = elements.block + elements.experts + elements.frozen_linear + elements.frozen_other
+    block = max(0.0, whole - (elements.root_all if frozen else 0)) / layers
+    gather = network.gather_seconds(per_weight * block, who.shard)
+    root = network.gather_seconds(width.compute * elements.root_all, who.shard)
+    reduced = 0.0 if frozen else network.gather_seconds(_reduced(workload) * block, who.shard)
+    if who.replicate.size > 1 and not frozen:
+        part = _reduced(workload) * block / strategy.shard_ranks
+        reduced += network.reduce_seconds(part, who.replicate)
+    syncs = strategy.sync_every_micro_batch is not False
+    reduced = reduced if syncs else reduced / workload.accumulate
+    again = gather if strategy.reshard_after_forward or strategy.zero_stage == 3 else 0.0
+    ahead = _exposed(gather, forward / layers, strategy)
+    behind = _exposed(again + reduced, backward / layers, strategy)
+    return Exchange(
+        forward=layers * ahead + root,
+        backward=layers * behind + (0.0 if frozen else 2 * root if syncs else root),
+        once=reduced + gather,
+        host_factor=1.3,
+    )
+
+
+def _exposed(communication: float, compute: float, strategy: Strategy) -> float:
+    """Seconds that communication adds to compute running beside it."""
+    if strategy.overlap_gradients is False:
+        return communication
+    hidden = min(communication, compute)
+    return communication - hidden + CONTENTION * hidden
+
+
+def _reduced(workload: Workload) -> float:
+    """Bytes per element in which FSDP reduces gradients: fp32, or the weights' own type."""
+    return 2.0 if workload.precision == "bf16-pure" else 4.0
+
+
+def _once(
+    workload: Workload,
+    strategy: Strategy,
+    elements: Elements,
+    width: Widths,
+    network: Links,
+    who: Groups,
+    backward: float,
+) -> float:
+    """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step."""
+    per_gradient = width.gradient if width.gradient in {2, 4} else 2
+    if strategy.zero_stage is not None and workload.kernels.gradient_bytes is None:
+        per_gradient = width.compute  # DeepSpeed reduces in the compute type
+    dense = elements.block + elements.root
+    size = per_gradient * dense + (width.adapter if workload.lora_rank else 0) * elements.adapters
+    experts = per_gradient * elements.experts
+    if strategy.zero_stage is None:
+        total = network.reduce_seconds(size, who.data)
+        total += network.reduce_seconds(experts, who.expert_data)
+        return _hidden(total, backward, strategy)
+    reduce = network.gather_seconds(size, who.data)
+    reduce += network.gather_seconds(experts, who.expert_data)
+    ratio = width.compute / per_gradient
+    back = network.gather_seconds(size * ratio, who.data)
+    back += network.gather_seconds(experts * ratio, who.expert_data)
+    gather = _hidden(back, backward / 2, strategy) if strategy.overlap_gradients else back
+    return _hidden(reduce, backward, strategy) + gather
+
+
+def _hidden(communication: float, beside: float, strategy: Strategy) -> float:
+    if strategy.overlap_gradients is False:
+        return communication
+    covered = min(communication, HIDEABLE * beside)
+    return communication - covered + CONTENTION * covered

@@ -1,0 +1,60 @@
+"""The optimizer's step: memory traffic of the states, or the host's work when they live there."""
+
+from __future__ import annotations
+
+from workbench.describe import Strategy, Workload
+from workbench.estimate.rates import Machine
+from workbench.estimate.stages import Elements
+from workbench.estimate.states import shards, widths
+
+# Bytes read and written per trained element with fp32 states: weight, gradient, two moments.
+TRAFFIC = {
+    "adamw": 28.0 + 30.0,  # foreach: torch makes and reads whole lists of temporaries
+    "adamw-fused": 28.0,
+    "adamw-8bit": 16.0,
+    "adamw-4bit": 14.0,
+    "paged-adamw": 28.0,
+    "paged-adamw-8bit": 16.0,
+    "adafactor": 40.0,
+    "sgd": 12.0,
+    "sgd-momentum": 20.0,
+    "lion": 20.0,
+    "lion-8bit": 14.0,
+    "muon": 28.0,
+}
+CLIP = 16.0
+"""Bytes per element of gradient norm, clipping and zeroing."""
+HOST_ELEMENTS = 0.4e9
+"""Elements that one rank's share of a server's cores updates per second (DeepSpeed's CPUAdam)."""
+STEP_SECONDS = 4e-3
+"""Python of one optimizer step: clipping, scheduler, logging."""
+
+
+def optimizer_seconds(
+    workload: Workload, strategy: Strategy, elements: Elements, gpu: Machine
+) -> dict[str, float]:
+    """Seconds of one optimizer step on one rank, by part."""
+    width = widths(workload, strategy)
+    ways = shards(strategy)["optimizer"]
+    expert_ways = max(1, ways // max(1, strategy.ep // strategy.tp)) if ways > 1 else 1
+    mine = (elements.block + elements.root + elements.adapters) / ways
+    mine += elements.experts / expert_ways
+    if "optimizer" in strategy.offload:
+        traffic = mine * 2 * width.compute / gpu.host_bytes
+        return {
+            "optimizer": STEP_SECONDS + mine / HOST_ELEMENTS,
+            "offload of the optimizer": traffic,
+        }
+    per_element = TRAFFIC[workload.optimizer] + CLIP
+    if width.weight == 2 and not width.master:
+        per_element /= 2
+    seconds = mine * per_element / gpu.memory_bytes
+    if workload.optimizer == "muon":
+        seconds += _orthogonalise(workload, elements, gpu) / ways
+    return {"optimizer": STEP_SECONDS + seconds}
+
+
+def _orthogonalise(workload: Workload, elements: Elements, gpu: Machine) -> float:
+    """Muon's five Newton-Schulz steps: three products each, of the matrix's smaller side."""
+    side = workload.model.hidden
+    return 5 * 3 * 2.0 * side * (elements.block + elements.experts) / (0.7 * gpu.plain_flops)

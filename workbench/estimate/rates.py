@@ -1,0 +1,156 @@
+"""What a GPU really achieves: matrix products, fused attention, memory traffic, kernel launches.
+
+Peaks are the catalog's dense ones; what large matmuls reach of them was measured by
+ml-engineering's MAMF finder (compute/accelerator, 2026-08): 271 of 312 TFLOP/s on A100, 794 of
+989 on H100, 1,745 of 2,250 on B200, 1,822 of 2,500 on GB200, 668 of 1,307 on MI300X.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.describe import Accelerator, Conditions
+from workbench.errors import UsageError
+
+# Generation -> share of the dense bf16 peak that the best large matmul reaches (sources above).
+MATMUL_CEILING = {
+    "Ampere": 0.869,
+    "Hopper": 0.803,
+    "Blackwell": 0.776,
+    "CDNA3": 0.511,
+    "CDNA4": 0.626,
+    "Volta": 0.85,
+    "Ada": 0.85,
+}
+# Fused attention, forward, causal, 8K tokens, heads of 128: share of the dense bf16 peak.
+# FlashAttention-2: 190 of 312 on A100 (arXiv 2307.08691), 370 of 989 on H100; FlashAttention-3:
+# 610 of 989 on H100 (arXiv 2407.08608); cuDNN on B200 about 1,400 of 2,250.
+ATTENTION = {
+    (1, "Ampere"): 0.33,
+    (2, "Ampere"): 0.60,
+    (3, "Ampere"): 0.62,
+    (1, "Hopper"): 0.18,
+    (2, "Hopper"): 0.37,
+    (3, "Hopper"): 0.60,
+    (2, "Blackwell"): 0.25,
+    (3, "Blackwell"): 0.55,
+    (2, "Ada"): 0.75,
+    (2, "CDNA3"): 0.30,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """Constants of an implementation on any GPU; each is one mechanism, none knows a model."""
+
+    sustained: float = 0.92
+    """Clock kept under minutes of full load, over that of a short benchmark."""
+    fp8: float = 0.80
+    """fp8 matmuls' share of their peak relative to bf16's (scaling, less time per product)."""
+    tile: float = 128 * 128
+    """Elements of the result that one block of threads makes."""
+    tiles_at_once: float = 150.0
+    """Blocks that run at once; a product of fewer leaves the card idle."""
+    wave: float = 0.20
+    """Share of one wave lost at the end of a product."""
+    depth: float = 200.0
+    """Inner size k at which half the time goes into starting and storing a tile."""
+    memory: float = 0.82
+    """Pointwise kernels' share of the peak bandwidth."""
+    attention_length: float = 700.0
+    """Sequence length at which fused attention reaches half its long-sequence rate."""
+    attention_backward: float = 0.75
+    """Backward's rate over forward's (its 2.5 times as many FLOPs counted)."""
+    kernel_seconds: float = 2.5e-6
+    """Gap between two kernels that are already queued."""
+    launch_seconds: float = 6e-6
+    """Host time per eager operation (Python, autograd, dispatch)."""
+    pointwise: float = 1.0
+    """Traffic of pointwise operations over the counted passes."""
+
+
+EFFICIENCY = Efficiency()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One GPU's achievable rates under given conditions."""
+
+    matmul_flops: float
+    """Large products at the workload's precision, FLOP/s."""
+    plain_flops: float
+    """Large 16-bit products (head, adapters, attention projections kept out of fp8), FLOP/s."""
+    attention_flops: float
+    """Fused attention forward on long sequences, FLOP/s."""
+    memory_bytes: float
+    """Pointwise kernels, bytes read and written per second."""
+    host_bytes: float
+    """To and from host memory, bytes per second and direction."""
+    efficiency: Efficiency
+    """The other constants."""
+
+    def product_seconds(
+        self, m: float, k: float, n: float, *, copies: float = 1, plain: bool = False
+    ) -> float:
+        """Equal [m, k] x [k, n] products, run as one grouped kernel.
+
+        The rate falls where few tiles or a short inner size leave the card idle; never faster
+        than reading and writing the matrices.
+        """
+        e = self.efficiency
+        rate = self.plain_flops if plain else self.matmul_flops
+        tiles = max(1.0, copies * m * n / e.tile)
+        fill = tiles / (tiles + e.wave * e.tiles_at_once)
+        depth = k / (k + e.depth)
+        compute = 2.0 * m * k * n * copies / (rate * fill * depth)
+        traffic = 2.0 * (m * k + k * n + m * n) * copies / self.memory_bytes
+        return max(compute, traffic) + e.kernel_seconds
+
+    def attention_seconds(self, flops: float, sequence: float, head: int) -> float:
+        """Fused attention's forward: short sequences and narrow heads are slower."""
+        e = self.efficiency
+        rate = self.attention_flops * sequence / (sequence + e.attention_length)
+        rate *= min(1.0, 0.55 + 0.45 * head / 128)
+        return flops / rate + e.kernel_seconds
+
+
+def machine(
+    accelerator: Accelerator, precision: str, flash_version: int, conditions: Conditions
+) -> Machine:
+    """Achievable rates of `accelerator` at `precision`.
+
+    Raises:
+        UsageError: the hardware has no such matmuls, or its bandwidth is unknown.
+    """
+    e = EFFICIENCY
+    low = "bf16" if accelerator.bf16_flops else "fp16"
+    plain = accelerator.peak_flops("fp32" if precision == "fp32" else low)
+    peak = accelerator.peak_flops(precision)
+    if peak is None or plain is None:
+        other = "fp16" if precision.startswith("bf16") else "bf16"
+        raise UsageError(
+            f"{accelerator.name} has no {precision} matmuls. Use --precision {other}, or another GPU."
+        )
+    if accelerator.memory_bytes_per_second is None:
+        raise UsageError(f"The memory bandwidth of {accelerator.name} is unknown.")
+    arch = family(accelerator.arch)
+    ceiling = conditions.matmul_share or MATMUL_CEILING.get(arch, 0.75) * e.sustained
+    fp8 = e.fp8 if precision == "fp8" else 1.0
+    flash = ATTENTION.get((flash_version, arch)) or ATTENTION.get((2, arch), 0.30)
+    memory = conditions.memory_share or e.memory
+    return Machine(
+        matmul_flops=peak * ceiling * fp8,
+        plain_flops=plain * ceiling,
+        attention_flops=(accelerator.peak_flops(low) or plain) * flash,
+        memory_bytes=accelerator.memory_bytes_per_second * memory,
+        host_bytes=(accelerator.pcie_bytes_per_second or 16e9) * 0.8,
+        efficiency=e,
+    )
+
+
+def family(arch: str) -> str:
+    """The generation's name in the tables above."""
+    for known in MATMUL_CEILING:
+        if arch.lower().startswith(known.lower()):
+            return known
+    return arch

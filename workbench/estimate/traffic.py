@@ -1,0 +1,95 @@
+"""Memory-bound work: bytes that pointwise operations of one block read and write.
+
+Counted pass by pass from what the implementations launch: transformers' eager Llama (norms in
+plain PyTorch, separate activation and rotary embedding), fused kernels (Liger, TE, Apex,
+FlashAttention's layers) and compiled chains. Backward moves about twice forward's bytes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from workbench.describe import Strategy, Workload
+from workbench.describe.counting import block_linears
+from workbench.estimate.states import widths
+
+
+class Traffic(NamedTuple):
+    """Of one block, one micro-batch and one rank."""
+
+    forward: float
+    """Bytes read and written in forward."""
+    backward: float
+    """The same in backward."""
+    launches: float
+    """Operations that the host launches in forward (backward: twice as many)."""
+
+
+def block_traffic(workload: Workload, strategy: Strategy, *, moe: bool) -> Traffic:
+    """Bytes and launches of one block."""
+    model, kernels = workload.model, workload.kernels
+    tokens = workload.tokens / strategy.cp
+    residual = tokens / (strategy.tp if strategy.sequence_parallel else 1)
+    split = tokens / strategy.tp
+    c = widths(workload, strategy).compute
+    plain_norm = kernels.norm == "upcast" and not kernels.compiled
+    norm = (26.0 if plain_norm else 2.0 * c) * model.norms_per_block
+    adds = 3.0 * c * 2 if not kernels.compiled else 2.0 * c * 2
+    dropout = (2.0 * c + 1) * 2 if model.dropout else 0.0
+    forward = residual * model.hidden * (norm + adds + dropout)
+    forward += split * _attention_passes(workload, c)
+    forward += _mlp_passes(workload, strategy, c, tokens, moe=moe)
+    casts = _casts(workload, strategy, c, tokens, moe=moe)
+    launches = 9.0 + 4 * model.norms_per_block * (2 if plain_norm else 0.5)
+    launches += 0 if kernels.compiled else 10 + 8 * (model.position == "rope")
+    launches += 14.0 * moe + 3.0 * strategy.tp**0 * (strategy.tp > 1)
+    launches += 3.0 * len(workload.lora_targets) * bool(workload.lora_rank)
+    return Traffic(forward + casts, 2.0 * forward + casts, launches)
+
+
+def _attention_passes(workload: Workload, c: int) -> float:
+    """Rotary embedding, q/k norms, and the scores where they are materialised; bytes per token."""
+    model, kernels = workload.model, workload.kernels
+    width = model.query_width + model.key_width
+    fused = kernels.activation == "fused" or kernels.compiled
+    total = 0.0
+    if model.position == "rope":
+        total += (2.0 if fused else 8.0) * c * width
+    if model.qk_norm or model.qk_norm_full:
+        total += (2.0 * c if fused else 26.0) * width
+    if workload.attention == "eager":
+        passes = 6.0 * c + 8.0  # scale, mask, softmax (fp32 inside), cast, dropout
+        total += passes * model.heads * workload.sequence
+    return total
+
+
+def _mlp_passes(
+    workload: Workload, strategy: Strategy, c: int, tokens: float, *, moe: bool
+) -> float:
+    """Activation (and gate) of the MLP; permutation and weighting of routed tokens."""
+    model, kernels = workload.model, workload.kernels
+    fused = kernels.activation == "fused" or kernels.compiled
+    per_element = ((3.0 if fused else 5.0) if model.gated_mlp else (2.0 if fused else 3.0)) * c
+    if not moe:
+        return per_element * tokens / strategy.tp * model.mlp_hidden
+    slots = tokens * model.experts_per_token
+    inner = slots / strategy.tp * model.expert_hidden
+    shared = tokens / strategy.tp * model.shared_expert_hidden
+    rows = slots / (strategy.tp if strategy.ep > 1 else 1)
+    moved = 6.0 * c * rows * model.hidden + 16.0 * tokens * model.experts
+    return per_element * (inner + shared) + moved
+
+
+def _casts(workload: Workload, strategy: Strategy, c: int, tokens: float, *, moe: bool) -> float:
+    """fp8: inputs are scaled and stored in 8 bits, twice (transposed); quantized: unpacked."""
+    total = 0.0
+    linears = block_linears(workload.model, moe=moe)
+    if workload.precision == "fp8":
+        width = sum(one.inputs for one in linears if not one.name.startswith("expert_"))
+        total += (c + 2.0) * tokens * width / strategy.tp
+        if moe:
+            slots = tokens * workload.model.experts_per_token / strategy.tp
+            total += (c + 2.0) * slots * (workload.model.hidden + workload.model.expert_hidden)
+    if workload.quantization != "none":
+        total += sum(one.weight for one in linears) / strategy.tp * 6.0
+    return total
