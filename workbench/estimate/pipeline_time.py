@@ -1,0 +1,178 @@
+"""How long a pipeline's step takes, without placing every pass: closed forms and one recurrence.
+
+Equal stages, f forward and b backward: (m + p - 1)(f + b) with GPipe and 1F1B; m (f + b) +
+(p - 1)(f + b)/v with chunks (arXiv 2104.04473); m (f + b) + (p - 1)(f + b - 2w) with ZB-H1 (arXiv
+2401.10241 table 1, whose b leaves out w), as long as w is neither above f nor above b - w. All
+forms equal the simulation: tests/estimate/test_pipeline.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+from workbench.estimate.pipeline_engine import run, usual_wiring
+from workbench.estimate.pipeline_orders import check_schedule
+from workbench.estimate.pipeline_run import (
+    Seconds,
+    check_transfer,
+    durations,
+)
+
+
+def pipeline_seconds(
+    name: str,
+    stages: int,
+    micro_batches: int,
+    forward_seconds: Seconds,
+    backward_seconds: Seconds,
+    *,
+    virtual_stages: int = 1,
+    weight_seconds: Seconds | None = None,
+    transfer_seconds: float = 0.0,
+) -> float:
+    """Seconds of one step: what `simulate_pipeline` gives as `total_seconds`.
+
+    Microseconds for equal stages, and for uneven ones with gpipe, 1f1b and naive; uneven stages
+    with chunks or zero-bubble are simulated, and remembered.
+
+    Args:
+        name: schedule, as in `schedule`.
+        stages: pipeline ranks p.
+        micro_batches: per optimizer step, m.
+        forward_seconds: as in `simulate_pipeline`.
+        backward_seconds: the whole backward pass.
+        virtual_stages: chunks per rank v.
+        weight_seconds: the weights' part of the backward pass (zero-bubble); None = half.
+        transfer_seconds: from one rank to the next, per micro-batch.
+
+    Raises:
+        UsageError: as `schedule` and `simulate_pipeline`.
+
+    >>> pipeline_seconds("1f1b", 4, 16, 1.0, 2.0)
+    57.0
+    >>> pipeline_seconds("interleaved", 4, 16, 1.0, 2.0, virtual_stages=2)
+    52.5
+    """
+    name = check_schedule(name, stages, micro_batches, virtual_stages)
+    check_transfer(transfer_seconds)
+    there, back, own = durations(
+        stages, virtual_stages, forward_seconds, backward_seconds, weight_seconds
+    )
+    transfer = float(transfer_seconds) if stages > 1 else 0.0
+    if name == "naive":
+        hops = 2 * (stages * virtual_stages - 1)
+        return micro_batches * (math.fsum(there) + math.fsum(back) + hops * transfer)
+    if virtual_stages == 1 and name == "gpipe":
+        return _gpipe(there, back, micro_batches, transfer)
+    if not transfer and _same(there) and _same(back) and _same(own):
+        found = _even(name, stages, micro_batches, virtual_stages, (there[0], back[0], own[0]))
+        if found is not None:
+            return found
+    if name == "1f1b":
+        if not transfer and micro_batches > stages:
+            return _bottleneck(there, back, micro_batches)
+        return _recurrence(there, back, micro_batches, transfer)
+    return _simulated(
+        name, micro_batches, virtual_stages, tuple(there), tuple(back), tuple(own), transfer
+    )
+
+
+def _same(values: Sequence[float]) -> bool:
+    return min(values) == max(values)
+
+
+def _even(
+    name: str, stages: int, count: int, chunks: int, seconds: tuple[float, float, float]
+) -> float | None:
+    """Equal stages without transfers; None where no closed form holds."""
+    there, back, own = seconds  # of one chunk
+    work = count * chunks * (there + back)
+    if name == "zero-bubble":
+        if count < stages:
+            return None
+        inputs = back - own  # a weight pass longer than f or than this hides no more than that
+        return work + (stages - 1) * max(there + inputs - own, there, inputs)
+    if name == "gpipe" and count < stages:
+        return None  # chunk by chunk, the first ranks wait for the last one's chunk before
+    return work + (stages - 1) * (there + back)
+
+
+def _gpipe(there: Sequence[float], back: Sequence[float], count: int, transfer: float) -> float:
+    """Two flow shops of equal jobs, one after the other: sum + (m - 1) x slowest, each way."""
+    hops = 2 * (len(there) - 1) * transfer
+    return math.fsum(there) + math.fsum(back) + (count - 1) * (max(there) + max(back)) + hops
+
+
+def _bottleneck(there: Sequence[float], back: Sequence[float], count: int) -> float:
+    """1F1B with uneven stages, no transfers, more micro-batches than stages.
+
+    The longest path keeps to one rank s between its first backward and its last forward pass:
+    (m - 2 - w)(f + b) for w forward passes ahead. `_first_return` is the way there; by symmetry
+    in time it is also the way from there to the end, f and b exchanged.
+    """
+    before, after = _first_return(there, back), _first_return(back, there)
+    top, longest, below = len(there) - 1, 0.0, 0.0
+    for rank, (forward, backward) in enumerate(zip(there, back, strict=True)):
+        both = forward + backward
+        steady = (count - 2 - (top - rank)) * both
+        longest = max(longest, before[rank] + steady + after[rank], below + count * both)
+        below += both
+    return longest
+
+
+def _first_return(there: Sequence[float], back: Sequence[float]) -> list[float]:
+    """When each rank ends its first backward pass, its forward passes ahead done."""
+    top, total, slowest = len(there) - 1, 0.0, 0.0
+    ends: list[float] = []
+    for rank, seconds in enumerate(there):
+        total += seconds
+        slowest = max(slowest, seconds)
+        ends.append(total + (top - rank) * slowest)
+    later = 0.0
+    for rank in range(top, -1, -1):
+        later = max(later, ends[rank]) + back[rank]
+        ends[rank] = later
+    return ends
+
+
+def _recurrence(
+    there: Sequence[float], back: Sequence[float], count: int, transfer: float
+) -> float:
+    """1F1B pass by pass, diagonal by diagonal, with two numbers per rank: exact and quick."""
+    size = len(there)
+    top = size - 1
+    clock, returned = [0.0] * size, [0.0] * size
+    for wave in range(count + size):
+        arrived = -transfer
+        for rank in range(size):
+            now = clock[rank]
+            index = wave - size + rank
+            if 0 <= index < count:
+                if rank < top and returned[rank + 1] + transfer > now:  # max() takes twice as long
+                    now = returned[rank + 1] + transfer
+                now += back[rank]
+                returned[rank] = now
+            if wave < count:
+                arrived += transfer
+                now = (arrived if arrived > now else now) + there[rank]  # noqa: FURB136
+                arrived = now
+            clock[rank] = now
+    return max(clock)
+
+
+@functools.lru_cache(maxsize=4096)
+def _simulated(
+    name: str,
+    count: int,
+    chunks: int,
+    there: tuple[float, ...],
+    back: tuple[float, ...],
+    own: tuple[float, ...],
+    transfer: float,
+) -> float:
+    wires = usual_wiring(name, len(there) // chunks, count, chunks)
+    if name == "zero-bubble":
+        back = tuple(whole - weight for whole, weight in zip(back, own, strict=True))
+    return max(run(wires, (*there, *back, *own), transfer)[1])
