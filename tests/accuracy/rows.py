@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from workbench.describe import Cluster, Gpu, Kernels, Model, Strategy, Workload
 from workbench.describe import catalog as shapes
+from workbench.describe.workload import LORA_TARGETS
 from workbench.errors import WorkbenchError
 
 Row = dict[str, str]
@@ -264,6 +265,8 @@ def lora_of(row: Row) -> dict[str, object]:
         words |= {"v_proj": "v", "o_proj": "o", "gate_proj": "gate", "up_proj": "up"}
         words |= {"down_proj": "down", "qkv": "q"}
         targets = tuple(words.get(one.strip(), one.strip()) for one in text.split(",") if one)
+        if not set(targets) <= set(LORA_TARGETS):  # "per the reference": attention's projections
+            targets = ("q", "k", "v", "o")
     if "head" in text:
         targets += ("head",)
     quant = row.get("quant", "").lower()

@@ -81,6 +81,8 @@ class Strategy:
     library does by default: yes."""
     overlap_tp: bool = False
     """Tensor-parallel collectives run beside the matmuls they belong to (async TP)."""
+    overlap_ep: bool = False
+    """Expert-parallel exchange runs beside another micro-batch's compute (DualPipe and the like)."""
     live_parameters: int | None = None
     """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""
 

@@ -21,6 +21,10 @@ OVERLAPPED_TP = 0.55
 """Share of tensor-parallel communication that async TP or user buffers hide behind matmuls."""
 
 
+OVERLAPPED_EP = 0.6
+"""The same of expert-parallel exchange, where two micro-batches are interleaved."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTime:
     """One block (or the head), forward and backward, in seconds."""
@@ -82,8 +86,12 @@ def block_time(
 ) -> BlockTime:
     """Time of one block under `strategy`."""
     products = block_products(workload, strategy.tp, strategy.cp, strategy.ep, moe=moe)
-    forward = sum(_forward(machine, one) for one in products)
-    backward = sum(_backward(machine, one, frozen=bool(workload.lora_rank)) for one in products)
+    uneven = workload.kernels.expert_imbalance if strategy.ep > 1 else 1.0
+    forward = sum(_forward(machine, one) * _weight(one, uneven) for one in products)
+    frozen = bool(workload.lora_rank)
+    backward = sum(
+        _backward(machine, one, frozen=frozen) * _weight(one, uneven) for one in products
+    )
     attention, attention_back = _attention(workload, strategy, machine)
     traffic = block_traffic(workload, strategy, moe=moe)
     e = machine.efficiency
@@ -110,6 +118,11 @@ def block_time(
         cp_backward=max(0.0, 2 * ring - attention_back),
         launches=traffic.launches,
     )
+
+
+def _weight(product: Product, uneven: float) -> float:
+    """The rank with the most tokens sets the pace of its experts."""
+    return uneven if product.name.startswith("expert_") else 1.0
 
 
 def _forward(machine: Machine, product: Product) -> float:
@@ -187,8 +200,10 @@ def _ep_seconds(workload: Workload, strategy: Strategy, network: Links, who: Gro
     if strategy.ep == 1:
         return 0.0
     c = widths(workload, strategy).compute
-    slots = workload.tokens * workload.model.experts_per_token / (strategy.tp * strategy.cp)
-    return 2 * network.exchange_seconds(c * slots * workload.model.hidden, who.ep)
+    model = workload.model
+    tokens = workload.tokens / (strategy.tp * strategy.cp)
+    one = network.dispatch_seconds(c * model.hidden, tokens, model.experts_per_token, who.ep)
+    return 2 * one * (1 - OVERLAPPED_EP * strategy.overlap_ep)
 
 
 def _ring_seconds(workload: Workload, strategy: Strategy, network: Links, who: Groups) -> float:

@@ -11,12 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench.describe import Strategy, Workload
+from workbench.describe.counting import block_linears
 from workbench.estimate.network import Groups, Links
 from workbench.estimate.stages import Elements, Stage
 from workbench.estimate.states import Widths, shards, widths
 
 CONTENTION = 0.12
-"""Share by which communication slows the compute that runs beside it (it takes SMs and bandwidth)."""
+"""Share by which communication slows the compute beside it (it takes SMs and bandwidth)."""
+PIECE_SECONDS = 0.4e-3
+"""Host time of ZeRO-3's hooks around one module: fetch, wait, release."""
 HIDEABLE = 0.90
 """Share of backward beside which gradients can be reduced: the first bucket comes late."""
 
@@ -31,6 +34,8 @@ class Exchange:
     """Per micro-batch's backward."""
     once: float = 0.0
     """Once per optimizer step."""
+    host_seconds: float = 0.0
+    """Host time per pass that hooks of single modules add."""
     host_factor: float = 1.0
     """By how much the wrappers' hooks make the host slower."""
 
@@ -74,15 +79,20 @@ def _sharded(
     layers = max(1, stage.layers)
     whole = elements.block + elements.experts + elements.frozen_linear + elements.frozen_other
     block = max(0.0, whole - (elements.root_all if frozen else 0)) / layers
-    gather = network.gather_seconds(per_weight * block, who.shard)
+    pieces = _pieces(workload, strategy, stage)
+    gather = pieces * network.gather_seconds(per_weight * block / pieces, who.shard)
     root = network.gather_seconds(width.compute * elements.root_all, who.shard)
     reduced = 0.0 if frozen else network.gather_seconds(_reduced(workload) * block, who.shard)
     if who.replicate.size > 1 and not frozen:
         part = _reduced(workload) * block / strategy.shard_ranks
         reduced += network.reduce_seconds(part, who.replicate)
-    syncs = strategy.sync_every_micro_batch is not False
+    keeps = not strategy.reshard_after_forward or strategy.pp > 1  # gathered once per step
+    syncs = strategy.sync_every_micro_batch is not False and strategy.pp == 1
     reduced = reduced if syncs else reduced / workload.accumulate
-    again = gather if strategy.reshard_after_forward or strategy.zero_stage == 3 else 0.0
+    again = 0.0 if keeps and strategy.zero_stage != 3 else gather
+    if strategy.pp > 1:
+        gather /= workload.accumulate
+        root /= workload.accumulate
     ahead = _exposed(gather, forward / layers, strategy)
     behind = _exposed(again + reduced, backward / layers, strategy)
     return Exchange(
@@ -90,7 +100,18 @@ def _sharded(
         backward=layers * behind + (0.0 if frozen else 2 * root if syncs else root),
         once=reduced + gather,
         host_factor=1.3,
+        host_seconds=pieces * PIECE_SECONDS * layers if strategy.zero_stage == 3 else 0.0,
     )
+
+
+def _pieces(workload: Workload, strategy: Strategy, stage: Stage) -> float:
+    """Collectives per block: FSDP gathers a block at once, ZeRO-3 one module after another."""
+    if strategy.zero_stage != 3:
+        return 1.0
+    model = workload.model
+    linears = len(block_linears(model, moe=bool(stage.moe)))
+    experts = model.experts / strategy.ep * (3 if model.gated_mlp else 2) if stage.moe else 0
+    return linears + 2 + experts
 
 
 def _exposed(communication: float, compute: float, strategy: Strategy) -> float:

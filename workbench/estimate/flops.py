@@ -69,7 +69,7 @@ def block_products(
 
 
 def _expert(workload: Workload, linear: Linear, tokens: float, tp: int, ep: int) -> Product:
-    """Balanced routing: each expert sees its share; with ep > 1 experts are whole, else tp splits."""
+    """Each expert sees its share; with ep > 1 experts are whole, else tp splits them."""
     model = workload.model
     slots = tokens * model.experts_per_token
     if ep > 1:

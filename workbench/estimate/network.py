@@ -8,16 +8,18 @@ are bound by their share of the node's ports; the slower of the two links sets t
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
-from workbench.describe import Cluster, Conditions, Strategy
+from workbench.describe import Accelerator, Cluster, Conditions, Strategy
 
 NVL72 = 72
 """GPUs of one NVLink domain in a GB200/GB300 NVL72 rack."""
 # Share of a link's one-direction rate that collectives of large messages reach (busbw).
 # NVLink: 367 of 450 GB/s ring on 8 H100 or H200, about 235 of 300 on A100 (ml-engineering network).
 LINK_SHARE = 0.80
-PCIE_SHARE = 0.55  # through the host's root complex, all GPUs at once
+PCIE_SHARE = 0.45  # through the host's root complex, all GPUs at once
+NO_PEER_SHARE = 0.14  # GeForce: no peer access, every byte is copied through host memory twice
 NETWORK_SHARE = {
     "infiniband": 0.88,
     "roce": 0.80,
@@ -104,14 +106,24 @@ class Links:
         latency = min(2 * self.latency(group), tree)
         return latency + 2 * (n - 1) / n * whole_bytes / self.bandwidth(group)
 
-    def exchange_seconds(self, sent_bytes: float, group: Group) -> float:
-        """All-to-all in which each rank sends `sent_bytes` in all, its own share included."""
-        n = group.size
-        if n == 1 or not sent_bytes:
+    def dispatch_seconds(
+        self, token_bytes: float, tokens: float, top_k: int, group: Group
+    ) -> float:
+        """Tokens to their experts (or back): each visits `top_k` of them, spread evenly.
+
+        A token crosses to each node once and to each GPU once, however many of its experts live
+        there (DeepEP, HybridEP).
+        """
+        n, nodes = group.size, group.nodes
+        if n == 1:
             return 0.0
-        inside = (group.per_node - 1) / n * sent_bytes / self.link
-        outside = (n - group.per_node) / n * sent_bytes / self.port if group.nodes > 1 else 0.0
-        hop = self.network_hop if group.nodes > 1 else LINK_HOP
+        visited = n * (1 - (1 - 1 / n) ** top_k) * (n - 1) / n
+        inside = visited * tokens * token_bytes / self.link
+        outside = 0.0
+        if nodes > 1:
+            crossed = nodes * (1 - (1 - 1 / nodes) ** top_k) * (nodes - 1) / nodes
+            outside = crossed * tokens * token_bytes / self.port
+        hop = self.network_hop if nodes > 1 else LINK_HOP
         return START + math.log2(n) * hop + max(inside, outside)
 
     def send_seconds(self, sent_bytes: float, *, between_nodes: bool) -> float:
@@ -132,7 +144,8 @@ def links(cluster: Cluster, conditions: Conditions) -> Links:
     if fast and gpu.link_bytes_per_second:
         link = gpu.link_bytes_per_second * (share or LINK_SHARE)
     else:
-        link = (gpu.pcie_bytes_per_second or 16e9) * (share or PCIE_SHARE)
+        usual = NO_PEER_SHARE if _lacks_peer_access(gpu) else PCIE_SHARE
+        link = (gpu.pcie_bytes_per_second or 16e9) * (share or usual)
     domain = NVL72 if fast and "NVL72" in gpu.link else per_node
     network, assumed = cluster.network, ""
     if network is None:
@@ -150,6 +163,11 @@ def links(cluster: Cluster, conditions: Conditions) -> Links:
         network_hop=NETWORK_HOP[kind],
         assumed=assumed,
     )
+
+
+def _lacks_peer_access(gpu: Accelerator) -> bool:
+    """GeForce parts (RTX 3090, 4090, 5090 …) reach each other through host memory only."""
+    return re.match(r"rtx-\d0[6-9]0", gpu.id) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

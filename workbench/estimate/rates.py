@@ -20,8 +20,10 @@ MATMUL_CEILING = {
     "CDNA3": 0.511,
     "CDNA4": 0.626,
     "Volta": 0.85,
-    "Ada": 0.85,
+    "Ada": 0.90,
 }
+# Ada's larger parts run into their power limit long before the peak: about 0.6 TFLOP/s per watt.
+FLOPS_PER_WATT = {"Ada": 0.6e12}
 # Fused attention, forward, causal, 8K tokens, heads of 128: share of the dense bf16 peak.
 # FlashAttention-2: 190 of 312 on A100 (arXiv 2307.08691), 370 of 989 on H100; FlashAttention-3:
 # 610 of 989 on H100 (arXiv 2407.08608); cuDNN on B200 about 1,400 of 2,250.
@@ -37,6 +39,10 @@ ATTENTION = {
     (2, "Ada"): 0.75,
     (2, "CDNA3"): 0.30,
 }
+
+
+ALIGNED = 64
+"""Elements: tensor cores of A100 and later want rows of 128 bytes (NVIDIA's matmul guide)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +61,8 @@ class Efficiency:
     """Share of one wave lost at the end of a product."""
     depth: float = 200.0
     """Inner size k at which half the time goes into starting and storing a tile."""
+    unaligned: float = 0.75
+    """Rate of products whose sizes are no multiple of 64 elements, over aligned ones."""
     memory: float = 0.82
     """Pointwise kernels' share of the peak bandwidth."""
     attention_length: float = 700.0
@@ -99,6 +107,8 @@ class Machine:
         """
         e = self.efficiency
         rate = self.plain_flops if plain else self.matmul_flops
+        if k % ALIGNED or n % ALIGNED:
+            rate *= e.unaligned
         tiles = max(1.0, copies * m * n / e.tile)
         fill = tiles / (tiles + e.wave * e.tiles_at_once)
         depth = k / (k + e.depth)
@@ -129,12 +139,12 @@ def machine(
     if peak is None or plain is None:
         other = "fp16" if precision.startswith("bf16") else "bf16"
         raise UsageError(
-            f"{accelerator.name} has no {precision} matmuls. Use --precision {other}, or another GPU."
+            f"{accelerator.name} has no {precision} matmuls. Use precision {other}, or another GPU."
         )
     if accelerator.memory_bytes_per_second is None:
         raise UsageError(f"The memory bandwidth of {accelerator.name} is unknown.")
     arch = family(accelerator.arch)
-    ceiling = conditions.matmul_share or MATMUL_CEILING.get(arch, 0.75) * e.sustained
+    ceiling = conditions.matmul_share or _ceiling(accelerator, arch, plain)
     fp8 = e.fp8 if precision == "fp8" else 1.0
     flash = ATTENTION.get((flash_version, arch)) or ATTENTION.get((2, arch), 0.30)
     memory = conditions.memory_share or e.memory
@@ -146,6 +156,13 @@ def machine(
         host_bytes=(accelerator.pcie_bytes_per_second or 16e9) * 0.8,
         efficiency=e,
     )
+
+
+def _ceiling(accelerator: Accelerator, arch: str, plain: float) -> float:
+    share = MATMUL_CEILING.get(arch, 0.75) * EFFICIENCY.sustained
+    if arch in FLOPS_PER_WATT and accelerator.tdp_w:
+        share = min(share, FLOPS_PER_WATT[arch] * accelerator.tdp_w / plain)
+    return share
 
 
 def family(arch: str) -> str:

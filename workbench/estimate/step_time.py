@@ -130,7 +130,7 @@ def _stage_time(
         workload, strategy, stage, elements, network, who, forward=forward, backward=backward
     )
     launches = sum(count * block.launches for count, block in blocks)
-    host = launches * gpu.efficiency.launch_seconds * found.host_factor
+    host = launches * gpu.efficiency.launch_seconds * found.host_factor + found.host_seconds
     waits = max(0.0, host - forward) + max(0.0, 2 * host - backward)
     parts = _block_parts(blocks)
     parts["kernel launches"] = waits

@@ -11,7 +11,12 @@ from typing import NamedTuple
 
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
+from workbench.estimate.flops import block_products
 from workbench.estimate.states import widths
+
+
+UNPACK = 12.0
+"""Bytes of traffic that unpacking one 4-bit weight costs as much as (bitsandbytes' kernels)."""
 
 
 class Traffic(NamedTuple):
@@ -32,13 +37,16 @@ def block_traffic(workload: Workload, strategy: Strategy, *, moe: bool) -> Traff
     residual = tokens / (strategy.tp if strategy.sequence_parallel else 1)
     split = tokens / strategy.tp
     c = widths(workload, strategy).compute
-    plain_norm = kernels.norm == "upcast" and not kernels.compiled
+    plain_norm = (
+        kernels.norm == "upcast" and not kernels.compiled and model.norm.startswith("rmsnorm")
+    )
     norm = (26.0 if plain_norm else 2.0 * c) * model.norms_per_block
     adds = 3.0 * c * 2 if not kernels.compiled else 2.0 * c * 2
     dropout = (2.0 * c + 1) * 2 if model.dropout else 0.0
     forward = residual * model.hidden * (norm + adds + dropout)
     forward += split * _attention_passes(workload, c)
     forward += _mlp_passes(workload, strategy, c, tokens, moe=moe)
+    forward += _adapter_passes(workload, strategy, c, tokens, moe=moe)
     casts = _casts(workload, strategy, c, tokens, moe=moe)
     launches = 9.0 + 4 * model.norms_per_block * (2 if plain_norm else 0.5)
     launches += 0 if kernels.compiled else 10 + 8 * (model.position == "rope")
@@ -54,11 +62,12 @@ def _attention_passes(workload: Workload, c: int) -> float:
     fused = kernels.activation == "fused" or kernels.compiled
     total = 0.0
     if model.position == "rope":
-        total += (2.0 if fused else 8.0) * c * width
+        total += (2.0 if fused else 10.0) * c * width
     if model.qk_norm or model.qk_norm_full:
         total += (2.0 * c if fused else 26.0) * width
     if workload.attention == "eager":
-        passes = 6.0 * c + 8.0  # scale, mask, softmax (fp32 inside), cast, dropout
+        one_kernel = kernels.norm == "fused"  # scale, mask and softmax together (Megatron)
+        passes = 4.0 * c if one_kernel else 6.0 * c + 8.0
         total += passes * model.heads * workload.sequence
     return total
 
@@ -91,5 +100,19 @@ def _casts(workload: Workload, strategy: Strategy, c: int, tokens: float, *, moe
             slots = tokens * workload.model.experts_per_token / strategy.tp
             total += (c + 2.0) * slots * (workload.model.hidden + workload.model.expert_hidden)
     if workload.quantization != "none":
-        total += sum(one.weight for one in linears) / strategy.tp * 6.0
+        total += sum(one.weight for one in linears) / strategy.tp * UNPACK
+    return total
+
+
+def _adapter_passes(
+    workload: Workload, strategy: Strategy, c: int, tokens: float, *, moe: bool
+) -> float:
+    """LoRA beside each adapted product: dropout of its input, scaling and adding its result."""
+    if not workload.lora_rank:
+        return 0.0
+    total = 0.0
+    for product in block_products(workload, strategy.tp, strategy.cp, strategy.ep, moe=moe):
+        if product.adapter:
+            dropped = (2.0 * c + 1) * workload.kernels.lora_dropout
+            total += tokens * (dropped * product.k + 6.0 * c * product.n)
     return total

@@ -1,0 +1,237 @@
+"""A published throughput, scaling or cost row -> the workbench's own values.
+
+As rows.py: what a framework does is translated into named assumptions by the kind of
+implementation, never by source or row.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from tests.accuracy.rows import (
+    Case,
+    NotExpressedError,
+    Row,
+    kernels_of,
+    number,
+    stratum,
+    strategy_of,
+    whole,
+    workload_of,
+)
+from workbench.describe import Cluster, Network, Strategy, Workload
+from workbench.errors import WorkbenchError
+from workbench.estimate import training_memory
+from workbench.estimate.flops import flops_per_token
+
+GPUS = {
+    "A100-SXM-80GB": "a100-sxm-80",
+    "A100-SXM-40GB": "a100-sxm-40",
+    "A800-80GB": "a800-80",
+    "H100-SXM-80GB": "h100-sxm",
+    "H100-SXM-96GB-HBM2e": "h100-sxm-96",
+    "H200-SXM-141GB": "h200-sxm",
+    "B200": "b200-sxm",
+    "B300": "b300-sxm",
+    "GB200": "gb200",
+    "GB300": "gb300",
+    "A10G": "a10g",
+    "RTX3090": "rtx-3090",
+    "RTX4090": "rtx-4090",
+    "RTX4070TiSUPER": "rtx-4070ti-super",
+    "RTX-A5000": "rtx-a5000",
+    "RTX-A6000": "rtx-a6000",
+    "RTX-6000-Ada": "rtx-6000-ada",
+    "L40S": "l40s",
+    "MI300X": "mi300x",
+    "V100-SXM-32GB": "v100-sxm2-32",
+    "V100-SXM-16GB": "v100-sxm2-16",
+}
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One throughput row, described, with its measured value."""
+
+    case: Case
+    tokens_per_second_per_gpu: float
+
+
+def speed_of(row: Row) -> Speed:
+    """Describe a throughput row.
+
+    Raises:
+        NotExpressedError: with the reason.
+    """
+    case = speed_case(row)
+    return Speed(case, measured_rate(row, case))
+
+
+def speed_case(row: Row) -> Case:
+    """Workload, strategy and cluster of a row whose recompute may be unstated.
+
+    Raises:
+        NotExpressedError: with the reason.
+    """
+    try:
+        cluster = cluster_of(row)
+        strategy, workload = _least_recompute(row, cluster)
+    except WorkbenchError as error:
+        raise NotExpressedError(str(error)) from error
+    return Case(workload=workload, strategy=strategy, cluster=cluster, stratum=stratum(row))
+
+
+def cluster_of(row: Row) -> Cluster:
+    name = row["gpu"]
+    if name not in GPUS:
+        raise NotExpressedError(f"GPU {name!r}")
+    gpus = whole(row, "n_gpus", 1)
+    per_node = whole(row, "gpus_per_node", 0) or min(8, gpus)
+    per_node = min(per_node, gpus)
+    if gpus % per_node:
+        per_node = gpus
+    inside = row.get("intra_node_link", "").lower()
+    link = "pcie" if "pcie" in inside and "nvlink" not in inside.replace("no nvlink", "") else ""
+    return Cluster.rented(
+        GPUS[name],
+        per_node,
+        gpus // per_node,
+        network=network_of(row, per_node),
+        link=link or "catalog",
+    )
+
+
+def network_of(row: Row, per_node: int) -> Network | None:
+    """The fabric as the row words it; None where it does not give a rate."""
+    text = row.get("inter_node_link", "").lower()
+    kind = "infiniband"
+    for word, name in (
+        ("roce", "roce"),
+        ("efa", "efa"),
+        ("tcpx", "tcpx"),
+        ("omni", "omni-path"),
+        ("rdma", "roce"),
+    ):
+        if word in text:
+            kind = name
+            break
+    rate = 0.0
+    if found := re.search(r"(\d+)\s*x\s*(?:hdr|ndr|edr)?\s*(?:ib)?\s*(\d+)\s*gb?", text):
+        rate = float(found[1]) * float(found[2])
+    elif found := re.search(r"(\d+)\s*gb(?:ps|/s)?[^,]*per gpu", text):
+        rate = float(found[1]) * per_node
+    elif found := re.search(r"(\d+)\s*gb(?:ps|/s)?[^,]*per node", text):
+        rate = float(found[1])
+    elif found := re.search(r"(\d+)\s*tb/s[^,]*per node", text):
+        rate = float(found[1]) * 1000
+    elif kind == "tcpx":
+        rate = 800.0  # an A3 High node has four ports of 200 Gbit/s
+    elif kind == "efa":
+        rate = 3200.0  # p5: 32 ports of 100 Gbit/s
+    return Network(name=text, kind=kind, bytes_per_second=rate * 0.125e9) if rate else None
+
+
+def _least_recompute(row: Row, cluster: Cluster) -> tuple[Strategy, Workload]:
+    """The stated recompute; where none is stated the least that fits the card."""
+    act = row.get("act_ckpt", "").lower()
+    stated = act and not re.search(r"not stated|unknown|not read|not set|per recipe", act)
+    found = None
+    for choice in (act,) if stated else ("none", "selective: core_attn+norm", "full"):
+        found = _described({**row, "act_ckpt": choice})
+        if stated or _fits(*found, cluster):
+            break
+    assert found is not None
+    return found
+
+
+def _fits(strategy: Strategy, workload: Workload, cluster: Cluster) -> bool:
+    return bool(training_memory(workload, strategy, cluster).fits)
+
+
+def _described(row: Row) -> tuple[Strategy, Workload]:
+    framework = row.get("framework", "").lower()
+    strategy = strategy_of(row)
+    act = row.get("act_ckpt", "").lower()
+    options: dict[str, object] = {}
+    if "layer-wise" in act:
+        options = {"recompute": "full", "recompute_layers": whole(row, "layers") // 2}
+    elif "minimal_with_context" in act:
+        options = {"recompute": "selective", "recompute_parts": ("mlp",)}
+    elif act == "selective":
+        options = {"recompute": "selective", "recompute_parts": ("attention",)}
+    text = f"{row.get('strategy', '')} {row.get('notes', '')}".lower()
+    shard = row.get("shard", "").lower()
+    modern = any(word in framework for word in ("nemo", "bridge", "swift"))
+    release = row.get("release", "")
+    if modern or ("megatron-lm" in framework and "core" in release.lower()):
+        options["overlap_gradients"] = True
+        options["overlap_tp"] = "bridge" in framework or "nemo" in framework
+    elif "megatron" in framework or "nanotron" in framework:  # reduced after the last backward
+        options["overlap_gradients"] = False
+    if "async tp" in text or "asynctp" in text:
+        options["overlap_tp"] = "no async" not in text and "vanilla" not in text
+    if "hsdp" in shard:
+        size = min(8, strategy.data_ranks)
+        options |= {"dp_shard": size, "dp_replicate": strategy.data_ranks // size}
+    if "grad_op" in shard or "zero-2-like" in shard:
+        options |= {"zero_stage": None, "reshard_after_forward": False}
+        if strategy.zero_stage is not None or strategy.dp_shard == 1:
+            options["dp_shard"] = strategy.data_ranks
+            options["dp_replicate"] = 1
+    if found := re.search(r"group (\d+)", shard):  # ZeRO-1 within groups, replicas between them
+        size = min(int(found[1]), strategy.dp_shard)
+        options |= {"dp_shard": size, "dp_replicate": strategy.dp_shard // size}
+    strategy = replace(strategy, **options)
+    workload = workload_of(row, strategy)
+    eager = row.get("flash_attn", "").lower() == "no"
+    said = f"{framework} {row.get('notes', '')} {row.get('flash_attn', '')}".lower()
+    kernels = replace(
+        kernels_of(row),
+        flash_version=_flash(row),
+        expert_imbalance=1.0 if re.search("force.{0,3}balanced", said) else 1.2,
+        compiled=kernels_of(row).compiled or row.get("compile", "") == "XLA",
+    )
+    if re.search(r"llm\.c|fused (ops|kernels)", said):
+        kernels = replace(kernels, norm="fused", activation="fused", compiled_loss=True)
+    return strategy, replace(workload, kernels=kernels, attention="eager" if eager else "flash")
+
+
+def _flash(row: Row) -> int:
+    text = row.get("flash_attn", "").lower()
+    if re.search(r"te\b|cudnn|fa3|fa4|flex", text):
+        return 3
+    framework = row.get("framework", "").lower()
+    if "nemo" in framework:
+        return 3
+    release = row.get("release", "")
+    if "flashattention-2" not in text and "v2" not in text and release == "2023":
+        return 1  # FlashAttention-2 came in July 2023; frameworks took it up by the year's end
+    return 3 if "titan" in framework and release >= "2025" else 2
+
+
+def measured_rate(row: Row, case: Case) -> float:
+    """Measured tokens per second and GPU, from whichever figure the source prints."""
+    if "torchtune" in row["framework"].lower() and whole(row, "n_gpus", 1) > 1:
+        raise NotExpressedError("whether tokens/s are per GPU or of all GPUs is not stated")
+    for column in ("tok_s_gpu", "derived_tok_s_gpu"):
+        if row.get(column, "").strip():
+            return number(row, column)
+    gpus = whole(row, "n_gpus", 1)
+    if row.get("step_s", "").strip():
+        tokens = case.workload.tokens_per_step(case.strategy.data_ranks)
+        return tokens / number(row, "step_s") / gpus
+    flops = number(row, "tflops_gpu") * 1e12
+    return flops / _convention(row, case.workload, case.strategy)
+
+
+def _convention(row: Row, workload: Workload, strategy: Strategy) -> float:
+    """FLOPs per token as the source counts them (truth/README.md, conventions 1 and 2)."""
+    text = row.get("tflops_convention", "").lower()
+    framework = row.get("framework", "").lower()
+    causal = "causal" in text and "non-causal" not in text
+    causal = causal or "bridge" in framework
+    total = flops_per_token(workload.model, workload.seq_len, causal=causal)
+    if "hardware" in text and strategy.recompute == "full":
+        total *= 4 / 3
+    return total
