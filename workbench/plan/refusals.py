@@ -1,0 +1,84 @@
+"""Why combinations are not plans: one compact entry per reason, expanded to each layout on demand.
+
+A combination is one layout on one offer with one number of nodes and one kind of price. What rules
+an offer out as a whole counts once, whatever number of layouts it would have had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from workbench.describe import Strategy
+from workbench.plan.space import Choice, Spread
+from workbench.units import format_bytes, format_seconds
+
+LAYOUT, MEMORY, HOST, SLOWER = "impossible layout", "memory", "host memory", "slower layout"
+
+
+def layout_text(strategy: Strategy, micro_batch: int, accumulate: int) -> str:
+    """A layout in one line, as every face names it."""
+    said = [strategy.name]
+    if strategy.recompute == "selective":
+        said.append(f"recompute {'+'.join(strategy.recompute_parts)}")
+    elif strategy.recompute != "none":
+        said.append(f"recompute {strategy.recompute}")
+    if strategy.offload:
+        said.append(f"offload {'+'.join(strategy.offload)}")
+    return f"{', '.join(said)}, micro-batch {micro_batch} x {accumulate}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Layouts of one spread that are out for one reason, on one kind of machine."""
+
+    kind: str
+    """LAYOUT, MEMORY, HOST or SLOWER."""
+    spread: Spread
+    """Degrees and data parallelism."""
+    choices: tuple[Choice, ...] = ()
+    """Recompute and offload of the layouts; empty = an impossible spread."""
+    micro_batches: tuple[int, ...] = ()
+    """Micro-batches of the layouts."""
+    found: float = 0.0
+    """MEMORY, HOST: bytes that the smallest of them needs (at least); SLOWER: seconds of a step
+    that the fastest of them takes at least, 0 = not computed: another layout does less work."""
+    limit: float = 0.0
+    """MEMORY, HOST: bytes there are; SLOWER: seconds of a step of the best layout known then."""
+
+    @property
+    def count(self) -> int:
+        """Layouts it stands for."""
+        return max(1, len(self.choices) * len(self.micro_batches))
+
+    @property
+    def reason(self) -> str:
+        """One sentence."""
+        if self.kind == LAYOUT:
+            return self.spread.reason
+        if self.kind in {MEMORY, HOST}:
+            where = "the card has" if self.kind == MEMORY else "the host has, per GPU,"
+            over = format_bytes(self.found - self.limit)
+            return (
+                f"needs {format_bytes(self.found)}{self._at_least}, {where} "
+                f"{format_bytes(self.limit)}: {over} too much"
+            )
+        if not self.found:
+            return "slower: less recompute, less offload or a larger micro-batch fits as well"
+        return (
+            f"slower: {format_seconds(self.found)} a step{self._at_least}, another layout on the "
+            f"same machines takes {format_seconds(self.limit)}"
+        )
+
+    @property
+    def _at_least(self) -> str:
+        return " or more" if self.count > 1 else ""
+
+    def layouts(self) -> Iterator[str]:
+        """Every layout it stands for, in words."""
+        if not self.choices:
+            yield self.spread.strategy.name
+            return
+        for choice in self.choices:
+            for size in self.micro_batches:
+                yield layout_text(choice.strategy, size, self.spread.accumulate(size))
