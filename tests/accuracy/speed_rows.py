@@ -13,6 +13,7 @@ from tests.accuracy.rows import (
     Case,
     NotExpressedError,
     Row,
+    generation,
     kernels_of,
     number,
     stratum,
@@ -137,12 +138,15 @@ def _least_recompute(row: Row, cluster: Cluster) -> tuple[Strategy, Workload]:
     act = row.get("act_ckpt", "").lower()
     stated = act and not re.search(r"not stated|unknown|not read|not set|per recipe", act)
     found = None
-    for choice in (act,) if stated else ("none", "selective: core_attn+norm", "full"):
+    for choice in (act,) if stated else LADDER:
         found = _described({**row, "act_ckpt": choice})
         if stated or _fits(*found, cluster):
             break
     assert found is not None
     return found
+
+
+LADDER = ("none", "selective: core_attn+norm", "selective: core_attn+norm+moe+mlp", "full")
 
 
 def _fits(strategy: Strategy, workload: Workload, cluster: Cluster) -> bool:
@@ -167,6 +171,7 @@ def _described(row: Row) -> tuple[Strategy, Workload]:
     if modern or ("megatron-lm" in framework and "core" in release.lower()):
         options["overlap_gradients"] = True
         options["overlap_tp"] = "bridge" in framework or "nemo" in framework
+        options["overlap_ep"] = "bridge" in framework and whole(row, "vpp", 1) > 1
     elif "megatron" in framework or "nanotron" in framework:  # reduced after the last backward
         options["overlap_gradients"] = False
     if "async tp" in text or "asynctp" in text:
@@ -189,7 +194,7 @@ def _described(row: Row) -> tuple[Strategy, Workload]:
     kernels = replace(
         kernels_of(row),
         flash_version=_flash(row),
-        expert_imbalance=1.0 if re.search("force.{0,3}balanced", said) else 1.2,
+        expert_imbalance=1.0 if re.search("force.{0,3}balanced", said) else 1.5,
         compiled=kernels_of(row).compiled or row.get("compile", "") == "XLA",
     )
     if re.search(r"llm\.c|fused (ops|kernels)", said):
@@ -207,7 +212,8 @@ def _flash(row: Row) -> int:
     release = row.get("release", "")
     if "flashattention-2" not in text and "v2" not in text and release == "2023":
         return 1  # FlashAttention-2 came in July 2023; frameworks took it up by the year's end
-    return 3 if "titan" in framework and release >= "2025" else 2
+    blackwell = generation(row["gpu"]) == "Blackwell"  # torch's sdpa takes cuDNN there
+    return 3 if "titan" in framework and blackwell else 2
 
 
 def measured_rate(row: Row, case: Case) -> float:

@@ -62,8 +62,9 @@ class Kernels:
     """Every rank builds the whole model on its card before it is sharded (no meta device)."""
     optimizer_in_backward: bool = False
     """Each gradient is applied and freed at once: no full set of gradients ever exists."""
-    expert_imbalance: float = 1.2
-    """Expert parallelism: tokens of the busiest rank's experts over the mean (1 = forced balance)."""
+    expert_imbalance: float = 1.5
+    """Expert parallelism: tokens of the busiest rank's experts over the mean; 1 = forced balance.
+    Qwen3-30B-A3B trains half as fast with natural routing as with forced balance."""
     flash_version: int = 2
     """Generation of the fused attention kernel: 1, 2 (torch), 3 (FlashAttention-3, cuDNN)."""
     expandable_segments: bool = False

@@ -174,7 +174,8 @@ def _recompute(
     pointwise = 1.0 if strategy.recompute == "full" else 0.0
     if strategy.recompute == "selective":
         parts = set(strategy.recompute_parts)
-        pointwise = 0.4 * ("norm" in parts) + 0.4 * ("mlp" in parts) + 0.8 * ("op" in parts)
+        pointwise = 0.4 * ("norm" in parts) + 0.8 * ("op" in parts)
+        pointwise += 0.4 * ("mlp" in parts or "moe" in parts)
     share = again["attention"] > 0
     return matmul * again["matmul"] / linear + attention * share + moved * pointwise
 
@@ -203,7 +204,8 @@ def _ep_seconds(workload: Workload, strategy: Strategy, network: Links, who: Gro
     model = workload.model
     tokens = workload.tokens / (strategy.tp * strategy.cp)
     one = network.dispatch_seconds(c * model.hidden, tokens, model.experts_per_token, who.ep)
-    return 2 * one * (1 - OVERLAPPED_EP * strategy.overlap_ep)
+    uneven = workload.kernels.expert_imbalance
+    return 2 * one * uneven * (1 - OVERLAPPED_EP * strategy.overlap_ep)
 
 
 def _ring_seconds(workload: Workload, strategy: Strategy, network: Links, who: Groups) -> float:

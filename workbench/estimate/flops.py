@@ -157,7 +157,8 @@ def recompute_flops(workload: Workload, strategy: Strategy, *, moe: bool) -> Map
     """Forward FLOPs of one block that backward repeats, on one rank: ``matmul`` and ``attention``.
 
     Full: everything but the block's last product, whose result nobody needs (torch's checkpoint
-    stops early). "op" keeps every second product and attention (torchtitan).
+    stops early). "op" keeps every second product and attention (torchtitan); "moe" repeats the
+    experts' activation only.
     """
     products = block_products(workload, strategy.tp, strategy.cp, strategy.ep, moe=moe)
     attention = attention_flops(workload, strategy.tp, strategy.cp)
@@ -171,6 +172,6 @@ def recompute_flops(workload: Workload, strategy: Strategy, *, moe: bool) -> Map
     again = 0.0
     if "op" in parts:
         again += linear / 2
-    if "mlp" in parts or "moe" in parts:
+    if "mlp" in parts:
         again += sum(p.flops for p in products if p.name.endswith(("gate", "up")))
     return {"matmul": again, "attention": attention if "attention" in parts else 0.0}

@@ -24,7 +24,7 @@ TRAFFIC = {
 }
 CLIP = 16.0
 """Bytes per element of gradient norm, clipping and zeroing."""
-HOST_ELEMENTS = 0.4e9
+HOST_ELEMENTS = 0.55e9
 """Elements that one rank's share of a server's cores updates per second (DeepSpeed's CPUAdam)."""
 STEP_SECONDS = 4e-3
 """Python of one optimizer step: clipping, scheduler, logging."""

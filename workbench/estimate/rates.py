@@ -20,10 +20,14 @@ MATMUL_CEILING = {
     "CDNA3": 0.511,
     "CDNA4": 0.626,
     "Volta": 0.85,
-    "Ada": 0.90,
+    "Ada": 1.0,  # GeForce parts hold clocks above the data sheet's boost
 }
 # Ada's larger parts run into their power limit long before the peak: about 0.6 TFLOP/s per watt.
 FLOPS_PER_WATT = {"Ada": 0.6e12}
+# Power at which the ceilings above were measured; a part with less holds a lower clock. The
+# exponent follows H100 PCIe and A100 PCIe against their SXM forms.
+USUAL_POWER = {"Ampere": 400.0, "Hopper": 700.0, "Blackwell": 1000.0}
+POWER_EXPONENT = 0.35
 # Fused attention, forward, causal, 8K tokens, heads of 128: share of the dense bf16 peak.
 # FlashAttention-2: 190 of 312 on A100 (arXiv 2307.08691), 370 of 989 on H100; FlashAttention-3:
 # 610 of 989 on H100 (arXiv 2407.08608); cuDNN on B200 about 1,400 of 2,250.
@@ -33,9 +37,9 @@ ATTENTION = {
     (3, "Ampere"): 0.62,
     (1, "Hopper"): 0.18,
     (2, "Hopper"): 0.37,
-    (3, "Hopper"): 0.60,
+    (3, "Hopper"): 0.68,
     (2, "Blackwell"): 0.25,
-    (3, "Blackwell"): 0.55,
+    (3, "Blackwell"): 0.66,
     (2, "Ada"): 0.75,
     (2, "CDNA3"): 0.30,
 }
@@ -162,6 +166,8 @@ def _ceiling(accelerator: Accelerator, arch: str, plain: float) -> float:
     share = MATMUL_CEILING.get(arch, 0.75) * EFFICIENCY.sustained
     if arch in FLOPS_PER_WATT and accelerator.tdp_w:
         share = min(share, FLOPS_PER_WATT[arch] * accelerator.tdp_w / plain)
+    elif arch in USUAL_POWER and accelerator.tdp_w and "RTX" not in accelerator.name:
+        share *= min(1.0, accelerator.tdp_w / USUAL_POWER[arch]) ** POWER_EXPONENT
     return share
 
 
