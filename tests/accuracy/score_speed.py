@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tests.accuracy.rows import NotExpressedError, Row, stratum
-from tests.accuracy.speed_rows import speed_case, speed_of
+from tests.accuracy.speed_rows import LADDER, is_stated, least_recompute, speed_case, speed_of
 from workbench.errors import WorkbenchError
 from workbench.estimate import step_time
 
@@ -73,7 +73,8 @@ def score_scaling(rows: list[Row]) -> tuple[list[float], Score]:
             continue  # the baseline itself is 100 % by definition
         base = series.get((row["series_id"], row["baseline_n_gpus"])) or _baseline(row)
         try:
-            rates = [_rate(one) for one in (row, base)]
+            act = _shared_recompute(row, base)
+            rates = [_rate({**one, "act_ckpt": act}) for one in (row, base)]
             measured = float(row["efficiency_pct"])
         except (NotExpressedError, WorkbenchError, ValueError) as error:
             score.skip(row, str(error))
@@ -82,6 +83,13 @@ def score_scaling(rows: list[Row]) -> tuple[list[float], Score]:
         points.append(abs(predicted - measured))
         score.add(row, measured, predicted, stratum=stratum(row))
     return points, score
+
+
+def _shared_recompute(row: Row, base: Row) -> str:
+    """A series changes its GPUs only: where recompute is not stated, the tighter end decides."""
+    if is_stated(row["act_ckpt"]):
+        return row["act_ckpt"]
+    return max((least_recompute(one) for one in (row, base)), key=LADDER.index)
 
 
 def _baseline(row: Row) -> Row:

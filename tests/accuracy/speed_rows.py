@@ -77,7 +77,8 @@ def speed_case(row: Row) -> Case:
     """
     try:
         cluster = cluster_of(row)
-        strategy, workload = _least_recompute(row, cluster)
+        act = row["act_ckpt"] if is_stated(row["act_ckpt"]) else least_recompute(row)
+        strategy, workload = _described({**row, "act_ckpt": act})
     except WorkbenchError as error:
         raise NotExpressedError(str(error)) from error
     return Case(workload=workload, strategy=strategy, cluster=cluster, stratum=stratum(row))
@@ -133,24 +134,23 @@ def network_of(row: Row, per_node: int) -> Network | None:
     return Network(name=text, kind=kind, bytes_per_second=rate * 0.125e9) if rate else None
 
 
-def _least_recompute(row: Row, cluster: Cluster) -> tuple[Strategy, Workload]:
-    """The stated recompute; where none is stated the least that fits the card."""
-    act = row.get("act_ckpt", "").lower()
-    stated = act and not re.search(r"not stated|unknown|not read|not set|per recipe", act)
-    found = None
-    for choice in (act,) if stated else LADDER:
-        found = _described({**row, "act_ckpt": choice})
-        if stated or _fits(*found, cluster):
-            break
-    assert found is not None
-    return found
-
-
 LADDER = ("none", "selective: core_attn+norm", "selective: core_attn+norm+moe+mlp", "full")
 
 
-def _fits(strategy: Strategy, workload: Workload, cluster: Cluster) -> bool:
-    return bool(training_memory(workload, strategy, cluster).fits)
+def is_stated(act: str) -> bool:
+    """Whether a row says what is recomputed."""
+    text = act.lower()
+    return bool(text) and not re.search(r"not stated|unknown|not read|not set|per recipe", text)
+
+
+def least_recompute(row: Row) -> str:
+    """The lightest of `LADDER` with which the row's job fits its card."""
+    cluster = cluster_of(row)
+    for choice in LADDER[:-1]:
+        strategy, workload = _described({**row, "act_ckpt": choice})
+        if training_memory(workload, strategy, cluster).fits:
+            return choice
+    return LADDER[-1]
 
 
 def _described(row: Row) -> tuple[Strategy, Workload]:

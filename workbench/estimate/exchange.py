@@ -147,10 +147,12 @@ def _once(
         total = network.reduce_seconds(size, who.data)
         total += network.reduce_seconds(experts, who.expert_data)
         return _hidden(total, backward, strategy)
-    reduce = network.gather_seconds(size, who.data)
+    # ZeRO within a group: reduced there, then between the groups; gathered in the group alone
+    reduce = network.gather_seconds(size, who.shard)
+    reduce += network.reduce_seconds(size / strategy.shard_ranks, who.replicate)
     reduce += network.gather_seconds(experts, who.expert_data)
     ratio = width.compute / per_gradient
-    back = network.gather_seconds(size * ratio, who.data)
+    back = network.gather_seconds(size * ratio, who.shard)
     back += network.gather_seconds(experts * ratio, who.expert_data)
     gather = _hidden(back, backward / 2, strategy) if strategy.overlap_gradients else back
     return _hidden(reduce, backward, strategy) + gather
