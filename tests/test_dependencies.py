@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "pyproject.toml").read_text("utf-8")
 
 EXPECTED = {
-    "dependencies": ["nvidia-ml-py", "psutil", "rich", "typer"],
+    "dependencies": ["gpuhunt", "nvidia-ml-py", "psutil", "rich", "typer"],
     "train": ["accelerate", "cloudpickle", "numpy", "peft", "torch", "transformers"],
     "lab": ["anywidget", "ipywidgets", "jupyterlab", "plotly"],
     "dev": [

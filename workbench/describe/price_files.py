@@ -1,0 +1,198 @@
+"""Price files: the embedded table and the user's own, one offer per row.
+
+A row that cannot be read is reported with file, line and column, and costs no other row.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.describe.accelerators import find
+from workbench.describe.network import Network
+from workbench.describe.price import MARKS, Offer
+from workbench.describe.price_terms import fabric
+from workbench.errors import UnknownNameError, UsageError
+from workbench.units import GIB
+
+REQUIRED = ("provider", "gpu", "gpus", "usd_per_hour")
+OPTIONAL = (
+    *("name", "spot_usd_per_hour", "region", "network", "max_nodes", "cpu_cores", "memory_gib"),
+    *("disk_gb", "date", "notes"),
+)
+EMBEDDED = ("kind", "date_basis", "confidence", "marks", "source")
+MOST = 1_000_000  # dollars per hour, GPUs, cores: beyond it is a typing mistake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceFile:
+    """What a file holds, and what in it could not be read."""
+
+    offers: tuple[Offer, ...] = ()
+    """The rows that are offers."""
+    quotes: tuple[Offer, ...] = ()
+    """Rows kept for comparison alone: quotes of articles, superseded or other products."""
+    problems: tuple[str, ...] = ()
+    """One sentence per row (or file) that could not be used."""
+
+
+def read_prices(path: Path, *, own: bool) -> PriceFile:
+    """Read a price file; nothing is raised, everything wrong is in `problems`.
+
+    Args:
+        path: a CSV file with a header line.
+        own: the user's file: no kind, source and confidence of its own.
+    """
+    try:
+        lines = _lines(path)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        return PriceFile(problems=(f"{path}: cannot be read ({error}).",))
+    header = [cell.strip().lower() for cell in lines[0][1]] if lines else []
+    problem = _header_problem(path, header, own=own)
+    if problem:
+        return PriceFile(problems=(problem,))
+    offers: list[Offer] = []
+    quotes: list[Offer] = []
+    problems: list[str] = []
+    for line, cells in lines[1:]:
+        row = _Row(path, line, header, cells)
+        try:
+            row.require_width(len(cells))
+            offer = _own(row) if own else _embedded(row)
+        except UsageError as error:
+            problems.append(str(error))
+            continue
+        (quotes if row.text("kind") == "quote" else offers).append(offer)
+    return PriceFile(offers=tuple(offers), quotes=tuple(quotes), problems=tuple(problems))
+
+
+def _lines(path: Path) -> list[tuple[int, list[str]]]:
+    """The lines with anything in them, with their numbers (a quoted cell may span several)."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file)
+        return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+
+
+def _header_problem(path: Path, header: Sequence[str], *, own: bool) -> str | None:
+    allowed = (*REQUIRED, *OPTIONAL, *(() if own else EMBEDDED))
+    columns = f"Needed: {', '.join(REQUIRED)}; optional: {', '.join(OPTIONAL)}."
+    missing = [name for name in REQUIRED if name not in header]
+    if missing:
+        return f"{path}, line 1: no column {', '.join(missing)}. {columns}"
+    unknown = [name for name in header if name not in allowed]
+    if unknown:
+        return f"{path}, line 1: unknown column {', '.join(map(repr, unknown))}. {columns}"
+    return None
+
+
+class _Row:
+    """One line, whose cells are read by column and refused by file, line and column."""
+
+    def __init__(self, path: Path, line: int, header: Sequence[str], cells: Sequence[str]) -> None:
+        self.path, self.line = path, line
+        self.cells = dict(zip(header, (cell.strip() for cell in cells), strict=False))
+
+    def text(self, column: str) -> str:
+        return self.cells.get(column, "")
+
+    def refuse(self, column: str, reason: str) -> UsageError:
+        return UsageError(f"{self.path}, line {self.line}, column {column}: {reason}")
+
+    def require_width(self, width: int) -> None:
+        if width > len(self.cells):
+            raise UsageError(
+                f"{self.path}, line {self.line}: {width} cells under {len(self.cells)} columns. "
+                'Put a cell that holds a comma in quotes: "1,234".'
+            )
+
+    def needed(self, column: str) -> str:
+        if not self.text(column):
+            raise self.refuse(column, "empty, and every row needs it.")
+        return self.text(column)
+
+    def number(self, column: str) -> float | None:
+        text = self.text(column)
+        if not text:
+            return None
+        try:
+            value = float(text.removeprefix("$"))
+        except ValueError:
+            value = math.nan
+        if not 0 < value < MOST:
+            raise self.refuse(
+                column, f"{text!r} is not a number above 0. Leave it empty when it is unknown."
+            )
+        return value
+
+    def whole(self, column: str) -> int | None:
+        value = self.number(column)
+        if value is not None and value != int(value):
+            raise self.refuse(column, f"{self.text(column)!r} is not a whole number.")
+        return None if value is None else int(value)
+
+    def gpu(self) -> str:
+        try:
+            return find(self.needed("gpu")).id
+        except UnknownNameError as error:
+            raise self.refuse("gpu", str(error)) from None
+
+    def network(self) -> Network | None:
+        text = self.text("network")
+        try:
+            return Network.parse(text) if text else None
+        except UsageError as error:
+            raise self.refuse("network", str(error)) from None
+
+
+def _own(row: _Row) -> Offer:
+    return _offer(
+        row,
+        name=row.text("name") or "own price",
+        source=f"{row.path}, line {row.line}",
+        confidence="own",
+        marks=(),
+    )
+
+
+def _embedded(row: _Row) -> Offer:
+    marks = tuple(mark for mark in MARKS if mark in row.text("marks").split(";"))
+    return _offer(
+        row,
+        name=row.needed("name"),
+        source=row.needed("source"),
+        confidence=row.needed("confidence"),
+        marks=marks,
+    )
+
+
+def _offer(row: _Row, *, name: str, source: str, confidence: str, marks: tuple[str, ...]) -> Offer:
+    provider = row.needed("provider").lower()
+    gpus = row.whole("gpus")
+    if gpus is None:
+        raise row.refuse("gpus", "empty, and every row needs it.")
+    network, nodes = fabric(provider, name)
+    memory = row.number("memory_gib")
+    basis = row.text("date_basis")
+    notes = (row.text("notes"), f"date: {basis}" if basis else "")
+    return Offer(
+        provider=provider,
+        name=name,
+        gpu=row.gpu(),
+        gpus=gpus,
+        usd_per_hour=row.number("usd_per_hour"),
+        spot_usd_per_hour=row.number("spot_usd_per_hour"),
+        region=row.text("region"),
+        max_nodes=row.whole("max_nodes") or nodes,
+        network=row.network() or network,
+        cpu_cores=row.whole("cpu_cores"),
+        memory_bytes=None if memory is None else int(memory * GIB),
+        disk_gb=row.number("disk_gb"),
+        source=source,
+        date=row.text("date"),
+        confidence=confidence,
+        marks=marks,
+        notes="; ".join(text for text in notes if text),
+    )
