@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from workbench.describe.price import Terms
 from workbench.estimate.cost_hours import Job, RunHours
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 
@@ -19,6 +21,12 @@ _TIMED: Mapping[str, Callable[[RunHours], float]] = {
     "billing round-up": lambda hours: hours.round_up,
 }
 RUNNING, STOPPED, EGRESS = "storage while running", "storage while stopped", "egress"
+_FIGURES = {
+    RUNNING: "storage_usd_per_gb_month",
+    STOPPED: "stopped_storage_usd_per_gb_month",
+    EGRESS: "egress_usd_per_gb",
+}
+NOTHING = "none"
 DAY = 24.0
 
 
@@ -85,8 +93,8 @@ def lines(
     offer, terms = job.offer, job.terms
     result: list[CostTerm] = []
     for name, usd in found.items():
-        source, date = (offer.source, offer.date) if name in _TIMED else (terms.source, terms.date)
-        priced = usd is not None and usd > 0
+        source, date = (offer.source, offer.date) if name in _TIMED else _cited(terms, name)
+        priced = usd is not None and explained[name] != NOTHING
         result.append(
             CostTerm(
                 name=name,
@@ -97,6 +105,14 @@ def lines(
             )
         )
     return tuple(result)
+
+
+def _cited(terms: Terms, name: str) -> tuple[str, str]:
+    """Source and date of one figure, where the terms name them as "figure: source (date); …"."""
+    figure = _FIGURES[name]
+    pattern = rf"(?:^|; ){figure}: (.*?) \(([\d-]+)\)(?=; [a-z_]+: |$)"
+    found = re.search(pattern, terms.source)
+    return (found[1], found[2]) if found else (terms.source, terms.date)
 
 
 def _times(quantity: float, price: float | None) -> float | None:
@@ -127,7 +143,7 @@ def _timed_words(job: Job, hours: RunHours, *, spot: bool) -> dict[str, str]:
         "billing round-up": _unit(job),
     }
     return {
-        name: f"{text}: {_hours(_TIMED[name](hours))} {rate}" if _TIMED[name](hours) else "none"
+        name: f"{text}: {_hours(_TIMED[name](hours))} {rate}" if _TIMED[name](hours) else NOTHING
         for name, text in words.items()
     }
 
@@ -143,9 +159,9 @@ def _other_words(job: Job, hours: RunHours, *, spot: bool) -> dict[str, str]:
     leaving = f"{plan.egress_gb:,.4g} GB {_rate(terms.egress_usd_per_gb, 'GB')}"
     kept = plan.storage_gb and plan.stopped_days
     return {
-        RUNNING: f"{run} {running}" if plan.storage_gb else "none asked for",
-        STOPPED: f"{gb} for {plan.stopped_days:.3g} days {stopped}" if kept else "none asked for",
-        EGRESS: leaving if plan.egress_gb else "none asked for",
+        RUNNING: f"{run} {running}" if plan.storage_gb else NOTHING,
+        STOPPED: f"{gb} for {plan.stopped_days:.3g} days {stopped}" if kept else NOTHING,
+        EGRESS: leaving if plan.egress_gb else NOTHING,
     }
 
 

@@ -1,0 +1,158 @@
+"""The offer that ``workbench cost`` prices a run at: yours, a named one, or the cheapest known."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from workbench.cli.quantities import read_range
+from workbench.describe import Cluster, prices
+from workbench.describe.price import Offer, Terms
+from workbench.errors import UnknownNameError, UsageError
+
+if TYPE_CHECKING:
+    from workbench.cli.cost import CostAsked
+
+OWN = "own"
+_DOUBTS = {"odd", "unverified", "form unknown"}  # chosen only where nothing better is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """The offer that a run is priced at."""
+
+    offer: Offer
+    """Machines and price."""
+    terms: Terms
+    """The provider's other terms."""
+    notes: tuple[str, ...] = ()
+    """Why this one."""
+    price_range: tuple[float, float] = (1.0, 1.0)
+    """Lower and upper price over the offer's."""
+
+
+def priced_offer(asked: CostAsked, cluster: Cluster) -> Priced:
+    """Your own price, the named offer, or the cheapest of the table."""
+    if asked.usd_per_hour is not None or asked.spot_usd_per_hour is not None:
+        return _own(asked, cluster)
+    if asked.gpu is None and cluster.usd_per_hour:
+        text = str(cluster.usd_per_hour)
+        return _own(replace(asked, usd_per_hour=text), cluster, "$WORKBENCH_USD_PER_HOUR")
+    return _from_table(asked, cluster)
+
+
+def _own(asked: CostAsked, cluster: Cluster, source: str = "given by you") -> Priced:
+    if asked.offer is not None:
+        raise UsageError("Give --offer or --usd-per-hour, not both.")
+    given = asked.usd_per_hour
+    ends = None if given is None else read_range(given, "--usd-per-hour")
+    price = None if ends is None else sum(ends) / 2
+    spot = asked.spot_usd_per_hour
+    only_spot = asked.spot and spot is None  # then the one price is what is paid
+    gpu = cluster.accelerator
+    assert gpu is not None
+    offer = Offer(
+        provider=asked.provider or OWN,
+        name=f"{len(cluster.gpus)} x {gpu.id}",
+        gpu=gpu.id,
+        gpus=len(cluster.gpus),
+        usd_per_hour=None if only_spot else price,
+        spot_usd_per_hour=price if only_spot else spot,
+        network=cluster.network,
+        source=source,
+        date=dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
+        confidence=OWN,
+    )
+    ranged = (1.0, 1.0)
+    if ends is not None and price is not None and not (asked.spot and spot is not None):
+        ranged = ends[0] / price, ends[1] / price
+    if asked.provider is None:
+        return Priced(offer=offer, terms=Terms(provider=OWN), price_range=ranged)
+    try:
+        terms, notes = prices.terms(asked.provider), ()
+    except UnknownNameError:
+        terms = Terms(provider=asked.provider)
+        notes = (f"{asked.provider} is not in the table: its storage and egress have no price.",)
+    return Priced(offer=offer, terms=terms, notes=notes, price_range=ranged)
+
+
+def named_offer(asked: CostAsked) -> Offer:
+    """The cheapest region of the offer that --offer names.
+
+    Raises:
+        UnknownNameError: no such provider or offer; near ones are named.
+    """
+    known = prices.offers(providers=_providers(asked))
+    found = [one for one in known if one.name.lower() == str(asked.offer).lower()]
+    if not found:
+        raise UnknownNameError.near("offer", str(asked.offer), {one.name for one in known})
+    return _cheapest(found, spot=asked.spot)
+
+
+def _from_table(asked: CostAsked, cluster: Cluster) -> Priced:
+    """The cheapest known machine with enough of these GPUs, or the one that was named."""
+    gpu, needed = cluster.accelerator, len(cluster.gpus)
+    assert gpu is not None
+    every = [one for one in prices.offers(gpu=gpu.id) if one.gpus >= needed]
+    named = prices.offers(providers=_providers(asked), gpu=gpu.id)
+    found = [one for one in named if one.gpus >= needed]
+    if asked.offer is not None:
+        name = named_offer(asked).name
+        found = [one for one in found if one.name == name]
+    if not found and (asked.offer or asked.provider):
+        at = ", ".join(sorted({one.provider for one in every})) or "no provider"
+        raise UsageError(
+            f"{asked.offer or asked.provider} has no {needed} x {gpu.id} in the table. "
+            f"Known at: {at}. Choose one of them, or give --usd-per-hour X."
+        )
+    if not found:
+        note = f"No machine with {needed} x {gpu.id} in the table: give --usd-per-hour X."
+        nobody = Offer(provider="n/a", name="", gpu=gpu.id, gpus=needed, usd_per_hour=None)
+        return Priced(offer=nobody, terms=Terms(provider="n/a"), notes=(note,))
+    joined = [one for one in found if _joins(one) >= cluster.nodes]
+    best = _cheapest(joined or found, spot=asked.spot)
+    notes: list[str] = []
+    if asked.provider is None and asked.offer is None:
+        notes.append(_chosen(best, joined or found, spot=asked.spot))
+    if not joined:
+        notes.append(f"Nobody is known to join {cluster.nodes} of them: ask before you rent.")
+    return Priced(offer=best, terms=prices.terms(best.provider), notes=tuple(notes))
+
+
+def _providers(asked: CostAsked) -> tuple[str, ...] | None:
+    return None if asked.provider is None else (asked.provider,)
+
+
+def _chosen(best: Offer, found: list[Offer], *, spot: bool) -> str:
+    """Why this one; cheaper prices that were passed over are named."""
+    count = sum(_price(one, spot=spot) is not None for one in found)
+    text = f"{best.provider} has the only priced offer (workbench prices)"
+    if count > 1:
+        text = f"{best.provider} is the cheapest of {count} priced offers (workbench prices)"
+    usual = _price(best, spot=spot)
+    if usual is None:
+        return "No offer in the table has a price."
+    passed = [one for one in found if (_price(one, spot=spot) or usual) < usual]
+    if passed:
+        text += f", {len(passed)} cheaper ones of doubtful price left out"
+    return text + "."
+
+
+def _price(offer: Offer, *, spot: bool) -> float | None:
+    return offer.spot_usd_per_hour if spot else offer.usd_per_hour
+
+
+def _joins(offer: Offer) -> int:
+    """Machines of this kind that are known to be joined by a fabric."""
+    return offer.max_nodes or 1
+
+
+def _cheapest(found: list[Offer], *, spot: bool) -> Offer:
+    """The lowest known price; doubtful ones and those without a price last."""
+
+    def order(one: Offer) -> tuple[bool, bool, float]:
+        price = _price(one, spot=spot)
+        return price is None, bool(_DOUBTS & set(one.marks)), price or 0.0
+
+    return min(found, key=order)
