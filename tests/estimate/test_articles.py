@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.describe import Cluster, Conditions, Model, Strategy, Workload
+from workbench.describe import Cluster, Conditions, Model, Strategy, Workload, prices
 from workbench.describe.catalog import gpu
 from workbench.describe.price import Offer, Terms
 from workbench.estimate import inference_memory, step_time, training_memory
@@ -164,6 +164,29 @@ def test_llama_65b_took_1022362_a100_hours() -> None:
     """The same table: 1.4T tokens on 2,048 A100, 4M tokens per step, so one sequence per GPU."""
     ours = trained(LLAMA_65B, 1.4e12, 2048, 1, recompute="selective")
     assert ours == pytest.approx(1_022_362, rel=0.20)
+
+
+def test_the_gap_of_4_5_between_providers_has_closed_for_them_and_not_for_others() -> None:
+    """C20-C22: 67.68 / 14.96 was the articles'. The same three today: 3.6, and AWS' machine has
+    a fabric where Cudo's has none; over every provider of the table the gap is wider."""
+    article = "000_0c14ad0730e351d6"
+    quoted = {one.provider: one for one in prices.quotes() if one.source.endswith(article)}
+    assert quoted["aws"].usd_per_hour / quoted["cudo"].usd_per_hour == pytest.approx(4.5, abs=0.05)
+
+    def today(provider: str) -> Offer:
+        known = prices.offers(providers=[provider], gpu="h100-sxm", live=False, own=False)
+        priced = [one for one in known if one.gpus == 8 and one.usd_per_hour is not None]
+        return min(priced, key=lambda one: one.usd_per_hour)
+
+    three = [today(provider) for provider in ("cudo", "lambda", "aws")]
+    gap = three[2].usd_per_hour / three[0].usd_per_hour
+    assert three == sorted(three, key=lambda one: one.usd_per_hour)
+    assert gap == pytest.approx(3.6, abs=0.1)
+    assert three[0].network is None
+    assert three[2].network is not None
+    cheapest, dearest, ratio = prices.spread("h100-sxm", 8, live=False)
+    assert ratio == pytest.approx(dearest.usd_per_hour / cheapest.usd_per_hour)
+    assert ratio >= gap
 
 
 @pytest.mark.parametrize(("month", "usd"), [(720, 10_771), (730, 10_921)])

@@ -1,0 +1,269 @@
+"""``workbench cost``: keys, arithmetic that adds up, offers, refusals, how it reads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from workbench.cli.app import run_app
+from workbench.cli.quantities import read_count, read_range
+from workbench.describe import prices
+from workbench.errors import UsageError
+
+Run = Callable[..., SimpleNamespace]
+CONTRACT = {
+    *("terms", "usd", "usd_low", "usd_high", "hours", "wall_hours", "gpu_hours", "usd_per_step"),
+    *("usd_per_million_tokens", "usd_per_month", "hours_per_month", "tokens_per_second", "mfu"),
+    *("step", "spot", "offer", "assumptions"),
+}
+BASE = ("--model", "llama-3.2-1b", "--gpu", "h100", "--gpus", "8")
+OWN = ("--usd-per-hour", "20")
+
+
+@pytest.fixture(autouse=True)
+def no_prices_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither kept live answers nor an own price file of the host may change a test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("WORKBENCH_PRICES", "WORKBENCH_USD_PER_HOUR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in this process: a shell's view of it, without a shell's start-up time."""
+
+    def run_command(*arguments: str, columns: int = 100) -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["workbench", "cost", *arguments])
+        monkeypatch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit) as end:
+            run_app()
+        seen = capsys.readouterr()
+        code = end.value.code
+        return SimpleNamespace(code=0 if code is None else code, out=seen.out, err=seen.err)
+
+    return run_command
+
+
+def answer(run: Run, *arguments: str) -> dict[str, Any]:
+    result = run(*BASE, *arguments, "--json")
+    assert result.code == 0, result.err
+    return json.loads(result.out)
+
+
+def named(document: dict[str, Any]) -> dict[str, Any]:
+    return {term["name"]: term["usd"] for term in document["terms"]}
+
+
+def test_json_is_one_object_on_stdout_and_nothing_else() -> None:
+    command = [sys.executable, "-m", "workbench.cli", "cost", *BASE, "--tokens", "10B", *OWN]
+    result = subprocess.run(
+        [*command, "--json"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    assert document.keys() >= CONTRACT
+    assert all(
+        term.keys() == {"name", "usd", "how", "source", "date"} for term in document["terms"]
+    )
+    assert document["usd"] == pytest.approx(sum(named(document).values()))
+    assert document["usd_low"] < document["usd"] < document["usd_high"]
+    assert document["gpu_hours"] == pytest.approx(8 * document["hours"])
+    assert document["hours"] * 3600 * document["tokens_per_second"] == pytest.approx(1e10, rel=1e-3)
+    assert document["usd_per_million_tokens"] == pytest.approx(document["usd"] / 1e4)
+    assert document["usd_per_month"] == 20 * 720
+    assert document["step"]["mfu"] == document["mfu"]
+    assert document["offer"]["usd_per_hour"] == 20
+    assert document["offer"]["date"]
+
+
+def test_lengths_in_tokens_steps_and_epochs(run: Run) -> None:
+    tokens = 8 * 2048 * 1000
+    by_tokens = answer(run, "--tokens", str(tokens), *OWN)
+    by_steps = answer(run, "--steps", "1k", *OWN)
+    by_epochs = answer(run, "--epochs", "2", "--dataset-tokens", str(tokens // 2), *OWN)
+    assert by_tokens["steps"] == 1000
+    assert by_tokens["usd"] == by_steps["usd"] == by_epochs["usd"]
+
+
+def test_without_a_price_the_hours_are_given_and_the_dollars_are_null(run: Run) -> None:
+    document = answer(run, "--tokens", "1B", "--gpus", "1", "--provider", "akash")
+    assert document["usd"] is document["usd_low"] is document["usd_per_month"] is None
+    assert document["hours"] > 0
+    assert document["offer"]["provider"] == "akash"
+    text = run(*BASE, "--tokens", "1B", "--gpus", "1", "--provider", "akash").out
+    assert "n/a (terms priced" in text
+    assert "$0" not in text
+
+
+def test_the_cheapest_offer_of_the_table_is_chosen_and_said(run: Run) -> None:
+    document = answer(run, "--tokens", "1B")
+    best, _, _ = prices.spread("h100-sxm", 8)
+    assert document["offer"]["provider"] == best.provider
+    assert document["offer"]["usd_per_hour"] == best.usd_per_hour
+    assert any("is the cheapest of" in note for note in document["notes"])
+    assert document["offer"]["source"]
+
+
+def test_a_named_offer_describes_the_machine(run: Run) -> None:
+    result = run("--model", "llama-3.2-1b", "--offer", "p5.48xlarge", "--tokens", "1B", "--json")
+    document = json.loads(result.out)
+    assert (document["gpu"], document["step"]["gpus"]) == ("h100-sxm", 8)
+    assert document["offer"]["provider"] == "aws"
+    assert document["offer"]["usd_per_hour"] == pytest.approx(55.04)
+
+
+def test_several_nodes_take_an_offer_with_a_fabric_and_pay_for_each(run: Run) -> None:
+    document = answer(run, "--tokens", "10B", "--nodes", "4")
+    assert document["offer"]["max_nodes"] >= 4
+    assert document["offer"]["network"] is not None
+    assert document["offer"]["nodes"] == 4
+    hourly = 4 * document["offer"]["usd_per_hour"]
+    assert document["idle_usd_per_hour"] == pytest.approx(hourly)
+    assert named(document)["useful work"] == pytest.approx(hourly * document["hours"])
+
+
+def test_spot_stands_against_on_demand(run: Run) -> None:
+    prices_given = ("--usd-per-hour", "20", "--spot-usd-per-hour", "8")
+    spot = answer(run, "--tokens", "100B", *prices_given, "--spot", "--interruption-hours", "8")
+    demand = answer(run, "--tokens", "100B", *prices_given, "--interruption-hours", "8")
+    assert spot["spot"]["chosen"] is True
+    assert demand["spot"]["chosen"] is False
+    assert spot["usd"] < demand["usd"]
+    assert spot["wall_hours"] > demand["wall_hours"]
+    assert 0 < spot["spot"]["break_even_hours"] < 8
+    assert spot["spot"]["usd"] == pytest.approx(spot["usd"])
+    assert spot["spot"]["usd_on_demand"] == pytest.approx(demand["usd"])
+    alone = answer(run, "--tokens", "100B", "--usd-per-hour", "8", "--spot")
+    assert alone["offer"]["spot_usd_per_hour"] == 8
+    assert alone["spot"]["usd_on_demand"] is None
+
+
+def test_options_reach_the_bill(run: Run) -> None:
+    plain = answer(run, "--tokens", "10B", *OWN, "--provider", "runpod")
+    for term, options in {
+        "start-up": ("--start-minutes", "60"),
+        "evaluation": ("--evaluation", "0.1"),
+        "failed attempts": ("--failed", "0.1"),
+        "checkpoints written": ("--checkpoint-minutes", "5"),
+        "lost work and restarts": ("--failure-gpu-hours", "100"),
+        "idle": ("--idle-hours", "5"),
+        "storage while running": ("--storage-gb", "500"),
+        "storage while stopped": ("--keep-checkpoints", "2", "--stopped-days", "30"),
+    }.items():
+        changed = answer(run, "--tokens", "10B", *OWN, "--provider", "runpod", *options)
+        assert named(changed)[term] > named(plain)[term], term
+        assert changed["usd"] > plain["usd"], term
+    month = answer(run, "--tokens", "10B", *OWN, "--hours-per-month", "730")
+    assert month["usd_per_month"] == 20 * 730
+    wide = answer(run, "--tokens", "10B", "--usd-per-hour", "18-22")
+    assert wide["usd_low"] < plain["usd_low"]
+    assert wide["usd_high"] > plain["usd_high"]
+
+
+def test_storage_has_its_own_source_and_unknown_prices_stay_unknown(run: Run) -> None:
+    given = ("--tokens", "1B", *OWN, "--storage-gb", "100", "--stopped-days", "10")
+    document = answer(run, *given, "--provider", "runpod")
+    terms = {term["name"]: term for term in document["terms"]}
+    stopped = prices.terms("runpod").stopped_storage_usd_per_gb_month
+    assert stopped is not None
+    assert terms["storage while stopped"]["usd"] == pytest.approx(100 * stopped / 3)
+    assert terms["useful work"]["source"] == "given by you"
+    assert terms["storage while stopped"]["source"] not in {"", "given by you"}
+    assert terms["storage while stopped"]["date"]
+    unknown = answer(run, *given)
+    assert named(unknown)["storage while running"] is None
+    assert unknown["usd"] is None
+    assert unknown["usd_known"] > 0
+    elsewhere = answer(run, *given, "--provider", "my-lab")
+    assert any("my-lab is not in the table" in note for note in elsewhere["notes"])
+
+
+def test_a_layout_that_does_not_fit_is_said(run: Run) -> None:
+    result = run("--model", "llama-3-70b", "--gpu", "h100", "--gpus", "8", "--tokens", "1B")
+    assert result.code == 0
+    assert "This layout does not fit" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "Say once how long the run is"),
+        (("--tokens", "1B", "--steps", "5"), "Say once how long the run is"),
+        (("--epochs", "3"), "Say once how long the run is"),
+        (("--tokens", "0"), "--tokens must be a number from 1 upwards, not '0'"),
+        (("--tokens", "many"), "Write it as 300B"),
+        (("--tokens", "1B", "--usd-per-hour", "0"), "--usd-per-hour must be above 0"),
+        (("--tokens", "1B", "--usd-per-hour", "20", "--offer", "x"), "not both"),
+        (("--tokens", "1B", "--provider", "runpd"), "Did you mean runpod?"),
+        (("--tokens", "1B", "--offer", "p5.48xlarg"), "p5.48xlarge"),
+        (("--tokens", "1B", "--offer", "gpu_1x_a10"), "Known at:"),
+        (("--tokens", "1B", "--hours-per-month", "700"), "720 or 730"),
+        (("--tokens", "1B", "--spot", "--interruption-hours", "0"), "above 0"),
+        (("--tokens", "1B", *OWN, "--spot", "--interruption-hours", "0.001"), "never gets"),
+        (("--tokens", "1B", "--idle-hours", "-1"), "0 or above"),
+        (("--tokens", "1B", "--keep-checkpoints", "-1"), "0 or above"),
+        (("--tokens", "1B", "--storage-gb", "nan"), "0 or above"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(
+    run: Run, arguments: tuple[str, ...], said: str
+) -> None:
+    result = run(*BASE, *arguments)
+    assert result.code == 2
+    assert said in " ".join(result.err.split())
+    assert "Traceback" not in result.err
+    assert result.out == ""
+
+
+def test_without_a_gpu_it_asks_for_one(run: Run) -> None:
+    result = run("--model", "gpt2", "--cpu", "--tokens", "1B")
+    assert result.code == 2
+    assert "Add --gpu" in result.err
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140])
+def test_it_reads_at_any_width(run: Run, columns: int) -> None:
+    result = run(*BASE, "--tokens", "10B", "--provider", "runpod", columns=columns)
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert max(len(line) for line in lines) <= columns
+    assert not [line for line in lines if line != line.rstrip()]
+    text = " ".join(result.out.split())
+    for words in ("useful work", "finished run", "per 1M tokens", "a month of 720 h", "spot"):
+        assert words in text
+    assert "[1] " in text
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("300B", 3e11),
+        ("1.5T", 1.5e12),
+        ("2e9", 2e9),
+        ("1_000_000", 1e6),
+        ("20,000", 2e4),
+        ("7k", 7000),
+    ],
+)
+def test_counts_as_people_write_them(text: str, count: float) -> None:
+    assert read_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "nan", "inf", "1e400", "1,5", "B", "3x", "1.2.3"])
+def test_what_is_no_count(text: str) -> None:
+    with pytest.raises(UsageError, match="must be a number from 1 upwards"):
+        read_count(text)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "3-2", "x", "1.2.3", "1e9", "1-2-3"])
+def test_what_is_no_price(text: str) -> None:
+    with pytest.raises(UsageError, match="above 0, one number or a range"):
+        read_range(text, "price")
