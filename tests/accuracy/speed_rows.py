@@ -194,7 +194,9 @@ def _described(row: Row) -> tuple[Strategy, Workload]:
     kernels = replace(
         kernels_of(row),
         flash_version=_flash(row),
-        expert_imbalance=1.0 if re.search("force.{0,3}balanced", said) else 1.5,
+        reduce_bytes=2 if "fms-fsdp" in framework else None,  # its policy reduces in bf16
+        expert_imbalance=2.0 if "natural routing" in said else 1.0,  # else synthetic data
+        grouped_experts="bridge" in framework and re.search(r"26\.(0[5-9]|x)", release) is not None,
         compiled=kernels_of(row).compiled or row.get("compile", "") == "XLA",
     )
     if re.search(r"llm\.c|fused (ops|kernels)", said):

@@ -43,6 +43,9 @@ class Kernels:
     gradient_bytes: int | None = None
     """Bytes per accumulated gradient; None = those of the trained parameter (Megatron: 4;
     DeepSpeed's bf16 optimizer: 6, the low-precision gradient beside the fp32 sum)."""
+    reduce_bytes: int | None = None
+    """Bytes per gradient on the wire; None = 4 with FSDP's mixed precision, the compute type with
+    DeepSpeed, else those of the accumulated gradient."""
     master_copy: bool | None = None
     """fp32 weights beside low-precision ones (Megatron, DeepSpeed); None = as the strategy is."""
     separate_casts: bool | None = None
@@ -62,6 +65,9 @@ class Kernels:
     """Every rank builds the whole model on its card before it is sharded (no meta device)."""
     optimizer_in_backward: bool = False
     """Each gradient is applied and freed at once: no full set of gradients ever exists."""
+    grouped_experts: bool = False
+    """All experts of a rank run in one fused kernel, quantization and permutation included
+    (Megatron since 2026, DeepGEMM); False: expert by expert."""
     expert_imbalance: float = 1.5
     """Expert parallelism: tokens of the busiest rank's experts over the mean; 1 = forced balance.
     Qwen3-30B-A3B trains half as fast with natural routing as with forced balance."""
@@ -74,6 +80,8 @@ class Kernels:
         require_choice("norm kernel", self.norm, ("upcast", "fused"))
         require_choice("activation kernel", self.activation, ("separate", "fused"))
         require_at_least("logits_copies", self.logits_copies, 1)
+        if self.reduce_bytes not in {None, 1, 2, 4}:
+            raise UsageError(f"reduce_bytes must be 1, 2, 4 or None, not {self.reduce_bytes}.")
         if self.flash_version not in {1, 2, 3}:
             raise UsageError(f"flash_version must be 1, 2 or 3, not {self.flash_version}.")
         if self.gradient_bytes not in {None, 2, 4, 6}:

@@ -17,12 +17,16 @@ from workbench.estimate.rates import Machine
 from workbench.estimate.states import widths
 from workbench.estimate.traffic import block_traffic
 
-OVERLAPPED_TP = 0.55
+OVERLAPPED_TP = 0.65
 """Share of tensor-parallel communication that async TP or user buffers hide behind matmuls."""
 
 
-OVERLAPPED_EP = 0.6
+OVERLAPPED_EP = 0.5
 """The same of expert-parallel exchange, where two micro-batches are interleaved."""
+
+
+LOOPED_EXPERTS = 0.65
+"""Rate of experts that run one after another over that of one grouped kernel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +90,13 @@ def block_time(
 ) -> BlockTime:
     """Time of one block under `strategy`."""
     products = block_products(workload, strategy.tp, strategy.cp, strategy.ep, moe=moe)
-    uneven = workload.kernels.expert_imbalance if strategy.ep > 1 else 1.0
-    forward = sum(_forward(machine, one) * _weight(one, uneven) for one in products)
+    slower = 1.0 if workload.kernels.grouped_experts else 1 / LOOPED_EXPERTS
+    if strategy.ep > 1:  # the rank with the most tokens sets the pace
+        slower *= workload.kernels.expert_imbalance
+    forward = sum(_forward(machine, one) * _weight(one, slower) for one in products)
     frozen = bool(workload.lora_rank)
     backward = sum(
-        _backward(machine, one, frozen=frozen) * _weight(one, uneven) for one in products
+        _backward(machine, one, frozen=frozen) * _weight(one, slower) for one in products
     )
     attention, attention_back = _attention(workload, strategy, machine)
     traffic = block_traffic(workload, strategy, moe=moe)
@@ -120,9 +126,9 @@ def block_time(
     )
 
 
-def _weight(product: Product, uneven: float) -> float:
-    """The rank with the most tokens sets the pace of its experts."""
-    return uneven if product.name.startswith("expert_") else 1.0
+def _weight(product: Product, experts: float) -> float:
+    """By how much a product takes longer than its size says: only the experts' do."""
+    return experts if product.name.startswith("expert_") else 1.0
 
 
 def _forward(machine: Machine, product: Product) -> float:

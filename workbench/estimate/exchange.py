@@ -16,9 +16,9 @@ from workbench.estimate.network import Groups, Links
 from workbench.estimate.stages import Elements, Stage
 from workbench.estimate.states import Widths, shards, widths
 
-CONTENTION = 0.12
+CONTENTION = 0.20
 """Share by which communication slows the compute beside it (it takes SMs and bandwidth)."""
-PIECE_SECONDS = 0.4e-3
+PIECE_SECONDS = 1.3e-3
 """Host time of ZeRO-3's hooks around one module: fetch, wait, release."""
 HIDEABLE = 0.90
 """Share of backward beside which gradients can be reduced: the first bucket comes late."""
@@ -124,6 +124,8 @@ def _exposed(communication: float, compute: float, strategy: Strategy) -> float:
 
 def _reduced(workload: Workload) -> float:
     """Bytes per element in which FSDP reduces gradients: fp32, or the weights' own type."""
+    if workload.kernels.reduce_bytes is not None:
+        return workload.kernels.reduce_bytes
     return 2.0 if workload.precision == "bf16-pure" else 4.0
 
 
@@ -138,7 +140,9 @@ def _once(
 ) -> float:
     """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step."""
     per_gradient = width.gradient if width.gradient in {2, 4} else 2
-    if strategy.zero_stage is not None and workload.kernels.gradient_bytes is None:
+    if workload.kernels.reduce_bytes is not None:
+        per_gradient = workload.kernels.reduce_bytes
+    elif strategy.zero_stage is not None and workload.kernels.gradient_bytes is None:
         per_gradient = width.compute  # DeepSpeed reduces in the compute type
     dense = elements.block + elements.root
     size = per_gradient * dense + (width.adapter if workload.lora_rank else 0) * elements.adapters

@@ -28,16 +28,17 @@ FLOPS_PER_WATT = {"Ada": 0.6e12}
 # exponent follows H100 PCIe and A100 PCIe against their SXM forms.
 USUAL_POWER = {"Ampere": 400.0, "Hopper": 700.0, "Blackwell": 1000.0}
 POWER_EXPONENT = 0.35
+FP8 = {"CDNA3": 0.60}  # where fp8 lies further below its peak than `Efficiency.fp8` says
 # Fused attention, forward, causal, 8K tokens, heads of 128: share of the dense bf16 peak.
 # FlashAttention-2: 190 of 312 on A100 (arXiv 2307.08691), 370 of 989 on H100; FlashAttention-3:
 # 610 of 989 on H100 (arXiv 2407.08608); cuDNN on B200 about 1,400 of 2,250.
 ATTENTION = {
-    (1, "Ampere"): 0.33,
-    (2, "Ampere"): 0.60,
+    (1, "Ampere"): 0.40,
+    (2, "Ampere"): 0.54,
     (3, "Ampere"): 0.62,
-    (1, "Hopper"): 0.18,
-    (2, "Hopper"): 0.37,
-    (3, "Hopper"): 0.68,
+    (1, "Hopper"): 0.21,
+    (2, "Hopper"): 0.33,
+    (3, "Hopper"): 0.70,
     (2, "Blackwell"): 0.25,
     (3, "Blackwell"): 0.66,
     (2, "Ada"): 0.75,
@@ -53,32 +54,32 @@ ALIGNED = 64
 class Efficiency:
     """Constants of an implementation on any GPU; each is one mechanism, none knows a model."""
 
-    sustained: float = 0.92
+    sustained: float = 0.85
     """Clock kept under minutes of full load, over that of a short benchmark."""
-    fp8: float = 0.80
+    fp8: float = 0.78
     """fp8 matmuls' share of their peak relative to bf16's (scaling, less time per product)."""
     tile: float = 128 * 128
     """Elements of the result that one block of threads makes."""
     tiles_at_once: float = 150.0
     """Blocks that run at once; a product of fewer leaves the card idle."""
-    wave: float = 0.20
+    wave: float = 0.22
     """Share of one wave lost at the end of a product."""
-    depth: float = 200.0
+    depth: float = 70.0
     """Inner size k at which half the time goes into starting and storing a tile."""
-    unaligned: float = 0.75
+    unaligned: float = 0.60
     """Rate of products whose sizes are no multiple of 64 elements, over aligned ones."""
-    memory: float = 0.82
+    memory: float = 0.90
     """Pointwise kernels' share of the peak bandwidth."""
-    attention_length: float = 700.0
+    attention_length: float = 560.0
     """Sequence length at which fused attention reaches half its long-sequence rate."""
-    attention_backward: float = 0.75
+    attention_backward: float = 0.74
     """Backward's rate over forward's (its 2.5 times as many FLOPs counted)."""
     kernel_seconds: float = 2.5e-6
     """Gap between two kernels that are already queued."""
-    launch_seconds: float = 6e-6
+    launch_seconds: float = 4e-6
     """Host time per eager operation (Python, autograd, dispatch)."""
-    pointwise: float = 1.0
-    """Traffic of pointwise operations over the counted passes."""
+    pointwise: float = 0.80
+    """Share of the counted passes that reach memory; the rest is found in the cache."""
 
 
 EFFICIENCY = Efficiency()
@@ -96,6 +97,8 @@ class Machine:
     """Fused attention forward on long sequences, FLOP/s."""
     memory_bytes: float
     """Pointwise kernels, bytes read and written per second."""
+    flash_version: int
+    """Generation of the fused attention kernel."""
     host_bytes: float
     """To and from host memory, bytes per second and direction."""
     efficiency: Efficiency
@@ -124,7 +127,8 @@ class Machine:
         """Fused attention's forward: short sequences and narrow heads are slower."""
         e = self.efficiency
         rate = self.attention_flops * sequence / (sequence + e.attention_length)
-        rate *= min(1.0, 0.55 + 0.45 * head / 128)
+        if self.flash_version > 1:  # FlashAttention-1 is no slower with narrow heads
+            rate *= min(1.0, 0.55 + 0.45 * head / 128)
         return flops / rate + e.kernel_seconds
 
 
@@ -149,13 +153,14 @@ def machine(
         raise UsageError(f"The memory bandwidth of {accelerator.name} is unknown.")
     arch = family(accelerator.arch)
     ceiling = conditions.matmul_share or _ceiling(accelerator, arch, plain)
-    fp8 = e.fp8 if precision == "fp8" else 1.0
+    fp8 = FP8.get(arch, e.fp8) if precision == "fp8" else 1.0
     flash = ATTENTION.get((flash_version, arch)) or ATTENTION.get((2, arch), 0.30)
     memory = conditions.memory_share or e.memory
     return Machine(
         matmul_flops=peak * ceiling * fp8,
         plain_flops=plain * ceiling,
         attention_flops=(accelerator.peak_flops(low) or plain) * flash,
+        flash_version=flash_version,
         memory_bytes=accelerator.memory_bytes_per_second * memory,
         host_bytes=(accelerator.pcie_bytes_per_second or 16e9) * 0.8,
         efficiency=e,

@@ -24,7 +24,7 @@ from workbench.estimate.stages import Stage, rank_elements, stages
 from workbench.estimate.states import widths
 from workbench.estimate.timing import COMMUNICATION, StepTime
 
-SPREAD = 0.010
+SPREAD = 0.012
 """Standard deviation of one rank's step time; a synchronous step waits for the slowest."""
 BUBBLE_LEFT = {"zero-bubble": 0.35}
 """Share of the 1F1B bubble that a schedule leaves besides dividing it by its virtual stages."""

@@ -15,7 +15,7 @@ from workbench.estimate.flops import block_products
 from workbench.estimate.states import widths
 
 
-UNPACK = 12.0
+UNPACK = 10.0
 """Bytes of traffic that unpacking one 4-bit weight costs as much as (bitsandbytes' kernels)."""
 
 
@@ -85,7 +85,8 @@ def _mlp_passes(
     inner = slots / strategy.tp * model.expert_hidden
     shared = tokens / strategy.tp * model.shared_expert_hidden
     rows = slots / (strategy.tp if strategy.ep > 1 else 1)
-    moved = 6.0 * c * rows * model.hidden + 16.0 * tokens * model.experts
+    passes = 6.0 if kernels.grouped_experts else 12.0
+    moved = passes * c * rows * model.hidden + 16.0 * tokens * model.experts
     return per_element * (inner + shared) + moved
 
 
@@ -98,7 +99,8 @@ def _casts(workload: Workload, strategy: Strategy, c: int, tokens: float, *, moe
         total += (c + 2.0) * tokens * width / strategy.tp
         if moe:
             slots = tokens * workload.model.experts_per_token / strategy.tp
-            total += (c + 2.0) * slots * (workload.model.hidden + workload.model.expert_hidden)
+            wide = slots * (workload.model.hidden + workload.model.expert_hidden)
+            total += (c + 2.0) * wide * (1 if workload.kernels.grouped_experts else 2)
     if workload.quantization != "none":
         total += sum(one.weight for one in linears) / strategy.tp * UNPACK
     return total
