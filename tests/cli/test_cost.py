@@ -130,6 +130,16 @@ def test_several_nodes_take_an_offer_with_a_fabric_and_pay_for_each(run: Run) ->
     assert named(document)["useful work"] == pytest.approx(hourly * document["hours"])
 
 
+def test_a_spot_cluster_without_price_is_not_priced_as_something_else(run: Run) -> None:
+    given = ("--model", "llama-3.2-1b", "--gpu", "a100-sxm-80", "--gpus", "8", "--nodes", "8")
+    document = json.loads(run(*given, "--tokens", "1B", "--spot", "--json").out)
+    if document["offer"]["spot_usd_per_hour"] is None:
+        assert document["usd"] is None
+        assert any("has a known spot price" in note for note in document["notes"])
+    else:
+        assert document["offer"]["max_nodes"] >= 8
+
+
 def test_spot_stands_against_on_demand(run: Run) -> None:
     prices_given = ("--usd-per-hour", "20", "--spot-usd-per-hour", "8")
     spot = answer(run, "--tokens", "100B", *prices_given, "--spot", "--interruption-hours", "8")

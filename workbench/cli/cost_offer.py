@@ -132,7 +132,12 @@ def _chosen(best: Offer, found: list[Offer], *, spot: bool) -> str:
         text = f"{best.provider} is the cheapest of {count} priced offers (workbench prices)"
     usual = _price(best, spot=spot)
     if usual is None:
-        return "No offer in the table has a price."
+        kinds = ("spot", "on-demand") if spot else ("on-demand", "spot")
+        other = sum(_price(one, spot=not spot) is not None for one in found)
+        return (
+            f"None of {len(found)} suitable offers has a known {kinds[0]} price, {other} have "
+            f"an {kinds[1]} one: give --usd-per-hour X."
+        )
     passed = [one for one in found if (_price(one, spot=spot) or usual) < usual]
     if passed:
         text += f", {len(passed)} cheaper ones of doubtful price left out"
