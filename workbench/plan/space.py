@@ -132,10 +132,9 @@ def spreads(
     for pp in _divisors(world):
         for tp in _divisors(world // pp):
             for cp in _divisors(world // pp // tp):
-                degrees = {"tp": tp, "cp": cp, "pp": pp}
-                reason = _degree_reason(workload, per_node, space, **degrees)
+                reason = _degree_reason(workload, per_node, space, tp=tp, cp=cp, pp=pp)
                 ranks = world // (pp * tp * cp)
-                base = Strategy(name="", **degrees, schedule=space.schedule)
+                base = Strategy(name="", tp=tp, cp=cp, pp=pp, schedule=space.schedule)
                 if reason:
                     found.append(_named(replace(base, dp_replicate=ranks), reason))
                     continue

@@ -1,0 +1,167 @@
+"""One workload at one global batch, and what is remembered of it while machines are compared.
+
+Memory does not depend on the card, a replica's micro-batch not on how many replicas there are: both
+are asked once and shared by all offers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from workbench.describe import Cluster, Conditions, Strategy, Workload
+from workbench.estimate.memory import training_memory
+from workbench.estimate.stages import rank_elements, stages
+from workbench.estimate.states import states
+from workbench.estimate.step_time import step_time
+from workbench.estimate.switching import HOST_BYTES_PER_GPU
+from workbench.estimate.timing import COMMUNICATION, StepTime
+from workbench.plan.space import Choice, Space, Spread, spreads
+
+# Parts of a step that no data parallelism, sharding or pipeline makes shorter per token.
+_WORK = (
+    *("matmul", "attention", "memory-bound operations", "recompute"),
+    *(f"{COMMUNICATION}: tp", f"{COMMUNICATION}: cp"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Equal machines as the search sees them: what decides memory and time, no price."""
+
+    cluster: Cluster
+    host_bytes: float
+    """Host memory per GPU that offloading may take."""
+
+    @property
+    def card_bytes(self) -> int:
+        """Memory of the smallest card."""
+        return min(gpu.memory_bytes for gpu in self.cluster.gpus)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What two clusters must share to have the same answer."""
+        c = self.cluster
+        fabric = (c.network.kind, c.network.bytes_per_second) if c.network else None
+        gpu = c.accelerator.id if c.accelerator else ""
+        return (gpu, self.card_bytes, len(c.gpus), c.nodes, c.link, fabric, self.host_bytes)
+
+
+def machines(cluster: Cluster) -> Machines:
+    """`cluster` with the host memory that each of its GPUs may use."""
+    memory, gpus = cluster.memory_bytes, max(1, len(cluster.gpus))
+    return Machines(cluster, memory / gpus if memory else HOST_BYTES_PER_GPU)
+
+
+@dataclass
+class Case:
+    """One workload at one global batch; remembers what does not depend on the machine."""
+
+    workload: Workload
+    batch: int
+    space: Space
+    conditions: Conditions | None = None
+    timed: int = 0
+    """Calls of `step_time`, for the benchmark."""
+    weighed: int = 0
+    """Calls of `training_memory`, for the benchmark."""
+    _spreads: dict[tuple[int, int], tuple[Spread, ...]] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _works: dict[tuple[int, int], Workload] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _micro: dict[object, float] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _alone: dict[str, StepTime] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _host: dict[tuple[int, tuple[str, ...]], float] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+
+    def spreads(self, nodes: int, per_node: int) -> tuple[Spread, ...]:
+        """Every spread over that many ranks."""
+        key = (nodes, per_node)
+        if key not in self._spreads:
+            self._spreads[key] = spreads(
+                self.workload, nodes=nodes, per_node=per_node, batch=self.batch, space=self.space
+            )
+        return self._spreads[key]
+
+    def work(self, micro_batch: int, accumulate: int) -> Workload:
+        """The workload with another micro-batch."""
+        key = (micro_batch, accumulate)
+        if key not in self._works:
+            self._works[key] = replace(
+                self.workload, micro_batch=micro_batch, accumulate=accumulate
+            )
+        return self._works[key]
+
+    def bytes(self, spread: Spread, choice: Choice, size: int) -> int:
+        """What one rank needs on its card; asked once for all cards."""
+        known = choice.fits.get(size)
+        if known is None:
+            self.weighed += 1
+            work = self.work(size, spread.accumulate(size))
+            known = training_memory(work, choice.strategy, "cuda").on_card_bytes
+            choice.fits[size] = known
+        return known
+
+    def seconds(self, cluster: Cluster, spread: Spread, choice: Choice, size: int) -> StepTime:
+        """One optimizer step."""
+        self.timed += 1
+        work = self.work(size, spread.accumulate(size))
+        return step_time(work, choice.strategy, cluster, self.conditions)
+
+    def host_bytes(self, spread: Spread, choice: Choice) -> float:
+        """What offloading puts into host memory, per GPU: states of the first or the last stage."""
+        if not choice.strategy.offload:
+            return 0.0
+        key = (id(spread), choice.strategy.offload)
+        known = self._host.get(key)
+        if known is None:
+            work = self.work(spread.micro_batches[0], spread.accumulate(spread.micro_batches[0]))
+            stays = replace(choice.strategy, offload=())
+            every = stages(work.model, stays, work.accumulate)
+            known = 0.0
+            for stage in {every[0].index: every[0], every[-1].index: every[-1]}.values():
+                held = states(work, stays, rank_elements(work, stays, stage))
+                moved = held.master + held.optimizer
+                if "parameters" in choice.strategy.offload:
+                    moved += held.weights + held.gradients
+                known = max(known, float(moved))
+            self._host[key] = known
+        return known
+
+    def micro_seconds(self, where: Machines, spread: Spread, size: int, recompute: str) -> float:
+        """One micro-batch through the whole model on one replica: no data parallelism at all.
+
+        Pipeline stages are laid end to end; what one rank of the tensor and context group takes.
+        """
+        s, cluster = spread.strategy, where.cluster
+        inside = s.tp * s.cp <= len(cluster.gpus)
+        key = (where.key[:-1] if not inside else where.key[:3], where.cluster.link)
+        full = (*key, s.tp, s.cp, s.sequence_parallel, size, recompute)
+        known = self._micro.get(full)
+        if known is None:
+            self.timed += 1
+            strategy = replace(
+                spread.choices[0].strategy,
+                dp_replicate=1,
+                dp_shard=1,
+                pp=1,
+                ep=1,
+                zero_stage=None,
+                recompute=recompute,
+                offload=(),
+            )
+            one = replace(cluster, nodes=1) if inside else cluster
+            step = step_time(self.work(size, 1), strategy, one, self.conditions)
+            known = sum(step.parts.get(name, 0.0) for name in _WORK)
+            self._micro[full] = known
+        return known
+
+    def ideal(self, cluster: Cluster) -> StepTime:
+        """No step on these machines is shorter: one GPU's best, shared out without any loss."""
+        assert cluster.accelerator is not None
+        key = cluster.accelerator.id
+        if key not in self._alone:
+            self.timed += 1
+            one = replace(cluster, gpus=cluster.gpus[:1], nodes=1)
+            single = Strategy(name="single")
+            self._alone[key] = step_time(self.work(self.batch, 1), single, one, self.conditions)
+        best, ranks = self._alone[key], cluster.world_size
+        parts = {name: seconds / ranks for name, seconds in best.parts.items()}
+        peak = best.peak_flops and best.peak_flops * ranks
+        return replace(best, parts=parts, gpus=ranks, peak_flops=peak)

@@ -1,0 +1,223 @@
+"""Plain sentences: why a plan, why not another, and what is missing where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.plan.case import machines
+from workbench.plan.machines import Fit, Found, LayoutSearch
+from workbench.plan.market import Candidate, Limits, where_text
+from workbench.plan.refusals import HOST, MEMORY, SLOWER, Refusal, layout_text
+from workbench.plan.search import OfferSearch, Priced
+from workbench.units import format_bytes, format_count, format_seconds, format_usd
+
+
+def hours_text(hours: float) -> str:
+    """Hours as a duration."""
+    return format_seconds(3600 * hours)
+
+
+def place(one: Candidate) -> str:
+    """The machines in one line."""
+    return where_text(one.offer, one.nodes, spot=one.spot)
+
+
+def layout(fit: Fit) -> str:
+    """The layout in one line."""
+    return layout_text(fit.choice.strategy, fit.micro_batch, fit.accumulate)
+
+
+def why(ranked: Sequence[Priced], position: int, front: Sequence[int], limits: Limits) -> str:
+    """One sentence about the plan at `position`."""
+    one, first = ranked[position], ranked[0]
+    limited = limits.budget_usd is not None or limits.deadline_hours is not None
+    if position == 0:
+        alone = len(front) == 1
+        text = "cheapest" + (" that keeps every limit" if limited else "")
+        text += " and fastest" if alone else ""
+    elif position in front:
+        text = (
+            f"{first.hours / one.hours:.2g} times as fast as the cheapest for "
+            f"{one.usd / first.usd:.2f} times its price"
+        )
+    else:
+        better = next(
+            index
+            for index in front
+            if ranked[index].usd <= one.usd and ranked[index].hours <= one.hours
+        )
+        text = f"plan {better + 1} is cheaper and faster"
+    return f"{text}; {why_layout(one.found, one.fit)}"
+
+
+def why_layout(found: Found, fit: Fit) -> str:
+    """Why the layout is not a simpler one."""
+    simplest = next((one.spread for one in found.refusals if one.choices), fit.spread)
+    if simplest is fit.spread:
+        return "the simplest layout is the fastest here"
+    for refusal in found.refusals:
+        if refusal.spread is not simplest:
+            continue
+        name = simplest.strategy.name
+        if refusal.kind in {MEMORY, HOST} and len(refusal.choices) == len(simplest.choices):
+            return f"{name} {refusal.reason}"
+        if refusal.kind == SLOWER and refusal.found:
+            step = format_seconds(refusal.found)
+            return f"{name} takes {step} a step, this {format_seconds(fit.step.step_seconds)}"
+    return f"faster than {simplest.strategy.name}, which needs more recompute or offload"
+
+
+def sentences(search: OfferSearch) -> tuple[str, ...]:
+    """The winner against the runner-up, the fastest, one GPU, the naive and the dearest choice."""
+    ranked = search.priced
+    first = ranked[0]
+    low, high = first.cost.low, first.cost.high
+    said = [
+        (
+            f"{place(first.candidate)} with {layout(first.fit)}: {format_usd(first.usd)} "
+            f"({format_usd(low.usd)} to {format_usd(high.usd)}) and {hours_text(first.hours)}; "
+            f"{_speed(first)}."
+        )
+    ]
+    if len(ranked) > 1:
+        said.append(f"The runner-up, {_against(first, ranked[1])}.")
+    fastest = min(ranked, key=lambda one: one.hours)
+    if fastest is not first and fastest is not ranked[min(1, len(ranked) - 1)]:
+        said.append(f"The fastest, {_against(first, fastest)}.")
+    said.append(_one_gpu(ranked))
+    said.append(_naive(search, first))
+    dearest = _dearest(search, first)
+    return tuple(text for text in (*said, dearest) if text)
+
+
+def _speed(one: Priced) -> str:
+    step = one.fit.step
+    mfu = f", MFU {step.mfu:.0%}" if step.mfu is not None else ""
+    return f"{format_count(step.tokens_per_second)} tokens/s{mfu}"
+
+
+def _against(first: Priced, other: Priced) -> str:
+    """Another plan beside the winner, with the numbers that make the difference."""
+    more = other.usd / first.usd - 1
+    longer = other.hours / first.hours - 1
+    rate, own = other.cost.idle_usd_per_hour, first.cost.idle_usd_per_hour
+    return (
+        f"{place(other.candidate)} with {layout(other.fit)}, costs {format_usd(other.usd)} "
+        f"({more:+.0%}) and takes {hours_text(other.hours)} ({longer:+.0%}): "
+        f"{format_usd(rate)} an hour against {format_usd(own)}, {_speed(other)} against "
+        f"{_speed(first)}"
+    )
+
+
+def _one_gpu(ranked: Sequence[Priced]) -> str:
+    """Whether one GPU would do: vertical scaling comes first."""
+    single = [one for one in ranked if one.candidate.gpus == 1]
+    if not single:
+        return "No plan on one GPU is left: see the rejections for what it lacks."
+    if single[0] is ranked[0]:
+        return "One GPU is enough: more of them only buy time."
+    one, first = single[0], ranked[0]
+    return (
+        f"One GPU would do too: {place(one.candidate)} with {layout(one.fit)} takes "
+        f"{hours_text(one.hours)} and {format_usd(one.usd)}, {one.hours / first.hours:.1f} times "
+        f"as long for {one.usd / first.usd:.2f} times the price."
+    )
+
+
+def _naive(search: OfferSearch, first: Priced) -> str:
+    """The offer with the lowest price per hour, and the simplest layout that fits on it."""
+    offered = [
+        one
+        for one in search.market.candidates
+        if not one.spot and one.offer.usd_per_hour is not None
+    ]
+    for one in sorted(offered, key=lambda one: (one.offer.usd_per_hour or 0.0) * one.nodes):
+        fit = LayoutSearch(search.case, machines(one.cluster)).simplest()
+        if fit is None:
+            continue
+        cost = one.cost(fit.step)
+        if cost.usd is None:
+            continue
+        hourly = format_usd(cost.idle_usd_per_hour)
+        return (
+            f"The naive choice, the lowest price per hour on which it fits at all ({place(one)}, "
+            f"{hourly} an hour) with the simplest layout ({layout(fit)}), would take "
+            f"{hours_text(cost.wall_hours)} and {format_usd(cost.usd)}: "
+            f"{cost.wall_hours / first.hours:.1f} times as long for "
+            f"{cost.usd / first.usd:.2f} times the price."
+        )
+    return ""
+
+
+def _dearest(search: OfferSearch, first: Priced) -> str:
+    """The same machines at whoever asks most for them."""
+    own = first.candidate
+    same = [
+        one
+        for one in search.market.candidates
+        if (one.offer.gpu, one.offer.gpus, one.nodes) == (own.offer.gpu, own.offer.gpus, own.nodes)
+        and not one.spot
+        and one.offer.provider != own.offer.provider
+    ]
+    if not same:
+        return ""
+    dearest = max(same, key=lambda one: one.offer.usd_per_hour or 0.0)
+    cost = dearest.cost(first.fit.step)
+    if cost.usd is None or cost.usd <= first.usd:
+        return ""
+    return (
+        f"The same machines cost most at {place(dearest)}: {format_usd(cost.usd)} for this run, "
+        f"{cost.usd / first.usd:.1f} times as much."
+    )
+
+
+def misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
+    """Where nothing keeps the limits: the nearest, and what would make it a plan."""
+    if relaxed.priced:
+        return _limit_misses(relaxed, limits)
+    near = [(found.nearest, where) for where, found in relaxed.searched]
+    short = [(one, where) for one, where in near if one is not None]
+    if not short:
+        kinds = sorted({one.kind for one in relaxed.ruled})
+        return (f"Every offer is out: {', '.join(kinds)}. See the rejections for each.",)
+    refusal, where = min(short, key=lambda one: one[0].found - one[0].limit)
+    return (
+        nearest_text(refusal, where),
+        f"More GPUs would be looked at with a larger max_gpus ({limits.most} now).",
+    )
+
+
+def nearest_text(refusal: Refusal, where: str) -> str:
+    """The layout that lacks least, and what would make it fit."""
+    over = format_bytes(refusal.found - refusal.limit)
+    what = "host memory" if refusal.kind == HOST else "memory on the card"
+    return (
+        f"Nearest: {where} with {next(refusal.layouts())} {refusal.reason}. It would fit with "
+        f"{over} more {what}: a larger card, an optimizer with smaller states (adamw-8bit), LoRA "
+        "or shorter sequences."
+    )
+
+
+def _limit_misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
+    cheapest = relaxed.priced[0]
+    fastest = min(relaxed.priced, key=lambda one: one.hours)
+    budget, deadline = limits.budget_usd, limits.deadline_hours
+    said: list[str] = []
+    if budget is not None:
+        in_time = [one for one in relaxed.priced if one.hours <= (deadline or one.hours)]
+        near = min(in_time or [cheapest], key=lambda one: one.usd)
+        said.append(
+            f"Cheapest{' in time' if in_time and deadline else ''}: {place(near.candidate)} with "
+            f"{layout(near.fit)}, {format_usd(near.usd)} and {hours_text(near.hours)}. A budget "
+            f"of {format_usd(near.usd)} instead of {format_usd(budget)} would do."
+        )
+    if deadline is not None:
+        affordable = [one for one in relaxed.priced if one.usd <= (budget or one.usd)]
+        near = min(affordable or [fastest], key=lambda one: one.hours)
+        said.append(
+            f"Fastest{' within the budget' if affordable and budget else ''}: "
+            f"{place(near.candidate)} with {layout(near.fit)}, {hours_text(near.hours)} and "
+            f"{format_usd(near.usd)}. A deadline of {near.hours:,.1f} h instead of "
+            f"{deadline:,.1f} h would do, or more than {limits.most} GPUs (max_gpus)."
+        )
+    return tuple(said)

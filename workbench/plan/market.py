@@ -1,0 +1,248 @@
+"""Which offers come into question: limits of the user, and every offer x nodes x kind of price."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from workbench.describe import Cluster, Conditions, Workload
+from workbench.describe.accelerators import find
+from workbench.describe.checks import require_positive
+from workbench.describe.hardware import MOST_GPUS, MOST_NODES
+from workbench.describe.price import Offer, Terms
+from workbench.errors import UnknownNameError, UsageError
+from workbench.estimate.cost import RunCost, RunPlan, run_cost
+from workbench.estimate.rates import machine
+from workbench.estimate.timing import StepTime
+
+MOST = 128
+"""GPUs of a plan where `Limits.max_gpus` says nothing."""
+STARTABLE = ("NVIDIA",)
+"""Vendors whose accelerators our launcher starts ranks on (CUDA)."""
+PRICE, SPOT, FABRIC, NODES = "price unknown", "spot not offered", "no fabric", "node limit"
+GPUS, PRECISION, VENDOR = "too many GPUs", "precision", "not startable"
+BUDGET, DEADLINE, DOMINATED = "over budget", "past the deadline", "dominated"
+INTERRUPTED = "never ends"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a plan must keep to; nothing given = no limit."""
+
+    budget_usd: float | None = None
+    """Most dollars of the finished run."""
+    deadline_hours: float | None = None
+    """Most hours from renting the machines to the finished run."""
+    providers: tuple[str, ...] = ()
+    """Only these; empty = all."""
+    gpus: tuple[str, ...] = ()
+    """Only these accelerators, by any usual name; empty = all."""
+    regions: tuple[str, ...] = ()
+    """Only regions whose name contains one of these; offers without a region are kept."""
+    max_gpus: int | None = None
+    """Most GPUs; None = `MOST`."""
+    spot: bool = False
+    """Interruptible machines may be used too."""
+
+    def __post_init__(self) -> None:
+        for name in ("budget_usd", "deadline_hours"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise UsageError(f"{name} must be above 0, not {value}. Leave it out for no limit.")
+        if self.max_gpus is not None:
+            require_positive("max_gpus", self.max_gpus)
+            if self.max_gpus > MOST_GPUS * MOST_NODES:
+                raise UsageError(
+                    f"max_gpus can be at most {MOST_GPUS * MOST_NODES:,}, not {self.max_gpus:,}."
+                )
+
+    @property
+    def most(self) -> int:
+        """Most GPUs, resolved."""
+        return MOST if self.max_gpus is None else self.max_gpus
+
+    def asked(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
+        """The offers of the asked providers, accelerators and regions.
+
+        Raises:
+            UsageError: a name that is not among the offers, or nothing left of them.
+        """
+        every = tuple(offers)
+        if not every:
+            raise UsageError("There are no offers to plan with. Give offers, or a price file.")
+        providers = {one.lower() for one in self.providers}
+        for name in providers - {offer.provider for offer in every}:
+            raise UnknownNameError.near("provider", name, {offer.provider for offer in every})
+        gpus = {find(name).id for name in self.gpus}
+        left = tuple(
+            offer
+            for offer in every
+            if (not providers or offer.provider in providers)
+            and (not gpus or offer.gpu in gpus)
+            and (not offer.region or self._in_region(offer.region))
+        )
+        if not left:
+            raise UsageError(self._nothing_left(every, providers, gpus))
+        return left
+
+    def _in_region(self, region: str) -> bool:
+        return not self.regions or any(one.lower() in region.lower() for one in self.regions)
+
+    def _nothing_left(self, every: Sequence[Offer], providers: set[str], gpus: set[str]) -> str:
+        asked = [
+            f"{word} {', '.join(sorted(names))}"
+            for word, names in (("of", providers), ("of", gpus), ("in", set(self.regions)))
+            if names
+        ]
+        there = {one.gpu for one in every if not providers or one.provider in providers}
+        return f"No offer {' '.join(asked)}. There is: {', '.join(sorted(there))}."
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """One offer with a number of nodes that is out as a whole."""
+
+    kind: str
+    """One of the kinds above."""
+    offer: Offer
+    nodes: int
+    spot: bool
+    reason: str
+    """One sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One offer with a number of nodes and a kind of price."""
+
+    offer: Offer
+    nodes: int
+    run: RunPlan
+    terms: Terms
+    cluster: Cluster
+
+    @property
+    def gpus(self) -> int:
+        """All of them."""
+        return self.offer.gpus * self.nodes
+
+    @property
+    def spot(self) -> bool:
+        """Interruptible."""
+        return self.run.spot
+
+    def cost(self, step: StepTime, run: RunPlan | None = None, price: float = 1.0) -> RunCost:
+        """The finished run at that step time, the price scaled by a factor.
+
+        Raises:
+            UsageError: interruptions so frequent that it never ends.
+        """
+        offer = self.offer
+        if price != 1.0:
+            scaled = {
+                name: value * price
+                for name in ("usd_per_hour", "spot_usd_per_hour")
+                if (value := getattr(offer, name)) is not None
+            }
+            offer = replace(offer, **scaled)
+        return run_cost(step, offer, self.nodes, self.terms, run or self.run)
+
+
+def where_text(offer: Offer, nodes: int, *, spot: bool) -> str:
+    """An offer in one line, as every face names it."""
+    machines = f"{nodes} x {offer.gpus}" if nodes > 1 else f"{offer.gpus}"
+    place = ", ".join(part for part in (offer.name, offer.region, "spot" if spot else "") if part)
+    return f"{offer.provider} {machines} x {offer.gpu}" + (f" ({place})" if place else "")
+
+
+@dataclass
+class Market:
+    """Sorts offers into candidates and those that are out as a whole."""
+
+    workload: Workload
+    limits: Limits
+    run: RunPlan
+    terms: Callable[[str], Terms]
+    conditions: Conditions
+
+    def __post_init__(self) -> None:
+        self.candidates: list[Candidate] = []
+        self.ruled: list[Ruled] = []
+        self._clusters: dict[tuple[object, ...], Cluster] = {}
+        self._terms: dict[str, Terms] = {}
+        self._lacks: dict[str, tuple[str, str]] = {}
+
+    def add(self, offer: Offer) -> None:
+        """Look at one offer with every number of nodes."""
+        kinds = (False, True) if self.limits.spot else (False,)
+        for spot in kinds:
+            found = self._whole(offer, spot=spot)
+            if found is not None:
+                self.ruled.append(Ruled(found[0], offer, 1, spot, found[1]))
+                continue
+            counts, end = self._node_counts(offer)
+            for nodes in counts:
+                self._add(offer, nodes, spot=spot)
+            if end is not None:
+                nodes = 2 * counts[-1]
+                self.ruled.append(Ruled(end[0], offer, nodes, spot, end[1]))
+
+    def _whole(self, offer: Offer, *, spot: bool) -> tuple[str, str] | None:
+        """Why no number of nodes of this offer comes into question."""
+        lacks = self._lack(offer.gpu)
+        if lacks[0]:
+            return lacks
+        if offer.gpus > self.limits.most:
+            return GPUS, f"{offer.gpus} GPUs; at most {self.limits.most} are allowed"
+        if spot and offer.spot_usd_per_hour is None:
+            return SPOT, f"{offer.provider} has no spot price for it, or none is known"
+        if not spot and offer.usd_per_hour is None:
+            return PRICE, "its price is unknown"
+        return None
+
+    def _lack(self, gpu: str) -> tuple[str, str]:
+        """What the accelerator cannot do; empty strings = nothing."""
+        if gpu not in self._lacks:
+            accelerator, found = find(gpu), ("", "")
+            work = self.workload
+            try:
+                machine(accelerator, work.precision, work.kernels.flash_version, self.conditions)
+            except UsageError as error:
+                found = PRECISION, str(error)
+            if accelerator.vendor not in STARTABLE:
+                names = " or ".join(STARTABLE)
+                found = VENDOR, f"{accelerator.name}: the launcher starts ranks on {names} only"
+            self._lacks[gpu] = found
+        return self._lacks[gpu]
+
+    def _node_counts(self, offer: Offer) -> tuple[list[int], tuple[str, str] | None]:
+        """Numbers of nodes: powers of two and the most there is; and why there are no more."""
+        most = self.limits.most // offer.gpus
+        joined = offer.max_nodes or 1
+        if joined > 1 and offer.network is None:
+            joined = 1
+        allowed = min(most, joined)
+        counts = [1 << power for power in range(allowed.bit_length()) if 1 << power <= allowed]
+        if counts[-1] != allowed:
+            counts.append(allowed)
+        if most <= allowed:
+            return counts, None
+        if offer.max_nodes is None:
+            return counts, (FABRIC, f"not known whether {offer.provider} joins them by a fabric")
+        if offer.max_nodes > 1 and offer.network is None:
+            return counts, (FABRIC, f"the fabric between {offer.provider}'s nodes is unknown")
+        if offer.max_nodes == 1:
+            return counts, (FABRIC, f"{offer.provider} has no fabric between them")
+        return counts, (NODES, f"{offer.provider} joins at most {offer.max_nodes} nodes")
+
+    def _add(self, offer: Offer, nodes: int, *, spot: bool) -> None:
+        network = offer.network if nodes > 1 else None
+        key = (offer.gpu, offer.gpus, nodes, network)
+        if key not in self._clusters:
+            self._clusters[key] = Cluster.rented(offer.gpu, offer.gpus, nodes, network=network)
+        if offer.provider not in self._terms:
+            self._terms[offer.provider] = self.terms(offer.provider)
+        run = replace(self.run, spot=spot) if spot else self.run
+        terms, cluster = self._terms[offer.provider], self._clusters[key]
+        self.candidates.append(Candidate(offer, nodes, run, terms, cluster))

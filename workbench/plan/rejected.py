@@ -1,0 +1,76 @@
+"""Everything that did not become a plan: counted completely, kept compactly, told on demand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice, zip_longest
+
+from workbench.plan.machines import Found
+from workbench.plan.market import Ruled, where_text
+
+ANY = "any"
+"""Layout of a rejection that holds for all of an offer's layouts."""
+LISTED = 200
+"""Single rejections in a JSON document; the totals are always complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """One combination of a layout and an offer, and why it is out."""
+
+    layout: str
+    """The layout in words; `ANY` when the offer is out whatever the layout."""
+    offer: str
+    """Provider, machines and price kind in words."""
+    kind: str
+    """Reason in two words, to count by."""
+    reason: str
+    """Reason in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """All rejections of a search; iterating makes each of them in words."""
+
+    offers: tuple[Ruled, ...]
+    """Offers that are out as a whole: each counts once."""
+    searched: tuple[tuple[str, Found], ...]
+    """(offer in words, its layouts) of every offer whose layouts were looked at."""
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.by_kind.values())
+
+    @property
+    def by_kind(self) -> Mapping[str, int]:
+        """Kind of reason -> number of combinations, the most frequent first."""
+        counts: Counter[str] = Counter(one.kind for one in self.offers)
+        for _, found in self.searched:
+            counts.update(found.refused)
+        return dict(counts.most_common())
+
+    def __len__(self) -> int:
+        return self.total
+
+    def __iter__(self) -> Iterator[Rejection]:
+        for one in self.offers:
+            where = where_text(one.offer, one.nodes, spot=one.spot)
+            yield Rejection(ANY, where, one.kind, one.reason)
+        for where, found in self.searched:
+            for refusal in found.refusals:
+                for layout in refusal.layouts():
+                    yield Rejection(layout, where, refusal.kind, refusal.reason)
+
+    def listed(self, most: int = LISTED) -> tuple[Rejection, ...]:
+        """At most so many: offers as a whole, then one layout of every reason, offer by offer."""
+        whole = islice((one for one in self if one.layout == ANY), most)
+        rows = [[(where, refusal) for refusal in found.refusals] for where, found in self.searched]
+        samples = (
+            Rejection(next(refusal.layouts()), where, refusal.kind, refusal.reason)
+            for row in zip_longest(*rows)
+            for where, refusal in filter(None, row)
+        )
+        return tuple(islice(chain(whole, samples), most))
