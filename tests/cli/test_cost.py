@@ -130,14 +130,21 @@ def test_several_nodes_take_an_offer_with_a_fabric_and_pay_for_each(run: Run) ->
     assert named(document)["useful work"] == pytest.approx(hourly * document["hours"])
 
 
-def test_a_spot_cluster_without_price_is_not_priced_as_something_else(run: Run) -> None:
+def test_machines_that_nobody_is_known_to_join_are_priced_with_a_warning(run: Run) -> None:
     given = ("--model", "llama-3.2-1b", "--gpu", "a100-sxm-80", "--gpus", "8", "--nodes", "8")
-    document = json.loads(run(*given, "--tokens", "1B", "--spot", "--json").out)
-    if document["offer"]["spot_usd_per_hour"] is None:
-        assert document["usd"] is None
-        assert any("has a known spot price" in note for note in document["notes"])
-    else:
-        assert document["offer"]["max_nodes"] >= 8
+    document = json.loads(run(*given, "--tokens", "1B", "--json").out)
+    known = [one for one in prices.offers(gpu="a100-sxm-80") if (one.max_nodes or 1) >= 8]
+    warned = any("is not known to join 8" in note for note in document["notes"])
+    assert document["usd"] > 0
+    assert warned is not any(one.usd_per_hour for one in known if one.gpus >= 8)
+
+
+def test_an_offer_without_spot_price_is_said(run: Run) -> None:
+    given = ("--tokens", "1B", "--provider", "lambda", "--spot")
+    document = answer(run, *given)
+    assert document["usd"] is None
+    assert document["spot"]["verdict"] == "No spot price known here."
+    assert document["spot"]["usd_on_demand"] > 0
 
 
 def test_spot_stands_against_on_demand(run: Run) -> None:

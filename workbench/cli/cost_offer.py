@@ -110,14 +110,26 @@ def _from_table(asked: CostAsked, cluster: Cluster) -> Priced:
         note = f"No machine with {needed} x {gpu.id} in the table: give --usd-per-hour X."
         nobody = Offer(provider="n/a", name="", gpu=gpu.id, gpus=needed, usd_per_hour=None)
         return Priced(offer=nobody, terms=Terms(provider="n/a"), notes=(note,))
-    joined = [one for one in found if _joins(one) >= cluster.nodes]
-    best = _cheapest(joined or found, spot=asked.spot)
+    able = _joinable(found, cluster.nodes, spot=asked.spot)
+    best = _cheapest(able, spot=asked.spot)
     notes: list[str] = []
     if asked.provider is None and asked.offer is None:
-        notes.append(_chosen(best, joined or found, spot=asked.spot))
-    if not joined:
-        notes.append(f"Nobody is known to join {cluster.nodes} of them: ask before you rent.")
+        notes.append(_chosen(best, able, spot=asked.spot))
+    if (best.max_nodes or 1) < cluster.nodes:
+        notes.append(
+            f"{best.provider} is not known to join {cluster.nodes} of them: ask before you rent."
+        )
     return Priced(offer=best, terms=prices.terms(best.provider), notes=tuple(notes))
+
+
+def _joinable(found: list[Offer], nodes: int, *, spot: bool) -> list[Offer]:
+    """Offers that join so many nodes; where none of them has a price, those that may do so."""
+    joined = [one for one in found if (one.max_nodes or 1) >= nodes]
+    unknown = [one for one in found if one.max_nodes is None]
+    for able in (joined, unknown):
+        if any(_price(one, spot=spot) is not None for one in able):
+            return able
+    return joined or found
 
 
 def _providers(asked: CostAsked) -> tuple[str, ...] | None:
@@ -135,8 +147,8 @@ def _chosen(best: Offer, found: list[Offer], *, spot: bool) -> str:
         kinds = ("spot", "on-demand") if spot else ("on-demand", "spot")
         other = sum(_price(one, spot=not spot) is not None for one in found)
         return (
-            f"None of {len(found)} suitable offers has a known {kinds[0]} price, {other} have "
-            f"an {kinds[1]} one: give --usd-per-hour X."
+            f"No suitable offer has a known {kinds[0]} price ({other} of {len(found)} have a "
+            f"known {kinds[1]} price): give --usd-per-hour X."
         )
     passed = [one for one in found if (_price(one, spot=spot) or usual) < usual]
     if passed:
@@ -146,11 +158,6 @@ def _chosen(best: Offer, found: list[Offer], *, spot: bool) -> str:
 
 def _price(offer: Offer, *, spot: bool) -> float | None:
     return offer.spot_usd_per_hour if spot else offer.usd_per_hour
-
-
-def _joins(offer: Offer) -> int:
-    """Machines of this kind that are known to be joined by a fabric."""
-    return offer.max_nodes or 1
 
 
 def _cheapest(found: list[Offer], *, spot: bool) -> Offer:
