@@ -1,0 +1,56 @@
+"""One piece of advice: a verdict with its reason, its condition, its evidence and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Number = int | float | str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What a rule says about one job; each rule is a function that returns one."""
+
+    rule: str
+    """Short name of the rule ("nvlink-or-pcie")."""
+    verdict: str
+    """The answer, one sentence."""
+    reason: str
+    """Why, with the numbers filled in."""
+    condition: str
+    """When the rule holds, and what would turn the answer."""
+    evidence: str
+    """The formula or the estimate that the numbers come from."""
+    numbers: Mapping[str, Number]
+    """What was used and what came out, units in the names; None = unknown."""
+    source: str
+    """Where the rule or its constants come from."""
+    article: str | None = None
+    """What the articles this project started from say; None = nothing."""
+    corrects: str | None = None
+    """Id of the correction that this rule applies (C1 …); None where the article is right."""
+    steps: tuple[str, ...] = field(default=())
+    """What to do, in order; empty where the verdict says it all."""
+
+    def __str__(self) -> str:
+        lines = [self.verdict, self.reason, *(f"  {one}" for one in self.steps)]
+        if self.article:
+            lines.append(f"The articles say: {self.article}")
+        return "\n".join(lines)
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return {
+            "rule": self.rule,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "steps": list(self.steps),
+            "condition": self.condition,
+            "evidence": self.evidence,
+            "numbers": dict(self.numbers),
+            "source": self.source,
+            "article": self.article,
+            "corrects": self.corrects,
+        }
