@@ -15,9 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 import workbench as wb
-from workbench.cli.listings import gpus_command, models_command
+from workbench.cli.commands import register
 from workbench.cli.live import follow
-from workbench.cli.memory import memory
 from workbench.cli.tables import number, print_json, runs_table, summary_table
 
 app = typer.Typer(
@@ -299,9 +298,7 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     raise typer.Exit(0 if result["ok"] else 1)
 
 
-app.command()(memory)
-app.command("models")(models_command)
-app.command("gpus")(gpus_command)
+register(app)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import json
 import os
 import queue
@@ -111,11 +112,15 @@ def refresh(
 
 
 def _ask_into(arrived: queue.SimpleQueue[ProviderAnswer], name: str, seconds: float) -> None:
-    arrived.put(_ask(name, seconds))
+    try:
+        arrived.put(_ask(name, seconds))
+    except Exception as error:  # noqa: BLE001  (a provider's odd answer must not lose the others)
+        text = f"gave an answer that cannot be used ({type(error).__name__}: {error})"
+        arrived.put(ProviderAnswer(provider=name, error=text[:200]))
 
 
 def _ask(provider: str, seconds: float) -> ProviderAnswer:
-    """One provider's answer from a child of its own; never raises."""
+    """One provider's answer from a child of its own."""
     name = LIBRARY_NAMES.get(provider, provider)
     code = f"from workbench.describe.gpuhunt_worker import main; main({name!r}, {seconds!r})"
     silence = ProviderAnswer(provider=provider, error=f"no answer in {seconds:g} s")
@@ -164,8 +169,18 @@ def cache_file() -> Path:
 
 def cached() -> tuple[ProviderAnswer, ...]:
     """The kept answers; empty where there are none. A damaged file or row costs only itself."""
+    path = cache_file()
     try:
-        document = json.loads(cache_file().read_bytes())
+        return _read(path, path.stat().st_mtime_ns)
+    except OSError:
+        return ()
+
+
+@functools.lru_cache(maxsize=2)
+def _read(path: Path, _changed: int) -> tuple[ProviderAnswer, ...]:
+    """The file as it was at that time: thousands of offers are parsed once."""
+    try:
+        document = json.loads(path.read_bytes())
         stored: dict[str, Any] = document["providers"] if document["format"] == _FORMAT else {}
         answers = [_restored(name, one) for name, one in stored.items()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -176,7 +191,7 @@ def cached() -> tuple[ProviderAnswer, ...]:
 def _restored(provider: str, stored: dict[str, Any]) -> ProviderAnswer:
     offers: list[Offer] = []
     for row in stored["offers"]:
-        with contextlib.suppress(TypeError, UsageError):
+        with contextlib.suppress(KeyError, TypeError, UsageError):
             network, _ = fabric(provider, row["name"])
             offers.append(Offer(**row | {"marks": tuple(row["marks"]), "network": network}))
     return ProviderAnswer(

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from workbench.describe import price_terms
 from workbench.describe.accelerators import find
-from workbench.describe.live_prices import cached
+from workbench.describe.live_prices import WITH_KEY, WITHOUT_KEY, cached
 from workbench.describe.network import Network
 from workbench.describe.price import Offer, Terms
 from workbench.describe.price_files import PriceFile, read_prices
@@ -81,7 +81,8 @@ def offers(
             warnings.warn(f"Own prices: {problem}", stacklevel=2)
         found = _over(read.offers, found)
     if providers is not None:
-        wanted = {provider_name(name, {one.provider for one in found}) for name in providers}
+        known = _known_providers()
+        wanted = {provider_name(name, known) for name in providers}
         found = [one for one in found if one.provider in wanted]
     if gpu is not None:
         identifier = find(gpu).id
@@ -130,15 +131,18 @@ def terms(provider: str) -> Terms:
     >>> terms("runpod").stopped_storage_usd_per_gb_month, terms("cudo").egress_usd_per_gb
     (0.2, None)
     """
-    return price_terms.terms(provider_name(provider, providers()))
+    return price_terms.terms(provider_name(provider, _known_providers()))
 
 
 def providers() -> tuple[str, ...]:
-    """Short names of every provider with an offer or with terms."""
+    """Short names of every provider with offers or terms, or that can be asked for them."""
+    return tuple(sorted(_known_providers()))
+
+
+def _known_providers() -> set[str]:
     named = {one.provider for one in _table().offers} | set(price_terms.described())
-    named |= {answer.provider for answer in cached()}
-    named |= {one.provider for one in _own_file().offers}
-    return tuple(sorted(named))
+    named |= {*WITHOUT_KEY, *WITH_KEY}
+    return named | {one.provider for one in _own_file().offers}
 
 
 def provider_name(name: str, known: Iterable[str]) -> str:

@@ -1,0 +1,182 @@
+"""``workbench prices``: what machines cost, where, since when, and how far to trust it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from workbench.cli.memory import plain_console, show
+from workbench.cli.tables import print_json
+from workbench.describe import Offer, catalog, prices
+from workbench.describe.live_prices import WITH_KEY, WITHOUT_KEY, ProviderAnswer, refresh
+from workbench.describe.price import STALE_DAYS
+from workbench.units import UNKNOWN
+
+_HELP = """List prices of machines, cheapest per GPU first; doubtful ones are marked.
+
+The embedded table is dated; --refresh asks the providers now and keeps their answers; your own
+prices ($WORKBENCH_PRICES, a CSV file) come on top. Nothing is fetched without --refresh.
+
+With --json an array of offers; with --refresh --json an object {"offers": [...], "providers":
+[{"provider", "offers", "error", "fetched_at"}]}. A provider that does not answer is a row, and the
+exit code stays 0: its older prices are shown.
+"""
+_COLUMNS = ("GPUs", "provider", "machine", "$/h", "$/GPU", "spot $", "region", "date", "marks")
+_MONEY = ("$/h", "$/GPU", "spot $")
+_NARROW = 96
+# These wrap, but not below; figures and dates are never cut.
+_LEAST = {"GPUs": 9, "provider": 8, "machine": 10, "region": 6, "marks": 9}
+
+
+def prices_command(
+    *,
+    gpu: Annotated[
+        str | None, typer.Option(help="One GPU, by any usual name.", metavar="G")
+    ] = None,
+    provider: Annotated[
+        list[str] | None, typer.Option(help="One provider; may be repeated.", metavar="P")
+    ] = None,
+    spot: Annotated[
+        bool, typer.Option("--spot", help="Only interruptible machines, cheapest first.")
+    ] = False,
+    ask: Annotated[bool, typer.Option("--refresh", help="Ask the providers now.")] = False,
+    seconds: Annotated[float, typer.Option(help="--refresh: limit for each provider.")] = 10.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON value and nothing else.")
+    ] = False,
+) -> None:
+    """List prices of machines."""
+    names = [prices.provider_name(name, prices.providers()) for name in provider or ()]
+    answers = _asked(names, seconds) if ask else ()
+    stderr = Console(stderr=True, highlight=False)
+    for problem in prices.own_problems():
+        stderr.print("own prices:", style="bold red", end=" ")
+        stderr.print(problem, markup=False, soft_wrap=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # just printed
+        found = prices.offers(gpu=gpu, providers=names or None)
+    found = ranked(found, spot=spot)
+    if as_json:
+        documents = [document(one) for one in found]
+        providers = [one.document() for one in answers]
+        print_json({"offers": documents, "providers": providers} if ask else documents)
+        return
+    _print(found, answers)
+
+
+prices_command.__doc__ = _HELP
+
+
+def _asked(names: list[str], seconds: float) -> tuple[ProviderAnswer, ...]:
+    """Ask the providers, telling each answer on stderr as it comes."""
+    stderr = Console(stderr=True, highlight=False)
+    live = [name for name in names if name in (*WITHOUT_KEY, *WITH_KEY)]
+    others = [
+        ProviderAnswer(provider=name, error="has no live prices: gpuhunt does not list it")
+        for name in names
+        if name not in live
+    ]
+
+    def tell(answer: ProviderAnswer) -> None:
+        stderr.print(_sentence(answer), markup=False, soft_wrap=True)
+
+    for one in others:
+        tell(one)
+    if names and not live:
+        return tuple(others)
+    return (*refresh(live or None, seconds=seconds, on_answer=tell), *others)
+
+
+def _sentence(answer: ProviderAnswer) -> str:
+    if answer.error is None:
+        return f"{answer.provider}: {len(answer.offers)} offers"
+    kept = f"; its {len(answer.offers)} offers of {answer.fetched_at} stay" if answer.offers else ""
+    return f"{answer.provider}: {answer.error}{kept}"
+
+
+def ranked(found: tuple[Offer, ...], *, spot: bool = False) -> tuple[Offer, ...]:
+    """Offers by GPU in the catalog's order, cheapest per GPU first; unknown prices last."""
+    order = {one.id: index for index, one in enumerate(catalog.gpus())}
+
+    def price(one: Offer) -> float:
+        on_demand = float("inf") if one.usd_per_hour is None else one.usd_per_hour
+        value = one.spot_usd_per_hour if spot else on_demand
+        return float("inf") if value is None else value / one.gpus
+
+    kept = [one for one in found if not spot or one.spot_usd_per_hour is not None]
+    return tuple(sorted(kept, key=lambda one: (order[one.gpu], price(one), -one.gpus)))
+
+
+def document(one: Offer) -> dict[str, Any]:
+    """The JSON form of an offer; keys are a contract."""
+    return {
+        "provider": one.provider,
+        "name": one.name,
+        "gpu": one.gpu,
+        "gpus": one.gpus,
+        "usd_per_hour": one.usd_per_hour,
+        "usd_per_gpu_hour": one.usd_per_gpu_hour,
+        "spot_usd_per_hour": one.spot_usd_per_hour,
+        "region": one.region,
+        "date": one.date,
+        "source": one.source,
+        "confidence": one.confidence,
+        "marks": list(one.marks),
+        "available": one.available,
+        "max_nodes": one.max_nodes,
+        "network": one.network.name if one.network else None,
+        "notes": one.notes,
+    }
+
+
+def _print(found: tuple[Offer, ...], answers: tuple[ProviderAnswer, ...]) -> None:
+    console = plain_console()
+    if found:
+        show(console, _table(found, console.width))
+        console.print(
+            "\nUSD per hour, of a machine and of one of its GPUs; n/a = unknown, never free."
+            f" stale = older than {STALE_DAYS} days, odd = far from the usual or spot above on"
+            " demand. Sources: --json."
+        )
+    else:
+        console.print("No such offer is known. Other GPUs and providers: workbench prices")
+    failed = [one for one in answers if one.error is not None]
+    if answers:
+        console.print(f"\n{len(answers) - len(failed)} of {len(answers)} providers answered.")
+    for one in failed:
+        console.print(f"  {_sentence(one)}")
+
+
+def _table(found: tuple[Offer, ...], width: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    narrow = width < _NARROW  # then the region stands below the machine's name
+    for name in _COLUMNS:
+        if name == "region" and narrow:
+            continue
+        table.add_column(
+            name,
+            justify="right" if name in _MONEY else "left",
+            no_wrap=name not in _LEAST,
+            overflow="fold",
+            min_width=_LEAST.get(name),
+        )
+    for one in found:
+        machine = f"{one.name} {one.region}" if narrow else one.name
+        table.add_row(
+            *(f"{one.gpus} x {one.gpu}", one.provider, machine),
+            _usd(one.usd_per_hour),
+            _usd(one.usd_per_gpu_hour),
+            _usd(one.spot_usd_per_hour),
+            *(() if narrow else (one.region,)),
+            *(one.date or UNKNOWN, ", ".join(one.marks)),
+        )
+    return table
+
+
+def _usd(value: float | None) -> str:
+    """Two decimals, which align in a column; dollars stand in the header."""
+    return UNKNOWN if value is None else f"{value:.2f}"
