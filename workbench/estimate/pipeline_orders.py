@@ -2,7 +2,7 @@
 
 gpipe: arXiv 1811.06965 (with chunks: breadth first, as torch's ScheduleLoopedBFS); 1f1b and
 interleaved: arXiv 2104.04473 and Megatron-LM core/pipeline_parallel/schedules.py; zero-bubble:
-ZB-H1 of arXiv 2401.10241; naive: one micro-batch at a time, as device_map does.
+ZB-H1 of arXiv 2401.10241 (with chunks: torch's); naive: one micro-batch at a time (device_map).
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def schedule(name: str, stages: int, micro_batches: int, virtual_stages: int = 1
         virtual_stages: chunks per rank.
 
     Raises:
-        UsageError: an unknown schedule, a size below 1 or absurd, chunks with zero-bubble,
-            micro-batches that the interleaved schedule cannot deal out.
+        UsageError: an unknown schedule, a size below 1 or absurd, micro-batches that a schedule
+            with chunks cannot deal out.
 
     >>> print(schedule("1f1b", 3, 4))
     F0 F1 F2 B0 F3 B1 B2 B3
@@ -110,17 +110,12 @@ def check_schedule(name: str, stages: int, micro_batches: int, virtual_stages: i
             f"{stages} stages x {micro_batches} micro-batches x {virtual_stages} chunks are "
             f"more than {_MOST_OPERATIONS:,} passes; use fewer micro-batches."
         )
-    if name == "zero-bubble" and virtual_stages > 1:
-        raise UsageError(
-            f"The zero-bubble schedule (ZB-H1) has one chunk per rank, not {virtual_stages}. "
-            "Use schedule interleaved, or virtual_stages 1."
-        )
     if name == "1f1b" and virtual_stages > 1:
         name = "interleaved"
-    if name == "interleaved" and micro_batches % stages:
+    grouped = name == "interleaved" or (name == "zero-bubble" and virtual_stages > 1)
+    if grouped and micro_batches % stages:
         raise UsageError(
-            f"The interleaved schedule needs a multiple of {stages} micro-batches, "
-            f"not {micro_batches}."
+            f"The {name} schedule needs a multiple of {stages} micro-batches, not {micro_batches}."
         )
     return name
 
@@ -131,10 +126,6 @@ def _forward(index: int, chunk: int = 0) -> Operation:
 
 def _backward(index: int, chunk: int = 0) -> Operation:
     return Operation(kind=BACKWARD, micro_batch=index, chunk=chunk)
-
-
-def _weight(index: int) -> Operation:
-    return Operation(kind=WEIGHT, micro_batch=index)
 
 
 def _gpipe(_rank: int, _stages: int, count: int, chunks: int) -> tuple[Operation, ...]:
@@ -157,41 +148,53 @@ def _naive(_rank: int, _stages: int, count: int, chunks: int) -> tuple[Operation
 
 
 def _one_forward_one_backward(
-    rank: int, stages: int, count: int, _chunks: int
+    rank: int, stages: int, count: int, chunks: int
 ) -> tuple[Operation, ...]:
     """As many forward passes ahead as there are later stages, then one of each in turn."""
-    ahead = min(stages - rank - 1, count)
-    order = [_forward(index) for index in range(ahead)]
-    for index in range(count - ahead):
-        order += [_forward(ahead + index), _backward(index)]
-    return (*order, *(_backward(index) for index in range(count - ahead, count)))
+    return _alternating(stages - rank - 1, stages, count, chunks)
 
 
 def _interleaved(rank: int, stages: int, count: int, chunks: int) -> tuple[Operation, ...]:
     """Megatron's order: groups of as many micro-batches as ranks go through one chunk at a time."""
+    ahead = 2 * (stages - rank - 1) + (chunks - 1) * stages
+    return _alternating(ahead, stages, count, chunks)
+
+
+def _zero_bubble(rank: int, stages: int, count: int, chunks: int) -> tuple[Operation, ...]:
+    """Weight gradients come `rank` passes late: they fill the bubble at the end.
+
+    With one chunk this is ZB-H1; with more, torch's ScheduleInterleavedZeroBubble.
+    """
+    ahead = stages - rank - 1 + (chunks - 1) * stages
+    return _alternating(ahead, stages, count, chunks, late=rank)
+
+
+def _alternating(
+    ahead: int, stages: int, count: int, chunks: int, late: int | None = None
+) -> tuple[Operation, ...]:
+    """`ahead` forward passes, then backward and forward in turn, with chunks in their groups.
+
+    Weight gradients follow `late` backward passes behind; None = they are part of those.
+    """
     total = count * chunks
+    group = stages if chunks > 1 else total  # with one chunk nothing is grouped
+    forward, backward = list[Operation](), list[Operation]()
+    for index in range(total):
+        round_, within = divmod(index, group * chunks)
+        chunk, offset = divmod(within, group)
+        micro_batch = round_ * group + offset
+        forward.append(_forward(micro_batch, chunk))
+        backward.append(_backward(micro_batch, chunks - 1 - chunk))
+    ahead = min(ahead, total)
+    order = forward[:ahead]
+    for index in range(total):
+        order += forward[ahead + index : ahead + index + 1]
+        order.append(backward[index])
+        if late is not None and index >= late:
+            order.append(_weight(backward[index - late]))
+    missing = 0 if late is None else min(late, total)
+    return (*order, *(_weight(one) for one in backward[total - missing :]))
 
-    def at(index: int, *, back: bool) -> Operation:
-        group, within = divmod(index, stages * chunks)
-        chunk, offset = divmod(within, stages)
-        micro_batch = group * stages + offset
-        return _backward(micro_batch, chunks - 1 - chunk) if back else _forward(micro_batch, chunk)
 
-    ahead = min(2 * (stages - rank - 1) + (chunks - 1) * stages, total)
-    order = [at(index, back=False) for index in range(ahead)]
-    for index in range(total - ahead):
-        order += [at(ahead + index, back=False), at(index, back=True)]
-    return (*order, *(at(index, back=True) for index in range(total - ahead, total)))
-
-
-def _zero_bubble(rank: int, stages: int, count: int, _chunks: int) -> tuple[Operation, ...]:
-    """1F1B whose weight gradients come `rank` micro-batches late: they fill the end's bubble."""
-    ahead = min(stages - rank - 1, count)
-    order = [_forward(index) for index in range(ahead)]
-    for index in range(count):
-        if ahead + index < count:
-            order.append(_forward(ahead + index))
-        order.append(_backward(index))
-        if index >= rank:
-            order.append(_weight(index - rank))
-    return (*order, *(_weight(index) for index in range(max(0, count - rank), count)))
+def _weight(one: Operation) -> Operation:
+    return Operation(kind=WEIGHT, micro_batch=one.micro_batch, chunk=one.chunk)
