@@ -74,6 +74,8 @@ def test_the_table_keeps_figures_whole_and_shows_doubts(run) -> None:
     )
     (azure,) = [line for line in lines if "98.32" in line]
     assert re.search(r"8 x h100-sxm +azure +.* 98\.32 +12\.29 +n/a +eastus +2026-11-09", azure)
+    (p5,) = [line for line in lines if " 55.04 " in line]  # its eight regions are one row
+    assert re.search(r"p5.48xlarge +55\.04 +6\.88 +n/a +us-east-1 +\+7 +2026-11-09", p5)
     narrow = run("--gpu", "h100", COLUMNS="80").stdout.splitlines()
     assert re.search(r"azure +.* 98\.32 +12\.29 +n/a +2026-11-09", "\n".join(narrow))
     assert narrow[0].endswith("marks")

@@ -12,6 +12,7 @@ from rich.table import Table
 from workbench.cli.memory import plain_console, show
 from workbench.cli.tables import print_json
 from workbench.describe import Offer, catalog, prices
+from workbench.describe.gpuhunt_items import RENTABLE
 from workbench.describe.live_prices import WITH_KEY, WITHOUT_KEY, ProviderAnswer, refresh
 from workbench.describe.price import STALE_DAYS
 from workbench.units import UNKNOWN
@@ -136,11 +137,11 @@ def document(one: Offer) -> dict[str, Any]:
 def _print(found: tuple[Offer, ...], answers: tuple[ProviderAnswer, ...]) -> None:
     console = plain_console()
     if found:
-        show(console, _table(found, console.width))
+        show(console, _table(_condensed(found), console.width))
         console.print(
             "\nUSD per hour, of a machine and of one of its GPUs; n/a = unknown, never free."
             f" stale = older than {STALE_DAYS} days, odd = far from the usual or spot above on"
-            " demand. Sources: --json."
+            " demand; +7 = in seven more regions, none cheaper. All, with sources: --json."
         )
     else:
         console.print("No such offer is known. Other GPUs and providers: workbench prices")
@@ -151,7 +152,19 @@ def _print(found: tuple[Offer, ...], answers: tuple[ProviderAnswer, ...]) -> Non
         console.print(f"  {_sentence(one)}")
 
 
-def _table(found: tuple[Offer, ...], width: int) -> Table:
+def _condensed(found: tuple[Offer, ...]) -> list[tuple[Offer, int]]:
+    """One row per kind of machine: its cheapest region, and how many others there are.
+
+    A marketplace's machines have numbers for names: there the kind is the GPUs alone.
+    """
+    kinds: dict[tuple[str, ...], list[Offer]] = {}
+    for one in found:
+        name = "" if one.provider in RENTABLE else one.name
+        kinds.setdefault((one.provider, one.gpu, str(one.gpus), name), []).append(one)
+    return [(same[0], len(same) - 1) for same in kinds.values()]
+
+
+def _table(found: list[tuple[Offer, int]], width: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     narrow = width < _NARROW  # then the region stands below the machine's name
     for name in _COLUMNS:
@@ -164,14 +177,15 @@ def _table(found: tuple[Offer, ...], width: int) -> Table:
             overflow="fold",
             min_width=_LEAST.get(name),
         )
-    for one in found:
-        machine = f"{one.name} {one.region}" if narrow else one.name
+    for one, others in found:
+        region = f"{one.region} +{others}".strip() if others else one.region
+        machine = f"{one.name} {region}" if narrow else one.name
         table.add_row(
             *(f"{one.gpus} x {one.gpu}", one.provider, machine),
             _usd(one.usd_per_hour),
             _usd(one.usd_per_gpu_hour),
             _usd(one.spot_usd_per_hour),
-            *(() if narrow else (one.region,)),
+            *(() if narrow else (region,)),
             *(one.date or UNKNOWN, ", ".join(one.marks)),
         )
     return table

@@ -7,6 +7,7 @@ slower form is taken and the offer is marked.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable
@@ -96,6 +97,7 @@ def _offer(provider: str, group: list[dict[str, Any]], date: str, source: str) -
     )
 
 
+@functools.lru_cache(maxsize=8192)
 def recognised(
     provider: str, instance: str, gpu_name: str | None, memory_gb: float | None
 ) -> tuple[str, bool] | None:

@@ -35,7 +35,8 @@ def marked(offer: Offer, usual: Mapping[str, float], today: dt.date) -> Offer:
         marks.add("stale")
     if _is_odd(offer, usual.get(offer.gpu)):
         marks.add("odd")
-    return replace(offer, marks=tuple(mark for mark in MARKS if mark in marks))
+    ordered = tuple(mark for mark in MARKS if mark in marks)
+    return offer if ordered == offer.marks else replace(offer, marks=ordered)
 
 
 def last_day(date: str) -> dt.date | None:
