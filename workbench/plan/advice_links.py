@@ -11,8 +11,43 @@ from workbench.estimate.memory import training_memory
 from workbench.estimate.network import links
 from workbench.estimate.reach import leaves_headroom
 from workbench.estimate.step_time import step_time
-from workbench.plan.advice_value import Advice, Number
+from workbench.plan.advice_value import Advice, Number, Rule
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
+
+_NVLINK_OR_PCIE = Rule(
+    name="nvlink-or-pcie",
+    evidence="step-time estimate of the same cluster with either link",
+    source="workbench step time; link rates in one direction",
+    article="10 to 15 % penalty for data parallel over PCIe; NVLink is 7x PCIe 5",
+    corrects="C14, C13",
+)
+_ALL_REDUCE_TIME = Rule(
+    name="all-reduce-time",
+    evidence="latency + 2(N - 1)/N x bytes / bus bandwidth",
+    source="doi 10.1016/j.jpdc.2008.09.002 (ring); link rates in one direction, catalog",
+    article="an all-reduce on 8 NVLink GPUs completes in microseconds",
+    corrects="C4, C3b",
+)
+_LARGER_OR_MORE = Rule(
+    name="larger-or-more",
+    evidence="memory and step-time estimates of each",
+    source="workbench memory and step time; prices as given",
+    article="a GPU with more memory avoids tensor parallelism entirely",
+    corrects="C10, C40",
+)
+_MIXED_GPUS = Rule(
+    name="mixed-gpus",
+    evidence="step-time estimate of each GPU alone; N x the slowest",
+    source="workbench step time",
+    article="the slowest sets the speed; mix similar ones only (A100 with H100)",
+)
+_RECOMPUTE_COST = Rule(
+    name="recompute-cost",
+    evidence="step-time and memory estimates; forward 1, backward 2, repeated forward 1",
+    source="arXiv 1604.06174; arXiv 2205.05198 (selective)",
+    article="about 33 % extra compute for activation checkpointing",
+    corrects="C34",
+)
 
 
 def nvlink_or_pcie(
@@ -42,8 +77,7 @@ def nvlink_or_pcie(
     elif penalty < 0.02:
         verdict = f"NVLink hardly matters here: without it a step takes {penalty:.1%} longer."
     rate, bus = accelerator.link_bytes_per_second, accelerator.pcie_bytes_per_second
-    return Advice(
-        rule="nvlink-or-pcie",
+    return _NVLINK_OR_PCIE.says(
         verdict=verdict,
         reason=f"{format_seconds(fast.step_seconds)} per step over NVLink, of which "
         f"{format_seconds(fast.exposed_seconds)} wait for other GPUs; "
@@ -51,7 +85,6 @@ def nvlink_or_pcie(
         "of them waiting.",
         condition=f"{strategy.name} on {strategy.world_size} GPUs, {format_count(fast.tokens)} "
         "tokens per step: more accumulation lowers the penalty, tensor parallelism raises it.",
-        evidence="step-time estimate of the same cluster with either link",
         numbers={
             "nvlink_step_seconds": fast.step_seconds,
             "pcie_step_seconds": slow.step_seconds,
@@ -61,10 +94,7 @@ def nvlink_or_pcie(
             "nvlink_bytes_per_second": rate if accelerator.has_link else None,
             "pcie_bytes_per_second": bus,
         },
-        source="workbench step time; link rates in one direction, catalog "
-        f"{accelerator.date or 'undated'}",
-        article="10 to 15 % penalty for data parallel over PCIe; NVLink is 7x PCIe 5",
-        corrects="C14, C13",
+        also=f"catalog of {accelerator.date}",
     )
 
 
@@ -92,14 +122,12 @@ def all_reduce_time(
         f"{format_seconds(value)} over {'NVLink' if name == 'nvlink' else 'PCIe'}"
         for name, value in seconds.items()
     )
-    return Advice(
-        rule="all-reduce-time",
+    return _ALL_REDUCE_TIME.says(
         verdict=f"All-reduce of {format_bytes(gradient_bytes)} over {count} GPUs: {said}.",
         reason=f"Each GPU sends 2(N - 1)/N of it, {2 * (count - 1) / count:.3g}x "
         f"the bytes; only kilobytes take microseconds ({tiny * 1e6:.0f} µs for 1 KiB).",
         condition="One message of that size; what compute hides is not waited for. Many small "
         "messages take longer.",
-        evidence="latency + 2(N - 1)/N x bytes / bus bandwidth",
         numbers={
             "bytes": gradient_bytes,
             "gpus": count,
@@ -107,9 +135,6 @@ def all_reduce_time(
             "pcie_seconds": seconds["pcie"],
             "kilobyte_seconds": tiny,
         },
-        source="doi 10.1016/j.jpdc.2008.09.002 (ring); link rates in one direction, catalog",
-        article="an all-reduce on 8 NVLink GPUs completes in microseconds",
-        corrects="C4, C3b",
     )
 
 
@@ -151,17 +176,12 @@ def larger_or_more(
             f"({fits}), {format_count(rate)} tokens/s, {format_usd(usd)} per 1 B tokens"
         )
     verdict, reason = _chosen(rows)
-    return Advice(
-        rule="larger-or-more",
+    return _LARGER_OR_MORE.says(
         verdict=verdict,
         reason=reason,
         condition="Micro-batch and accumulation per rank as given, so the global batch grows "
         "with the data-parallel ranks; a price per cluster is needed for the cheapest.",
-        evidence="memory and step-time estimates of each",
         numbers=numbers,
-        source="workbench memory and step time; prices as given",
-        article="a GPU with more memory avoids tensor parallelism entirely",
-        corrects="C10, C40",
         steps=tuple(steps),
     )
 
@@ -211,22 +231,18 @@ def mixed_gpus(
     verdict = f"Together they run at the pace of {slowest}: {together / ideal:.0%} of their sum."
     if alone[best] > together:
         verdict = f"Leave {slowest} out: {gpus[best]} x {best} alone are faster than all {count}."
-    return Advice(
-        rule="mixed-gpus",
+    return _MIXED_GPUS.says(
         verdict=verdict,
         reason=f"{format_count(together)} tokens/s together, {format_count(alone[best])} with "
         f"{gpus[best]} x {best} alone; without waiting the sum would be {format_count(ideal)}.",
         condition="One synchronous job with the same micro-batch on every GPU, communication "
         "left out; the smallest card also sets the micro-batch.",
-        evidence="step-time estimate of each GPU alone; N x the slowest",
         numbers={
             **{f"{name}: tokens_per_second": rate for name, rate in rates.items()},
             "together_tokens_per_second": together,
             "sum_tokens_per_second": ideal,
             "used_share": together / ideal,
         },
-        source="workbench step time",
-        article="the slowest sets the speed; mix similar ones only (A100 with H100)",
     )
 
 
@@ -251,8 +267,7 @@ def recompute_cost(
         memory[kind] = training_memory(workload, layout, cluster).on_card_bytes
     slower = {kind: times[kind] / times["none"] - 1 for kind in ("selective", "full")}
     saved = {kind: memory["none"] - memory[kind] for kind in ("selective", "full")}
-    return Advice(
-        rule="recompute-cost",
+    return _RECOMPUTE_COST.says(
         verdict=f"Full recompute: {slower['full']:.0%} more time for "
         f"{format_bytes(saved['full'])} less; selective: {slower['selective']:.0%} for "
         f"{format_bytes(saved['selective'])}.",
@@ -260,7 +275,6 @@ def recompute_cost(
         f"FLOPs, selective {work['selective']:.2f}x.",
         condition=f"{strategy.name}, micro-batch {workload.micro_batch}, sequence "
         f"{workload.seq_len}. MFU does not count the repetition, HFU does.",
-        evidence="step-time and memory estimates; forward 1, backward 2, repeated forward 1",
         numbers={
             "full_time_share": slower["full"],
             "selective_time_share": slower["selective"],
@@ -269,7 +283,4 @@ def recompute_cost(
             "full_saved_bytes": saved["full"],
             "selective_saved_bytes": saved["selective"],
         },
-        source="arXiv 1604.06174; arXiv 2205.05198 (selective)",
-        article="about 33 % extra compute for activation checkpointing",
-        corrects="C34",
     )

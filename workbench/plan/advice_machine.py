@@ -15,13 +15,38 @@ from workbench.estimate.interruptions import (
     expected_wall_seconds,
 )
 from workbench.estimate.step_time import step_time
-from workbench.plan.advice_value import Advice, Number
+from workbench.plan.advice_value import Advice, Number, Rule
 from workbench.units import GIB, format_bytes, format_seconds, format_usd
 
 _USUAL_CORES = 4  # per GPU, where the input's cost is unknown: the articles' upper figure
 _RANK_BYTES = 8 * GIB  # per GPU: process, pinned buffers, loaders; the articles' lower figure
 _STATE_BYTES = 12  # per parameter: fp32 weights and Adam's two moments
 _PORT_GBITS = 25  # per GPU, the articles' least for data parallel across nodes
+
+_INSTANCE_SANITY = Rule(
+    name="instance-sanity",
+    evidence="1 core for training + input_seconds / micro-batch seconds for loading; 8 GiB per "
+    "rank + 12 bytes per parameter offloaded; 12 per parameter gathered on save",
+    source="arXiv 2101.06840 (offload)",
+    article="2 to 4 cores and 8 to 16 GB of host memory per GPU; 25 Gbit/s per GPU across "
+    "nodes, 100 for model parallel",
+    corrects="C32",
+)
+_CHECKPOINT_INTERVAL = Rule(
+    name="checkpoint-interval",
+    evidence="Young sqrt(2 C M); Daly's higher order; lost share from Daly's expected wall time",
+    source="doi 10.1145/361147.361115 (Young); doi 10.1016/j.future.2004.11.016 (Daly)",
+    article="save every 500 to 1,000 steps or 15 to 30 minutes",
+    corrects="C35",
+)
+_SPOT_OR_NOT = Rule(
+    name="spot-or-not",
+    evidence="expected wall time with random interruptions, priced; break-even where both "
+    "bills are equal",
+    source="doi 10.1016/j.future.2004.11.016 (Daly); prices as given",
+    article="spot is 70 to 90 % off; 20 to 50 % for H100",
+    corrects="C24",
+)
 
 
 def instance_sanity(
@@ -62,22 +87,15 @@ def instance_sanity(
         "gbits_per_gpu_between_nodes": _port(offer) if nodes > 1 else None,
         "waiting_share": found.exposed_seconds / found.step_seconds,
     }
-    return Advice(
-        rule="instance-sanity",
+    return _INSTANCE_SANITY.says(
         verdict=_suffices(offer, nodes, cores, memory),
         reason=f"{cores} cores per GPU and {format_bytes(memory)} of host memory are needed; "
         f"{numbers['waiting_share']:.0%} of a step waits for other GPUs.",
         condition=f"{strategy.name} on {nodes} x {offer.gpus} {offer.gpu}. A measured "
         "input_seconds replaces the usual number of cores.",
-        evidence="1 core for training + input_seconds / micro-batch seconds for loading; 8 GiB per "
-        "rank + 12 bytes per parameter offloaded; 12 per parameter gathered on save",
         numbers=numbers,
-        source=f"{offer.source or 'offer without a source'} ({offer.date or 'undated'}); "
-        "arXiv 2101.06840 (offload)",
-        article="2 to 4 cores and 8 to 16 GB of host memory per GPU; 25 Gbit/s per GPU across "
-        "nodes, 100 for model parallel",
-        corrects="C32",
         steps=_gather_step(gather, memory, offer.memory_bytes),
+        also=f"{offer.source or 'offer without a source'} ({offer.date or 'undated'})",
     )
 
 
@@ -157,16 +175,13 @@ def checkpoint_advice(
     work = max(1000 * mean, 1000 * young)  # long against both, so that the share is the limit
     wall = expected_wall_seconds(work, checkpoint_seconds, daly, mean, restart_seconds)
     lost = wall / work - 1
-    return Advice(
-        rule="checkpoint-interval",
+    return _CHECKPOINT_INTERVAL.says(
         verdict=f"Save every {format_seconds(daly)}.",
         reason=f"A checkpoint takes {format_seconds(checkpoint_seconds)} and the job is "
         f"interrupted every {format_seconds(mean)} on average: saving, repeating and restarting "
         f"add {lost:.1%} to the time.",
         condition="Interruptions at random. M is that of the whole job: of n machines each with "
         "mean m it is m/n. Asynchronous checkpoints count what they hold up, not what they take.",
-        evidence=f"Young sqrt(2 C M) = {format_seconds(young)}; Daly's higher order "
-        f"{format_seconds(daly)}; lost share from Daly's expected wall time",
         numbers={
             "young_seconds": young,
             "daly_seconds": daly,
@@ -175,9 +190,6 @@ def checkpoint_advice(
             "mean_hours_between_interruptions": mean_hours_between_interruptions,
             "restart_seconds": restart_seconds,
         },
-        source="doi 10.1145/361147.361115 (Young); doi 10.1016/j.future.2004.11.016 (Daly)",
-        article="save every 500 to 1,000 steps or 15 to 30 minutes",
-        corrects="C35",
     )
 
 
@@ -213,17 +225,14 @@ def spot_or_not(
     spot = None
     if mean is not None:
         spot = _spot_usd(work, checkpoint_seconds, restart_seconds, mean, spot_usd_per_hour)
-    return Advice(
-        rule="spot-or-not",
+    return _SPOT_OR_NOT.says(
         verdict=_spot_verdict(limit, mean, usd, spot),
-        reason=f"On demand {format_usd(usd)} for {format_seconds(work)}; spot is "
-        f"{1 - 1 / ratio:.0%} cheaper per hour"
+        reason=f"On demand {format_usd(usd)} for {format_seconds(work)}; per hour spot is "
+        f"{abs(1 - 1 / ratio):.0%} {'cheaper' if ratio >= 1 else 'dearer'}"
         + (f" and comes to {format_usd(spot)} with its interruptions." if spot else "."),
         condition=f"Checkpoints of {format_seconds(checkpoint_seconds)} at Daly's interval, "
         f"{format_seconds(restart_seconds)} to restart; storage while waiting for machines is "
         "not in it.",
-        evidence="expected wall time with random interruptions, priced; break-even where both "
-        "bills are equal",
         numbers={
             "usd_on_demand": usd,
             "usd_spot": spot,
@@ -231,9 +240,6 @@ def spot_or_not(
             "mean_hours_between_interruptions": mean,
             "price_ratio": ratio,
         },
-        source="doi 10.1016/j.future.2004.11.016 (Daly); prices as given",
-        article="spot is 70 to 90 % off; 20 to 50 % for H100",
-        corrects="C24",
     )
 
 

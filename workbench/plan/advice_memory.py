@@ -15,7 +15,7 @@ from workbench.estimate.sizing import Option, fewest_gpus
 from workbench.estimate.stages import stages
 from workbench.estimate.step_time import step_time
 from workbench.estimate.switching import switches
-from workbench.plan.advice_value import Advice, Number
+from workbench.plan.advice_value import Advice, Number, Rule
 from workbench.units import format_bytes, format_count, format_seconds
 
 _HINTS = (
@@ -23,6 +23,38 @@ _HINTS = (
     "Data loading: GPU utilisation that dips between steps is the host's fault, not the GPU's.",
 )
 _KINDS = ("same result", "changes the result")
+
+_MORE_GPUS = Rule(
+    name="more-gpus",
+    evidence="memory estimate of every switch on one GPU, cheapest first, then of each strategy "
+    "on 2, 4, 8 … GPUs; step-time estimate for the hours",
+    source="workbench memory; checklist of the articles (S0, S4)",
+    article="before scaling out: mixed precision, gradient accumulation, data loading, "
+    "a compiled model; under 30B one 80 GB GPU with accumulation is enough",
+    corrects="C9",
+)
+_MEMORY_RUBRIC = Rule(
+    name="memory-rubric",
+    evidence="weights + gradients + optimizer states + master copy",
+    source="arXiv 1910.02054 section 3; card memory as the driver reports it",
+    article="model parallelism above 10B; under 7B DDP, under 15B data parallel, under 30B "
+    "one 80 GB GPU; 70B on 4 to 8, 405B on 64 or more",
+    corrects="C8, C9, C10",
+)
+_DDP_OR_FSDP = Rule(
+    name="ddp-or-fsdp",
+    evidence="memory and step-time estimates of both",
+    source="arXiv 1910.02054 section 7; workbench memory and step time",
+    article="from 32 GPUs on use FSDP or ZeRO-2 instead of DDP",
+    corrects="C39, C1b",
+)
+_ZERO_SAVINGS = Rule(
+    name="zero-savings",
+    evidence="mixed-precision Adam on N ranks: 4 + 12/N, 2 + 14/N, 16/N bytes per parameter",
+    source="arXiv 1910.02054 figure 1 and section 5",
+    article="ZeRO-1 about 4x, ZeRO-2 about 8x, ZeRO-3 about 64x",
+    corrects="C1",
+)
 
 
 def need_more_gpus(
@@ -58,15 +90,12 @@ def need_more_gpus(
     hours = late = None
     if same and tokens is not None:
         hours, late = _time_needed(same[0], many, card, conditions, tokens, deadline_hours)
-    return Advice(
-        rule="more-gpus",
+    return _MORE_GPUS.says(
         verdict=_verdict(card, same, alone, many, late),
         reason=f"{workload.model.name} as described needs {format_bytes(plain.on_card_bytes)} of "
         f"{format_bytes(plain.card_bytes)} on one {card.name}." + _time(hours, deadline_hours),
         condition=f"It must fit with {HEADROOM:.0%} of the card free"
         + (f" and end within {deadline_hours:g} h." if deadline_hours else "."),
-        evidence="memory estimate of every switch on one GPU, cheapest first; then of each "
-        "strategy on 2, 4, 8 … GPUs" + ("; step-time estimate" if hours else ""),
         numbers={
             "on_card_bytes": plain.on_card_bytes,
             "card_bytes": plain.card_bytes,
@@ -76,10 +105,6 @@ def need_more_gpus(
             "hours_on_one_gpu": hours,
             "gpus_for_the_deadline": late,
         },
-        source="workbench memory; checklist of the articles (S0, S4)",
-        article="before scaling out: mixed precision, gradient accumulation, data loading, "
-        "a compiled model; under 30B one 80 GB GPU with accumulation is enough",
-        corrects="C9",
         steps=_steps(workload, single, cluster, many),
     )
 
@@ -167,17 +192,15 @@ def memory_rubric(workload: Workload, gpu: str | Accelerator) -> Advice:
     each = needed / count
     least = math.ceil(needed / card.memory_bytes)
     plural = "s" * (least > 1)
-    return Advice(
-        rule="memory-rubric",
+    adapters = f", LoRA r{workload.lora_rank}" if workload.lora_rank else ""
+    return _MEMORY_RUBRIC.says(
         verdict=f"At least {least} x {card.name} for the states alone.",
-        reason=f"{format_count(count)} parameters x {each:.3g} bytes = {needed / 1e9:,.0f} GB; "
+        reason=f"{workload.precision}, {workload.optimizer}{adapters}: {format_count(count)} "
+        f"parameters x {each:.3g} bytes = {needed / 1e9:,.0f} GB; "
         f"{least} card{plural} of {card.memory_bytes / 1e9:.1f} GB hold that with nothing left "
         "for activations.",
         condition="States sharded over all GPUs (ZeRO-3, FSDP, or tensor and pipeline parallel); "
         "activations come on top. The bytes per parameter follow the mode, not the size.",
-        evidence=f"{workload.precision}, {workload.optimizer}"
-        + (f", LoRA r{workload.lora_rank}" if workload.lora_rank else "")
-        + ": weights + gradients + optimizer states + master copy",
         numbers={
             "parameters": count,
             "bytes_per_parameter": each,
@@ -185,15 +208,11 @@ def memory_rubric(workload: Workload, gpu: str | Accelerator) -> Advice:
             "card_bytes": card.memory_bytes,
             "gpus_at_least": least,
         },
-        source="arXiv 1910.02054 section 3; card memory as the driver reports it",
-        article="model parallelism above 10B; under 7B DDP, under 15B data parallel, under 30B "
-        "one 80 GB GPU; 70B on 4 to 8, 405B on 64 or more",
-        corrects="C8, C9, C10",
     )
 
 
-def state_bytes(workload: Workload) -> int:
-    """Weights, gradients, optimizer states and master copy of the whole model.
+def state_bytes(workload: Workload, strategy: Strategy | None = None) -> int:
+    """Weights, gradients, optimizer states and master copy of one rank; of the whole model alone.
 
     >>> from workbench.describe import Model
     >>> model = Model.catalog("llama-2-7b")
@@ -201,9 +220,8 @@ def state_bytes(workload: Workload) -> int:
     >>> state_bytes(job) / model.parameters
     16.0
     """
-    single = Strategy.parse("single", 1)
-    (stage,) = stages(workload.model, single, 1)
-    held = rank_of(workload, single, stage).states
+    layout = strategy or Strategy.parse("single", 1)
+    held = rank_of(workload, layout, stages(workload.model, layout, 1)[0]).states
     return held.weights + held.gradients + held.optimizer + held.master
 
 
@@ -232,8 +250,7 @@ def ddp_or_fsdp(
     verdict = f"{chosen.upper()}."
     if not any(fits.values()):
         verdict = "Neither fits: lower the micro-batch, recompute, or add GPUs."
-    return Advice(
-        rule="ddp-or-fsdp",
+    return _DDP_OR_FSDP.says(
         verdict=verdict,
         reason=f"DDP needs {format_bytes(needed['ddp'])} per card "
         f"({'fits' if fits['ddp'] else 'does not fit'}), {format_seconds(seconds['ddp'])} per "
@@ -242,7 +259,6 @@ def ddp_or_fsdp(
         condition=f"{count} GPUs, micro-batch {workload.micro_batch}, accumulation "
         f"{workload.accumulate}. DDP moves 2x the parameters per step, FSDP 3x; but FSDP also "
         "shares the optimizer's work.",
-        evidence="memory and step-time estimates of both",
         numbers={
             "gpus": count,
             "ddp_on_card_bytes": needed["ddp"],
@@ -250,9 +266,6 @@ def ddp_or_fsdp(
             "ddp_step_seconds": seconds["ddp"],
             "fsdp_step_seconds": seconds["fsdp"],
         },
-        source="arXiv 1910.02054 section 7; workbench memory and step time",
-        article="from 32 GPUs on use FSDP or ZeRO-2 instead of DDP",
-        corrects="C39, C1b",
     )
 
 
@@ -263,8 +276,8 @@ def zero_savings(workload: Workload, gpus: int) -> Advice:
         UsageError: fewer than one GPU.
     """
     base = replace(workload, accumulate=1)
-    whole = _rank_states(base, Strategy.parse("zero1", 1))
-    left = {stage: _rank_states(base, Strategy.parse(f"zero{stage}", gpus)) for stage in (1, 2, 3)}
+    whole = state_bytes(base, Strategy.parse("zero1", 1))
+    left = {stage: state_bytes(base, Strategy.parse(f"zero{stage}", gpus)) for stage in (1, 2, 3)}
     share = {stage: whole / held for stage, held in left.items()}
     each = {stage: held / workload.model.parameters for stage, held in left.items()}
     numbers: dict[str, Number] = {
@@ -274,23 +287,12 @@ def zero_savings(workload: Workload, gpus: int) -> Advice:
     for stage in (1, 2, 3):
         numbers[f"zero{stage}_bytes_per_parameter"] = each[stage]
         numbers[f"zero{stage}_times_less"] = share[stage]
-    return Advice(
-        rule="zero-savings",
+    return _ZERO_SAVINGS.says(
         verdict=f"On {gpus} GPUs the states shrink {share[1]:.1f}x with ZeRO-1, {share[2]:.1f}x "
         f"with ZeRO-2 and {share[3]:.1f}x with ZeRO-3.",
         reason=f"Bytes per parameter: {whole / base.model.parameters:.3g} without, "
         f"{each[1]:.3g}, {each[2]:.3g} and {each[3]:.3g} with stages 1 to 3.",
         condition="States only: activations, buffers and the context are not sharded, so the "
         "whole card gains less. The factor follows the number of ranks.",
-        evidence="mixed-precision Adam on N ranks: 4 + 12/N, 2 + 14/N, 16/N bytes per parameter",
         numbers=numbers,
-        source="arXiv 1910.02054 figure 1 and section 5",
-        article="ZeRO-1 about 4x, ZeRO-2 about 8x, ZeRO-3 about 64x",
-        corrects="C1",
     )
-
-
-def _rank_states(workload: Workload, strategy: Strategy) -> int:
-    (stage,) = stages(workload.model, strategy, 1)
-    held = rank_of(workload, strategy, stage).states
-    return held.weights + held.gradients + held.optimizer + held.master

@@ -54,3 +54,43 @@ class Advice:
             "article": self.article,
             "corrects": self.corrects,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What stays the same in every piece of advice of one rule."""
+
+    name: str
+    """Short name."""
+    evidence: str
+    """As in `Advice`."""
+    source: str
+    """As in `Advice`."""
+    article: str | None = None
+    """As in `Advice`."""
+    corrects: str | None = None
+    """As in `Advice`."""
+
+    def says(
+        self,
+        *,
+        verdict: str,
+        reason: str,
+        condition: str,
+        numbers: Mapping[str, Number],
+        steps: tuple[str, ...] = (),
+        also: str = "",
+    ) -> Advice:
+        """The rule's advice on one job; `also` is a source that only this job has."""
+        return Advice(
+            rule=self.name,
+            verdict=verdict,
+            reason=reason,
+            condition=condition,
+            evidence=self.evidence,
+            numbers=numbers,
+            source=f"{self.source}; {also}" if also else self.source,
+            article=self.article,
+            corrects=self.corrects,
+            steps=steps,
+        )

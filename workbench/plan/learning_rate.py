@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.reach import largest_micro_batch
-from workbench.plan.advice_value import Advice
+from workbench.plan.advice_value import Advice, Rule
 from workbench.units import format_count
 
 _SGD = frozenset({"sgd", "sgd-momentum"})
@@ -21,6 +21,23 @@ _LEAST_BETA = 0.5  # below it the moments average next to nothing: the rule has 
 # Kaplan 2020 (arXiv 2001.08361, figure 10): critical batch 2.1e8 tokens x loss^-4.8.
 _CRITICAL_TOKENS, _CRITICAL_POWER = 2.1e8, 4.8
 _USUAL_LOSS = 3.0  # nats per token where most of a pretraining run is spent after its start
+
+_LEARNING_RATE = Rule(
+    name="learning-rate",
+    evidence="SGD: rate x k; Adam: rate x sqrt(k), 1 - beta x k, eps / sqrt(k)",
+    source="arXiv 1706.02677 section 2.1 (SGD); arXiv 2205.10287 (Adam); "
+    "arXiv 1910.04209 (warm-up 2 / (1 - beta2))",
+    article="scale the learning rate in proportion to the GPUs, 1e-4 to 8e-4; square root "
+    "above about 32K tokens; warm up 5 times as long",
+    corrects="C30",
+)
+_BATCH_LIMITS = Rule(
+    name="batch-limits",
+    evidence="critical batch 2.1e8 x loss^-4.8 tokens; data E_min (1 + B/B_crit), "
+    "steps S_min (1 + B_crit/B); micro-batch from the memory estimate",
+    source="arXiv 2001.08361 figure 10 and section 5.1; arXiv 1812.06162",
+    article="a larger global batch amortises communication up to a limit",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +126,11 @@ def learning_rate_advice(
         verdict = f"Set the learning rate to {new.rate:.3g} instead of {rate:.3g}."
         how = "in proportion" if new.rule == "linear" else "with the square root"
         reason = f"The global batch goes from {sides} ({new.ratio:.3g}x): {how} for {optimizer}."
-    return Advice(
-        rule="learning-rate",
+    return _LEARNING_RATE.says(
         verdict=verdict,
         reason=reason,
         condition="The global batch changes: micro-batch x accumulation x data-parallel ranks. "
         "Beyond the critical batch no rule keeps the loss; a short sweep beats every rule.",
-        evidence="SGD: rate x k; Adam: rate x sqrt(k), 1 - beta x k, eps / sqrt(k)",
         numbers={
             "rate": new.rate,
             "batch_ratio": new.ratio,
@@ -124,11 +139,6 @@ def learning_rate_advice(
             "beta2": new.beta2,
             "warmup_steps": new.warmup_steps,
         },
-        source="arXiv 1706.02677 section 2.1 (SGD); arXiv 2205.10287 (Adam); "
-        "arXiv 1910.04209 (warm-up 2 / (1 - beta2))",
-        article="scale the learning rate in proportion to the GPUs, 1e-4 to 8e-4; square root "
-        "above about 32K tokens; warm up 5 times as long",
-        corrects="C30",
         steps=_rate_steps(new),
     )
 
@@ -190,15 +200,12 @@ def batch_limits(
         verdict = f"A global batch of {format_count(tokens)} tokens is above the critical one."
     if not text:
         verdict, reason = "The critical batch is known for language models only.", room
-    return Advice(
-        rule="batch-limits",
+    return _BATCH_LIMITS.says(
         verdict=verdict,
         reason=reason,
         condition=f"A rule of thumb, at a loss of {loss or _USUAL_LOSS:g} nats: the critical "
         "batch grows as the loss falls. Newer work ties it to the tokens seen instead "
         "(arXiv 2410.21676, 2505.13738), and fine-tuning is outside all of them.",
-        evidence="critical batch 2.1e8 x loss^-4.8 tokens; data E_min (1 + B/B_crit), "
-        "steps S_min (1 + B_crit/B); micro-batch from the memory estimate",
         numbers={
             "global_batch_tokens": tokens,
             "critical_batch_tokens": critical if text else None,
@@ -206,6 +213,4 @@ def batch_limits(
             "tokens_over_least": 1 + extra if text else None,
             "steps_over_least": 1 + 1 / extra if text else None,
         },
-        source="arXiv 2001.08361 figure 10 and section 5.1; arXiv 1812.06162",
-        article="a larger global batch amortises communication up to a limit",
     )
