@@ -163,7 +163,7 @@ def kernels_of(row: Row) -> Kernels:
         compiled=compiled,
         logits_fp32="litgpt" not in framework,
         logits_copies=5 if "nanotron" in framework else 3,
-        compiled_loss=compiled and "titan" in framework and row.get("release", "") >= "2025",
+        compiled_loss=low or (compiled and "titan" in framework and row["release"] >= "2025"),
         gradient_bytes=gradient if megatron else None,
         master_copy=True if megatron or own_master else None,
         gathered_inputs=not megatron,
@@ -348,6 +348,10 @@ def strategy_of(row: Row) -> Strategy:
         if word in away
     )
     chunks = whole(row, "vpp", 1) or 1
+    theirs = (
+        row.get("framework", "").lower() == "nemo"
+    )  # splits experts by tp unless told otherwise
+    expert_tp = tp if theirs and ep > 1 and dp * cp % ep == 0 else 1
     return Strategy(
         name=row.get("strategy") or "row",
         dp_replicate=1 if sharded else dp,
@@ -356,6 +360,7 @@ def strategy_of(row: Row) -> Strategy:
         pp=pp,
         cp=cp,
         ep=ep,
+        expert_tp=expert_tp,
         zero_stage=int(stage[1]) if stage and not fsdp else None,
         sequence_parallel=row.get("seq_parallel", "").lower().startswith("y"),
         recompute=recompute,

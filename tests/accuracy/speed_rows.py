@@ -16,8 +16,8 @@ from tests.accuracy.rows import (
     generation,
     kernels_of,
     number,
-    stratum,
     strategy_of,
+    stratum,
     whole,
     workload_of,
 )

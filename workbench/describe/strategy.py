@@ -43,6 +43,8 @@ class Strategy:
     """Pipeline stages."""
     ep: int = 1
     """Expert-parallel degree (within the data-parallel ranks)."""
+    expert_tp: int = 1
+    """With ep > 1: ranks that split each expert (Megatron's expert tensor parallelism)."""
     zero_stage: int | None = None
     """ZeRO stage with DeepSpeed's or Megatron's layout (optimizer 1, + gradients 2, + weights 3);
     None: FSDP when dp_shard > 1, else plain data parallelism."""
@@ -98,9 +100,11 @@ class Strategy:
             require_choice("offload", part, OFFLOADS)
         if self.zero_stage not in {None, 1, 2, 3}:
             raise UsageError(f"zero_stage must be 1, 2, 3 or None, not {self.zero_stage}.")
-        if self.ep > 1 and self.data_ranks * self.cp * self.tp % self.ep:
+        require_positive("expert_tp", self.expert_tp)
+        ranks = self.data_ranks * self.cp * self.tp
+        if self.ep > 1 and ranks % (self.ep * self.expert_tp):
             raise UsageError(
-                f"ep {self.ep} must divide the {self.data_ranks * self.cp * self.tp} ranks of one "
+                f"ep {self.ep} x expert_tp {self.expert_tp} must divide the {ranks} ranks of one "
                 "pipeline stage."
             )
 
@@ -113,6 +117,11 @@ class Strategy:
     def data_ranks(self) -> int:
         """Ranks that see different data."""
         return self.dp_replicate * self.dp_shard
+
+    @property
+    def expert_split(self) -> int:
+        """Ranks over which one expert's matrices are split."""
+        return self.tp if self.ep == 1 else self.expert_tp
 
     @property
     def shard_ranks(self) -> int:

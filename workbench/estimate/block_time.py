@@ -25,10 +25,6 @@ OVERLAPPED_EP = 0.5
 """The same of expert-parallel exchange, where two micro-batches are interleaved."""
 
 
-LOOPED_EXPERTS = 0.65
-"""Rate of experts that run one after another over that of one grouped kernel."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTime:
     """One block (or the head), forward and backward, in seconds."""
@@ -89,10 +85,10 @@ def block_time(
     moe: bool,
 ) -> BlockTime:
     """Time of one block under `strategy`."""
-    products = block_products(workload, strategy.tp, strategy.cp, strategy.ep, moe=moe)
-    slower = 1.0 if workload.kernels.grouped_experts else 1 / LOOPED_EXPERTS
-    if strategy.ep > 1:  # the rank with the most tokens sets the pace
-        slower *= workload.kernels.expert_imbalance
+    products = block_products(workload, strategy, moe=moe)
+    slower = workload.kernels.expert_imbalance if strategy.ep > 1 else 1.0
+    if not workload.kernels.grouped_experts:
+        products = tuple(expert for one in products for expert in _looped(one))
     forward = sum(_forward(machine, one) * _weight(one, slower) for one in products)
     frozen = bool(workload.lora_rank)
     backward = sum(
@@ -126,8 +122,15 @@ def block_time(
     )
 
 
+def _looped(product: Product) -> tuple[Product, ...]:
+    """Experts run one after another: equal products of one copy each."""
+    if product.copies <= 1:
+        return (product,)
+    return (product._replace(copies=1),) * round(product.copies)
+
+
 def _weight(product: Product, experts: float) -> float:
-    """By how much a product takes longer than its size says: only the experts' do."""
+    """The rank with the most tokens sets the pace of its experts."""
     return experts if product.name.startswith("expert_") else 1.0
 
 
@@ -198,7 +201,7 @@ def _tp_seconds(
         one = 2 * network.gather_seconds(whole, who.tp)
     else:
         one = network.reduce_seconds(whole, who.tp)
-    times = 1 if model.parallel_block or (moe and strategy.ep > 1) else 2
+    times = 1 if model.parallel_block or (moe and strategy.expert_split == 1) else 2
     return times * one * (1 - OVERLAPPED_TP * strategy.overlap_tp)
 
 

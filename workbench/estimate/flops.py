@@ -26,6 +26,9 @@ _LORA = {
 }
 
 
+ONE = Strategy(name="single")
+
+
 class Product(NamedTuple):
     """One weight's matrix product in forward, on one rank and for one micro-batch."""
 
@@ -48,17 +51,23 @@ class Product(NamedTuple):
         return 2.0 * self.m * self.k * self.n * self.copies
 
 
-@functools.lru_cache(maxsize=4096)
-def block_products(
-    workload: Workload, tp: int, cp: int, ep: int, *, moe: bool
-) -> tuple[Product, ...]:
+def block_products(workload: Workload, strategy: Strategy, *, moe: bool) -> tuple[Product, ...]:
     """Matrix products of one block's forward on one rank."""
+    s = strategy
+    return _products(workload, s.tp, s.cp, s.ep, s.expert_split, moe=moe)
+
+
+@functools.lru_cache(maxsize=4096)
+def _products(
+    workload: Workload, tp: int, cp: int, ep: int, split: int, *, moe: bool
+) -> tuple[Product, ...]:
     model = workload.model
     tokens = workload.tokens / cp
     found: list[Product] = []
     for linear in block_linears(model, moe=moe):
         if linear.name.startswith("expert_"):
-            found.append(_expert(workload, linear, tokens, tp, ep))
+            rows = tokens * model.experts_per_token * split / tp / (model.experts / ep)
+            found.append(_expert(linear, rows, model.experts / ep, split))
             continue
         ways = 1 if linear.name in REPLICATED else tp
         row_parallel = linear.name in {"o", "down", "shared_down"}
@@ -68,17 +77,12 @@ def block_products(
     return tuple(found)
 
 
-def _expert(workload: Workload, linear: Linear, tokens: float, tp: int, ep: int) -> Product:
-    """Each expert sees its share; with ep > 1 experts are whole, else tp splits them."""
-    model = workload.model
-    slots = tokens * model.experts_per_token
-    if ep > 1:
-        local = model.experts / ep
-        rows = slots / tp / local
-        return Product(linear.name, rows, linear.inputs, linear.outputs, local, 0)
-    k = linear.inputs / (tp if linear.name.endswith("down") else 1)
-    n = linear.outputs / (1 if linear.name.endswith("down") else tp)
-    return Product(linear.name, slots / model.experts, k, n, model.experts, 0)
+def _expert(linear: Linear, rows: float, local: float, split: int) -> Product:
+    """One matrix of each of a rank's experts, its share of the tokens spread evenly."""
+    down = linear.name.endswith("down")
+    k = linear.inputs / (split if down else 1)
+    n = linear.outputs / (1 if down else split)
+    return Product(linear.name, rows, k, n, local, 0)
 
 
 def _adapter(workload: Workload, name: str) -> int:
@@ -118,7 +122,7 @@ def model_flops(workload: Workload) -> dict[str, float]:
     passes = 2.0 if workload.lora_rank else 3.0
     parts = {"attention projections": 0.0, "MLP": 0.0, "experts": 0.0, "adapters": 0.0}
     for moe, count in ((False, model.layers - model.moe_layers), (True, model.moe_layers)):
-        for product in block_products(workload, 1, 1, 1, moe=moe) if count else ():
+        for product in block_products(workload, ONE, moe=moe) if count else ():
             parts[_part(product.name)] += count * passes * product.flops
             parts["adapters"] += count * adapter_flops(product)
     parts["attention scores"] = 3.0 * model.layers * attention_flops(workload)
@@ -160,7 +164,7 @@ def recompute_flops(workload: Workload, strategy: Strategy, *, moe: bool) -> Map
     stops early). "op" keeps every second product and attention (torchtitan); "moe" repeats the
     experts' activation only.
     """
-    products = block_products(workload, strategy.tp, strategy.cp, strategy.ep, moe=moe)
+    products = block_products(workload, strategy, moe=moe)
     attention = attention_flops(workload, strategy.tp, strategy.cp)
     linear = sum(product.flops for product in products)
     if strategy.recompute == "none":

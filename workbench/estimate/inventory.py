@@ -139,10 +139,13 @@ def mlp_bytes(workload: Workload, shape: Shape, strategy: Strategy, *, moe: bool
         width = model.mlp_hidden * shape.tokens / shape.tp
         return feed_forward(workload, shape, width, shape.tokens)
     top_k = model.experts_per_token
-    rows = shape.tokens * top_k / (shape.tp if strategy.ep > 1 else 1)
-    split = 1 if strategy.ep > 1 else shape.tp
+    split = strategy.expert_split
+    rows = shape.tokens * top_k * split / shape.tp
     routed = feed_forward(workload, shape, rows * model.expert_hidden / split, rows)
-    dispatched = 2 * shape.c * rows * model.hidden  # what experts read and what they return
+    # What experts read and, unless the weighting is fused into the activation, what they return.
+    read = 1 if keeps_fp8(workload) else shape.c
+    returned = 0 if workload.kernels.grouped_experts else shape.c
+    dispatched = (read + returned) * rows * model.hidden
     router = 4 * shape.tokens * model.experts
     shared = 0.0
     if model.shared_expert_hidden:

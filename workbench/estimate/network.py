@@ -193,14 +193,14 @@ def groups(strategy: Strategy, network: Links) -> Groups:
     """Who talks to whom under `strategy` on these links."""
     s, inner = strategy, strategy.tp * strategy.cp
     stage = inner * s.data_ranks
-    experts = max(1, s.ep)
+    experts = s.ep * s.expert_split
     return Groups(
         tp=network.group(s.tp, 1),
         cp=network.group(s.cp, s.tp),
         shard=network.group(s.shard_ranks, s.tp),
         replicate=network.group(s.dp_replicate, inner * s.dp_shard),
         data=network.group(s.data_ranks * s.cp, s.tp),
-        ep=network.group(experts, 1),
+        ep=network.group(s.ep, s.expert_split),
         expert_data=network.group(max(1, stage // experts), experts),
         stage_crosses_nodes=s.world_size > network.domain,
     )

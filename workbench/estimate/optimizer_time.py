@@ -36,7 +36,8 @@ def optimizer_seconds(
     """Seconds of one optimizer step on one rank, by part."""
     width = widths(workload, strategy)
     ways = shards(strategy)["optimizer"]
-    expert_ways = max(1, ways // max(1, strategy.ep // strategy.tp)) if ways > 1 else 1
+    groups = max(1, strategy.ep * strategy.expert_tp // strategy.tp) if strategy.ep > 1 else 1
+    expert_ways = max(1, ways // groups)
     mine = (elements.block + elements.root + elements.adapters) / ways
     mine += elements.experts / expert_ways
     if "optimizer" in strategy.offload:

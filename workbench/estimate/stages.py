@@ -197,7 +197,7 @@ def _trained_share(workload: Workload, stage: Stage) -> float:
 def split_linear(linear: Linear, model: Model, strategy: Strategy) -> int:
     """Elements of one linear layer on one rank."""
     if linear.name.startswith("expert_"):
-        return linear.elements // strategy.ep if strategy.ep > 1 else linear.elements // strategy.tp
+        return linear.elements // (strategy.ep * strategy.expert_split)
     if linear.name in REPLICATED:
         return linear.elements
     ways = strategy.tp

@@ -171,7 +171,7 @@ def _unsplit_gradient(workload: Workload, strategy: Strategy, elements: Elements
 
 def _expert_ways(strategy: Strategy) -> int:
     """How much smaller the data-parallel group of the experts is."""
-    return max(1, strategy.ep // strategy.tp) if strategy.ep > 1 else 1
+    return max(1, strategy.ep * strategy.expert_tp // strategy.tp) if strategy.ep > 1 else 1
 
 
 def _adapter_states(workload: Workload, width: Widths) -> float:

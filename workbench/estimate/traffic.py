@@ -14,9 +14,13 @@ from workbench.describe.counting import block_linears
 from workbench.estimate.flops import block_products
 from workbench.estimate.states import widths
 
-
 UNPACK = 10.0
 """Bytes of traffic that unpacking one 4-bit weight costs as much as (bitsandbytes' kernels)."""
+
+
+LOOPED_PASSES = 20.0
+"""Times that routed tokens are read and written where permutation, padding, weighting and (in fp8)
+quantization are separate operations; 6 in fused kernels."""
 
 
 class Traffic(NamedTuple):
@@ -82,10 +86,10 @@ def _mlp_passes(
     if not moe:
         return per_element * tokens / strategy.tp * model.mlp_hidden
     slots = tokens * model.experts_per_token
-    inner = slots / strategy.tp * model.expert_hidden
+    inner = slots / strategy.tp * model.expert_hidden  # split by experts' ranks or by tp alike
     shared = tokens / strategy.tp * model.shared_expert_hidden
-    rows = slots / (strategy.tp if strategy.ep > 1 else 1)
-    passes = 6.0 if kernels.grouped_experts else 12.0
+    rows = slots * strategy.expert_split / strategy.tp
+    passes = 6.0 if kernels.grouped_experts else LOOPED_PASSES
     moved = passes * c * rows * model.hidden + 16.0 * tokens * model.experts
     return per_element * (inner + shared) + moved
 
@@ -113,7 +117,7 @@ def _adapter_passes(
     if not workload.lora_rank:
         return 0.0
     total = 0.0
-    for product in block_products(workload, strategy.tp, strategy.cp, strategy.ep, moe=moe):
+    for product in block_products(workload, strategy, moe=moe):
         if product.adapter:
             dropped = (2.0 * c + 1) * workload.kernels.lora_dropout
             total += tokens * (dropped * product.k + 6.0 * c * product.n)
