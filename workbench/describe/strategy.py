@@ -84,7 +84,7 @@ class Strategy:
     overlap_tp: bool = False
     """Tensor-parallel collectives run beside the matmuls they belong to (async TP)."""
     overlap_ep: bool = False
-    """Expert-parallel exchange runs beside another micro-batch's compute (DualPipe and the like)."""
+    """Expert-parallel exchange runs beside another micro-batch's compute (DualPipe)."""
     live_parameters: int | None = None
     """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""
 

@@ -79,7 +79,8 @@ def check_layout(workload: Workload, strategy: Strategy) -> None:
         raise UsageError(
             f"{model.name} has {model.experts} experts: ep = {strategy.ep} does not divide them."
         )
-    if strategy.pp > 1 and strategy.schedule == "interleaved" and workload.accumulate % strategy.pp:
+    chunked = strategy.schedule == "interleaved" or strategy.virtual_stages > 1
+    if strategy.pp > 1 and chunked and workload.accumulate % strategy.pp:
         raise UsageError(
             f"The interleaved schedule needs a multiple of {strategy.pp} micro-batches, "
             f"not {workload.accumulate}."

@@ -2,7 +2,7 @@
 
 In flight on stage i of p with m micro-batches: GPipe m; 1F1B min(p - i, m); interleaved with v
 chunks 2(p - i - 1) + (v - 1) p + 1 chunks of 1/v stage each (arXiv 2205.05198 and 2104.04473);
-zero-bubble (ZB-H1, arXiv 2401.10241) as 1F1B.
+zero-bubble (ZB-H1, arXiv 2401.10241) min(p, m) on every stage.
 """
 
 from __future__ import annotations
@@ -143,6 +143,8 @@ def _in_flight(strategy: Strategy, index: int, accumulate: int) -> float:
         return 1
     if strategy.schedule == "gpipe":
         return accumulate
+    if strategy.schedule == "zero-bubble":
+        return min(p, accumulate)  # held until the weight gradients' pass has run, on every stage
     if strategy.schedule == "interleaved" or v > 1:
         return min(2 * (p - index - 1) + (v - 1) * p + 1, accumulate * v) / v
     return min(p - index, accumulate)

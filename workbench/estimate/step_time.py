@@ -8,6 +8,7 @@ optimizer, the input and the slowest rank follow once per step.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from workbench.estimate.flops import model_flops, recompute_flops
 from workbench.estimate.memory import check_layout
 from workbench.estimate.network import Groups, Links, groups, links
 from workbench.estimate.optimizer_time import optimizer_seconds
+from workbench.estimate.pipeline_time import pipeline_seconds
 from workbench.estimate.rates import Machine, machine
 from workbench.estimate.stages import Stage, rank_elements, stages
 from workbench.estimate.states import widths
@@ -26,8 +28,6 @@ from workbench.estimate.timing import COMMUNICATION, StepTime
 
 SPREAD = 0.012
 """Standard deviation of one rank's step time; a synchronous step waits for the slowest."""
-BUBBLE_LEFT = {"zero-bubble": 0.35}
-"""Share of the 1F1B bubble that a schedule leaves besides dividing it by its virtual stages."""
 SOURCES = (
     "rates: ml-engineering MAMF and network tables; attention: arXiv 2307.08691, 2407.08608",
     "FLOPs: arXiv 2204.02311; tensor and pipeline parallelism: arXiv 2104.04473, 2205.05198",
@@ -187,17 +187,19 @@ def _step_parts(
 
 
 def _bubble(strategy: Strategy, timed: list[StageTime], batches: int) -> float:
-    """Idle time of the slowest stage."""
+    """Idle time of the slowest stage: exact for one chunk per rank, else that of equal stages."""
     if strategy.pp == 1:
         return 0.0
-    times = [stage.forward + stage.backward for stage in timed]
-    if strategy.schedule == "naive":
-        return batches * (sum(times) - max(times))
-    return (
-        (sum(times) - max(times))
-        / strategy.virtual_stages
-        * BUBBLE_LEFT.get(strategy.schedule, 1.0)
-    )
+    forward = [stage.forward for stage in timed]
+    backward = [stage.backward for stage in timed]
+    chunks = strategy.virtual_stages
+    name = "interleaved" if chunks > 1 and strategy.schedule == "1f1b" else strategy.schedule
+    if chunks == 1 and name in {"gpipe", "1f1b", "naive"}:
+        busy = batches * max(map(sum, zip(forward, backward, strict=True)))
+        return pipeline_seconds(name, strategy.pp, batches, forward, backward) - busy
+    there, back = statistics.fmean(forward), statistics.fmean(backward)
+    whole = pipeline_seconds(name, strategy.pp, batches, there, back, virtual_stages=chunks)
+    return whole - batches * (there + back)
 
 
 def _send_seconds(workload: Workload, strategy: Strategy, network: Links, who: Groups) -> float:
