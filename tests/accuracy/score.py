@@ -2,7 +2,8 @@
 
     python tests/accuracy/score.py --truth DIR [--json] [--rows]
 
-DIR holds memory.csv (and the files of later calculators) with the columns of tests/accuracy/data.
+DIR holds memory.csv, throughput.csv, scaling.csv and cost_hours.csv (or some of them) with the
+columns of tests/accuracy/data.
 Rows with primary=1, full_config>=1 and kind measured, oom or fits are scored; one that cannot be
 expressed is skipped with its reason and counted. Errors are fractions; medians and 90th
 percentiles are means over strata (GPU generation x one/multi-node x dense/MoE x train mode).
@@ -27,6 +28,13 @@ from tests.accuracy.rows import (
     case_of,
     has_fixed_shape,
     metric_of,
+)
+from tests.accuracy.score_speed import (
+    Score,
+    median,
+    score_hours,
+    score_scaling,
+    score_throughput,
 )
 from workbench.errors import WorkbenchError
 from workbench.estimate import Estimate, training_memory
@@ -149,6 +157,74 @@ def show(document: dict[str, object]) -> None:
     )
 
 
+FILES = {"throughput": "throughput.csv", "scaling": "scaling.csv", "cost_hours": "cost_hours.csv"}
+
+
+def score_time(folder: Path) -> tuple[dict[str, dict[str, object]], list[dict[str, object]]]:
+    """Throughput, scaling and GPU-hours, as far as the folder has their files."""
+    documents: dict[str, dict[str, object]] = {}
+    table: list[dict[str, object]] = []
+    for name, file in FILES.items():
+        if not (folder / file).is_file():
+            continue
+        rows = read(folder / file)
+        if name == "throughput":
+            score = score_throughput(rows)
+            documents[name] = _throughput(score)
+        elif name == "scaling":
+            points, score = score_scaling(rows)
+            documents[name] = {
+                "scored": len(points),
+                "skipped": sum(score.skipped.values()),
+                "median_error_points": median(points),
+                "p90_error_points": round(percentile(points, 0.9), 4) if points else None,
+                "skipped_why": dict(score.skipped),
+            }
+        else:
+            score = score_hours(rows)
+            errors = [one for found in score.errors.values() for one in found]
+            documents[name] = {
+                "scored": len(errors),
+                "skipped": sum(score.skipped.values()),
+                "median_error": median(errors),
+                "skipped_why": dict(score.skipped),
+            }
+        table += score.table
+    return documents, table
+
+
+def _throughput(score: Score) -> dict[str, object]:
+    strata = _by_stratum(score.errors)
+    return {
+        "scored": sum(map(len, score.errors.values())),
+        "skipped": sum(score.skipped.values()),
+        "median_error": _mean([one["median_error"] for one in strata.values()]),
+        "p90_error": _mean([one["p90_error"] for one in strata.values()]),
+        "strata": strata,
+        "skipped_why": dict(score.skipped),
+    }
+
+
+def show_time(documents: dict[str, dict[str, object]]) -> None:
+    for name, one in documents.items():
+        print(f"{name}: {one['scored']} rows scored, {one['skipped']} skipped")
+        for why, count in one["skipped_why"].items():  # type: ignore[attr-defined]
+            print(f"  skipped {count}: {why}")
+        for stratum, found in one.get("strata", {}).items():  # type: ignore[attr-defined]
+            print(
+                f"  {stratum:<52}{found['rows']:>5}{found['median_error']:>9.1%}"
+                f"{found['p90_error']:>9.1%}"
+            )
+    if "throughput" in documents:
+        one = documents["throughput"]
+        print(f"tokens/s, mean over strata: {one['median_error']:.1%}, p90 {one['p90_error']:.1%}")
+    if "scaling" in documents:
+        one = documents["scaling"]
+        print(f"scaling efficiency: median {one['median_error_points']:.1f} points off")
+    if "cost_hours" in documents:
+        print(f"GPU-hours: median {documents['cost_hours']['median_error']:.1%}")
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--truth", type=Path, default=Path(__file__).parent / "data")
@@ -156,20 +232,34 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rows", action="store_true", help="every row with its ratio")
     options = parser.parse_args(arguments)
     path = options.truth / "memory.csv"
-    if not path.is_file():
-        print(f"{path} does not exist. Give a folder with memory.csv.", file=sys.stderr)
+    times, rows = score_time(options.truth)
+    if not path.is_file() and not times:
+        print(
+            f"{options.truth} has none of memory.csv, {', '.join(FILES.values())}. "
+            "Give a folder with them.",
+            file=sys.stderr,
+        )
         return 2
-    document, table = score_memory(read(path))
+    memory, table = score_memory(read(path)) if path.is_file() else (None, [])
     if options.json:
-        print(json.dumps({"memory": document}))
+        print(json.dumps(({"memory": memory} if memory else {}) | times))
         return 0
-    for line in table if options.rows else ():
-        ratio = ""
-        if "measured" in line:
-            ratio = f"{line['predicted'] / line['measured']:6.2f}  {line['predicted'] / 2**30:7.2f} of {line['measured'] / 2**30:7.2f} GiB"
-        print(f"{line['id']:<22}{ratio}  {line.get('peak', '')}  {line.get('skipped', '')}")
-    show(document)
+    for line in [*table, *rows] if options.rows else ():
+        print(_row(line))
+    if memory:
+        show(memory)
+    show_time(times)
     return 0
+
+
+def _row(line: dict[str, object]) -> str:
+    """One row as text: ratio, both values."""
+    ratio = ""
+    if "measured" in line:
+        predicted, measured = float(str(line["predicted"])), float(str(line["measured"]))
+        unit, scale = ("GiB", 2**30) if "metric" in line else ("", 1)
+        ratio = f"{predicted / measured:6.2f}  {predicted / scale:9.2f} of {measured / scale:9.2f} {unit}"
+    return f"{line['id']:<22}{ratio}  {line.get('peak', '')}  {line.get('skipped', '')}"
 
 
 if __name__ == "__main__":

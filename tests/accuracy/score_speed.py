@@ -118,9 +118,10 @@ def score_hours(rows: list[Row]) -> Score:
     """GPU-hours of a whole run from its tokens and the predicted rate."""
     score = Score()
     for row in scorable(rows):
+        if not row["tokens_b"] or not row["gpu_hours"]:
+            score.skip(row, "tokens or GPU-hours are not given")
+            continue
         try:
-            if not row["tokens_b"] or not row["gpu_hours"]:
-                raise NotExpressedError("tokens or GPU-hours are not given")
             tokens = float(row["tokens_b"]) * 1e9
             score.add(row, float(row["gpu_hours"]), tokens / _rate(row) / 3600)
         except (NotExpressedError, WorkbenchError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tests.accuracy.rows import (
     Case,
@@ -21,7 +22,7 @@ from tests.accuracy.rows import (
     whole,
     workload_of,
 )
-from workbench.describe import Cluster, Network, Strategy, Workload
+from workbench.describe import Cluster, Kernels, Network, Strategy, Workload
 from workbench.errors import WorkbenchError
 from workbench.estimate import training_memory
 from workbench.estimate.flops import flops_per_token
@@ -154,54 +155,69 @@ def least_recompute(row: Row) -> str:
 
 
 def _described(row: Row) -> tuple[Strategy, Workload]:
-    framework = row.get("framework", "").lower()
+    """Strategy and workload with what the implementation adds to both."""
     strategy = strategy_of(row)
-    act = row.get("act_ckpt", "").lower()
-    options: dict[str, object] = {}
+    strategy = replace(strategy, **_spread(row, strategy), **_overlap(row))
+    workload = workload_of(row, strategy)
+    eager = row.get("flash_attn", "").lower() == "no"
+    return strategy, replace(
+        workload, kernels=_kernels(row), attention="eager" if eager else "flash"
+    )
+
+
+def _spread(row: Row, strategy: Strategy) -> dict[str, Any]:
+    """Recompute and sharding in words that the memory rows do not have."""
+    act, shard = row.get("act_ckpt", "").lower(), row.get("shard", "").lower()
+    options: dict[str, Any] = {}
     if "layer-wise" in act:
         options = {"recompute": "full", "recompute_layers": whole(row, "layers") // 2}
     elif "minimal_with_context" in act:
         options = {"recompute": "selective", "recompute_parts": ("mlp",)}
     elif act == "selective":
         options = {"recompute": "selective", "recompute_parts": ("attention",)}
-    text = f"{row.get('strategy', '')} {row.get('notes', '')}".lower()
-    shard = row.get("shard", "").lower()
-    modern = any(word in framework for word in ("nemo", "bridge", "swift"))
-    release = row.get("release", "")
-    if modern or ("megatron-lm" in framework and "core" in release.lower()):
-        options["overlap_gradients"] = True
-        options["overlap_tp"] = "bridge" in framework or "nemo" in framework
-        options["overlap_ep"] = "bridge" in framework and whole(row, "vpp", 1) > 1
-    elif "megatron" in framework or "nanotron" in framework:  # reduced after the last backward
-        options["overlap_gradients"] = False
-    if "async tp" in text or "asynctp" in text:
-        options["overlap_tp"] = "no async" not in text and "vanilla" not in text
+    ranks = strategy.data_ranks
     if "hsdp" in shard:
-        size = min(8, strategy.data_ranks)
-        options |= {"dp_shard": size, "dp_replicate": strategy.data_ranks // size}
+        size = min(8, ranks)
+        return options | {"dp_shard": size, "dp_replicate": ranks // size}
     if "grad_op" in shard or "zero-2-like" in shard:
-        options |= {"zero_stage": None, "reshard_after_forward": False}
-        if strategy.zero_stage is not None or strategy.dp_shard == 1:
-            options["dp_shard"] = strategy.data_ranks
-            options["dp_replicate"] = 1
+        kept = {"zero_stage": None, "reshard_after_forward": False}
+        return options | kept | {"dp_shard": ranks, "dp_replicate": 1}
     if found := re.search(r"group (\d+)", shard):  # ZeRO-1 within groups, replicas between them
-        size = min(int(found[1]), strategy.dp_shard)
-        options |= {"dp_shard": size, "dp_replicate": strategy.dp_shard // size}
-    strategy = replace(strategy, **options)
-    workload = workload_of(row, strategy)
-    eager = row.get("flash_attn", "").lower() == "no"
+        size = min(int(found[1]), ranks)
+        return options | {"dp_shard": size, "dp_replicate": ranks // size}
+    return options
+
+
+def _overlap(row: Row) -> dict[str, bool]:
+    """What runs beside compute, by the implementation's generation."""
+    framework, release = row.get("framework", "").lower(), row.get("release", "").lower()
+    text = f"{row.get('strategy', '')} {row.get('notes', '')}".lower()
+    if any(word in framework for word in ("nemo", "bridge", "swift")) or "core" in release:
+        user_buffers = "bridge" in framework or "nemo" in framework
+        interleaved = "bridge" in framework and whole(row, "vpp", 1) > 1
+        return {"overlap_gradients": True, "overlap_tp": user_buffers, "overlap_ep": interleaved}
+    if "megatron" in framework or "nanotron" in framework:  # reduced after the last backward
+        return {"overlap_gradients": False}
+    return {"overlap_tp": True} if re.search(r"async ?tp", text) else {}
+
+
+def _kernels(row: Row) -> Kernels:
+    """rows.py's assumptions, and those that only time depends on."""
+    framework, release = row.get("framework", "").lower(), row.get("release", "").lower()
     said = f"{framework} {row.get('notes', '')} {row.get('flash_attn', '')}".lower()
-    kernels = replace(
-        kernels_of(row),
+    base = kernels_of(row)
+    own = bool(re.search(r"llm\.c|fused (ops|kernels)", said))
+    return replace(
+        base,
+        norm="fused" if own else base.norm,
+        activation="fused" if own else base.activation,
+        compiled_loss=own or base.compiled_loss,
         flash_version=_flash(row),
         reduce_bytes=2 if "fms-fsdp" in framework else None,  # its policy reduces in bf16
         expert_imbalance=2.0 if "natural routing" in said else 1.0,  # else synthetic data
-        grouped_experts="bridge" in framework and re.search(r"26\.(0[5-9]|x)", release) is not None,
-        compiled=kernels_of(row).compiled or row.get("compile", "") == "XLA",
+        grouped_experts="bridge" in framework and bool(re.search(r"26\.(0[5-9]|x)", release)),
+        compiled=base.compiled or row.get("compile", "") == "XLA",
     )
-    if re.search(r"llm\.c|fused (ops|kernels)", said):
-        kernels = replace(kernels, norm="fused", activation="fused", compiled_loss=True)
-    return strategy, replace(workload, kernels=kernels, attention="eager" if eager else "flash")
 
 
 def _flash(row: Row) -> int:
