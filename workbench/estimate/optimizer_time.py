@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.describe import Strategy, Workload
 from workbench.estimate.rates import Machine
 from workbench.estimate.stages import Elements
-from workbench.estimate.states import shards, widths
+from workbench.estimate.states import Widths, shards, widths
 
 # Bytes read and written per trained element with fp32 states: weight, gradient, two moments.
 TRAFFIC = {
@@ -26,6 +26,10 @@ CLIP = 16.0
 """Bytes per element of gradient norm, clipping and zeroing."""
 HOST_ELEMENTS = 0.55e9
 """Elements that one rank's share of a server's cores updates per second (DeepSpeed's CPUAdam)."""
+PAGED_REST = 2 * 2**30
+"""Bytes of a card that activations and the framework take from a paged optimizer's states."""
+PAGED_SHARE = 0.5
+"""Rate of page faults over that of large copies."""
 STEP_SECONDS = 4e-3
 """Python of one optimizer step: clipping, scheduler, logging."""
 
@@ -50,9 +54,21 @@ def optimizer_seconds(
     if width.weight == 2 and not width.master:
         per_element /= 2
     seconds = mine * per_element / gpu.memory_bytes
+    parts = _paging(workload, mine, width, gpu)
     if workload.optimizer == "muon":
         seconds += _orthogonalise(workload, elements, gpu) / ways
-    return {"optimizer": STEP_SECONDS + seconds}
+    return {"optimizer": STEP_SECONDS + seconds, **parts}
+
+
+def _paging(workload: Workload, mine: float, width: Widths, gpu: Machine) -> dict[str, float]:
+    """Paged optimizers keep fp32 (or 8-bit) states in unified memory: what the card has no room
+    for comes over PCIe and goes back, both ways at once, page by page.
+    """
+    if not workload.optimizer.startswith("paged"):
+        return {}
+    states = mine * (2.0 if workload.optimizer.endswith("8bit") else 8.0)
+    room = max(0.0, gpu.card_bytes - PAGED_REST - mine * width.weight)
+    return {"offload of the optimizer": max(0.0, states - room) / (PAGED_SHARE * gpu.host_bytes)}
 
 
 def _orthogonalise(workload: Workload, elements: Elements, gpu: Machine) -> float:

@@ -28,7 +28,7 @@ FLOPS_PER_WATT = {"Ada": 0.6e12}
 # exponent follows H100 PCIe and A100 PCIe against their SXM forms.
 USUAL_POWER = {"Ampere": 400.0, "Hopper": 700.0, "Blackwell": 1000.0}
 POWER_EXPONENT = 0.35
-FP8 = {"CDNA3": 0.60}  # where fp8 lies further below its peak than `Efficiency.fp8` says
+FP8 = {"CDNA3": 0.55}  # where fp8 lies further below its peak than `Efficiency.fp8` says
 # Fused attention, forward, causal, 8K tokens, heads of 128: share of the dense bf16 peak.
 # FlashAttention-2: 190 of 312 on A100 (arXiv 2307.08691), 370 of 989 on H100; FlashAttention-3:
 # 610 of 989 on H100 (arXiv 2407.08608); cuDNN on B200 about 1,400 of 2,250.
@@ -42,7 +42,7 @@ ATTENTION = {
     (2, "Blackwell"): 0.25,
     (3, "Blackwell"): 0.66,
     (2, "Ada"): 0.75,
-    (2, "CDNA3"): 0.30,
+    (2, "CDNA3"): 0.27,
 }
 
 
@@ -99,6 +99,8 @@ class Machine:
     """Pointwise kernels, bytes read and written per second."""
     flash_version: int
     """Generation of the fused attention kernel."""
+    card_bytes: int
+    """Memory of the card."""
     host_bytes: float
     """To and from host memory, bytes per second and direction."""
     efficiency: Efficiency
@@ -161,6 +163,7 @@ def machine(
         plain_flops=plain * ceiling,
         attention_flops=(accelerator.peak_flops(low) or plain) * flash,
         flash_version=flash_version,
+        card_bytes=accelerator.memory_bytes,
         memory_bytes=accelerator.memory_bytes_per_second * memory,
         host_bytes=(accelerator.pcie_bytes_per_second or 16e9) * 0.8,
         efficiency=e,
