@@ -18,6 +18,8 @@ from workbench.estimate.states import Widths, shards, widths
 
 CONTENTION = 0.20
 """Share by which communication slows the compute beside it (it takes SMs and bandwidth)."""
+WRAPPED = 1.3
+"""Host time of a wrapped module's operations over that of a plain one's."""
 PIECE_SECONDS = 1.3e-3
 """Host time of ZeRO-3's hooks around one module: fetch, wait, release."""
 HIDEABLE = 0.90
@@ -34,10 +36,6 @@ class Exchange:
     """Per micro-batch's backward."""
     once: float = 0.0
     """Once per optimizer step."""
-    host_seconds: float = 0.0
-    """Host time per pass that hooks of single modules add."""
-    host_factor: float = 1.0
-    """By how much the wrappers' hooks make the host slower."""
 
 
 def exchange(
@@ -99,9 +97,22 @@ def _sharded(
         forward=layers * ahead + root,
         backward=layers * behind + (0.0 if frozen else 2 * root if syncs else root),
         once=reduced + gather,
-        host_factor=1.3,
-        host_seconds=pieces * PIECE_SECONDS * layers if strategy.zero_stage == 3 else 0.0,
     )
+
+
+def host_seconds(workload: Workload, strategy: Strategy, stage: Stage, launches: float) -> float:
+    """Host time of one forward: the launches' own, and what the wrappers' hooks add.
+
+    Args:
+        workload: What is trained.
+        strategy: How it is spread.
+        stage: The pipeline stage.
+        launches: Seconds that the launches take without any wrapper.
+    """
+    if shards(strategy)["weights"] == 1:
+        return launches
+    pieces = _pieces(workload, strategy, stage) if strategy.zero_stage == 3 else 0.0
+    return WRAPPED * launches + pieces * stage.layers * PIECE_SECONDS
 
 
 def _pieces(workload: Workload, strategy: Strategy, stage: Stage) -> float:

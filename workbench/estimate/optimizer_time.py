@@ -61,8 +61,9 @@ def optimizer_seconds(
 
 
 def _paging(workload: Workload, mine: float, width: Widths, gpu: Machine) -> dict[str, float]:
-    """Paged optimizers keep fp32 (or 8-bit) states in unified memory: what the card has no room
-    for comes over PCIe and goes back, both ways at once, page by page.
+    """Paged optimizers keep fp32 (or 8-bit) states in unified memory.
+
+    What the card has no room for comes over PCIe and goes back, both ways at once, page by page.
     """
     if not workload.optimizer.startswith("paged"):
         return {}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from workbench.describe import Cluster, Conditions, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.block_time import BlockTime, block_time, head_time
-from workbench.estimate.exchange import Exchange, exchange
+from workbench.estimate.exchange import exchange, host_seconds
 from workbench.estimate.flops import model_flops, recompute_flops
 from workbench.estimate.memory import check_layout
 from workbench.estimate.network import Groups, Links, groups, links
@@ -126,14 +126,14 @@ def _stage_time(
     elements = rank_elements(workload, strategy, stage)
     forward = sum(count * block.forward for count, block in blocks)
     backward = sum(count * block.backward for count, block in blocks)
-    found = exchange(
-        workload, strategy, stage, elements, network, who, forward=forward, backward=backward
-    )
     launches = sum(count * block.launches for count, block in blocks)
-    host = launches * gpu.efficiency.launch_seconds * found.host_factor + found.host_seconds
-    waits = max(0.0, host - forward) + max(0.0, 2 * host - backward)
+    host = host_seconds(workload, strategy, stage, launches * gpu.efficiency.launch_seconds)
+    busy, busy_back = max(forward, host), max(backward, 2 * host)
+    found = exchange(
+        workload, strategy, stage, elements, network, who, forward=busy, backward=busy_back
+    )
     parts = _block_parts(blocks)
-    parts["kernel launches"] = waits
+    parts["kernel launches"] = busy - forward + busy_back - backward
     parts[f"{COMMUNICATION}: sharded weights"] = found.forward + found.backward
     send = _send_seconds(workload, strategy, network, who)
     parts[f"{COMMUNICATION}: pipeline"] = send
@@ -141,8 +141,8 @@ def _stage_time(
     parts["offload traffic"] = moved
     fixed = optimizer_seconds(workload, strategy, elements, gpu)
     return StageTime(
-        forward=forward + found.forward + max(0.0, host - forward) + send / 2,
-        backward=backward + found.backward + max(0.0, 2 * host - backward) + send / 2 + moved,
+        forward=busy + found.forward + send / 2,
+        backward=busy_back + found.backward + send / 2 + moved,
         parts=parts,
         once={**fixed, f"{COMMUNICATION}: gradients": found.once},
     )
@@ -256,6 +256,3 @@ def _assumptions(
     if strategy.pp > 1:
         said.append(f"schedule {strategy.schedule}, {workload.accumulate} micro-batches per step")
     return tuple(said)
-
-
-__all__ = ["Exchange", "StageTime", "step_time"]

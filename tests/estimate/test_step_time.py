@@ -1,0 +1,244 @@
+"""The step-time estimate: golden numbers, its laws, and refusals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.describe import Cluster, Conditions, Model, Strategy, Workload
+from workbench.errors import UsageError
+from workbench.estimate.flops import flops_per_token, model_flops
+from workbench.estimate.network import Group, Links, links
+from workbench.estimate.scaling import scaling
+from workbench.estimate.step_time import step_time
+from workbench.estimate.timing import COMMUNICATION
+
+LLAMA = Model.catalog("llama-3-8b")
+WORK = Workload(model=LLAMA, seq_len=4096, micro_batch=2, precision="bf16", optimizer="adamw-fused")
+NODE = Cluster.rented("h100", 8)
+
+
+def layouts() -> st.SearchStrategy[tuple[Strategy, Workload, Cluster]]:
+    """Legal layouts of the 8B model on one to four nodes of eight."""
+
+    @st.composite
+    def build(draw: st.DrawFn) -> tuple[Strategy, Workload, Cluster]:
+        tp, pp = draw(st.sampled_from([1, 2, 4, 8])), draw(st.sampled_from([1, 2, 4]))
+        ranks = draw(st.sampled_from([1, 2, 4]))
+        nodes = max(1, tp * pp * ranks // 8)
+        gpu = draw(st.sampled_from(["h100", "a100-sxm-80", "l40s", "b200-sxm", "rtx-4090"]))
+        sharded = draw(st.booleans())
+        strategy = Strategy(
+            name="drawn",
+            tp=tp,
+            pp=pp,
+            dp_shard=ranks if sharded else 1,
+            dp_replicate=1 if sharded else ranks,
+            zero_stage=draw(st.sampled_from([None, 1, 3])) if sharded else None,
+            recompute=draw(st.sampled_from(["none", "selective", "full"])),
+            sequence_parallel=draw(st.booleans()),
+        )
+        work = replace(
+            WORK,
+            micro_batch=draw(st.sampled_from([1, 2, 8])),
+            accumulate=draw(st.sampled_from([1, 4, 16])),
+        )
+        per_node = min(8, tp * pp * ranks)
+        return strategy, work, Cluster.rented(gpu, per_node, nodes, network="8x400 infiniband")
+
+    return build()
+
+
+def test_an_eight_billion_model_on_one_node() -> None:
+    """The published rate of such a run on 8 H100 is about 9,000 to 11,000 tokens/s and GPU."""
+    step = step_time(WORK, Strategy.parse("fsdp", 8), NODE)
+    assert 8_000 < step.tokens_per_second_per_gpu < 12_000
+    assert step.mfu == pytest.approx(step.hfu)
+    assert 0.35 < (step.mfu or 0) < 0.60
+    assert step.tokens == 8 * 2 * 4096
+
+
+def test_flops_follow_six_n() -> None:
+    """6 N (embedding left out) and 6 L s h: 45.03 + 6.44 GFLOP per token at 8K (estimators 2.5)."""
+    work = replace(WORK, seq_len=8192)
+    found = sum(model_flops(work).values()) / work.tokens
+    assert found / 1e9 == pytest.approx(45.03 + 6.44, rel=0.002)
+    assert flops_per_token(LLAMA, 8192, causal=False) / 1e9 == pytest.approx(57.9, rel=0.002)
+    assert flops_per_token(LLAMA, 8192) == pytest.approx(found, rel=0.002)
+
+
+def test_lora_needs_two_thirds_of_the_flops() -> None:
+    full = sum(model_flops(WORK).values())
+    narrow = sum(model_flops(replace(WORK, lora_rank=8)).values())
+    assert narrow / full == pytest.approx(2 / 3, abs=0.03)
+
+
+def test_full_recompute_repeats_most_of_forward() -> None:
+    plain = Strategy.parse("fsdp", 8)
+    again = plain.with_options(recompute="full")
+    before, after = step_time(WORK, plain, NODE), step_time(WORK, again, NODE)
+    assert after.model_flops == before.model_flops
+    assert 1.20 < after.hardware_flops / after.model_flops < 4 / 3
+    assert 1.15 < after.step_seconds / before.step_seconds < 1.36
+    assert "recompute" in after.parts
+    assert "recompute" not in before.parts
+
+
+@given(layouts())
+@settings(max_examples=150, deadline=None)
+def test_parts_are_positive_and_sum_up(case: tuple[Strategy, Workload, Cluster]) -> None:
+    step = step_time(case[1], case[0], case[2])
+    assert all(seconds > 0 and math.isfinite(seconds) for seconds in step.parts.values())
+    assert sum(step.parts.values()) == pytest.approx(step.step_seconds)
+    assert 0 < (step.mfu or 0) < 1
+    assert (step.hfu or 0) >= (step.mfu or 0) * (1 - 1e-9)
+    assert step.low < 1 < step.high
+
+
+@given(layouts(), st.floats(1.05, 8))
+@settings(max_examples=100, deadline=None)
+def test_more_bandwidth_is_never_slower(
+    case: tuple[Strategy, Workload, Cluster], factor: float
+) -> None:
+    strategy, work, cluster = case
+    gpu, network = cluster.accelerator, cluster.network
+    assert gpu is not None
+    assert network is not None
+    before = step_time(work, strategy, cluster).step_seconds
+    wider = replace(
+        cluster, network=replace(network, bytes_per_second=network.bytes_per_second * factor)
+    )
+    assert step_time(work, strategy, wider).step_seconds <= before * (1 + 1e-9)
+    link = replace(gpu, link_bytes_per_second=(gpu.link_bytes_per_second or 1e10) * factor)
+    assert step_time(work, strategy, replace(cluster, accelerator=link)).step_seconds <= before * (
+        1 + 1e-9
+    )
+    memory = replace(gpu, memory_bytes_per_second=(gpu.memory_bytes_per_second or 1e12) * factor)
+    assert step_time(
+        work, strategy, replace(cluster, accelerator=memory)
+    ).step_seconds <= before * (1 + 1e-9)
+
+
+@given(layouts())
+@settings(max_examples=60, deadline=None)
+def test_more_work_is_never_faster(case: tuple[Strategy, Workload, Cluster]) -> None:
+    strategy, work, cluster = case
+    before = step_time(work, strategy, cluster).step_seconds
+    more = replace(work, accumulate=work.accumulate * 2)
+    assert step_time(more, strategy, cluster).step_seconds > before
+    longer = replace(work, seq_len=work.seq_len * 2)
+    assert step_time(longer, strategy, cluster).step_seconds >= before  # = where the host is slow
+
+
+def test_pcie_costs_what_the_link_is_slower() -> None:
+    """Tensor parallelism over PCIe: communication, hardly visible on NVLink, takes over."""
+    strategy = Strategy.parse("tp", 8)
+    fast = step_time(WORK, strategy, NODE)
+    slow = step_time(WORK, strategy, replace(NODE, link="pcie"))
+    assert fast.exposed_seconds < 0.35 * fast.step_seconds
+    assert slow.exposed_seconds > 0.5 * slow.step_seconds
+
+
+def test_a_straggler_holds_everybody_up() -> None:
+    even = step_time(WORK, Strategy.parse("ddp", 8), NODE)
+    late = step_time(WORK, Strategy.parse("ddp", 8), NODE, Conditions(straggler=0.25))
+    assert late.step_seconds == pytest.approx(1.25 * even.step_seconds)
+    assert f"{COMMUNICATION}: slowest rank" in late.parts
+
+
+def test_the_input_is_waited_for_only_as_far_as_compute_does_not_hide_it() -> None:
+    strategy = Strategy.parse("ddp", 8)
+    one = step_time(WORK, strategy, NODE)
+    quick = step_time(WORK, strategy, NODE, Conditions(input_seconds=0.01))
+    assert "input wait" not in quick.parts
+    slow = step_time(WORK, strategy, NODE, Conditions(input_seconds=10.0))
+    assert slow.parts["input wait"] == pytest.approx(10 - one.step_seconds, rel=0.1)
+
+
+def test_a_measured_machine_narrows_the_range() -> None:
+    plain = step_time(WORK, Strategy.parse("ddp", 8), NODE)
+    known = Conditions(matmul_share=0.7, measured_ratio=1.1, source="this host, 60 s")
+    found = step_time(WORK, Strategy.parse("ddp", 8), NODE, known)
+    assert found.high / found.low < plain.high / plain.low
+    assert "this host, 60 s" in found.assumptions
+
+
+def test_interleaving_shrinks_the_bubble() -> None:
+    work = replace(WORK, micro_batch=1, accumulate=8)
+    plain = Strategy.parse("pp", 4)
+    chunks = plain.with_options(schedule="interleaved", virtual_stages=2)
+    four = Cluster.rented("h100", 4)
+    before = step_time(work, plain, four).parts["pipeline bubble"]
+    after = step_time(work, chunks, four).parts["pipeline bubble"]
+    assert after < 0.7 * before
+
+
+LINKS = Links(link=400e9, port=40e9, domain=8, network_hop=6e-6)
+
+
+def test_collectives_meet_the_ring_formulas() -> None:
+    """Large messages: (n-1)/n S/B one way, twice that for an all-reduce; small ones: latency."""
+    inside, across = Group(size=8, per_node=8), Group(size=32, per_node=8)
+    size = 4e10
+    assert LINKS.gather_seconds(size, inside) == pytest.approx(7 / 8 * size / 400e9, rel=0.01)
+    assert LINKS.reduce_seconds(size, inside) == pytest.approx(14 / 8 * size / 400e9, rel=0.01)
+    # eight ports of 40 GB/s serve the eight ranks of a node
+    assert LINKS.gather_seconds(size, across) == pytest.approx(31 / 32 * size / 320e9, rel=0.01)
+    small = LINKS.reduce_seconds(8, across)
+    assert small < 2 * LINKS.latency(across)  # a tree's depth, not a ring's length
+    assert LINKS.gather_seconds(0, across) == 0
+    assert LINKS.gather_seconds(size, Group(size=1, per_node=1)) == 0
+
+
+def test_seven_billion_gradients_by_link() -> None:
+    """Correction C4: 14 GB on 8 GPUs take 67 ms at 367 GB/s, about half a second on PCIe 5."""
+    for link, low, high in (("catalog", 0.06, 0.08), ("pcie", 0.4, 0.9)):
+        found = links(Cluster.rented("h200-sxm", 8, link=link), Conditions())
+        seconds = found.reduce_seconds(14e9, found.group(8, 1))
+        assert low < seconds < high
+
+
+def test_a_rack_is_one_domain() -> None:
+    """GB200 NVL72: nodes of four GPUs, but 72 of them share NVLink."""
+    found = links(Cluster.rented("gb200", 4, 16), Conditions())
+    assert found.group(64, 1).nodes == 1
+    assert found.group(128, 1).nodes > 1
+
+
+def test_the_scaling_curve_names_its_causes() -> None:
+    cluster = Cluster.rented("h100", 8, network="8x400 infiniband")
+    slow = Cluster.rented("h100", 8, network="100 ethernet")
+    strategy = Strategy.parse("fsdp", 8)
+    fast = scaling(WORK, strategy, cluster, gpus=(8, 64, 512))
+    poor = scaling(WORK, strategy, slow, gpus=(8, 64, 512))
+    assert fast[0].efficiency == 1
+    assert 0.85 < fast[-1].efficiency < 1
+    assert poor[-1].efficiency < 0.5 * fast[-1].efficiency
+    for point in (*fast, *poor):
+        assert sum(point.lost.values()) == pytest.approx(1 - point.efficiency, abs=1e-9)
+    worst = max(poor[-1].lost, key=lambda name: poor[-1].lost[name])
+    assert worst == f"{COMMUNICATION}: sharded weights"
+
+
+def test_strong_scaling_keeps_the_global_batch() -> None:
+    work = replace(WORK, micro_batch=4, accumulate=8)
+    cluster = Cluster.rented("h100", 8, network="8x400 infiniband")
+    points = scaling(work, Strategy.parse("fsdp", 8), cluster, gpus=(8, 64, 256), mode="strong")
+    assert {point.step.tokens for point in points} == {8 * 32 * 4096}
+    assert points[-1].efficiency < points[1].efficiency <= 1.05
+    with pytest.raises(UsageError, match="cannot be spread"):
+        scaling(work, Strategy.parse("fsdp", 8), cluster, gpus=(8, 1024), mode="strong")
+
+
+def test_what_cannot_be_timed_is_refused() -> None:
+    strategy = Strategy.parse("single", 1)
+    with pytest.raises(UsageError, match="no bf16 matmuls"):
+        step_time(WORK, strategy, Cluster.rented("v100-sxm2-32", 1))
+    with pytest.raises(UsageError, match="not in the catalog"):
+        step_time(WORK, strategy, Cluster(name="laptop"))
+    with pytest.raises(UsageError, match="heads"):
+        step_time(WORK, Strategy(name="x", tp=3), Cluster.rented("h100", 3))
