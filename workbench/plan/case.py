@@ -6,6 +6,7 @@ are asked once and shared by all offers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from workbench.describe import Cluster, Conditions, Strategy, Workload
@@ -13,14 +14,13 @@ from workbench.estimate.memory import training_memory
 from workbench.estimate.stages import rank_elements, stages
 from workbench.estimate.states import states
 from workbench.estimate.step_time import step_time
-from workbench.estimate.switching import HOST_BYTES_PER_GPU
 from workbench.estimate.timing import COMMUNICATION, StepTime
 from workbench.plan.space import Choice, Space, Spread, spreads
 
 # Parts of a step that no data parallelism, sharding or pipeline makes shorter per token.
 _WORK = (
     *("matmul", "attention", "memory-bound operations", "recompute"),
-    *(f"{COMMUNICATION}: tp", f"{COMMUNICATION}: cp"),
+    *(f"{COMMUNICATION}: tp", f"{COMMUNICATION}: cp", f"{COMMUNICATION}: ep"),
 )
 
 
@@ -47,9 +47,14 @@ class Machines:
 
 
 def machines(cluster: Cluster) -> Machines:
-    """`cluster` with the host memory that each of its GPUs may use."""
-    memory, gpus = cluster.memory_bytes, max(1, len(cluster.gpus))
-    return Machines(cluster, memory / gpus if memory else HOST_BYTES_PER_GPU)
+    """`cluster` with the host memory that each of its GPUs may use.
+
+    Unknown host memory counts as much as the card's: of the offers that state it, all but the
+    smallest of one provider have more (data/prices.csv).
+    """
+    cards = [gpu.memory_bytes for gpu in cluster.gpus]
+    memory = cluster.memory_bytes
+    return Machines(cluster, memory / len(cards) if memory else float(min(cards)))
 
 
 @dataclass
@@ -124,31 +129,28 @@ class Case:
             self._host[key] = known
         return known
 
-    def micro_seconds(self, where: Machines, spread: Spread, size: int, recompute: str) -> float:
-        """One micro-batch through the whole model on one replica: no data parallelism at all.
+    def micro_seconds(self, where: Machines, strategy: Strategy, recompute: str) -> float:
+        """One sequence on one replica, as if the whole batch were one micro-batch.
 
-        Pipeline stages are laid end to end; what one rank of the tensor and context group takes.
+        Products are as large as they can be, pipeline stages lie end to end, and nothing is said
+        between replicas: what no layout with these tensor, context and expert degrees undercuts.
         """
-        s, cluster = spread.strategy, where.cluster
-        inside = s.tp * s.cp <= len(cluster.gpus)
-        key = (where.key[:-1] if not inside else where.key[:3], where.cluster.link)
-        full = (*key, s.tp, s.cp, s.sequence_parallel, size, recompute)
+        s, cluster = strategy, where.cluster
+        inner = s.tp * s.cp
+        copies = s.ep // math.gcd(s.ep, inner)
+        inside = inner * copies <= len(cluster.gpus)
+        key = (where.key[:3] if inside else where.key[:-1], cluster.link, s.tp, s.cp, s.ep)
+        full = (*key, s.sequence_parallel, recompute, s.recompute_parts)
         known = self._micro.get(full)
         if known is None:
             self.timed += 1
-            strategy = replace(
-                spread.choices[0].strategy,
-                dp_replicate=1,
-                dp_shard=1,
-                pp=1,
-                ep=1,
-                zero_stage=None,
-                recompute=recompute,
-                offload=(),
-            )
+            degrees = {"dp_replicate": copies, "dp_shard": 1, "pp": 1, "virtual_stages": 1}
+            plain = {"zero_stage": None, "recompute": recompute, "offload": ()}
             one = replace(cluster, nodes=1) if inside else cluster
-            step = step_time(self.work(size, 1), strategy, one, self.conditions)
-            known = sum(step.parts.get(name, 0.0) for name in _WORK)
+            step = step_time(
+                self.work(self.batch, 1), replace(s, **degrees, **plain), one, self.conditions
+            )
+            known = sum(step.parts.get(name, 0.0) for name in _WORK) / self.batch
             self._micro[full] = known
         return known
 

@@ -11,6 +11,9 @@ from workbench.plan.refusals import HOST, MEMORY, SLOWER, Refusal, layout_text
 from workbench.plan.search import OfferSearch, Priced
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 
+PATIENCE_HOURS = 720.0
+"""A run that takes longer than 30 days deserves a word where no deadline was given."""
+
 
 def hours_text(hours: float) -> str:
     """Hours as a duration."""
@@ -37,7 +40,7 @@ def why(ranked: Sequence[Priced], position: int, front: Sequence[int], limits: L
         text += " and fastest" if alone else ""
     elif position in front:
         text = (
-            f"{first.hours / one.hours:.2g} times as fast as the cheapest for "
+            f"{_times(first.hours / one.hours)} as fast as the cheapest for "
             f"{one.usd / first.usd:.2f} times its price"
         )
     else:
@@ -48,6 +51,10 @@ def why(ranked: Sequence[Priced], position: int, front: Sequence[int], limits: L
         )
         text = f"plan {better + 1} is cheaper and faster"
     return f"{text}; {why_layout(one.found, one.fit)}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
 
 
 def why_layout(found: Found, fit: Fit) -> str:
@@ -84,7 +91,7 @@ def sentences(search: OfferSearch) -> tuple[str, ...]:
     fastest = min(ranked, key=lambda one: one.hours)
     if fastest is not first and fastest is not ranked[min(1, len(ranked) - 1)]:
         said.append(f"The fastest, {_against(first, fastest)}.")
-    said.append(_one_gpu(ranked))
+    said += [_patience(ranked, search.limits), _one_gpu(ranked)]
     said.append(_naive(search, first))
     dearest = _dearest(search, first)
     return tuple(text for text in (*said, dearest) if text)
@@ -107,6 +114,18 @@ def _against(first: Priced, other: Priced) -> str:
         f"{format_usd(rate)} an hour against {format_usd(own)}, {_speed(other)} against "
         f"{_speed(first)}"
     )
+
+
+def _patience(ranked: Sequence[Priced], limits: Limits) -> str:
+    """What the cheapest plan would be if it had to end within a month, where nobody said so."""
+    first = ranked[0]
+    if limits.deadline_hours is not None or first.hours <= PATIENCE_HOURS:
+        return ""
+    text = f"Without a deadline the cheapest wins, though it takes {hours_text(first.hours)}"
+    soon = next((one for one in ranked if one.hours <= PATIENCE_HOURS), None)
+    if soon is None:
+        return f"{text}; no plan takes less than {hours_text(PATIENCE_HOURS)}."
+    return f"{text}. Within {hours_text(PATIENCE_HOURS)}, {_against(first, soon)}."
 
 
 def _one_gpu(ranked: Sequence[Priced]) -> str:

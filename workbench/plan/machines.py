@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from workbench.estimate.parts import SAFETY
 from workbench.estimate.timing import StepTime
 from workbench.plan.case import Case, Machines
-from workbench.plan.refusals import HOST, LAYOUT, MEMORY, SLOWER, Refusal
+from workbench.plan.refusals import HOST, LAYOUT, MEMORY, SLOWER, Bar, Refusal
 from workbench.plan.space import Choice, Spread
 
 
@@ -48,6 +48,8 @@ class Found:
     """All layouts looked at: those of `refusals` and `best`."""
     refused: Mapping[str, int]
     """Kind of refusal -> layouts."""
+    bar: float = math.inf
+    """Seconds of a step from which on layouts were not looked at."""
 
     @property
     def nearest(self) -> Refusal | None:
@@ -59,8 +61,8 @@ class Found:
 class LayoutSearch:
     """Finds the best `keep` spreads on one kind of machine; use it once."""
 
-    def __init__(self, case: Case, where: Machines, keep: int = 1) -> None:
-        self._case, self._where, self._keep = case, where, keep
+    def __init__(self, case: Case, where: Machines, keep: int = 1, bar: Bar | None = None) -> None:
+        self._case, self._where, self._keep, self._outer = case, where, keep, bar
         self._limit = (1 - SAFETY) * where.card_bytes
         self._best: list[Fit] = []
         self._refusals: list[Refusal] = []
@@ -84,6 +86,7 @@ class LayoutSearch:
             refusals=tuple(self._refusals),
             layouts=sum(spread.count for spread in every),
             refused=refused,
+            bar=self._outer.seconds if self._outer else math.inf,
         )
 
     def simplest(self) -> Fit | None:
@@ -104,18 +107,41 @@ class LayoutSearch:
     @property
     def _bar(self) -> float:
         """Seconds that a further spread must beat."""
+        outer = self._outer.seconds if self._outer else math.inf
+        return min(outer, self._own_bar)
+
+    @property
+    def _own_bar(self) -> float:
         return self._best[-1].step.step_seconds if len(self._best) >= self._keep else math.inf
+
+    def _too_slow(
+        self,
+        spread: Spread,
+        choices: tuple[Choice, ...],
+        sizes: tuple[int, ...],
+        seconds: float,
+        than: float = math.inf,
+    ) -> None:
+        """Refuse layouts that take at least `seconds`, because of `than`, the best, or the bar."""
+        limit = min(than, self._own_bar)
+        outer = self._outer
+        if outer is not None and outer.seconds <= limit:
+            one = Refusal(outer.kind, spread, choices, sizes, seconds, outer.seconds, outer)
+        else:
+            one = Refusal(SLOWER, spread, choices, sizes, seconds, limit)
+        self._refusals.append(one)
 
     def _insert(self, fit: Fit) -> None:
         self._best.append(fit)
         self._best.sort(key=lambda one: one.step.step_seconds)
-        for worse in self._best[self._keep :]:
-            self._slower(worse, worse.step.step_seconds, self._bar)
+        worse = self._best[self._keep :]
         del self._best[self._keep :]
+        for one in worse:
+            self._slower(one)
 
-    def _slower(self, fit: Fit, seconds: float, bar: float) -> None:
-        refusal = Refusal(SLOWER, fit.spread, (fit.choice,), (fit.micro_batch,), seconds, bar)
-        self._refusals.append(refusal)
+    def _slower(self, fit: Fit, than: float = math.inf) -> None:
+        seconds = fit.step.step_seconds
+        self._too_slow(fit.spread, (fit.choice,), (fit.micro_batch,), seconds, than)
 
     def _host_holds(self, spread: Spread, choice: Choice) -> bool:
         needed = self._case.host_bytes(spread, choice)
@@ -128,9 +154,9 @@ class LayoutSearch:
     def _spread(self, spread: Spread) -> Fit | None:
         """The fastest layout of one spread, unless it cannot be among the best."""
         sizes = spread.micro_batches
-        first = min(self._floor(spread, size) for size in sizes)
+        first = self._floor(spread, sizes[0])
         if first >= self._bar:
-            self._refusals.append(Refusal(SLOWER, spread, spread.choices, sizes, first, self._bar))
+            self._too_slow(spread, spread.choices, sizes, first)
             return None
         positions = [
             position
@@ -148,13 +174,14 @@ class LayoutSearch:
     def _time(self, spread: Spread, pairs: list[tuple[float, int, int]]) -> Fit | None:
         """Try the layouts in the order of their floors; account for every one."""
         reach: dict[int, int] = {}
+        loose: set[int] = set()
         best: Fit | None = None
         left: dict[tuple[str, int], list[tuple[int, float]]] = {}
         for rough, position, negative in pairs:
             size, choice = -negative, spread.choices[position]
             bar = min(self._bar, best.step.step_seconds if best else math.inf)
             floor = rough
-            if rough < bar and _covered(spread, position, size, reach):
+            if rough < bar and _covered(spread, position, size, reach, loose):
                 left.setdefault(("", position), []).append((size, 0.0))
                 continue
             if rough < bar:
@@ -166,10 +193,12 @@ class LayoutSearch:
             else:
                 step = self._case.seconds(self._where.cluster, spread, choice, size)
                 fit = Fit(spread, choice, size, step)
+                if _waits_twice(step):
+                    loose.add(position)
                 if step.step_seconds < bar:
                     fit, best = best, fit
                 if fit is not None:
-                    self._slower(fit, fit.step.step_seconds, min(bar, step.step_seconds))
+                    self._slower(fit, best.step.step_seconds if best else math.inf)
         self._account(spread, left, best)
         return best
 
@@ -180,34 +209,31 @@ class LayoutSearch:
         best: Fit | None,
     ) -> None:
         """One refusal per reason and choice."""
-        bar = min(self._bar, best.step.step_seconds if best else math.inf)
+        than = best.step.step_seconds if best else math.inf
         for (kind, position), found in left.items():
             choice = spread.choices[position]
             sizes = tuple(sorted(size for size, _ in found))
             if kind == MEMORY:
                 needs = min(self._case.bytes(spread, choice, size) for size in sizes[:1])
                 refusal = Refusal(MEMORY, spread, (choice,), sizes, needs, self._limit)
-            else:
+                self._refusals.append(refusal)
+            elif kind == SLOWER:
                 floor = min(floor for _, floor in found)
-                refusal = Refusal(SLOWER, spread, (choice,), sizes, floor, bar)
-            self._refusals.append(refusal)
+                self._too_slow(spread, (choice,), sizes, floor, than)
+            else:  # a layout that does less work fits
+                self._refusals.append(Refusal(SLOWER, spread, (choice,), sizes))
 
-    def _floor(self, spread: Spread, size: int, recompute: str = "") -> float:
+    def _floor(self, spread: Spread, size: int, recompute: str = "none") -> float:
         """Seconds that a step takes at least: its micro-batches on one replica, spread evenly.
 
         p stages with m micro-batches work m + p - 1 turns of the slowest stage (arXiv 2104.04473),
         which takes at least 1/p of the whole; other schedules than 1F1B and GPipe idle less.
-        Without `recompute` it is the rough floor, as if products were as large as can be.
         """
-        s = spread.strategy
-        if s.ep > 1:  # experts see more tokens at a time: larger products
-            return self._case.ideal(self._where.cluster).step_seconds
-        turns = spread.accumulate(size)
+        s, sequences = spread.strategy, spread.share
         if s.pp > 1 and s.schedule in {"1f1b", "gpipe", "naive"}:
-            turns += s.pp - 1
-        timed = size if recompute else self._case.batch
-        micro = self._case.micro_seconds(self._where, spread, timed, recompute or "none")
-        return turns / s.pp * micro * size / timed
+            sequences += (s.pp - 1) * size
+        strategy = spread.choices[0].strategy
+        return sequences / s.pp * self._case.micro_seconds(self._where, strategy, recompute)
 
     def _none_fits(self, spread: Spread, choices: tuple[Choice, ...]) -> bool:
         """Whether not even the smallest need of the spread fits; then all of it is refused."""
@@ -229,22 +255,38 @@ class LayoutSearch:
             return known[position]
         sizes, choice = spread.micro_batches, spread.choices[position]
 
-        def fits(index: int) -> bool:
-            return self._case.bytes(spread, choice, sizes[index]) <= self._limit
+        def lacks(index: int) -> float:
+            return self._case.bytes(spread, choice, sizes[index]) - self._limit
 
-        if fits(-1):
-            known[position] = sizes[-1]
-            return sizes[-1]
-        low, high = -1, len(sizes) - 1  # fits(low) or none, not fits(high)
+        low, high, step = -1, 0, 1  # fits(low) or none; the next to ask
+        while high < len(sizes) and lacks(high) <= 0:
+            low, high, step = high, min(high + step, max(high + 1, len(sizes) - 1)), 2 * step
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
+            low, high = (middle, high) if lacks(middle) <= 0 else (low, middle)
         known[position] = sizes[low] if low >= 0 else 0
+        # All at once keeps no gradients while activations are there: it may fit where less did not.
+        if high < len(sizes) - 1 and spread.accumulate(sizes[-1]) == 1:
+            s = spread.strategy
+            gradients = 4 * self._case.workload.model.parameters / (s.tp * s.pp)
+            if lacks(high) < gradients and lacks(-1) <= 0:
+                known[position] = sizes[-1]
         return known[position]
 
 
-def _covered(spread: Spread, position: int, size: int, reach: dict[int, int]) -> bool:
+def _covered(
+    spread: Spread, position: int, size: int, reach: dict[int, int], loose: set[int]
+) -> bool:
     """Whether a layout that fits does the same with less work: lighter, or in larger pieces."""
-    if any(reach.get(other, 0) >= size for other in spread.choices[position].lighter):
+    lighter = spread.choices[position].lighter
+    if any(reach.get(other, 0) >= size and other not in loose for other in lighter):
         return True
     return spread.strategy.pp == 1 and reach.get(position, 0) > size
+
+
+def _waits_twice(step: StepTime) -> bool:
+    """Whether it waits for the host and for others.
+
+    `step_time` adds both, so more work can hide more than it takes: less recompute proves nothing.
+    """
+    return "kernel launches" in step.parts and step.exposed_seconds > 0

@@ -16,6 +16,17 @@ from workbench.units import format_bytes, format_seconds
 LAYOUT, MEMORY, HOST, SLOWER = "impossible layout", "memory", "host memory", "slower layout"
 
 
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Seconds of a step from which on a layout is of no use, whatever the others are."""
+
+    seconds: float
+    kind: str
+    """Kind of refusal."""
+    reason: str
+    """What goes wrong from there on, in words."""
+
+
 def layout_text(strategy: Strategy, micro_batch: int, accumulate: int) -> str:
     """A layout in one line, as every face names it."""
     said = [strategy.name]
@@ -33,7 +44,7 @@ class Refusal:
     """Layouts of one spread that are out for one reason, on one kind of machine."""
 
     kind: str
-    """LAYOUT, MEMORY, HOST or SLOWER."""
+    """LAYOUT, MEMORY, HOST, SLOWER, or the kind of a `Bar`."""
     spread: Spread
     """Degrees and data parallelism."""
     choices: tuple[Choice, ...] = ()
@@ -44,7 +55,10 @@ class Refusal:
     """MEMORY, HOST: bytes that the smallest of them needs (at least); SLOWER: seconds of a step
     that the fastest of them takes at least, 0 = not computed: another layout does less work."""
     limit: float = 0.0
-    """MEMORY, HOST: bytes there are; SLOWER: seconds of a step of the best layout known then."""
+    """MEMORY, HOST: bytes there are; SLOWER: seconds of a step of the best layout known then, or of
+    the bar."""
+    bar: Bar | None = None
+    """What the layouts are too slow for, where that is no other layout."""
 
     @property
     def count(self) -> int:
@@ -62,6 +76,11 @@ class Refusal:
             return (
                 f"needs {format_bytes(self.found)}{self._at_least}, {where} "
                 f"{format_bytes(self.limit)}: {over} too much"
+            )
+        if self.bar is not None:
+            return (
+                f"{format_seconds(self.found)} a step or more; from "
+                f"{format_seconds(self.limit)} on {self.bar.reason}"
             )
         if not self.found:
             return "slower: less recompute, less offload or a larger micro-batch fits as well"

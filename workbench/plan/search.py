@@ -1,16 +1,17 @@
 """From a workload to ranked plans over all offers: exact, although little of it is computed.
 
-Offers are tried in the order of what they would cost without any loss. One that `KEEP` plans
-already beat in dollars and hours, even so, cannot be on the Pareto front nor among the first.
+Offers are tried in the order of what they would cost without any loss. One that a plan beats in
+dollars and hours, even so, cannot be on the Pareto front; nor among the first `KEEP`, when so many
+are cheaper.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from workbench.errors import UsageError
 from workbench.estimate.cost import RunCost
-from workbench.estimate.switching import HOST_BYTES_PER_GPU
 from workbench.estimate.timing import StepTime
 from workbench.plan.case import Case, Machines
 from workbench.plan.machines import Fit, Found, LayoutSearch
@@ -26,12 +27,14 @@ from workbench.plan.market import (
     Ruled,
     where_text,
 )
+from workbench.plan.refusals import Bar
 from workbench.units import format_seconds, format_usd
 
 BEST_CASE = "even without any loss "
+SLOWEST = 100.0
+"""Times as long as without any loss: no layout worth looking at takes longer."""
 KEEP = 10
-"""Plans that must beat an offer in dollars and hours before it is left out: so many of the cheapest
-and the fastest are exact, and the front is."""
+"""Plans that must be cheaper before an offer is left out: so many of the cheapest are exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +45,10 @@ class Priced:
     fit: Fit
     found: Found
     cost: RunCost
-
-    @property
-    def usd(self) -> float:
-        """The finished run; only priced candidates get here."""
-        assert self.cost.usd is not None
-        return self.cost.usd
-
-    @property
-    def hours(self) -> float:
-        """The finished run."""
-        return self.cost.wall_hours
+    usd: float
+    """The finished run."""
+    hours: float
+    """The finished run."""
 
     @property
     def rank(self) -> tuple[float, int, float]:
@@ -93,11 +89,11 @@ class OfferSearch:
                 DOMINATED,
                 f"{BEST_CASE}{format_usd(usd)} and {format_seconds(3600 * hours)}; "
                 f"{_where(better.candidate)} takes {format_usd(better.usd)} and "
-                f"{format_seconds(3600 * better.hours)}, and {KEEP - 1} others beat it too",
+                f"{format_seconds(3600 * better.hours)}",
             )
             self.combinations += 1
             return
-        found = self.found(candidate)
+        found = self.found(candidate, self._bar(candidate))
         self.searched.append((_where(candidate), found))
         self.combinations += found.layouts
         if not found.best:
@@ -105,36 +101,76 @@ class OfferSearch:
         fit = found.best[0]
         cost = self._cost(candidate, fit.step)
         if cost is not None and not self._beyond(candidate, cost):
-            self.priced.append(Priced(candidate, fit, found, cost))
+            assert cost.usd is not None
+            one = Priced(candidate, fit, found, cost, cost.usd, cost.wall_hours)
+            self.priced.append(one)
 
     def _better(self, candidate: Candidate, usd: float, hours: float) -> Priced | None:
-        """The best plan that leaves no hope, when there are `KEEP` of them.
+        """A plan that leaves no hope: cheaper and faster, and `KEEP` are cheaper.
 
         On-demand offers are only measured by others of their kind: if spot machines turn out worse
         than thought, they must still be there.
         """
-        beaten = [
-            one
-            for one in self.priced
-            if one.usd <= usd and one.hours <= hours and one.candidate.spot <= candidate.spot
+        spot = candidate.spot
+        cheaper = [
+            one for one in self.priced if one.usd <= usd and (spot or not one.candidate.spot)
         ]
-        return min(beaten, key=lambda one: one.rank) if len(beaten) >= KEEP else None
+        if len(cheaper) < KEEP:
+            return None
+        best = min(cheaper, key=lambda one: one.hours)
+        return best if best.hours <= hours else None
 
-    def found(self, candidate: Candidate) -> Found:
+    def _bar(self, candidate: Candidate) -> Bar | None:
+        """The step time from which on the candidate is beaten or breaks a limit; None = none.
+
+        Bisection between no loss at all and `SLOWEST` times as long; dollars and hours only grow.
+        """
+        ideal = self.case.ideal(candidate.cluster)
+
+        def useless(factor: float) -> tuple[str, str] | None:
+            parts = {name: factor * part for name, part in ideal.parts.items()}
+            try:
+                cost = candidate.cost(replace(ideal, parts=parts))
+            except UsageError:
+                return INTERRUPTED, "the run never ends"
+            assert cost.usd is not None
+            if cost.usd > (self.limits.budget_usd or math.inf):
+                return BUDGET, f"the run costs more than {format_usd(self.limits.budget_usd)}"
+            if cost.wall_hours > (self.limits.deadline_hours or math.inf):
+                return DEADLINE, "the run takes longer than the deadline"
+            better = self._better(candidate, cost.usd, cost.wall_hours)
+            if better is None:
+                return None
+            return DOMINATED, f"{_where(better.candidate)} is cheaper and faster"
+
+        low, high = 1.0, SLOWEST
+        why = useless(high)
+        if why is None:
+            return None
+        while high / low > 1.01:
+            middle = math.sqrt(low * high)
+            found = useless(middle)
+            low, high, why = (middle, high, why) if found is None else (low, middle, found)
+        return Bar(high * ideal.step_seconds, *why)
+
+    def found(self, candidate: Candidate, bar: Bar | None = None) -> Found:
         """The layouts on this kind of machine; asked once for all offers of it."""
         cluster, memory = candidate.cluster, candidate.offer.memory_bytes
-        host = memory / candidate.offer.gpus if memory else HOST_BYTES_PER_GPU
-        ample = self._layouts(Machines(cluster, float("inf")))
-        best = ample.best[0] if ample.best else None
+        ample = Machines(cluster, math.inf)
+        host = memory / candidate.offer.gpus if memory else ample.card_bytes
+        found = self._layouts(ample, bar)
+        best = found.best[0] if found.best else None
         if best is None or self.case.host_bytes(best.spread, best.choice) <= host:
-            return ample
-        return self._layouts(Machines(cluster, host))
+            return found
+        return self._layouts(Machines(cluster, float(host)), bar)
 
-    def _layouts(self, where: Machines) -> Found:
-        key = where.key
-        if key not in self._found:
-            self._found[key] = LayoutSearch(self.case, where).run()
-        return self._found[key]
+    def _layouts(self, where: Machines, bar: Bar | None) -> Found:
+        """What was found before is good enough unless it stopped at a lower bar."""
+        key, seconds = where.key, bar.seconds if bar else math.inf
+        known = self._found.get(key)
+        if known is None or (not known.best and known.bar < seconds):
+            known = self._found[key] = LayoutSearch(self.case, where, 1, bar).run()
+        return known
 
     def _cost(self, candidate: Candidate, step: StepTime) -> RunCost | None:
         """The bill; None (and ruled out) when the run never ends or a term has no price."""

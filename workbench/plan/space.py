@@ -40,8 +40,8 @@ class Space:
     """Largest tensor-parallel degree; None = the GPUs of a node."""
     tp_across_nodes: bool = False
     """Let tensor parallelism leave the node."""
-    most_pp: int | None = None
-    """Most pipeline stages; None = as many as ranks."""
+    most_pp: int = 16
+    """Most pipeline stages: Llama 3 405B was trained with 16 (arXiv 2407.21783, table 4)."""
     most_cp: int | None = None
     """Largest context-parallel degree; None = what the sequence allows."""
     recompute: tuple[str, ...] = RECOMPUTE
@@ -164,8 +164,8 @@ def _degree_reason(  # noqa: PLR0911  (one line per rule)
         return f"{model.name} is a traced module: only data parallelism is known for it"
     if model.kind == "vision" and cp > 1:
         return "an image's patches are not split over context-parallel ranks"
-    if tp > (space.most_tp or tp) or pp > (space.most_pp or pp) or cp > (space.most_cp or cp):
-        return f"tp {tp}, pp {pp}, cp {cp} is more than was asked for"
+    if tp > (space.most_tp or tp) or pp > space.most_pp or cp > (space.most_cp or cp):
+        return f"tp {tp}, pp {pp}, cp {cp}: more than is looked at"
     if not space.tp_across_nodes and per_node % tp:
         return f"tp {tp} would leave the node of {per_node} GPUs"
     if tp > 1 and workload.quantization != "none":
