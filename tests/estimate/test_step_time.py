@@ -131,7 +131,7 @@ def test_more_work_is_never_faster(case: tuple[Strategy, Workload, Cluster]) -> 
     more = replace(work, accumulate=work.accumulate * 2)
     assert step_time(more, strategy, cluster).step_seconds > before
     longer = replace(work, seq_len=work.seq_len * 2)
-    assert step_time(longer, strategy, cluster).step_seconds >= before  # = where the host is slow
+    assert step_time(longer, strategy, cluster).step_seconds >= before * 0.999999  # host-bound
 
 
 def test_pcie_costs_what_the_link_is_slower() -> None:
