@@ -37,6 +37,12 @@ class Description:
     ] = None
     gpus: Annotated[int | None, option("GPUs per node [default: the strategy's, or 1].")] = None
     nodes: Annotated[int, option("Equal machines.")] = 1
+    network: Annotated[
+        str | None, option("Between nodes: '8x400 infiniband', '100 ethernet' …", metavar="F")
+    ] = None
+    link: Annotated[str, option("Between a node's GPUs: catalog (its own), nvlink, pcie.")] = (
+        "catalog"
+    )
     cpu: Annotated[bool, option("CPU ranks, no GPU.", "--cpu")] = False
     strategy: Annotated[
         str | None, option("single, ddp, fsdp, zero3, dp2-tp2 … [default: single or fsdp].")
@@ -63,6 +69,9 @@ class Description:
         str, option("To the host: optimizer, parameters, activations.", metavar="O,O")
     ] = ""
     attention: Annotated[str, option("sdpa, flash, eager.")] = "sdpa"
+    flash_version: Annotated[
+        int, option("Fused attention: 1, 2 (torch), 3 (FlashAttention-3, cuDNN).")
+    ] = 2
     attention_mask: Annotated[bool, option("A mask is materialised.", "--attention-mask")] = False
     loss: Annotated[str, option("full, chunked, fused.")] = "full"
     loss_chunks: Annotated[int, option("Chunks of the chunked loss.")] = 8
@@ -174,7 +183,10 @@ def where(asked: Description) -> tuple[Cluster | str, int]:
     gpus = asked.gpus if asked.gpus is not None else _gpus_of(asked)
     world = gpus * asked.nodes
     if asked.gpu is not None:
-        return Cluster.rented(asked.gpu, gpus=gpus, nodes=asked.nodes), world
+        cluster = Cluster.rented(
+            asked.gpu, gpus=gpus, nodes=asked.nodes, network=asked.network, link=asked.link
+        )
+        return cluster, world
     if asked.cpu:
         return "cpu", world
     host = detect_host()
@@ -265,6 +277,7 @@ def _kernels(asked: Description) -> Kernels:
     require_choice("kernels", asked.kernels, tuple(KERNELS))
     return replace(
         KERNELS[asked.kernels],
+        flash_version=asked.flash_version,
         expandable_segments=asked.expandable_segments,
         whole_before_sharding=asked.whole_before_sharding,
         optimizer_in_backward=asked.optimizer_in_backward,
