@@ -7,6 +7,7 @@ import typer
 from workbench.cli.cost import cost
 from workbench.cli.listings import gpus_command, models_command
 from workbench.cli.memory import memory
+from workbench.cli.plan import plan
 from workbench.cli.prices import prices_command
 
 
@@ -14,6 +15,7 @@ def register(app: typer.Typer) -> None:
     """Add them to the application."""
     app.command()(memory)
     app.command()(cost)
+    app.command()(plan)
     app.command("prices")(prices_command)
     app.command("models")(models_command)
     app.command("gpus")(gpus_command)

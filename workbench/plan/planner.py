@@ -20,6 +20,8 @@ from workbench.plan.rejected import Rejected
 from workbench.plan.search import KEEP, OfferSearch
 from workbench.plan.space import Space, default_batch
 
+PLAIN = Strategy.parse("single", 1)
+"""Checkpoints are as large as this strategy's for every plan: 12 bytes per parameter with AdamW."""
 OWN = "own machines"
 """Provider of machines that are not rented through an offer."""
 
@@ -184,7 +186,7 @@ def _run(workload: Workload, tokens: float | None, run: RunPlan | None) -> RunPl
     if tokens is None or not 1 <= tokens < 1e30:
         raise UsageError(f"tokens must be a number from 1 upwards, not {tokens}. 300e9 is 300 B.")
     # The same bytes for every layout, so that the fastest on given machines is the cheapest too.
-    size = checkpoint_bytes(workload, Strategy.parse("single", 1))
+    size = checkpoint_bytes(workload, PLAIN)
     return RunPlan(tokens=round(tokens), checkpoint_bytes=size)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workbench.describe import Strategy
+from workbench.estimate.parts import SAFETY
 from workbench.plan.space import Choice, Spread
 from workbench.units import format_bytes, format_seconds
 
@@ -71,12 +72,12 @@ class Refusal:
         if self.kind == LAYOUT:
             return self.spread.reason
         if self.kind in {MEMORY, HOST}:
-            where = "the card has" if self.kind == MEMORY else "the host has, per GPU,"
-            over = format_bytes(self.found - self.limit)
-            return (
-                f"needs {format_bytes(self.found)}{self._at_least}, {where} "
-                f"{format_bytes(self.limit)}: {over} too much"
-            )
+            there = f"the host has {format_bytes(self.limit)} per GPU"
+            if self.kind == MEMORY:
+                card = format_bytes(self.limit / (1 - SAFETY))
+                there = f"the card has {card} and {SAFETY:.0%} stay free"
+            needs, over = format_bytes(self.found), format_bytes(self.found - self.limit)
+            return f"needs {needs}{self._at_least}, {there}: {over} too much"
         if self.bar is not None:
             return (
                 f"{format_seconds(self.found)} a step or more; from "

@@ -64,6 +64,20 @@ class Rejected:
                 for layout in refusal.layouts():
                     yield Rejection(layout, where, refusal.kind, refusal.reason)
 
+    def examples(self) -> Mapping[str, Rejection]:
+        """One rejection of every kind."""
+        found: dict[str, Rejection] = {}
+        for one in self.offers:
+            if one.kind not in found:
+                where = where_text(one.offer, one.nodes, spot=one.spot)
+                found[one.kind] = Rejection(ANY, where, one.kind, one.reason)
+        for where, one in self.searched:
+            for refusal in one.refusals:
+                if refusal.kind not in found:
+                    layout = next(refusal.layouts())
+                    found[refusal.kind] = Rejection(layout, where, refusal.kind, refusal.reason)
+        return found
+
     def listed(self, most: int = LISTED) -> tuple[Rejection, ...]:
         """At most so many: offers as a whole, then one layout of every reason, offer by offer."""
         whole = islice((one for one in self if one.layout == ANY), most)

@@ -1,0 +1,198 @@
+"""``workbench plan``: ranked ways to finish a run, with reasons for and against each."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import typer
+
+from workbench.cli.describing import Description, describe, option, read_model, with_description
+from workbench.cli.memory import plain_console, show
+from workbench.cli.quantities import read_count
+from workbench.cli.tables import print_json
+from workbench.describe import Workload, prices
+from workbench.describe.checks import require_at_least
+from workbench.describe.hardware import detect_host
+from workbench.errors import UsageError
+from workbench.estimate.cost_plan import RunPlan, checkpoint_bytes
+from workbench.plan import Limits, Plans, Space, plan_on
+from workbench.plan import plan as find_plans
+from workbench.plan.planner import PLAIN
+from workbench.plan.rejected import LISTED
+from workbench.plan.space import DATA
+
+_DECIDED = typer.Option(hidden=True)
+# Options of a description that a plan answers instead of asking.
+_DECIDES = (
+    *("gpus", "nodes", "cpu", "strategy", "micro_batch", "accumulate", "recompute"),
+    *("recompute_parts", "recompute_layers", "offload", "sequence_parallel", "schedule"),
+    *("virtual_stages", "bucket_views", "no_sync"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanAsked(Description):
+    """The options of ``workbench plan``."""
+
+    gpu: Annotated[
+        str | None, option("Only these GPUs: h100,a100 [default: all].", metavar="G,G")
+    ] = None
+    gpus: Annotated[int | None, _DECIDED] = None
+    nodes: Annotated[int, _DECIDED] = 1
+    cpu: Annotated[bool, typer.Option("--cpu", hidden=True)] = False
+    strategy: Annotated[str | None, _DECIDED] = None
+    micro_batch: Annotated[int, _DECIDED] = 1
+    accumulate: Annotated[int, _DECIDED] = 1
+    recompute: Annotated[str, _DECIDED] = "none"
+    recompute_parts: Annotated[str, _DECIDED] = "attention"
+    recompute_layers: Annotated[int | None, _DECIDED] = None
+    offload: Annotated[str, _DECIDED] = ""
+    sequence_parallel: Annotated[bool, typer.Option("--sequence-parallel", hidden=True)] = False
+    schedule: Annotated[str, _DECIDED] = "1f1b"
+    virtual_stages: Annotated[int, _DECIDED] = 1
+    bucket_views: Annotated[bool, typer.Option("--bucket-views", hidden=True)] = False
+    no_sync: Annotated[bool, typer.Option("--no-sync", hidden=True)] = False
+    tokens: Annotated[str | None, option("Tokens to train on: 300B, 1.5T, 2e9.")] = None
+    epochs: Annotated[float | None, option("Or passes over --dataset-tokens.")] = None
+    dataset_tokens: Annotated[str | None, option("Tokens of one epoch.")] = None
+    global_batch: Annotated[
+        int | None, option("Sequences per optimizer step, all GPUs [default: ~0.5 M tokens].")
+    ] = None
+    budget_usd: Annotated[float | None, option("Most dollars of the finished run.")] = None
+    deadline_hours: Annotated[float | None, option("Most hours, start-up included.")] = None
+    providers: Annotated[str, option("Only these: runpod,lambda.", metavar="P,P")] = ""
+    regions: Annotated[str, option("Only regions with one of these words.", metavar="R,R")] = ""
+    max_gpus: Annotated[int | None, option("Most GPUs [default: 128].")] = None
+    spot: Annotated[bool, option("Interruptible machines too.", "--spot")] = False
+    interruption_hours: Annotated[
+        float | None, option("spot: mean hours until one machine is taken [default: unknown].")
+    ] = None
+    here: Annotated[bool, option("On this host's GPUs instead of rented ones.", "--here")] = False
+    no_offload: Annotated[bool, option("Nothing in host memory.", "--no-offload")] = False
+    zero: Annotated[bool, option("DeepSpeed's ZeRO-2 and ZeRO-3 too.", "--zero")] = False
+    rejections: Annotated[int, option("Single rejections to list.")] = LISTED
+    as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """Everything that one call of the command found out."""
+
+    asked: PlanAsked
+    """The options."""
+    workload: Workload
+    """What is trained."""
+    plans: Plans
+    """The answer."""
+    seconds: float
+    """Time of the search."""
+    notes: tuple[str, ...]
+    """What was read by analogy or chosen by us."""
+
+
+@with_description
+def plan(asked: PlanAsked) -> None:
+    """Rank machines and layouts for a run by dollars and hours until it is finished."""
+    from workbench.cli.plan_view import plan_view  # noqa: PLC0415  (loads Rich)
+
+    found = answer(asked)
+    if asked.as_json:
+        print_json(document(found))
+    else:
+        show(plain_console(), plan_view(found))
+    if not found.plans.plans:
+        raise typer.Exit(1)
+
+
+def answer(asked: PlanAsked) -> Planned:
+    """Read the options, search, measure the search's time.
+
+    Raises:
+        UsageError: an impossible value, a name nobody knows; the message says what is allowed.
+    """
+    _refuse_decided(asked)
+    require_at_least("rejections", asked.rejections, 0)
+    described = describe(replace(asked, gpu=None, cpu=True))
+    run = _run(asked, described.workload)
+    data = Space().data + (DATA[-2:] if asked.zero else ())
+    space = Space(data=data, offload=not asked.no_offload)
+    began = time.perf_counter()
+    if asked.here:
+        host = detect_host()
+        plans = plan_on(
+            host, described.workload, global_batch=asked.global_batch, space=space, run=run
+        )
+    else:
+        plans = find_plans(
+            described.workload,
+            limits=_limits(asked),
+            global_batch=asked.global_batch,
+            space=space,
+            run=run,
+        )
+    return Planned(
+        asked=asked,
+        workload=described.workload,
+        plans=plans,
+        seconds=time.perf_counter() - began,
+        notes=read_model(asked.model)[1],
+    )
+
+
+def document(found: Planned) -> dict[str, Any]:
+    """The JSON form; keys are a contract."""
+    return found.plans.document(found.asked.rejections) | {
+        "model": found.workload.model.name,
+        "seconds": found.seconds,
+        "misses": list(found.plans.misses),
+        "notes": list(found.notes),
+    }
+
+
+def _refuse_decided(asked: PlanAsked) -> None:
+    for name in _DECIDES:
+        given = getattr(asked, name)
+        if given != type(asked).__dataclass_fields__[name].default:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(
+                f"{flag} {given} is what a plan decides. Leave it out, or ask workbench cost "
+                "about one layout."
+            )
+
+
+def _limits(asked: PlanAsked) -> Limits:
+    known = prices.providers()
+    return Limits(
+        budget_usd=asked.budget_usd,
+        deadline_hours=asked.deadline_hours,
+        providers=tuple(prices.provider_name(name, known) for name in _words(asked.providers)),
+        gpus=_words(asked.gpu or ""),
+        regions=_words(asked.regions),
+        max_gpus=asked.max_gpus,
+        spot=asked.spot,
+    )
+
+
+def _run(asked: PlanAsked, workload: Workload) -> RunPlan:
+    if asked.tokens is None and asked.epochs is None:
+        raise UsageError(
+            "A plan needs the length of the run. Give --tokens 300B, or --epochs with "
+            "--dataset-tokens."
+        )
+    sizes = {
+        name: None if (text := getattr(asked, name)) is None else read_count(text, name)
+        for name in ("tokens", "dataset_tokens")
+    }
+    return RunPlan(
+        tokens=sizes["tokens"],
+        epochs=asked.epochs,
+        dataset_tokens=sizes["dataset_tokens"],
+        checkpoint_bytes=checkpoint_bytes(workload, PLAIN),
+        interruption_hours=asked.interruption_hours,
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())

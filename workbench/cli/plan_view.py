@@ -1,0 +1,118 @@
+"""How ``workbench plan`` looks: at 80 columns and in logs, so colour never speaks alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from workbench.units import format_bytes, format_count, format_seconds, format_usd
+
+if TYPE_CHECKING:
+    from workbench.cli.plan import Planned
+    from workbench.plan import Plan, Plans
+
+_SHOWN = 10
+
+
+def plan_view(found: Planned) -> RenderableType:
+    """The question, the best plans, why, what would change it, and why not the others."""
+    plans = found.plans
+    pieces: list[RenderableType | None] = [_question(found)]
+    if plans.plans:
+        pieces += [
+            _table(plans),
+            _sentences("Why", plans.explain()),
+            _sentences("What if", tuple(one.sentence for one in plans.sensitivity())),
+        ]
+    else:
+        pieces.append(_sentences("No plan", plans.misses))
+    pieces += [_rejected(plans), _sentences("Assumed", (*_assumed(found), *found.notes))]
+    shown: list[RenderableType] = []
+    for piece in pieces:
+        if piece is not None:
+            shown += [piece, ""]
+    return Group(*shown[:-1])
+
+
+def _sentences(title: str, said: tuple[str, ...]) -> Table | None:
+    if not said:
+        return None
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for index, text in enumerate(said):
+        table.add_row("" if index else title, text)
+    return table
+
+
+def _question(found: Planned) -> Table | None:
+    work, model = found.workload, found.workload.model
+    length = found.asked.tokens or f"{found.asked.epochs} x {found.asked.dataset_tokens}"
+    lora = f", LoRA r{work.lora_rank}" if work.lora_rank else ""
+    text = (
+        f"{model.name}, {format_count(model.parameters)} parameters, {length} tokens in steps of "
+        f"{found.plans.global_batch:,} x {work.sequence:,} tokens; {work.precision}, "
+        f"{work.optimizer}{lora}"
+    )
+    return _sentences("What", (text,))
+
+
+def _table(plans: Plans) -> Table:
+    """The first plans, and those of the front that come later."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("", "cost", "time", "where", "layout", "card", "MFU"):
+        right = name in {"cost", "time", "card", "MFU"}
+        free = name in {"where", "layout"}
+        table.add_column(
+            name,
+            justify="right" if right else "left",
+            no_wrap=not free,
+            overflow="fold",
+        )
+    front = set(plans.pareto)
+    for position, one in enumerate(plans.plans):
+        if position < _SHOWN or position in front:
+            table.add_row(f"{position + 1}{'*' if position in front else ''}", *_row(one))
+    table.caption = "* on the Pareto front: no other plan is both cheaper and faster"
+    table.caption_justify = "left"
+    return table
+
+
+def _row(one: Plan) -> tuple[str, ...]:
+    marks = f" ({', '.join(one.offer.marks)})" if one.offer.marks else ""
+    mfu = "n/a" if one.step.mfu is None else f"{one.step.mfu:.0%}"
+    return (
+        format_usd(one.usd),
+        format_seconds(3600 * one.hours),
+        f"{one.where}{marks}",
+        one.layout,
+        format_bytes(one.memory.on_card_bytes),
+        mfu,
+    )
+
+
+def _rejected(plans: Plans) -> Table | None:
+    """Reasons with their counts, the most frequent first, and one case of each."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    title, examples = "Why not", plans.rejected.examples()
+    for kind, count in plans.rejected.by_kind.items():
+        one = examples[kind]
+        table.add_row(title, f"{count:,}", f"{kind}; {one.offer}, {one.layout}: {one.reason}")
+        title = ""
+    return table if plans.rejected.total else None
+
+
+def _assumed(found: Planned) -> tuple[str, ...]:
+    plans = found.plans
+    looked = f"{plans.combinations:,} combinations of layout and offer in {found.seconds:.2f} s"
+    best = plans.best
+    if best is None:
+        return (looked,)
+    offer = best.offer
+    source = f"price of the first: {offer.source}, {offer.date or 'no date'}"
+    return (looked, source, *best.cost.assumptions, *best.step.assumptions)
