@@ -17,7 +17,7 @@ from workbench.estimate.rates import Machine
 from workbench.estimate.states import widths
 from workbench.estimate.traffic import block_traffic
 
-OVERLAPPED_TP = 0.65
+OVERLAPPED_TP = 0.68
 """Share of tensor-parallel communication that async TP or user buffers hide behind matmuls."""
 
 

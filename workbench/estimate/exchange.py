@@ -16,11 +16,11 @@ from workbench.estimate.network import Groups, Links
 from workbench.estimate.stages import Elements, Stage
 from workbench.estimate.states import Widths, shards, widths
 
-CONTENTION = 0.20
+CONTENTION = 0.18
 """Share by which communication slows the compute beside it (it takes SMs and bandwidth)."""
 WRAPPED = 1.3
 """Host time of a wrapped module's operations over that of a plain one's."""
-PIECE_SECONDS = 1.3e-3
+PIECE_SECONDS = 1.5e-3
 """Host time of ZeRO-3's hooks around one module: fetch, wait, release."""
 HIDEABLE = 0.90
 """Share of backward beside which gradients can be reduced: the first bucket comes late."""

@@ -17,7 +17,7 @@ NVL72 = 72
 """GPUs of one NVLink domain in a GB200/GB300 NVL72 rack."""
 # Share of a link's one-direction rate that collectives of large messages reach (busbw).
 # NVLink: 367 of 450 GB/s ring on 8 H100 or H200, about 235 of 300 on A100 (ml-engineering network).
-LINK_SHARE = 0.78
+LINK_SHARE = 0.82
 PCIE_SHARE = 0.55  # through the host's root complex, all GPUs at once
 NO_PEER_SHARE = 0.14  # GeForce: no peer access, every byte is copied through host memory twice
 NETWORK_SHARE = {

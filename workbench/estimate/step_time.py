@@ -26,7 +26,7 @@ from workbench.estimate.stages import Stage, rank_elements, stages
 from workbench.estimate.states import widths
 from workbench.estimate.timing import COMMUNICATION, StepTime
 
-SPREAD = 0.012
+SPREAD = 0.015
 """Standard deviation of one rank's step time; a synchronous step waits for the slowest."""
 SOURCES = (
     "rates: ml-engineering MAMF and network tables; attention: arXiv 2307.08691, 2407.08608",

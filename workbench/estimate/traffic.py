@@ -14,7 +14,7 @@ from workbench.describe.counting import block_linears
 from workbench.estimate.flops import block_products
 from workbench.estimate.states import widths
 
-UNPACK = 10.0
+UNPACK = 9.0
 """Bytes of traffic that unpacking one 4-bit weight costs as much as (bitsandbytes' kernels)."""
 
 
