@@ -1,0 +1,117 @@
+"""The time estimate against published measurements: floors that may only rise."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.accuracy.rows import NotExpressedError
+from tests.accuracy.score import percentile, read
+from tests.accuracy.score_speed import (
+    Score,
+    scorable,
+    score_hours,
+    score_scaling,
+    score_throughput,
+)
+from tests.accuracy.speed_rows import speed_case
+from workbench.estimate import step_time
+from workbench.estimate.step_time import RANGE
+
+HERE = Path(__file__).parent
+ROWS = read(HERE / "data" / "throughput.csv")
+
+
+@pytest.fixture(scope="module")
+def score() -> Score:
+    return score_throughput(ROWS)
+
+
+def means(score: Score) -> tuple[float, float]:
+    medians = [percentile(found, 0.5) for found in score.errors.values()]
+    tails = [percentile(found, 0.9) for found in score.errors.values()]
+    return sum(medians) / len(medians), sum(tails) / len(tails)
+
+
+def test_nearly_all_rows_can_be_expressed(score: Score) -> None:
+    assert len(scorable(ROWS)) == 562
+    assert sum(score.skipped.values()) <= 15, score.skipped
+
+
+def test_tokens_per_second_meet_the_target(score: Score) -> None:
+    """Means over strata: median 12 %, 90th percentile 35 %."""
+    median, tail = means(score)
+    assert median <= 0.11
+    assert tail <= 0.32
+
+
+def test_the_large_strata_are_good_on_their_own(score: Score) -> None:
+    for name in (
+        "Ampere | multi-node | dense | pretrain",
+        "Ampere | one node | dense | pretrain",
+        "Hopper | multi-node | dense | pretrain",
+        "Hopper | one node | dense | pretrain",
+    ):
+        assert len(score.errors[name]) >= 50
+        assert percentile(score.errors[name], 0.5) <= 0.10, name
+
+
+def test_most_measurements_lie_in_the_stated_range(score: Score) -> None:
+    """The range of an uncalibrated estimate holds four of five published runs."""
+    low, high = RANGE
+    ratios = [
+        float(str(line["predicted"])) / float(str(line["measured"]))
+        for line in score.table
+        if "measured" in line
+    ]
+    inside = sum(low <= ratio <= high for ratio in ratios)
+    assert inside / len(ratios) >= 0.8
+
+
+def test_scaling_is_within_five_points() -> None:
+    points, _ = score_scaling(read(HERE / "data" / "scaling.csv"))
+    assert len(points) >= 90
+    assert percentile(points, 0.5) <= 3
+
+
+def test_hours_of_published_runs() -> None:
+    score = score_hours(read(HERE / "data" / "cost_hours.csv"))
+    errors = [error for found in score.errors.values() for error in found]
+    assert len(errors) >= 10
+    assert percentile(errors, 0.5) <= 0.20
+
+
+def test_the_prediction_depends_on_the_description_alone() -> None:
+    """Renaming source, title, row, model and measured values changes nothing."""
+    blind = dict.fromkeys(("id", "source_id", "source_title", "source_ref", "confidence"), "x")
+    blind |= dict.fromkeys(("tok_s_gpu", "derived_tok_s_gpu", "step_s", "tflops_gpu"), "1")
+    blind |= {"mfu_pct": "1", "hfu_pct": "1", "samples_s_total": "1"}
+    compared = 0
+    for row in scorable(ROWS)[::5]:
+        try:
+            cases = [speed_case(one) for one in (row, {**row, **blind})]
+        except NotExpressedError:
+            continue
+        seconds = [step_time(c.workload, c.strategy, c.cluster).step_seconds for c in cases]
+        assert seconds[0] == seconds[1], row["id"]
+        compared += 1
+    assert compared > 90
+
+
+def test_the_command_prints_one_object() -> None:
+    done = subprocess.run(
+        [sys.executable, str(HERE / "score.py"), "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    document = json.loads(done.stdout)
+    assert {"scored", "skipped", "median_error", "p90_error", "strata"} <= set(
+        document["throughput"]
+    )
+    assert {"scored", "median_error_points"} <= set(document["scaling"])
+    assert {"scored", "median_error"} <= set(document["cost_hours"])
