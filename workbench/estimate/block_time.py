@@ -162,7 +162,8 @@ def _attention(workload: Workload, strategy: Strategy, machine: Machine) -> tupl
         whole = flops * (2.0 if model.kind == "decoder" else 1.0)
         rate = machine.plain_flops * 0.5
         return whole / rate, 2 * whole / rate
-    forward = machine.attention_seconds(flops, workload.sequence, model.head_width)
+    piece = workload.sequence / strategy.cp  # a ring computes with one rank's keys at a time
+    forward = machine.attention_seconds(flops, piece, model.head_width)
     return forward, 2.5 * forward / machine.efficiency.attention_backward
 
 

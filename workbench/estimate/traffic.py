@@ -23,6 +23,10 @@ LOOPED_PASSES = 20.0
 quantization are separate operations; 6 in fused kernels."""
 
 
+MERGE = 12.0
+"""Bytes per element that merging two partial results of attention in fp32 reads and writes."""
+
+
 class Traffic(NamedTuple):
     """Of one block, one micro-batch and one rank."""
 
@@ -49,6 +53,8 @@ def block_traffic(workload: Workload, strategy: Strategy, *, moe: bool) -> Traff
     dropout = (2.0 * c + 1) * 2 if model.dropout else 0.0
     forward = residual * model.hidden * (norm + adds + dropout)
     forward += split * _attention_passes(workload, c)
+    merged = MERGE * model.attention_width * (strategy.cp - 1)  # results of the ring's rounds
+    forward += split * merged
     forward += _mlp_passes(workload, strategy, c, tokens, moe=moe)
     forward += _adapter_passes(workload, strategy, c, tokens, moe=moe)
     casts = _casts(workload, strategy, c, tokens, moe=moe)
