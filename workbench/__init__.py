@@ -6,6 +6,7 @@
     run = wb.launch("gpt", ["--minutes", "2"])             # returns in milliseconds
     run.state, run.view()["loss_last"], run.logs(rank=0, tail=5)
     run.stop()                                             # checkpoint, stop, confirm
+    print(wb.plan(workload, tokens=10e9).explain())        # which machines, which layout, and why
     wb.attach("last")                                      # from any notebook or terminal
 
 Glossary. *Rank*: one training process. *World size*: number of ranks. *Step*: one optimizer step.
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from workbench import recipes
     from workbench.describe import Cluster, Gpu, Model, Strategy, Workload
     from workbench.describe.hardware import detect_host
+    from workbench.describe.prices import offers
     from workbench.errors import (
         HostError,
         RunNotFoundError,
@@ -49,10 +51,12 @@ if TYPE_CHECKING:
         switches,
         training_memory,
     )
+    from workbench.estimate.cost import RunPlan, run_cost
     from workbench.estimate.simulate import simulate
     from workbench.launch.request import Request, request
     from workbench.launch.run import Run, attach, launch, runs, start
     from workbench.observe.doctor import doctor
+    from workbench.plan.planner import plan
     from workbench.store.runs import Store
 
 _HOMES = {
@@ -64,6 +68,7 @@ _HOMES = {
     "Request": "workbench.launch.request",
     "Run": "workbench.launch.run",
     "RunNotFoundError": "workbench.errors",
+    "RunPlan": "workbench.estimate.cost",
     "Store": "workbench.store.runs",
     "StoreError": "workbench.errors",
     "Strategy": "workbench.describe",
@@ -80,8 +85,11 @@ _HOMES = {
     "largest_micro_batch": "workbench.estimate",
     "launch": "workbench.launch.run",
     "longest_sequence": "workbench.estimate",
+    "offers": "workbench.describe.prices",
+    "plan": "workbench.plan.planner",
     "recipes": "workbench.recipes",
     "request": "workbench.launch.request",
+    "run_cost": "workbench.estimate.cost",
     "runs": "workbench.launch.run",
     "simulate": "workbench.estimate.simulate",
     "smallest_gpu": "workbench.estimate",
@@ -100,6 +108,7 @@ __all__ = [
     "Request",
     "Run",
     "RunNotFoundError",
+    "RunPlan",
     "Store",
     "StoreError",
     "Strategy",
@@ -117,8 +126,11 @@ __all__ = [
     "largest_micro_batch",
     "launch",
     "longest_sequence",
+    "offers",
+    "plan",
     "recipes",
     "request",
+    "run_cost",
     "runs",
     "simulate",
     "smallest_gpu",
