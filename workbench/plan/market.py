@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.describe import Cluster, Conditions, Workload
-from workbench.describe.accelerators import find
+from workbench.describe.accelerators import accelerators, find
 from workbench.describe.checks import require_positive
 from workbench.describe.hardware import MOST_GPUS, MOST_NODES
 from workbench.describe.price import Offer, Terms
@@ -37,7 +37,7 @@ class Limits:
     providers: tuple[str, ...] = ()
     """Only these; empty = all."""
     gpus: tuple[str, ...] = ()
-    """Only these accelerators, by any usual name; empty = all."""
+    """Only these accelerators: an id, or a family's name (h100: every form factor); empty = all."""
     regions: tuple[str, ...] = ()
     """Only regions whose name contains one of these; offers without a region are kept."""
     max_gpus: int | None = None
@@ -74,7 +74,7 @@ class Limits:
         providers = {one.lower() for one in self.providers}
         for name in providers - {offer.provider for offer in every}:
             raise UnknownNameError.near("provider", name, {offer.provider for offer in every})
-        gpus = {find(name).id for name in self.gpus}
+        gpus = {gpu for name in self.gpus for gpu in _family(name)}
         left = tuple(
             offer
             for offer in every
@@ -92,11 +92,20 @@ class Limits:
     def _nothing_left(self, every: Sequence[Offer], providers: set[str], gpus: set[str]) -> str:
         asked = [
             f"{word} {', '.join(sorted(names))}"
-            for word, names in (("of", providers), ("of", gpus), ("in", set(self.regions)))
+            for word, names in (("at", providers), ("of", gpus), ("in", set(self.regions)))
             if names
         ]
         there = {one.gpu for one in every if not providers or one.provider in providers}
         return f"No offer {' '.join(asked)}. There is: {', '.join(sorted(there))}."
+
+
+def _family(name: str) -> set[str]:
+    """Ids of the accelerator called `name`, with all its form factors unless one is named."""
+    found = find(name).id
+    word = name.strip().lower()
+    if found == word:
+        return {found}
+    return {found} | {one.id for one in accelerators() if one.id.startswith(f"{word}-")}
 
 
 @dataclass(frozen=True, slots=True)

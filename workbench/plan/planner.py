@@ -11,11 +11,12 @@ from workbench.describe.price import Offer, Terms
 from workbench.errors import UsageError
 from workbench.estimate.cost import RunPlan, checkpoint_bytes
 from workbench.estimate.memory import training_memory
-from workbench.plan import explain, ranking
 from workbench.plan.case import Case, machines
+from workbench.plan.explain import misses, nearest_text, sentences, why, why_layout
 from workbench.plan.machines import Fit, Found, LayoutSearch
 from workbench.plan.market import Candidate, Limits, Market
 from workbench.plan.plans import Plan, Plans, Sensitivity
+from workbench.plan.ranking import pareto, sensitivities
 from workbench.plan.rejected import Rejected
 from workbench.plan.search import KEEP, OfferSearch
 from workbench.plan.space import Space, default_batch
@@ -35,11 +36,11 @@ class OfferAnswers:
 
     def explain(self) -> tuple[str, ...]:
         """The winner against the others."""
-        return explain.sentences(self.search)
+        return sentences(self.search)
 
     def sensitivity(self) -> tuple[Sensitivity, ...]:
         """What would change the winner."""
-        return ranking.sensitivities(self.search.priced, self.limits)
+        return sensitivities(self.search.priced, self.limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +93,10 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
 
         offers = prices.offers() if offers is None else offers
         terms = prices.terms if terms is None else terms
-    given = _run(workload, tokens, run)
     batch = _batch(workload, global_batch, limits.max_gpus or 1)
     known = conditions or Conditions()
     case = Case(workload=workload, batch=batch, space=space or Space(), conditions=known)
-    asked = limits.asked(offers)
+    asked, given = limits.asked(offers), _run(workload, tokens, run)
 
     def search(kept: Limits) -> OfferSearch:
         market = Market(workload, kept, given, terms, known)
@@ -107,21 +107,26 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
         return found
 
     found = search(limits)
-    misses: tuple[str, ...] = ()
+    relaxed = None
     if not found.priced:
         relaxed = search(replace(limits, budget_usd=None, deadline_hours=None))
-        misses = explain.misses(relaxed, limits)
-    front = ranking.pareto([(one.usd, one.hours) for one in found.priced])
+    return _plans(found, relaxed)
+
+
+def _plans(found: OfferSearch, relaxed: OfferSearch | None) -> Plans:
+    """The answer of a search; `relaxed` is the same without budget and deadline."""
+    case, limits, ranked = found.case, found.limits, found.priced
+    front = pareto([(round(one.usd, 6), one.hours) for one in ranked])
     return Plans(
         plans=tuple(
-            _plan(case, one.candidate, one.fit, explain.why(found.priced, index, front, limits))
-            for index, one in enumerate(found.priced)
+            _plan(case, one.candidate, one.fit, why(ranked, index, front, limits))
+            for index, one in enumerate(ranked)
         ),
         pareto=front,
         rejected=Rejected(tuple(found.ruled), tuple(found.searched)),
         combinations=found.combinations,
-        global_batch=batch,
-        misses=misses,
+        global_batch=case.batch,
+        misses=misses(relaxed, limits) if relaxed else (),
         answers=OfferAnswers(found, limits),
     )
 
@@ -198,7 +203,7 @@ def _batch(workload: Workload, given: int | None, ranks: int) -> int:
 
 
 def _plan(
-    case: Case, candidate: Candidate, fit: Fit, why: str, cluster: Cluster | None = None
+    case: Case, candidate: Candidate, fit: Fit, reason: str, cluster: Cluster | None = None
 ) -> Plan:
     """The complete value; memory is asked again for this card."""
     workload = case.work(fit.micro_batch, fit.accumulate)
@@ -226,7 +231,7 @@ def _plan(
         cost=cost,
         hours=cost.wall_hours,
         usd=cost.usd,
-        why=why,
+        why=reason,
     )
 
 
@@ -249,7 +254,7 @@ def _own(cluster: Cluster, run: RunPlan) -> Candidate:
 
 
 def _why_own(index: int, fit: Fit, first: Fit, found: Found) -> str:
-    reason = explain.why_layout(found, fit)
+    reason = why_layout(found, fit)
     if index == 0:
         return f"fastest; {reason}"
     longer = fit.step.step_seconds / first.step.step_seconds
@@ -261,4 +266,4 @@ def _own_misses(found: list[tuple[Cluster, Found]]) -> tuple[str, ...]:
     short = [(one, where) for one, where in near if one is not None]
     if not short:
         return ("No layout is possible here: see the rejections.",)
-    return (explain.nearest_text(*min(short, key=lambda one: one[0].found - one[0].limit)),)
+    return (nearest_text(*min(short, key=lambda one: one[0].found - one[0].limit)),)

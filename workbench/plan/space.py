@@ -170,9 +170,6 @@ def _degree_reason(  # noqa: PLR0911  (one line per rule)
         return f"tp {tp} would leave the node of {per_node} GPUs"
     if tp > 1 and workload.quantization != "none":
         return f"{workload.quantization} weights cannot be split over tp {tp}"
-    heads = model.key_value_heads if model.kind != "module" else tp
-    if heads % tp and tp % heads:
-        return f"{heads} key/value heads cannot be shared out over tp {tp}"
     if cp > 1 and workload.sequence % cp == 0 and workload.sequence // cp < CONTEXT_SLICE:
         return (
             f"cp {cp} would leave {workload.sequence // cp:,} tokens of a sequence per rank; "
@@ -184,6 +181,9 @@ def _degree_reason(  # noqa: PLR0911  (one line per rule)
         stages(model, strategy, 1)
     except UsageError as error:
         return str(error)
+    heads = model.key_value_heads if model.kind != "module" else tp
+    if heads % tp and tp % heads:
+        return f"{heads} key/value heads cannot be shared out over tp {tp}"
     return ""
 
 

@@ -1,0 +1,144 @@
+"""``workbench plan``: keys, exit codes, refusals, how it reads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from workbench.cli.app import run_app
+from workbench.describe import Cluster
+
+Run = Callable[..., SimpleNamespace]
+BASE = ("--model", "llama-3.2-1b", "--tokens", "1B")
+FEW = (*BASE, "--gpu", "h100", "--max-gpus", "8", "--providers", "runpod,lambda")
+PLAN = {
+    *("provider", "gpu", "gpus", "nodes", "strategy", "hours", "usd", "tokens_per_second", "mfu"),
+    *("memory", "range", "why", "offer", "spot", "micro_batch", "accumulate", "recompute"),
+}
+KEYS = {"plans", "pareto", "rejected", "rejected_total", "combinations", "sensitivity", "seconds"}
+
+
+@pytest.fixture(autouse=True)
+def no_prices_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither kept live answers nor an own price file of the host may change a test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("WORKBENCH_PRICES", "WORKBENCH_USD_PER_HOUR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in this process: a shell's view of it, without a shell's start-up time."""
+
+    def run_command(*arguments: str, columns: int = 100) -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["workbench", "plan", *arguments])
+        monkeypatch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit) as end:
+            run_app()
+        seen = capsys.readouterr()
+        code = end.value.code
+        return SimpleNamespace(code=0 if code is None else code, out=seen.out, err=seen.err)
+
+    return run_command
+
+
+def answer(run: Run, *arguments: str, code: int = 0) -> dict[str, Any]:
+    result = run(*arguments, "--json")
+    assert result.code == code, result.err
+    return json.loads(result.out)
+
+
+def test_json_keeps_the_contract(run: Run) -> None:
+    document = answer(run, *FEW, "--spot")
+    assert document.keys() >= KEYS
+    first = document["plans"][0]
+    assert first.keys() >= PLAN
+    assert first["memory"]["fits"] is True
+    assert first["usd"] == min(one["usd"] for one in document["plans"])
+    assert {one["provider"] for one in document["plans"]} <= {"runpod", "lambda"}
+    assert all(one["gpu"].startswith("h100") for one in document["plans"])
+    assert all(0 <= index < len(document["plans"]) for index in document["pareto"])
+    assert all(one.keys() == {"layout", "offer", "reason"} for one in document["rejected"])
+    assert len(document["rejected"]) <= 200 < document["rejected_total"]
+    total = document["rejected_total"] + len(document["plans"])
+    assert document["combinations"] == total
+    assert sum(document["rejected_by_reason"].values()) == document["rejected_total"]
+
+
+def test_options_reach_the_search(run: Run) -> None:
+    document = answer(run, *FEW, "--global-batch", "32", "--rejections", "3", "--no-offload")
+    assert document["global_batch"] == 32
+    assert len(document["rejected"]) == 3
+    assert not any(one["offload"] for one in document["plans"])
+    lora = answer(run, *FEW, "--lora-rank", "8", "--seq-len", "1024", "--precision", "fp16")
+    assert lora["plans"][0]["usd"] < document["plans"][0]["usd"]
+    epochs = ("--epochs", "2", "--dataset-tokens", "500M")
+    same = answer(run, "--model", "llama-3.2-1b", *epochs, *FEW[4:], "--global-batch", "32")
+    assert same["plans"][0]["usd"] == pytest.approx(document["plans"][0]["usd"])
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_it_reads_well(run: Run, columns: int) -> None:
+    result = run(*FEW, "--deadline-hours", "100", columns=columns)
+    assert result.code == 0, result.err
+    assert max(map(len, result.out.splitlines())) <= columns
+    text = " ".join(result.out.split())
+    for piece in ("Why", "What if", "Why not", "Pareto front", "naive choice", "runner-up", "$"):
+        assert piece in text, piece
+
+
+def test_nothing_fits_is_exit_1_with_the_nearest_miss(run: Run) -> None:
+    few = ("--model", "llama-3-70b", "--tokens", "1T", "--gpu", "rtx-4090", "--max-gpus", "1")
+    document = answer(run, *few, code=1)
+    assert document["plans"] == []
+    assert "would fit" in document["misses"][0]
+    result = run(*FEW, "--budget-usd", "0.5")
+    assert result.code == 1
+    assert "A budget of $" in " ".join(result.out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--model", "gpt2"), "needs the length of the run"),
+        (("--model", "gpt2", "--tokens", "0"), "tokens must be"),
+        (("--model", "gpt2", "--tokens", "many"), "tokens must be"),
+        (("--model", "gpt2", "--epochs", "2"), "belong together"),
+        ((*BASE, "--providers", "runpood"), "runpod"),
+        ((*BASE, "--gpu", "h1000"), "Unknown accelerator"),
+        ((*BASE, "--max-gpus", "0"), "max_gpus must be at least 1"),
+        ((*BASE, "--budget-usd", "-3"), "budget_usd must be above 0"),
+        ((*BASE, "--deadline-hours", "nan"), "deadline_hours must be above 0"),
+        ((*BASE, "--global-batch", "0"), "global_batch must be at least 1"),
+        ((*BASE, "--providers", "lambda", "--gpu", "mi300x"), "No offer at lambda of mi300x"),
+        ((*BASE, "--strategy", "fsdp"), "--strategy fsdp is what a plan decides"),
+        ((*BASE, "--micro-batch", "4"), "--micro-batch 4 is what a plan decides"),
+        ((*BASE, "--tokens", "1B", "--epochs", "1", "--dataset-tokens", "1M"), "given once"),
+    ],
+)
+def test_bad_input_is_exit_2_and_one_sentence(
+    run: Run, arguments: tuple[str, ...], said: str
+) -> None:
+    result = run(*arguments)
+    assert result.code == 2
+    assert said in " ".join(result.err.split())
+    assert "Traceback" not in result.err
+
+
+def test_here_plans_on_this_hosts_gpus(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster.rented("a100-sxm-80", 2, usd_per_hour=3.0)
+    monkeypatch.setattr("workbench.cli.plan.detect_host", lambda: cluster)
+    document = answer(run, *BASE, "--here")
+    assert {one["gpus"] for one in document["plans"]} == {1, 2}
+    assert document["plans"][0]["usd"] > 0
+    monkeypatch.setattr("workbench.cli.plan.detect_host", lambda: Cluster(name="laptop"))
+    result = run(*BASE, "--here")
+    assert result.code == 2
+    assert "laptop has no accelerator" in " ".join(result.err.split())

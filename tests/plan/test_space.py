@@ -1,0 +1,141 @@
+"""The space of layouts: nothing illegal in it, one global batch, a reason for all that is out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from workbench.describe import Model, Strategy, Workload
+from workbench.errors import UnknownNameError, UsageError
+from workbench.estimate.memory import check_layout
+from workbench.estimate.stages import stages
+from workbench.plan.space import DATA, Space, Spread, default_batch, spreads
+
+FEW = Model(name="few", layers=2, hidden=768, heads=12, kv_heads=2, mlp_hidden=3072, vocab=1000)
+
+
+def work(name: str = "llama-3-8b", seq_len: int = 4096, **more: object) -> Workload:
+    return Workload(
+        model=Model.catalog(name), seq_len=seq_len, micro_batch=1, precision="bf16", **more
+    )
+
+
+def every(workload: Workload, nodes: int = 1, per_node: int = 8, **more: object) -> list[Spread]:
+    batch = int(more.pop("batch", 64))
+    space = Space(**more)
+    return list(spreads(workload, nodes=nodes, per_node=per_node, batch=batch, space=space))
+
+
+@pytest.mark.parametrize(("nodes", "per_node"), [(1, 1), (1, 2), (1, 6), (1, 8), (2, 8), (3, 4)])
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b", "gpt2"])
+def test_every_layout_uses_all_ranks_and_one_global_batch(
+    name: str, nodes: int, per_node: int
+) -> None:
+    workload = work(name, 1024)
+    batch = 96
+    found = every(workload, nodes, per_node, batch=batch, data=DATA)
+    legal = [one for one in found if not one.reason]
+    assert legal
+    for one in found:
+        assert one.strategy.world_size == nodes * per_node
+    for one in legal:
+        for size in one.micro_batches:
+            assert size * one.accumulate(size) * one.strategy.data_ranks == batch
+            assert one.accumulate(size) >= one.strategy.pp
+        for choice in one.choices:
+            check_layout(workload, choice.strategy)
+            stages(workload.model, choice.strategy, 8)
+            parsed = Strategy.parse(choice.strategy.name, nodes * per_node)
+            degrees = ("tp", "pp", "cp", "ep", "dp_shard", "dp_replicate")
+            if one.strategy.dp_replicate == 1 or one.strategy.dp_shard == 1:
+                assert [getattr(parsed, name) for name in degrees] == [
+                    getattr(choice.strategy, name) for name in degrees
+                ]
+
+
+def test_no_layout_is_listed_twice() -> None:
+    found = every(work("mixtral-8x7b"), 2, 4, data=DATA)
+    seen = [choice.strategy for one in found for choice in one.choices]
+    assert len(set(seen)) == len(seen)
+
+
+def test_the_space_has_the_layouts_people_use() -> None:
+    names = {one.strategy.name for one in every(work(), 2, 8) if not one.reason}
+    assert names >= {
+        "ddp",
+        "fsdp",
+        "fsdp-grad-op",
+        "zero1",
+        "dp2-fsdp8",
+        "dp2-tp8",
+        "fsdp4-tp2-pp2",
+    }
+    assert [one.strategy.name for one in every(work(), 1, 1)] == ["single", "zero3"]
+    assert every(work(), 1, 1)[1].choices[0].strategy.offload == ("optimizer", "parameters")
+    zero = {one.strategy.name for one in every(work(), data=DATA)}
+    assert zero >= {"zero2", "zero3"}
+
+
+def test_lighter_choices_do_less_of_both() -> None:
+    order = ("none", "selective", "full")
+    for one in every(work()):
+        for choice in one.choices:
+            for position in choice.lighter:
+                other = one.choices[position].strategy
+                assert order.index(other.recompute) <= order.index(choice.strategy.recompute)
+                assert set(other.offload) <= set(choice.strategy.offload)
+
+
+@pytest.mark.parametrize(
+    ("workload", "nodes", "per_node", "strategy", "reason"),
+    [
+        (work("gpt2", 1024), 1, 8, {"tp": 8}, "12 attention heads"),
+        (work("llama-3-8b"), 2, 8, {"tp": 16}, "leave the node of 8"),
+        (Workload(model=FEW, seq_len=1024, micro_batch=1), 1, 3, {"tp": 3}, "2 key/value heads"),
+        (work("llama-3-8b", 4096), 1, 4, {"cp": 4}, "1,024 tokens of a sequence"),
+        (work("llama-3.2-1b"), 4, 8, {"pp": 32}, "more than is looked at"),
+        (work("gpt2", 1024), 2, 8, {"pp": 16}, "16 stages"),
+        (work("llama-3-8b", lora_rank=8, quantization="nf4"), 1, 2, {"tp": 2}, "nf4 weights"),
+    ],
+)
+def test_impossible_degrees_have_their_reason(
+    workload: Workload, nodes: int, per_node: int, strategy: dict[str, int], reason: str
+) -> None:
+    out = [
+        one
+        for one in every(workload, nodes, per_node)
+        if all(getattr(one.strategy, key) == value for key, value in strategy.items())
+        and math.prod(strategy.values()) == one.strategy.world_size
+    ]
+    assert out
+    assert all(reason in one.reason for one in out), out[0].reason
+
+
+def test_a_batch_that_does_not_divide_is_a_reason() -> None:
+    out = [one for one in every(work(), 1, 8, batch=12) if "cannot be split" in one.reason]
+    assert {one.strategy.data_ranks for one in out} == {8}
+    few = [one for one in every(work(), 2, 8, batch=8) if "fewer micro-batches" in one.reason]
+    assert few
+    assert all(one.strategy.pp > 8 // one.strategy.data_ranks for one in few)
+
+
+def test_experts_are_split_only_where_they_divide() -> None:
+    degrees = {one.strategy.ep for one in every(work("mixtral-8x7b"), 2, 8) if not one.reason}
+    assert degrees == {1, 2, 4, 8}
+    assert {one.strategy.ep for one in every(work(), 1, 8)} == {1}
+
+
+def test_default_batch_is_half_a_million_tokens_and_one_sequence_per_rank() -> None:
+    assert default_batch(work(seq_len=4096)) == 128
+    assert default_batch(work(seq_len=3000)) == 256
+    assert default_batch(work(seq_len=8192), ranks=1000) == 1024
+
+
+def test_space_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(UnknownNameError, match="fsdp"):
+        Space(data=("fsdpp",))
+    with pytest.raises(UsageError, match="at least one way"):
+        Space(recompute=())
+    with pytest.raises(UsageError, match="most_tp"):
+        Space(most_tp=0)
