@@ -1,4 +1,4 @@
-"""One training in this process: real steps, then the allocator's own peaks as one JSON line.
+"""One training in this process: real steps, then peaks and step time as one JSON line.
 
     python tests/gpu/memory_probe.py CASE [--device cpu]
 
@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import statistics
 import sys
+import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -146,8 +148,12 @@ def optimizer_of(case: Case, parameters: list[Any]) -> Any:
     return torch.optim.AdamW(parameters, lr=1e-5, fused=name == "adamw-fused")
 
 
-def train(case: Case, device: str, steps: int = 3) -> None:
+def train(case: Case, device: str, steps: int) -> list[float]:
+    """Train and return each step's seconds, the device's queue waited for."""
     import torch
+
+    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+    seconds: list[float] = []
 
     work_ = case.workload
     trainee = build(case, device)
@@ -158,6 +164,8 @@ def train(case: Case, device: str, steps: int = 3) -> None:
     )
     shape = (work_.micro_batch, work_.seq_len)
     for _ in range(steps):
+        wait()
+        began = time.perf_counter()
         for _ in range(work_.accumulate):
             tokens = torch.randint(work_.model.vocab, shape, device=device)
             with autocast:
@@ -168,6 +176,9 @@ def train(case: Case, device: str, steps: int = 3) -> None:
             del loss
         optimizer.step()
         optimizer.zero_grad()
+        wait()
+        seconds.append(time.perf_counter() - began)
+    return seconds
 
 
 def versions() -> dict[str, str]:
@@ -187,13 +198,15 @@ def main() -> None:
     options = parser.parse_args()
     import torch
 
-    train(CASES[options.case], options.device)
+    on_card = options.device == "cuda"
+    seconds = train(CASES[options.case], options.device, steps=12 if on_card else 3)
     peaks: dict[str, object] = {"case": options.case, "versions": versions()}
-    if options.device == "cuda":
+    if on_card:
         peaks |= {
             "device": torch.cuda.get_device_name(),
             "allocated_bytes": torch.cuda.max_memory_allocated(),
             "reserved_bytes": torch.cuda.max_memory_reserved(),
+            "step_seconds": statistics.median(seconds[4:]),
         }
     json.dump(peaks, sys.stdout)
 
