@@ -40,7 +40,7 @@ check: ## lint, format, types, architecture: what CI asks before the tests
 	@$(RUN)/python -m pyright
 	@$(RUN)/python -m pytest -q tests/test_architecture.py
 
-# Other memory calculators, for the table beside ours: apart from the environment, because one of
+# Other calculators, for the tables beside ours: apart from the environment, because one of
 # them asks for an old transformers. Pinned, without their dependencies but those they import.
 PEERS = llm-analysis==0.2.2 fire termcolor deepspeed==0.19.8 hjson msgpack py-cpuinfo einops
 

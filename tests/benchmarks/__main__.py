@@ -254,6 +254,18 @@ def memory_calculators() -> Iterator[Row]:
     yield "memory: predictions per second", f"{rate:,.0f}", ">= 1,000", rate >= 1000
 
 
+def time_calculators() -> Iterator[Row]:
+    from tests.benchmarks.time_peers import benchmark
+
+    yield from benchmark()
+
+
+def planner() -> Iterator[Row]:
+    from tests.benchmarks.search_peers import price_table
+
+    yield from price_table(rounds=1 if QUICK else 2)
+
+
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "import": import_time,
     "start": start_and_throughput,
@@ -261,6 +273,8 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "view": view_size,
     "paint": paint_latency,
     "memory": memory_calculators,
+    "time": time_calculators,
+    "plan": planner,
 }
 
 
