@@ -129,28 +129,30 @@ class Case:
             self._host[key] = known
         return known
 
-    def micro_seconds(self, where: Machines, strategy: Strategy, recompute: str) -> float:
-        """One sequence on one replica, as if the whole batch were one micro-batch.
+    def micro_seconds(
+        self, where: Machines, strategy: Strategy, recompute: str, size: int
+    ) -> float:
+        """One micro-batch of `size` sequences through the whole model on one replica.
 
-        Products are as large as they can be, pipeline stages lie end to end, and nothing is said
-        between replicas: what no layout with these tensor, context and expert degrees undercuts.
+        Pipeline stages lie end to end and nothing is said between replicas: what no layout with
+        these tensor, context and expert degrees undercuts.
         """
         s, cluster = strategy, where.cluster
         inner = s.tp * s.cp
         copies = s.ep // math.gcd(s.ep, inner)
         inside = inner * copies <= len(cluster.gpus)
         key = (where.key[:3] if inside else where.key[:-1], cluster.link, s.tp, s.cp, s.ep)
-        full = (*key, s.sequence_parallel, recompute, s.recompute_parts)
+        full = (*key, s.sequence_parallel, recompute, size)
         known = self._micro.get(full)
         if known is None:
             self.timed += 1
             degrees = {"dp_replicate": copies, "dp_shard": 1, "pp": 1, "virtual_stages": 1}
             plain = {"zero_stage": None, "recompute": recompute, "offload": ()}
             one = replace(cluster, nodes=1) if inside else cluster
-            step = step_time(
-                self.work(self.batch, 1), replace(s, **degrees, **plain), one, self.conditions
-            )
-            known = sum(step.parts.get(name, 0.0) for name in _WORK) / self.batch
+            alone = replace(s, **degrees, **plain)
+            step = step_time(self.work(size, 1), alone, one, self.conditions)
+            counted = _WORK if inner * copies > 1 else (*_WORK, "kernel launches")
+            known = sum(step.parts.get(name, 0.0) for name in counted)
             self._micro[full] = known
         return known
 

@@ -66,6 +66,7 @@ class LayoutSearch:
         self._limit = (1 - SAFETY) * where.card_bytes
         self._best: list[Fit] = []
         self._refusals: list[Refusal] = []
+        self._micros: dict[tuple[int, int, int, str, int], float] = {}
 
     def run(self) -> Found:
         """Look at every spread."""
@@ -154,7 +155,7 @@ class LayoutSearch:
     def _spread(self, spread: Spread) -> Fit | None:
         """The fastest layout of one spread, unless it cannot be among the best."""
         sizes = spread.micro_batches
-        first = self._floor(spread, sizes[0])
+        first = min(self._floor(spread, size) for size in sizes)
         if first >= self._bar:
             self._too_slow(spread, spread.choices, sizes, first)
             return None
@@ -227,13 +228,26 @@ class LayoutSearch:
         """Seconds that a step takes at least: its micro-batches on one replica, spread evenly.
 
         p stages with m micro-batches work m + p - 1 turns of the slowest stage (arXiv 2104.04473),
-        which takes at least 1/p of the whole; other schedules than 1F1B and GPipe idle less.
+        which takes at least 1/p of the whole; other schedules than 1F1B and GPipe idle less. A
+        micro-batch takes its share of the largest possible one, and no less than one sequence.
         """
-        s, sequences = spread.strategy, spread.share
+        s, turns, batch = spread.strategy, spread.accumulate(size), self._case.batch
         if s.pp > 1 and s.schedule in {"1f1b", "gpipe", "naive"}:
-            sequences += (s.pp - 1) * size
-        strategy = spread.choices[0].strategy
-        return sequences / s.pp * self._case.micro_seconds(self._where, strategy, recompute)
+            turns += s.pp - 1
+        best = size / batch * self._micro(spread, recompute, batch)
+        if turns / s.pp * best < self._bar < math.inf:
+            best = max(best, self._micro(spread, recompute, 1))
+        return turns / s.pp * best
+
+    def _micro(self, spread: Spread, recompute: str, size: int) -> float:
+        s = spread.strategy
+        key = (s.tp, s.cp, s.ep, recompute, size)
+        known = self._micros.get(key)
+        if known is None:
+            strategy = spread.choices[0].strategy
+            known = self._case.micro_seconds(self._where, strategy, recompute, size)
+            self._micros[key] = known
+        return known
 
     def _none_fits(self, spread: Spread, choices: tuple[Choice, ...]) -> bool:
         """Whether not even the smallest need of the spread fits; then all of it is refused."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from workbench.errors import UsageError
 from workbench.estimate.cost import RunCost
 from workbench.estimate.timing import StepTime
-from workbench.plan.case import Case, Machines
+from workbench.plan.case import Case, machines
 from workbench.plan.machines import Fit, Found, LayoutSearch
 from workbench.plan.market import (
     BUDGET,
@@ -27,7 +27,7 @@ from workbench.plan.market import (
     Ruled,
     where_text,
 )
-from workbench.plan.refusals import Bar
+from workbench.plan.refusals import HOST, Bar
 from workbench.units import format_seconds, format_usd
 
 BEST_CASE = "even without any loss "
@@ -65,7 +65,7 @@ class OfferSearch:
         self.ruled: list[Ruled] = list(market.ruled)
         self.searched: list[tuple[str, Found]] = []
         self.combinations = len(market.ruled)
-        self._found: dict[tuple[object, ...], Found] = {}
+        self._found: dict[tuple[object, ...], list[tuple[float, Found]]] = {}
 
     def run(self) -> None:
         """Price every candidate, or say why not."""
@@ -154,23 +154,32 @@ class OfferSearch:
         return Bar(high * ideal.step_seconds, *why)
 
     def found(self, candidate: Candidate, bar: Bar | None = None) -> Found:
-        """The layouts on this kind of machine; asked once for all offers of it."""
-        cluster, memory = candidate.cluster, candidate.offer.memory_bytes
-        ample = Machines(cluster, math.inf)
-        host = memory / candidate.offer.gpus if memory else ample.card_bytes
-        found = self._layouts(ample, bar)
-        best = found.best[0] if found.best else None
-        if best is None or self.case.host_bytes(best.spread, best.choice) <= host:
-            return found
-        return self._layouts(Machines(cluster, float(host)), bar)
+        """The layouts on this kind of machine; asked once for all offers of it.
 
-    def _layouts(self, where: Machines, bar: Bar | None) -> Found:
-        """What was found before is good enough unless it stopped at a lower bar."""
-        key, seconds = where.key, bar.seconds if bar else math.inf
-        known = self._found.get(key)
-        if known is None or (not known.best and known.bar < seconds):
-            known = self._found[key] = LayoutSearch(self.case, where, 1, bar).run()
-        return known
+        An answer for more host memory holds where its best layout still finds room; one for less,
+        where what was refused for it would be refused again. And it must not have stopped at a
+        lower bar.
+        """
+        memory, cluster = candidate.offer.memory_bytes, candidate.cluster
+        where = machines(replace(cluster, memory_bytes=memory))
+        known = self._found.setdefault(where.key[:-1], [])
+        seconds = bar.seconds if bar else math.inf
+        for host, found in known:
+            stopped = not found.best and found.bar < seconds
+            if host >= where.host_bytes:
+                holds = self._needs(found) <= where.host_bytes
+            else:
+                refused = (one.found for one in found.refusals if one.kind == HOST)
+                holds = where.host_bytes < min(refused, default=math.inf)
+            if holds and not stopped:
+                return found
+        found = LayoutSearch(self.case, where, 1, bar).run()
+        known.append((where.host_bytes, found))
+        return found
+
+    def _needs(self, found: Found) -> float:
+        """Host memory of the best layout."""
+        return max((self.case.host_bytes(one.spread, one.choice) for one in found.best), default=0)
 
     def _cost(self, candidate: Candidate, step: StepTime) -> RunCost | None:
         """The bill; None (and ruled out) when the run never ends or a term has no price."""
