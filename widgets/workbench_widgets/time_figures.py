@@ -39,7 +39,7 @@ def step_figure(steps: Mapping[str, StepTime]) -> go.Figure:
     dress(
         figure,
         "Where a step's time goes",
-        "Estimated seconds of one optimizer step by part; behind each bar its total and range",
+        "Estimate of one optimizer step by part; beside each bar its total and range",
         barmode="stack",
         height=_FRAME + _ROW * len(steps),
         margin_b=112,
@@ -81,15 +81,17 @@ def _part_bars(name: str, steps: Mapping[str, StepTime], scale: float, longest: 
 
 
 def _totals(steps: Mapping[str, StepTime], scale: float, unit: str) -> go.Scatter:
-    """Each bar's total with its range, as text behind the bar."""
+    """Each bar's total with its range, as text beside the bar."""
     ends = [step.step_seconds * scale for step in steps.values()]
+    digits = max(0, 2 - math.floor(math.log10(max(ends))))
     return go.Scatter(
         mode="text",
         showlegend=False,
         y=list(steps),
         x=ends,
         text=[
-            f" {end:.3g} {unit} ({end * step.low:.3g} to {end * step.high:.3g})"
+            f" {end:.{digits}f} {unit} "
+            f"({end * step.low:.{digits}f} to {end * step.high:.{digits}f})"
             for end, step in zip(ends, steps.values(), strict=True)
         ],
         textposition="middle right",

@@ -1,0 +1,95 @@
+"""A notebook's text, a run of it, and what it said: for the tests of notebooks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def read(name: str) -> nbformat.NotebookNode:
+    return nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+
+
+def prose(name: str) -> str:
+    return " ".join(cell.source for cell in read(name).cells if cell.cell_type == "markdown")
+
+
+def outputs(book: nbformat.NotebookNode) -> str:
+    """What every cell printed; a stream may arrive in pieces."""
+    found = []
+    for cell in book.cells:
+        for output in cell.get("outputs", []):
+            found.append(output.get("text", "") or output.get("data", {}).get("text/plain", ""))
+        found.append("\n")
+    return "".join(found)
+
+
+class Said:
+    """What a notebook printed, and the numbers in it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def has(self, *patterns: str) -> None:
+        for pattern in patterns:
+            assert re.search(pattern, self.text, re.MULTILINE), pattern
+
+    def number(self, pattern: str) -> float:
+        """The first match's group, read as a number."""
+        found = re.search(pattern, self.text, re.MULTILINE)
+        assert found, pattern
+        return float(found[1].replace(",", ""))
+
+    def within(self, low: float, pattern: str, high: float) -> None:
+        value = self.number(pattern)
+        assert low <= value <= high, f"{pattern}: {value} is not within {low} to {high}"
+
+
+def runner(factory: pytest.TempPathFactory) -> Callable[[str], Said]:
+    """Executes each notebook once, without the user's own prices."""
+    done: dict[str, Said] = {}
+
+    def executed(name: str) -> Said:
+        if name not in done:
+            client = pytest.importorskip("nbclient")
+            folder, book = factory.mktemp(name), read(name)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("HOME", str(folder))
+                patch.setenv("WORKBENCH_STORE", str(folder / "runs"))
+                patch.delenv("WORKBENCH_PRICES", raising=False)
+                executor = client.NotebookClient(book, timeout=120, kernel_name="python3")
+                executor.execute(cwd=str(folder))
+            done[name] = Said(outputs(book))
+        return done[name]
+
+    return executed
+
+
+def assert_short_and_clean(name: str) -> None:
+    book = read(name)
+    assert len(book.cells) <= 40
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert sorted(len(cell.source.splitlines()) for cell in code)[len(code) // 2] <= 5
+    kinds = [cell.cell_type for cell in book.cells]
+    assert kinds[::2] == ["markdown"] * len(kinds[::2])  # prose before and after each code cell
+    assert kinds[1::2] == ["code"] * len(kinds[1::2])
+    assert max(len(line) for cell in book.cells for line in cell.source.splitlines()) <= 120
+
+
+def assert_exercise(name: str, start: str, answers: dict[str, str], wrong: str | None) -> None:
+    """The cell that contains `start`, with these answers: right, or wrong with that hint."""
+    (source,) = [cell.source for cell in read(name).cells if start in cell.source]
+    for variable, value in answers.items():
+        source = source.replace(f"{variable} = None", f"{variable} = {value}")
+    if wrong is None:
+        exec(source, {})
+    else:
+        with pytest.raises(AssertionError, match=re.escape(wrong)):
+            exec(source, {})
