@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.plan.case import machines
-from workbench.plan.machines import Fit, Found, LayoutSearch
+from workbench.plan.found import Fit, Found
+from workbench.plan.machines import LayoutSearch
 from workbench.plan.market import Candidate, Limits, where_text
 from workbench.plan.refusals import HOST, MEMORY, SLOWER, Refusal, layout_text
 from workbench.plan.search import OfferSearch, Priced
@@ -91,7 +92,8 @@ def sentences(search: OfferSearch) -> tuple[str, ...]:
     fastest = min(ranked, key=lambda one: one.hours)
     if fastest is not first and fastest is not ranked[min(1, len(ranked) - 1)]:
         said.append(f"The fastest, {_against(first, fastest)}.")
-    said += [_patience(ranked, search.limits), _one_gpu(ranked)]
+    single = any(one.gpus == 1 for one in search.market.candidates)
+    said += [_patience(ranked, search.limits), _one_gpu(ranked) if single else ""]
     said.append(_naive(search, first))
     dearest = _dearest(search, first)
     return tuple(text for text in (*said, dearest) if text)

@@ -11,51 +11,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 from workbench.estimate.parts import SAFETY
 from workbench.estimate.timing import StepTime
 from workbench.plan.case import Case, Machines
+from workbench.plan.found import Fit, Found
 from workbench.plan.refusals import HOST, LAYOUT, MEMORY, SLOWER, Bar, Refusal
 from workbench.plan.space import Choice, Spread
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """A layout that fits, with its time."""
-
-    spread: Spread
-    choice: Choice
-    micro_batch: int
-    step: StepTime
-
-    @property
-    def accumulate(self) -> int:
-        """Micro-batches per optimizer step."""
-        return self.spread.accumulate(self.micro_batch)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What one kind of machine can do."""
-
-    best: tuple[Fit, ...]
-    """The fastest layout of each of the best spreads, fastest first; empty = nothing fits."""
-    refusals: tuple[Refusal, ...]
-    """Every other layout."""
-    layouts: int
-    """All layouts looked at: those of `refusals` and `best`."""
-    refused: Mapping[str, int]
-    """Kind of refusal -> layouts."""
-    bar: float = math.inf
-    """Seconds of a step from which on layouts were not looked at."""
-
-    @property
-    def nearest(self) -> Refusal | None:
-        """The refusal for memory that lacks least."""
-        short = [one for one in self.refusals if one.kind in {MEMORY, HOST}]
-        return min(short, key=lambda one: one.found - one.limit, default=None)
 
 
 class LayoutSearch:
@@ -176,6 +138,7 @@ class LayoutSearch:
         """Try the layouts in the order of their floors; account for every one."""
         reach: dict[int, int] = {}
         loose: set[int] = set()
+        tops: dict[int, float] = {}
         best: Fit | None = None
         left: dict[tuple[str, int], list[tuple[int, float]]] = {}
         for rough, position, negative in pairs:
@@ -187,6 +150,8 @@ class LayoutSearch:
                 continue
             if rough < bar:
                 floor = self._floor(spread, size, choice.strategy.recompute)
+            if floor < bar and position not in reach and choice.strategy.offload:
+                floor = max(floor, self._in_one_piece(spread, choice, tops))
             if floor >= bar:
                 left.setdefault((SLOWER, position), []).append((size, floor))
             elif size > self._reach(spread, position, reach):
@@ -202,6 +167,19 @@ class LayoutSearch:
                     self._slower(fit, best.step.step_seconds if best else math.inf)
         self._account(spread, left, best)
         return best
+
+    def _in_one_piece(self, spread: Spread, choice: Choice, known: dict[int, float]) -> float:
+        """A step with the largest micro-batch: without pipeline no other is faster.
+
+        Asked for offloading before memory is, which would have to be weighed several times.
+        """
+        if spread.strategy.pp > 1:
+            return 0.0
+        if id(choice) not in known:
+            size = spread.micro_batches[-1]
+            step = self._case.seconds(self._where.cluster, spread, choice, size)
+            known[id(choice)] = step.step_seconds
+        return known[id(choice)]
 
     def _account(
         self,

@@ -13,7 +13,8 @@ from workbench.estimate.cost import RunPlan, checkpoint_bytes
 from workbench.estimate.memory import training_memory
 from workbench.plan.case import Case, machines
 from workbench.plan.explain import misses, nearest_text, sentences, why, why_layout
-from workbench.plan.machines import Fit, Found, LayoutSearch
+from workbench.plan.found import Fit, Found
+from workbench.plan.machines import LayoutSearch
 from workbench.plan.market import Candidate, Limits, Market
 from workbench.plan.plans import Plan, Plans, Sensitivity
 from workbench.plan.ranking import pareto, sensitivities

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 
-from workbench.plan.machines import Found
+from workbench.plan.found import Found
 from workbench.plan.market import Ruled, where_text
 
 ANY = "any"

@@ -14,7 +14,8 @@ from workbench.errors import UsageError
 from workbench.estimate.cost import RunCost
 from workbench.estimate.timing import StepTime
 from workbench.plan.case import Case, machines
-from workbench.plan.machines import Fit, Found, LayoutSearch
+from workbench.plan.found import Fit, Found
+from workbench.plan.machines import LayoutSearch
 from workbench.plan.market import (
     BUDGET,
     DEADLINE,
