@@ -5,14 +5,26 @@
 - `RunDashboard`: one run, live.
 - `Runs`: the table of a store.
 - `MemoryCalculator`: what a job needs on its fullest GPU, and what would lower it.
+- `Planner`: which machines and layout finish a run, for how much, how soon, and why.
+- `CostCalculator`: hours and dollars of a finished run, term by term.
 """
 
 from __future__ import annotations
 
+from workbench_widgets.cost_calculator import CostCalculator
 from workbench_widgets.launcher import Launcher
 from workbench_widgets.memory_calculator import MemoryCalculator
+from workbench_widgets.planner import Planner
 from workbench_widgets.run_dashboard import RunDashboard
 from workbench_widgets.runs import Runs
 from workbench_widgets.workbench import Workbench
 
-__all__ = ["Launcher", "MemoryCalculator", "RunDashboard", "Runs", "Workbench"]
+__all__ = [
+    "CostCalculator",
+    "Launcher",
+    "MemoryCalculator",
+    "Planner",
+    "RunDashboard",
+    "Runs",
+    "Workbench",
+]

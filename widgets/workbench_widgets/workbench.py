@@ -12,19 +12,26 @@ import ipywidgets as widgets
 
 import workbench as wb
 from workbench_widgets import assets
+from workbench_widgets.cost_calculator import CostCalculator
 from workbench_widgets.keeper import show, store_config
 from workbench_widgets.launcher import Launcher, close_tree
 from workbench_widgets.memory_calculator import MemoryCalculator
 from workbench_widgets.options import refuse_unknown
+from workbench_widgets.planner import Planner
 from workbench_widgets.run_dashboard import RunDashboard
 from workbench_widgets.runs import Runs
 
 _OPTIONS = ("store", "open")
+_FOLDED = (
+    "Memory: will it fit?",
+    "Cost: what will the run cost?",
+    "Plan: which machines, how soon, how much?",
+)
 _HINT = "<p class='wb-hint'>No run is open. Launch one above, or open one from the list below.</p>"
 
 
 class Workbench(widgets.VBox):
-    """The launch form, the memory calculator (folded), the open run, and the table of runs.
+    """The launch form, the calculators and planner (folded), the open run, the table of runs.
 
     Args:
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
@@ -52,7 +59,7 @@ class Workbench(widgets.VBox):
         self._switching = threading.Lock()
         self._identity = uuid.uuid4().hex[:12]
         self._fold = widgets.Accordion(
-            [widgets.VBox()], titles=("Memory: will it fit?",), selected_index=None
+            [widgets.VBox() for _ in _FOLDED], titles=_FOLDED, selected_index=None
         )
         super().__init__([self.launcher, self._fold, self._place, self.runs])
         self.launcher.observe(lambda change: self.show(change["new"]), names="run")
@@ -71,10 +78,17 @@ class Workbench(widgets.VBox):
         self.show(handle)
 
     def _unfold(self, change: dict[str, Any]) -> None:
-        """The calculator is made when somebody asks for it."""
-        box = self._fold.children[0]
-        if change["new"] is not None and not box.children:
-            box.children = (MemoryCalculator(),)
+        """A calculator is made when somebody asks for it."""
+        if change["new"] is None:
+            return
+        box = self._fold.children[change["new"]]
+        if not box.children:
+            made = (MemoryCalculator, CostCalculator, self._planner)[change["new"]]
+            box.children = (made(),)
+
+    def _planner(self) -> Planner:
+        """Its plans are handed to this form."""
+        return Planner(launcher=self.launcher)
 
     def _open_later(self, run: str) -> None:
         """Open pressed: attaching may adopt an unwatched run, so not in the kernel's thread."""

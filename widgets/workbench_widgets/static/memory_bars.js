@@ -3,6 +3,7 @@
 
 import { element, setAttribute, setText } from "./dom.js";
 import { bytes, byteUnit } from "./format.js";
+import { fillBar } from "./stack.js";
 
 /** @typedef {{name: string, bytes: number}} Part */
 
@@ -42,19 +43,15 @@ export function look(name) {
 /** @param {number} value @param {number} whole */
 const percent = (value, whole) => `${((100 * value) / whole).toFixed(3)}%`;
 
-/** Segments side by side; elements are kept, so that nothing blinks while a slider moves.
- * @param {HTMLElement} bar @param {Part[]} parts @param {number} whole @param {boolean} [labelled] */
+/** @param {HTMLElement} bar @param {Part[]} parts @param {number} whole @param {boolean} [labelled] */
 export function stack(bar, parts, whole, labelled = false) {
-  while (bar.children.length > parts.length) bar.lastElementChild?.remove();
-  parts.forEach((part, at) => {
-    const node = /** @type {HTMLElement} */ (bar.children[at] ?? bar.appendChild(element("span", { class: "wbm-part" })));
-    const { style, shade } = look(part.name);
-    setAttribute(node, "style", `${style}; width: ${percent(part.bytes, whole)}`);
-    setAttribute(node, "data-shade", shade);
-    setAttribute(node, "title", `${part.name}: ${bytes(part.bytes)}`);
-    setText(node, labelled && part.bytes > 0.11 * whole ? part.name : "");
-  });
-  setAttribute(bar, "aria-label", parts.map((part) => `${part.name} ${bytes(part.bytes)}`).join(", "));
+  const segments = parts.map((part) => ({
+    ...look(part.name),
+    share: part.bytes / whole,
+    says: `${part.name} ${bytes(part.bytes)}`,
+    label: labelled ? part.name : "",
+  }));
+  fillBar(bar, segments);
 }
 
 /** Round places on an axis from 0 to `whole`. @param {number} whole */

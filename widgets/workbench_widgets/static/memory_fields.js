@@ -5,9 +5,9 @@ import { element, setText } from "./dom.js";
 import { Search } from "./memory_search.js";
 
 /** @typedef {{name: string, label: string, kind: string, options?: any[], marks?: number[],
- *   unit?: string, least?: number, most?: number|null, hint?: string}} Field
+ *   unit?: string, least?: number, most?: number|null, step?: string, hint?: string, empty?: boolean}} Field
  * @typedef {(name: string, value: any) => void} Moved
- * @typedef {{show: (value: any) => void, input: HTMLElement}} Control */
+ * @typedef {{show: (value: any, marks?: any) => void, input: HTMLElement}} Control */
 
 let made = 0;
 
@@ -39,8 +39,26 @@ function onNumber(input, moved) {
 /** @param {Field} field @param {string} id @param {(value: any) => void} moved */
 function number(field, id, moved) {
   const limits = { min: String(field.least ?? 1), ...(field.most ? { max: String(field.most) } : {}) };
-  const input = /** @type {HTMLInputElement} */ (element("input", { id, type: "number", step: "1", inputmode: "numeric", ...limits }));
+  const input = /** @type {HTMLInputElement} */ (element("input", { id, type: "number", step: field.step ?? "1", inputmode: "decimal", placeholder: field.hint ?? "", ...limits }));
   const show = onNumber(input, moved);
+  return { nodes: [input], input, show };
+}
+
+/** @param {Field} field @param {string} id @param {(value: any) => void} moved */
+function text(field, id, moved) {
+  const input = /** @type {HTMLInputElement} */ (element("input", { id, type: "text", autocomplete: "off", spellcheck: "false", placeholder: field.hint ?? "" }));
+  let told = "";
+  const tell = () => {
+    if (input.value.trim() === told) return;
+    told = input.value.trim();
+    moved(told);
+  };
+  input.addEventListener("change", tell);
+  input.addEventListener("keydown", (event) => event.key === "Enter" && tell());
+  const show = (/** @type {any} */ value) => {
+    told = String(value ?? "");
+    if (input.value !== told && document.activeElement !== input) input.value = told;
+  };
   return { nodes: [input], input, show };
 }
 
@@ -79,6 +97,35 @@ function slider(field, id, moved) {
   return { nodes: [range, exact], input: range, show };
 }
 
+/** A slider whose marks come with the answers; its last position is "no limit".
+ * @param {Field} field @param {string} id @param {(value: any) => void} moved */
+function limit(field, id, moved) {
+  /** @type {number[]} */
+  let marks = [];
+  const range = /** @type {HTMLInputElement} */ (element("input", { id, type: "range", min: "0", max: "0", step: "1" }));
+  const exact = /** @type {HTMLInputElement} */ (
+    element("input", { type: "number", min: "0", step: "any", placeholder: "no limit", "aria-label": `${field.label}, exact` })
+  );
+  const say = (/** @type {any} */ value) =>
+    range.setAttribute("aria-valuetext", value === null ? "no limit" : `${Number(value).toLocaleString("en")} ${field.unit}`);
+  range.addEventListener("input", () => {
+    const value = marks[Number(range.value)] ?? null;
+    showExact(value);
+    say(value);
+    moved(value);
+  });
+  const showExact = onNumber(exact, moved);
+  const show = (/** @type {any} */ value, /** @type {number[]} */ found) => {
+    marks = found ?? marks;
+    range.max = String(marks.length);
+    const above = value === null ? -1 : marks.findIndex((mark) => mark >= value);
+    range.value = String(above < 0 ? marks.length : above);
+    showExact(value);
+    say(value);
+  };
+  return { nodes: [range, exact], input: range, show };
+}
+
 /** @param {Field} field @param {string} id @param {(value: any) => void} moved */
 function search(field, id, moved) {
   const box = new Search(field.options ?? [], { id, hint: field.hint ?? "" }, moved);
@@ -107,7 +154,7 @@ function several(field, id, moved) {
         box.input.focus();
         moved(chosen.filter((one) => one !== value));
       });
-      if (values.length === 1) away.hidden = true;
+      if (values.length === 1 && !field.empty) away.hidden = true;
       return element("li", {}, title(value), away);
     });
     chips.replaceChildren(...nodes);
@@ -115,7 +162,7 @@ function several(field, id, moved) {
   return { nodes: [chips, box.node], input: box.input, show };
 }
 
-const KINDS = { select, number, check, slider, search, several };
+const KINDS = { select, number, text, check, slider, limit, search, several };
 
 export class Controls {
   /** @param {{title: string, open: boolean, fields: Field[]}[]} groups @param {Moved} moved */
@@ -156,11 +203,11 @@ export class Controls {
     return row;
   }
 
-  /** @param {{values: Record<string, any>, hidden: string[]}} state
+  /** @param {{values: Record<string, any>, hidden: string[], marks?: Record<string, number[]>}} state
    * @param {{field?: string, message?: string}} problem */
-  show({ values, hidden }, problem) {
+  show({ values, hidden, marks = {} }, problem) {
     for (const [name, { row, problem: place, control }] of this.fields) {
-      control.show(values[name]);
+      control.show(values[name], marks[name]);
       row.hidden = hidden.includes(name);
       const wrong = Boolean(problem?.message) && problem.field === name;
       place.hidden = !wrong;

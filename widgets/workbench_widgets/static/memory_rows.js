@@ -7,7 +7,7 @@ import { stack } from "./memory_bars.js";
 
 /** Rows of name, bar and value that are filled again and again. @param {HTMLElement} list
  * @param {number} count */
-function fill(list, count) {
+export function fillRows(list, count) {
   while (list.children.length > count) list.lastElementChild?.remove();
   while (list.children.length < count) {
     list.append(
@@ -54,7 +54,7 @@ export class Rows {
   /** @param {any} figure */
   draw(figure) {
     const top = Math.max(1, ...figure.peaks.map((/** @type {any} */ peak) => peak.bytes));
-    const rows = fill(this.moments, figure.peaks.length);
+    const rows = fillRows(this.moments, figure.peaks.length);
     figure.peaks.forEach((/** @type {any} */ peak, /** @type {number} */ at) => {
       const { row, name, value, bar } = rows[at];
       const wins = peak.name === figure.peak;
@@ -79,7 +79,7 @@ export class Rows {
   drawStages(stages) {
     this.stages.hidden = stages.length === 0;
     const top = Math.max(1, ...stages.map((stage) => stage.bytes));
-    const rows = fill(this.stageList, stages.length);
+    const rows = fillRows(this.stageList, stages.length);
     stages.forEach((stage, at) => {
       const { row, name, value, bar } = rows[at];
       const blocks = `${stage.layers} ${stage.layers === 1 ? "block" : "blocks"}`;

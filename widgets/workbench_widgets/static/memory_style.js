@@ -19,7 +19,7 @@ const CSS = `
 .wbm[data-size="medium"] .wbm-controls { grid-template-columns: repeat(2, minmax(0, 1fr)); align-items: start; }
 .wbm-field { min-width: 0; grid-column: span 3; }
 .wbm-field:is([data-field="tp"], [data-field="pp"], [data-field="cp"]) { grid-column: span 2; }
-.wbm-field:is(.wbm-search, .wbm-several, .wbm-slider, .wbm-check), .wbm-field:is([data-field="strategy"], [data-field="optimizer"], [data-field="kernels"], [data-field="offload"]) { grid-column: 1 / -1; }
+.wbm-field:is(.wbm-search, .wbm-several, .wbm-slider, .wbm-limit, .wbm-check), .wbm-field:is([data-field="strategy"], [data-field="optimizer"], [data-field="kernels"], [data-field="offload"]) { grid-column: 1 / -1; }
 .wbm-field > label { display: block; font-size: 11.5px; color: var(--wb-muted); line-height: 18px; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .wbm-unit { opacity: 0.85; }
 .wb-root .wbm :is(select, input[type="number"], input[type="text"]), .wb-root.wbm :is(select, input[type="number"], input[type="text"]) {
@@ -28,10 +28,10 @@ const CSS = `
 }
 .wb-root.wbm [aria-invalid="true"] { border-color: var(--wb-bad); }
 .wb-root .wbm-problem { margin-top: 3px; font-size: 12px; color: var(--wb-bad); overflow-wrap: anywhere; }
-.wbm-slider { display: grid; grid-template-columns: minmax(0, 1fr) 88px; gap: 0 10px; align-items: center; }
-.wbm-slider > :is(label, .wbm-problem) { grid-column: 1 / -1; }
-.wbm-slider input[type="range"] { width: 100%; height: 22px; margin: 0; accent-color: var(--wb-accent); cursor: pointer; }
-.wbm-slider input[type="number"] { text-align: right; font-variant-numeric: tabular-nums; }
+.wbm-slider, .wbm-limit { display: grid; grid-template-columns: minmax(0, 1fr) 88px; gap: 0 10px; align-items: center; }
+.wbm-field:is(.wbm-slider, .wbm-limit) > :is(label, .wbm-problem) { grid-column: 1 / -1; }
+:is(.wbm-slider, .wbm-limit) input[type="range"] { width: 100%; height: 22px; margin: 0; accent-color: var(--wb-accent); cursor: pointer; }
+:is(.wbm-slider, .wbm-limit) input[type="number"] { text-align: right; font-variant-numeric: tabular-nums; }
 .wbm-check { display: flex; flex-wrap: wrap; align-items: center; gap: 7px; }
 .wbm-check > label { order: 2; color: var(--wb-ink); font-size: 12.5px; }
 .wbm-check input { margin: 0; accent-color: var(--wb-accent); }
@@ -141,13 +141,15 @@ li[data-wins="true"] .wbm-small:not(.wbm-stacked) { background: var(--wb-accent)
 .wb-root.wbm[data-size="small"] .wbm-numbers dd:not(.wbm-says) { font-size: 17px; }
 `;
 
-/** Adds the rules to the page once. */
-export function addStyle() {
-  const before = document.getElementById(ID);
-  if (before?.textContent === CSS) return;
+/** Adds rules to the page once. @param {string} id @param {string} css */
+export function addRules(id, css) {
+  const before = document.getElementById(id);
+  if (before?.textContent === css) return;
   before?.remove();
   const style = document.createElement("style");
-  style.id = ID;
-  style.textContent = CSS;
+  style.id = id;
+  style.textContent = css;
   document.head.append(style);
 }
+
+export const addStyle = () => addRules(ID, CSS);

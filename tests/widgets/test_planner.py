@@ -1,0 +1,372 @@
+"""The planner without a browser: filters, searches, selection, handover, refresh, messages."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("anywidget", reason="the lab extra is not installed")
+
+from workbench_widgets import Launcher, Planner, Workbench
+from workbench_widgets.plan_view import keep, marks, points
+from workbench_widgets.planner_choice import FIELDS, PlannerChoice
+from workbench_widgets.planner_fields import fields
+
+import workbench as wb
+from workbench.describe import live_prices, prices
+from workbench.describe.live_prices import ProviderAnswer
+from workbench.plan import Limits, Plans, plan
+
+OPTIONS = {"model": "llama-3.2-1b", "tokens": "5B"}
+FEW = ["runpod", "lambda", "cudo", "vultr"]  # a search of them takes a fraction of the time
+
+
+@pytest.fixture(autouse=True)
+def table_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No live answers and no own prices of whoever runs the tests."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("WORKBENCH_PRICES", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def found() -> Plans:
+    """One search over the embedded table, shared by the tests that only filter."""
+    choice = PlannerChoice.from_options(OPTIONS)
+    asked = choice.question()
+    return plan(
+        asked.workload,
+        tokens=asked.tokens,
+        limits=asked.limits,
+        offers=prices.offers(live=False, own=False),
+    )
+
+
+@pytest.fixture
+def planner() -> Iterator[Planner]:
+    made = Planner(**OPTIONS, max_gpus=16, providers=FEW)
+    assert made.wait()
+    until(lambda: made.story, "the story")
+    yield made
+    made.close()
+
+
+def until(check: Callable[[], object], what: str, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def move(planner: Planner, token: str = "page:1", **changes: object) -> None:
+    message = {"type": "change", "changes": changes, "token": token}
+    planner._on_message(planner, message, [])
+
+
+def test_the_first_answer_is_the_engines(planner: Planner) -> None:
+    plans = planner.plans
+    assert plans is not None
+    assert planner.figure["kept"] == list(range(len(plans)))
+    assert tuple(planner.figure["front"]) == plans.pareto
+    assert planner.plan == plans.best
+    assert planner.points["rows"] == points(plans)
+    assert planner.story["explain"] == list(plans.explain())
+    assert [one["says"] for one in planner.story["sensitivity"]] == [
+        one.sentence for one in plans.sensitivity()
+    ]
+    assert planner.story["total"] == plans.rejected.total
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.8])
+def test_budget_and_deadline_filter_as_the_engine_does(found: Plans, share: float) -> None:
+    usd = sorted(one.usd for one in found if one.usd)
+    hours = sorted(one.hours for one in found)
+    budget, deadline = usd[int(share * len(usd))], hours[int(0.7 * len(hours))]
+    choice = PlannerChoice.from_options(
+        {**OPTIONS, "budget_usd": budget, "deadline_hours": deadline}
+    )
+    kept = keep(found, choice)
+    asked = choice.question()
+    exact = plan(
+        asked.workload,
+        tokens=asked.tokens,
+        limits=choice.limits(),
+        offers=prices.offers(live=False, own=False),
+    )
+    mine = [found.plans[at] for at in kept.positions]
+    assert [one.where for one in mine][:3] == [one.where for one in exact][:3]
+    assert [(found.plans[at].usd, found.plans[at].hours) for at in kept.front] == [
+        (exact.plans[at].usd, exact.plans[at].hours) for at in exact.pareto
+    ]
+    assert sum(kept.lost.values()) + len(kept.positions) == len(found)
+
+
+def test_every_limit_takes_its_plans_away(found: Plans) -> None:
+    most = sorted(one.gpus for one in found)[len(found) // 2]
+    provider, gpu = found.plans[0].provider, found.plans[0].gpu
+    for limit, holds in (
+        ({"max_gpus": most}, lambda one: one.gpus <= most),
+        ({"providers": provider}, lambda one: one.provider == provider),
+        ({"gpu": [gpu]}, lambda one: one.gpu == gpu),
+    ):
+        kept = keep(found, PlannerChoice.from_options({**OPTIONS, **limit}))
+        assert [found.plans[at] for at in kept.positions] == [one for one in found if holds(one)]
+        assert set(kept.lost) <= {"too many GPUs", "other provider", "other GPU"}
+
+
+def test_slider_marks_let_one_more_plan_in(found: Plans) -> None:
+    found_marks = marks(found)
+    for name, values in found_marks.items():
+        assert values == sorted(set(values))
+        least = PlannerChoice.from_options({**OPTIONS, name: values[0]})
+        most = PlannerChoice.from_options({**OPTIONS, name: values[-1]})
+        assert keep(found, least).positions
+        assert len(keep(found, most).positions) == len(found)
+
+
+def test_limits_that_nothing_keeps_say_what_would_do(planner: Planner) -> None:
+    move(planner, budget_usd=0.5)
+    assert planner.figure["kept"] == []
+    assert planner.figure["fits"] is False
+    assert "would do" in planner.figure["headline"]
+    assert planner.detail == {}
+    assert planner.plan is None
+    assert "No plan keeps these limits" in repr(planner)
+    planner._on_message(planner, {"type": "use"}, [])
+    assert planner.handed == {}
+    with pytest.raises(wb.UsageError, match="budget"):
+        planner.use()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"budget": 100}, TypeError, "Did you mean 'budget_usd'"),
+        ({"model": "lama-3-8b"}, wb.UnknownNameError, "llama-3-8b"),
+        ({"tokens": "many"}, wb.UsageError, "300B"),
+        ({"budget_usd": -1}, wb.UsageError, "above 0"),
+        ({"max_gpus": 0}, wb.UsageError, "at least 1"),
+        ({"precision": "bf17"}, wb.UnknownNameError, "bf16"),
+    ],
+)
+def test_the_constructor_refuses_in_words(given: dict, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        Planner(**given)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tokens": "zero"}, "300B"),
+        ({"budget_usd": -5}, "above 0"),
+        ({"max_gpus": None}, "whole numbers"),
+        ({"model": "nothing-like-it"}, "Unknown model"),
+        ({"deadline_hours": 0}, "above 0"),
+    ],
+)
+def test_every_bad_value_is_said_in_its_control(
+    planner: Planner, changes: dict, words: str
+) -> None:
+    good = planner.figure["headline"]
+    move(planner, **changes)
+    assert words in planner.problem["message"]
+    assert planner.problem["field"] == next(iter(changes))
+    assert planner.figure["headline"] == good
+
+
+def test_a_name_that_only_the_search_knows_is_said_too(planner: Planner) -> None:
+    planner.set(providers=["runpood"])
+    planner.wait()
+    until(lambda: planner.problem, "the problem")
+    assert "runpod" in planner.problem["message"]
+    planner.set(providers=[])
+    until(lambda: planner.problem == {}, "good again")
+
+
+def test_other_questions_search_and_the_latest_wins(planner: Planner) -> None:
+    before = planner.points["set"]
+    move(planner, max_gpus=8)
+    assert planner.figure["exact"] is False  # at once: what is known of it
+    assert all(planner.points["rows"][at]["gpus"] <= 8 for at in planner.figure["kept"])
+    move(planner, tokens="6B")
+    move(planner, tokens="7B")
+    assert planner.figure["headline"].startswith("Looking")
+    planner.wait()
+    until(lambda: planner.figure["exact"], "the exact answer")
+    assert "7B tokens" in planner.figure["setting"]
+    assert planner.points["set"] == before + 1  # 8 GPUs and 6 B tokens were overtaken
+    move(planner, tokens="5B", max_gpus=16)
+    assert planner.figure["exact"] is True  # it was asked before
+
+
+def test_a_pick_stays_until_it_breaks_a_limit(planner: Planner) -> None:
+    plans = planner.plans
+    assert plans is not None
+    last = len(plans) - 1
+    planner._on_message(planner, {"type": "pick", "at": last, "set": planner.points["set"]}, [])
+    assert planner.detail["at"] == last
+    assert planner.plan == plans.plans[last]
+    move(planner, deadline_hours=1e6)
+    assert planner.detail["at"] == last
+    move(planner, budget_usd=math.ceil(plans.plans[0].usd or 0))
+    assert planner.detail["at"] == 0
+    stale = {"type": "pick", "at": last, "set": -1}
+    planner._on_message(planner, stale, [])
+    assert planner.detail["at"] == 0
+    with pytest.raises(wb.UsageError, match="There is no plan"):
+        planner.pick(10_000)
+
+
+def test_details_agree_with_the_plan(planner: Planner) -> None:
+    chosen = planner.plan
+    assert chosen is not None
+    shown = planner.detail
+    assert shown["bill"]["total"] == chosen.cost.total_text
+    assert sum(part["bytes"] for part in shown["memory"]["parts"]) == chosen.memory.on_card_bytes
+    assert shown["offer"]["date"]
+    assert f'strategy="{chosen.strategy.name}"' in shown["launch"]["settings"][0]
+    assert f"micro_batch = {chosen.workload.micro_batch}" in shown["launch"]["settings"]
+
+
+def test_use_sets_the_launch_form_and_says_what_this_host_lacks(tmp_path: Path) -> None:
+    launcher = Launcher(store=tmp_path, cpu=True)
+    planner = Planner(**OPTIONS, launcher=launcher, max_gpus=4, gpu="rtx-4090")
+    plans = planner.wait()
+    assert plans is not None
+    offered = {value for _, value in launcher.fields.strategy.options}
+    simple = [at for at, one in enumerate(plans) if one.strategy.name in offered]
+    planner.pick(simple[0])
+    used = planner.use()
+    assert launcher.fields.strategy.value == used.strategy.name
+    assert launcher.fields.processes.value == used.gpus
+    assert "The launch form now says" in planner.handed["says"]
+    if not wb.detect_host().gpus:
+        assert "This host has no GPU" in planner.handed["says"]
+        assert used.offer.provider in planner.handed["says"]
+    launcher.close()
+    planner.close()
+
+
+def test_what_cannot_be_launched_yet_is_said(planner: Planner) -> None:
+    planner.set(model="llama-3-8b", gpu=["rtx-4090"])
+    plans = planner.wait()
+    until(lambda: planner.figure["exact"], "the plans")
+    assert plans is not None
+    hard = [at for at, one in enumerate(plans) if one.strategy.pp > 1]
+    planner.pick(hard[0])
+    planner.use()
+    assert "cannot be launched yet" in planner.handed["says"]
+    assert planner.detail["launch"]["here"] is False
+
+
+def test_a_move_of_a_limit_is_one_small_quick_message(
+    planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets = planner.controls["marks"]["budget_usd"]
+    sent: list[dict] = []
+    monkeypatch.setattr(planner, "_send", lambda message, buffers=None: sent.append(message))
+    times = []
+    for step, budget in enumerate(budgets):
+        begun = time.perf_counter()
+        move(planner, f"page:{step}", budget_usd=budget)
+        times.append(1000 * (time.perf_counter() - begun))
+    moves = [one for one in sent if "answered" in one.get("state", {})]
+    assert len(moves) == len(budgets)
+    largest = max(len(json.dumps(message)) for message in moves)
+    median = sorted(times)[len(times) // 2]
+    print(
+        f"planner: {median:.1f} ms a move, worst {max(times):.1f}, {largest / 1000:.1f} kB at most"
+    )
+    assert largest < 16_000
+    assert median < 100
+
+
+def test_a_full_plan_set_stays_small(planner: Planner) -> None:
+    names = ("figure", "points", "detail", "story", "controls", "config")
+    sizes = {name: len(json.dumps(getattr(planner, name))) for name in names}
+    print(sizes)
+    assert sum(sizes.values()) < 200_000
+    per_plan = sizes["points"] / len(planner.points["rows"])
+    assert per_plan < 700  # 250 plans stay below 200 kB
+
+
+def test_rejections_are_grouped_and_complete(planner: Planner) -> None:
+    move(planner, budget_usd=planner.controls["marks"]["budget_usd"][2])
+    until(lambda: planner.story["moves"] == planner.figure["moves"], "the story follows")
+    groups = {one["kind"]: one for one in planner.story["rejected"]}
+    assert groups["over budget"]["count"] == len(planner.plans or ()) - len(planner.figure["kept"])
+    assert sum(one["count"] for one in groups.values()) == planner.story["total"]
+    assert planner.story["total"] + len(planner.figure["kept"]) == planner.story["combinations"]
+    for group in groups.values():
+        assert 0 < len(group["examples"]) <= group["count"]
+        assert all(one["offer"] and one["reason"] for one in group["examples"])
+
+
+def test_refresh_shows_every_provider_and_searches_again(
+    planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The adapter has its own tests against a real catalogue; here its two outcomes are shown."""
+    asked: list[float] = []
+
+    def refresh(*, seconds: float, on_answer: Callable[[ProviderAnswer], None]) -> None:
+        asked.append(seconds)
+        for name in live_prices.WITHOUT_KEY:
+            error = "no answer in 15 s" if name == "gcp" else None
+            on_answer(ProviderAnswer(provider=name, error=error))
+
+    monkeypatch.setattr(live_prices, "refresh", refresh)
+    before = planner.points["set"]
+    planner._on_message(planner, {"type": "refresh"}, [])
+    until(lambda: planner.refreshed.get("state") == "done", "the end")
+    rows = {row["provider"]: row for row in planner.refreshed["rows"]}
+    assert set(rows) == set(live_prices.WITHOUT_KEY)
+    assert rows["gcp"]["state"] == "bad"
+    assert "no answer" in rows["gcp"]["says"]
+    assert rows["aws"]["state"] == "good"
+    until(lambda: planner.points["set"] > before, "another search")
+    assert len(asked) == 1
+
+
+def test_nonsense_messages_are_left_alone(planner: Planner) -> None:
+    before = planner.figure["kept"]
+    for message in ("text", None, {"type": "pick"}, {"type": "pick", "at": "0"}, {"type": "what"}):
+        planner._on_message(planner, message, [])
+    move(planner, unknown=3, __class__="x")
+    assert planner.figure["kept"] == before
+
+
+def test_every_control_is_an_option() -> None:
+    shown = [field["name"] for group in fields() for field in group["fields"]]
+    assert len(set(shown)) == len(shown)
+    assert set(shown) <= set(FIELDS)
+
+
+def test_text_for_pages_without_javascript(planner: Planner) -> None:
+    text = repr(planner)
+    for words in ("keep the limits", "cost", "The runner-up", "Why not the others", "* nothing is"):
+        assert words in text
+
+
+def test_the_workbench_has_one_that_sets_its_form(tmp_path: Path) -> None:
+    bench = Workbench(store=tmp_path, open=None)
+    bench._fold.selected_index = 2
+    (made,) = bench._fold.children[2].children
+    assert isinstance(made, Planner)
+    assert made.launcher is bench.launcher
+    bench.close()
+    assert made.comm is None
+    made.wait()
+    until(lambda: not [one for one in threading.enumerate() if one.name == "workbench-plan"], "end")
+
+
+def test_limits_of_the_engine_and_of_the_face_agree() -> None:
+    given = {"budget_usd": 10.0, "deadline_hours": 5.0, "max_gpus": 4, "spot": True}
+    choice = PlannerChoice.from_options({**OPTIONS, **given, "providers": "runpod", "gpu": "h100"})
+    assert choice.limits() == Limits(**given, providers=("runpod",), gpus=("h100-sxm",))

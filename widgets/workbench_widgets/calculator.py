@@ -1,0 +1,127 @@
+"""What the calculators share: controls whose every move Python answers with one message."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, Protocol
+
+import anywidget
+import traitlets
+
+import workbench as wb
+from workbench_widgets import assets
+from workbench_widgets.keeper import store_config
+from workbench_widgets.run_dashboard import send_asset
+
+
+class Choice(Protocol):
+    """All controls of a face as one frozen value."""
+
+    def changed(self, changes: Any) -> Any:
+        """The choice after some controls were moved; unknown names are left out."""
+        ...
+
+    def document(self) -> dict[str, Any]:
+        """Plain values for the front end."""
+        ...
+
+    def hidden(self) -> list[str]:
+        """Controls without effect as the others stand."""
+        ...
+
+
+class Calculator(anywidget.AnyWidget):
+    """Abstract: a subclass has a choice, a figure of it and a text."""
+
+    _esm = assets.LOADER
+    config = traitlets.Dict().tag(sync=True)
+    controls = traitlets.Dict().tag(sync=True)
+    figure = traitlets.Dict().tag(sync=True)
+    problem = traitlets.Dict().tag(sync=True)
+    answered = traitlets.Unicode("").tag(sync=True)
+    _moves = 0
+    choice: Any
+
+    def __init__(self, choice: Choice, *, face: str, groups: list[dict[str, Any]]) -> None:
+        self.choice = choice
+        self._changing = threading.RLock()
+        config = store_config(Path(wb.Store(None).root), face=face, groups=groups)
+        super().__init__(config=config, controls=self._controls(), figure=self._figure())
+        self.on_msg(self._on_message)
+
+    def set(self, **changes: Any) -> None:
+        """Move controls from Python, as the page does.
+
+        Raises:
+            TypeError: an unknown control.
+        """
+        type(self.choice).from_options(changes)
+        self._change(changes)
+        self._moved(at_once=True)
+
+    def _figure(self) -> dict[str, Any]:
+        """What is drawn, as plain values.
+
+        Raises:
+            UsageError: the controls say something that cannot be.
+        """
+        raise NotImplementedError
+
+    def _text(self) -> str:
+        """The figure for pages without JavaScript."""
+        raise NotImplementedError
+
+    def _moved(self, *, at_once: bool = False) -> None:
+        """After a move: what follows later, or `at_once` when Python itself has moved."""
+
+    def _asked(self, kind: str, message: dict[str, Any]) -> None:
+        """Any other message of the page."""
+
+    def _controls(self) -> dict[str, Any]:
+        return {"values": self.choice.document(), "hidden": self.choice.hidden()}
+
+    def _change(self, changes: dict[str, Any], token: str = "") -> None:
+        """One move of a control: one message back. The last good figure stays when it cannot be."""
+        with self._changing, self.hold_sync():
+            self._moves += 1
+            self.choice = self.choice.changed(changes)
+            self.controls = self._controls()
+            self.answered = token
+            try:
+                self.figure = self._figure()
+                self.problem = {}
+            except Exception as error:  # noqa: BLE001 - whatever it is, the control has to say it
+                self.problem = {"field": next(iter(changes), ""), "message": sentence(error)}
+
+    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
+        """Answer the front end. Runs in the kernel's main thread or a subshell: never blocks."""
+        kind = message.get("type") if isinstance(message, dict) else None
+        if kind == "asset" and message.get("name") in ("bundle", "plotly"):
+            send_asset(self, message["name"])
+        elif kind == "change" and isinstance(message.get("changes"), dict):
+            self._change(message["changes"], str(message.get("token", "")))
+            self._moved()
+        elif isinstance(kind, str):
+            self._asked(kind, message)
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        """The widget; where no JavaScript runs, the same figures as text."""
+        bundle = super()._repr_mimebundle_(**options)
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        if data is not None:
+            data["text/plain"] = repr(self)
+        return bundle
+
+    def __repr__(self) -> str:
+        """Plain text for terminals, screen readers and saved notebooks."""
+        said = self.problem.get("message")
+        shown = self._text()
+        return f"{said}\n(The last valid setting:)\n{shown}" if said else shown
+
+
+def sentence(error: Exception) -> str:
+    """The message of an error made for people; of any other, its type too."""
+    if isinstance(error, wb.WorkbenchError | ValueError) and str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

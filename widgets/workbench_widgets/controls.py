@@ -1,0 +1,128 @@
+"""Controls as plain values for the front end: a name, a label, a kind, and what it offers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from workbench.describe import catalog
+from workbench.units import format_bytes, format_count
+
+Field = dict[str, Any]
+SAYS = {
+    "bf16": "bf16 mixed",
+    "fp16": "fp16 mixed",
+    "fp8": "fp8 mixed",
+    "bf16-pure": "all in bf16",
+    "adamw": "AdamW (torch's default, foreach)",
+    "adamw-fused": "AdamW fused",
+    "adamw-8bit": "AdamW 8-bit",
+    "adamw-4bit": "AdamW 4-bit",
+    "paged-adamw": "AdamW paged",
+    "paged-adamw-8bit": "AdamW paged, 8-bit",
+    "sgd": "SGD",
+    "sgd-momentum": "SGD with momentum",
+    "single": "One GPU",
+    "ddp": "DDP: a whole copy on each GPU",
+    "fsdp": "FSDP: all states sharded",
+    "fsdp-grad-op": "FSDP, weights kept after forward",
+    "hsdp": "HSDP: sharded in groups",
+    "zero1": "ZeRO-1: optimizer sharded",
+    "zero2": "ZeRO-2: and gradients",
+    "zero3": "ZeRO-3: and weights",
+    "tp": "Tensor parallel alone",
+    "pp": "Pipeline alone",
+    "cp": "Context parallel alone",
+    "nf4": "nf4 (QLoRA)",
+    "nf4-dq": "nf4 double",
+    "transformers": "transformers, eager",
+    "megatron": "Megatron",
+    "compiled": "torch.compile",
+}
+"""What a value is called where its own name says too little."""
+
+
+def model_field() -> Field:
+    """Every model of the catalog, or a path."""
+    options = [
+        {"value": one.id, "text": one.model.name, "detail": format_count(one.model.parameters)}
+        for one in catalog.every_published()
+    ]
+    return {
+        "name": "model",
+        "label": "Model",
+        "kind": "search",
+        "options": options,
+        "hint": "name, or path of a config.json",
+    }
+
+
+def gpu_field(label: str, kind: str = "several", hint: str = "add a GPU") -> Field:
+    """Every accelerator of the catalog; ``kind``: several or search (one)."""
+    options = [
+        {"value": gpu.id, "text": gpu.name, "detail": format_bytes(gpu.memory_bytes)}
+        for gpu in catalog.gpus()
+    ]
+    return {"name": "gpu", "label": label, "kind": kind, "options": options, "hint": hint}
+
+
+def several(name: str, label: str, values: Iterable[str], hint: str) -> Field:
+    """Any number of names."""
+    options = [{"value": value, "text": value} for value in values]
+    return {"name": name, "label": label, "kind": "several", "options": options, "hint": hint}
+
+
+def select(
+    name: str, label: str, values: Iterable[str], own: Mapping[str, str] | None = None
+) -> Field:
+    """One of a few values."""
+    says = {**SAYS, **(own or {})}
+    options = [{"value": value, "text": says.get(value, value)} for value in values]
+    return {"name": name, "label": label, "kind": "select", "options": options}
+
+
+def slider(name: str, label: str, unit: str, marks: Iterable[int]) -> Field:
+    """A slider over round values, with a field for any other."""
+    return {
+        "name": name,
+        "label": label,
+        "unit": unit,
+        "kind": "slider",
+        "marks": sorted(set(marks)),
+    }
+
+
+def number(
+    name: str, label: str, least: int = 1, most: int | None = None, *, unit: str = ""
+) -> Field:
+    """A whole number."""
+    field: Field = {"name": name, "label": label, "kind": "number", "least": least, "most": most}
+    return {**field, "unit": unit} if unit else field
+
+
+def amount(name: str, label: str, unit: str = "", hint: str = "") -> Field:
+    """A number with decimals, 0 or above; empty where `hint` says what that means."""
+    return {
+        "name": name,
+        "label": label,
+        "kind": "number",
+        "least": 0,
+        "step": "any",
+        "unit": unit,
+        "hint": hint,
+    }
+
+
+def text(name: str, label: str, hint: str = "", unit: str = "") -> Field:
+    """A line of text."""
+    return {"name": name, "label": label, "kind": "text", "hint": hint, "unit": unit}
+
+
+def limit(name: str, label: str, unit: str) -> Field:
+    """A slider whose marks come with every answer; its end is "no limit"."""
+    return {"name": name, "label": label, "kind": "limit", "unit": unit}
+
+
+def check(name: str, label: str) -> Field:
+    """Yes or no."""
+    return {"name": name, "label": label, "kind": "check"}

@@ -1,0 +1,66 @@
+"""What both faces of money show: the bill by term, the step by part, a price with its date."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.describe.price import Offer
+from workbench.estimate.cost import RunCost
+from workbench.estimate.cost_terms import NOTHING
+from workbench.estimate.timing import StepTime
+from workbench.units import UNKNOWN, format_seconds, format_usd
+
+
+def bill(cost: RunCost) -> dict[str, Any]:
+    """Every term that is used with its arithmetic, source and date; `share` of what is known."""
+    known = cost.usd_known or 0.0
+    terms = [
+        {
+            "name": term.name,
+            "usd": term.usd,
+            "says": format_usd(term.usd),
+            "share": term.usd / known if term.usd and known else None,
+            "how": term.how,
+            "source": term.source,
+            "date": term.date,
+        }
+        for term in cost.terms
+        if term.how != NOTHING
+    ]
+    return {
+        "terms": terms,
+        "total": cost.total_text,
+        "nothing": [term.name for term in cost.terms if term.how == NOTHING],
+    }
+
+
+def step_parts(step: StepTime) -> dict[str, Any]:
+    """One optimizer step by named part, longest first."""
+    seconds = step.step_seconds
+    low, high = format_seconds(seconds * step.low), format_seconds(seconds * step.high)
+    rows = sorted(step.parts.items(), key=lambda one: -one[1])
+    return {
+        "says": f"{format_seconds(seconds)} ({low} to {high})",
+        "parts": [
+            {
+                "name": name,
+                "share": part / seconds,
+                "says": f"{format_seconds(part)}, {part / seconds:.0%}",
+            }
+            for name, part in rows
+        ],
+    }
+
+
+def priced_at(offer: Offer, nodes: int, *, spot: bool) -> str:
+    """Where the machines stand and what one hour of one costs."""
+    price = offer.spot_usd_per_hour if spot else offer.usd_per_hour
+    kind = "spot" if spot else "on demand"
+    machines = f"{nodes} x {offer.name or offer.gpu}" if nodes > 1 else offer.name or offer.gpu
+    place = f", {offer.region}" if offer.region else ""
+    return f"{machines} at {offer.provider}{place}, {kind}, {format_usd(price)} an hour each"
+
+
+def hours_text(hours: float | None) -> str:
+    """Hours as a duration; "never" has no number and is n/a."""
+    return UNKNOWN if hours is None else format_seconds(3600 * hours)

@@ -1,0 +1,55 @@
+// @ts-check
+/** Why this plan, what would change it, and why not each of the others. */
+
+import { titled } from "./cost_bars.js";
+import { element, setText } from "./dom.js";
+import { count } from "./format.js";
+
+export class Story {
+  constructor() {
+    this.sentences = element("div", { class: "wbm-why" });
+    this.worse = element("ul", { class: "wbp-worse" });
+    this.total = element("span", { class: "wb-note" });
+    this.groups = element("div", { class: "wbp-groups" });
+    this.words = titled("In plain words", [this.sentences]);
+    this.sensitivity = titled("What if it turns out worse", [this.worse]);
+    this.rejected = titled("Why not the others", [this.groups], [this.total]);
+    this.key = "";
+  }
+
+  /** @param {any} story */
+  draw(story) {
+    const key = JSON.stringify(story);
+    if (key === this.key) return;
+    this.key = key;
+    this.sentences.replaceChildren(...(story.explain ?? []).map((/** @type {string} */ one) => element("p", {}, one)));
+    this.words.hidden = !(story.explain ?? []).length;
+    this.worse.replaceChildren(
+      ...(story.sensitivity ?? []).map((/** @type {any} */ one) => element("li", { "data-changes": String(one.changes) }, one.says)),
+    );
+    this.sensitivity.hidden = !(story.sensitivity ?? []).length;
+    this.rejected.hidden = !(story.rejected ?? []).length;
+    setText(this.total, `${count(story.total)} of ${count(story.combinations)} combinations`);
+    const open = new Set([...this.groups.querySelectorAll("details[open]")].map((one) => one.getAttribute("data-kind")));
+    this.groups.replaceChildren(...(story.rejected ?? []).map((/** @type {any} */ group) => this.group(group, open.has(group.kind))));
+  }
+
+  /** @param {any} group @param {boolean} open */
+  group({ kind, means, count: many, examples }, open) {
+    const rows = examples.map((/** @type {any} */ one) =>
+      element("li", {}, element("b", {}, one.offer), one.layout === "any" ? "" : ` ${one.layout}`, ": ", element("span", { class: "wb-note" }, one.reason)),
+    );
+    const more = many > rows.length ? [element("li", { class: "wb-note" }, `and ${count(many - rows.length)} more`)] : [];
+    return element(
+      "details",
+      { class: "wbp-group", "data-kind": kind, ...(open ? { open: "" } : {}) },
+      element("summary", { tabindex: "0" }, element("span", { class: "wbm-value wbp-count" }, count(many)), ` ${kind}`, element("span", { class: "wb-note" }, means ? `: ${means}` : "")),
+      element("ul", { class: "wbp-examples" }, ...rows, ...more),
+    );
+  }
+
+  /** What was told of an earlier setting is greyed until its own comes. @param {boolean} old */
+  age(old) {
+    for (const node of [this.words, this.sensitivity, this.rejected]) node.dataset.stale = String(old);
+  }
+}

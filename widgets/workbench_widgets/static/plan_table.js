@@ -1,0 +1,67 @@
+// @ts-check
+/** The plans that keep the limits, cheapest first; a row selects its plan. */
+
+import { titled, doubts } from "./cost_bars.js";
+import { element, setText } from "./dom.js";
+
+const FEW = 8; // rows before "Show all"
+const HEAD = ["", "Machines", "Layout", "Time", "Cost", "Speed"];
+
+export class Table {
+  /** @param {(at: number) => void} pick */
+  constructor(pick) {
+    this.pick = pick;
+    this.open = false;
+    this.body = element("tbody");
+    this.all = element("button", { type: "button", class: "wb-button wbm-all", "aria-expanded": "false" });
+    this.all.addEventListener("click", () => {
+      this.open = !this.open;
+      this.show();
+    });
+    this.none = element("p", { class: "wb-note", hidden: "" }, "No plan keeps the limits.");
+    const head = element("tr", {}, ...HEAD.map((text) => element("th", { scope: "col" }, text)));
+    const table = element("table", { class: "wbp-table" }, element("thead", {}, head), this.body);
+    const scroll = element("div", { class: "wbc-scroll wbp-scroll" }, table);
+    this.node = titled("Best plans, the cheapest first", [scroll, this.none, this.all], [element("span", { class: "wb-note" }, "● nothing is cheaper and faster")]);
+  }
+
+  /** @param {any[]} rows @param {any} figure @param {number} selected */
+  draw(rows, figure, selected) {
+    this.rows = rows;
+    this.figure = figure;
+    this.selected = selected;
+    this.show();
+  }
+
+  show() {
+    const { kept, front } = this.figure;
+    const shown = this.open ? kept : kept.slice(0, FEW);
+    const held = document.activeElement?.closest("[data-plan]")?.getAttribute("data-plan");
+    const inside = this.body.contains(document.activeElement);
+    this.body.replaceChildren(...shown.map((/** @type {number} */ at, /** @type {number} */ row) => this.row(at, row + 1, front.includes(at))));
+    if (inside && held) /** @type {HTMLElement|null} */ (this.body.querySelector(`[data-plan="${held}"] button`))?.focus({ preventScroll: true });
+    this.none.hidden = kept.length > 0;
+    this.all.hidden = kept.length <= FEW;
+    setText(this.all, this.open ? "Show fewer" : `Show all ${kept.length}`);
+    this.all.setAttribute("aria-expanded", String(this.open));
+  }
+
+  /** @param {number} at @param {number} rank @param {boolean} front */
+  row(at, rank, front) {
+    const plan = /** @type {any[]} */ (this.rows)[at];
+    const chosen = at === this.selected;
+    const name = element("button", { type: "button", class: "wbp-pick", "aria-pressed": String(chosen), title: plan.offer }, plan.where);
+    const row = element(
+      "tr",
+      { "data-plan": String(at), "data-chosen": String(chosen), "data-front": String(front) },
+      element("td", {}, `${rank}${front ? " ●" : ""}`),
+      element("th", { scope: "row" }, name, " ", ...doubts(plan.marks)),
+      element("td", { title: plan.layout }, plan.layout),
+      element("td", {}, plan.time),
+      element("td", { title: plan.range }, plan.cost),
+      element("td", {}, plan.speed),
+    );
+    row.addEventListener("click", () => this.pick(at));
+    return row;
+  }
+}
