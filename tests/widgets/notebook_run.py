@@ -17,7 +17,9 @@ def read(name: str) -> nbformat.NotebookNode:
 
 
 def prose(name: str) -> str:
-    return " ".join(cell.source for cell in read(name).cells if cell.cell_type == "markdown")
+    """Every word of the text, line breaks left out."""
+    text = [cell.source for cell in read(name).cells if cell.cell_type == "markdown"]
+    return " ".join(" ".join(text).split())
 
 
 def outputs(book: nbformat.NotebookNode) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
@@ -78,6 +80,8 @@ def test_spot_failures_and_the_plan(run) -> None:
 
 def test_the_stated_arithmetic() -> None:
     """Numbers that the prose derives itself."""
+    assert re.search(r"\$10,771 a month are 14\.96 . 720; .* it would say ..10,921", prose(COST))
+    assert [round(14.96 * month) for month in (720, 730)] == [10_771, 10_921]
     assert "16,431 hours" in prose(COST)
     assert round(6 * 13e9 * 300e9 / (989e12 * 0.4) / 3600) == 16_431
     assert "275 to 550 times too low" in prose(COST)

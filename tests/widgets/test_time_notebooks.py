@@ -22,6 +22,8 @@ from tests.widgets.notebook_run import (
     prose,
     runner,
 )
+from workbench.describe import Model
+from workbench.describe.catalog import gpu
 
 GPUS, TIME = "02_do_you_need_more_gpus", "03_time_and_scaling"
 
@@ -69,6 +71,7 @@ def test_ways_out_of_memory_and_what_they_cost(run) -> None:
     )
     assert tokens(said, "LoRA r16") > tokens(said, "as it is") > tokens(said, "ZeRO-3 offload")
     assert tokens(said, "QLoRA nf4 r16") < tokens(said, "LoRA r16")
+    assert round(12 * Model.catalog("llama-2-7b").parameters / 1e9) == 81  # "these states alone"
     said.within(20, r" 2,048 tokens per step: +([\d.]+) times", 60)
     said.within(1.5, r"131,072 tokens per step: +([\d.]+) times", 3)
     said.within(1, r"524,288 tokens per step: +([\d.]+) times", 1.5)
@@ -108,9 +111,15 @@ def test_more_gpus_or_other_ones(run) -> None:
     said.has(r"Leave a100-sxm-80 out: 4 x h100 alone are faster")
     used = [float(share) for share in re.findall(r"\((\d+)% of the sum is used", said.text)]
     assert used[0] < used[1]  # the article's good example wastes more than its bad one
-    said.within(3.75, r"^h100 +([\d.]+) days on eight", 4.3)
-    said.within(5.01, r"^a100-pcie-80 +([\d.]+) days on eight", 9)
-    said.within(8, r"^rtx-4090 +([\d.]+) days on eight", 30)
+    for row, low, high in (
+        ("h100 +x +1", 3.75, 4.1),  # "nearly an eighth"
+        ("a100-pcie-80 +x +1", 5, 8),
+        ("rtx-4090 +x +1", 8, 20),
+        ("rtx-4090 +x 16", 3.75, 5),  # the article's 4 to 5
+    ):
+        said.within(low, rf"^{row}: .* ([\d.]+) days on 8", high)
+    said.within(15, r"^a100-pcie-80 +x +1: ([\d.]+) days on 2", 18)  # "two GPUs are fine"
+    said.within(22, r"^rtx-4090 +x +1: ([\d.]+) days on 2", 35)  # "hardly beat one"
     said.has(
         r"sgd +4\.0 M tokens: 8\.00e-04, linear",
         r"adamw +4\.0 M tokens: 2\.83e-04, sqrt, warm-up 40",
@@ -135,7 +144,7 @@ def test_flops_and_rates(run) -> None:
     hfu = said.number(r"recompute full: .*HFU ([\d.]+)%")
     assert mfu[1] < mfu[0]
     assert 1.2 < hfu / mfu[1] < 4 / 3
-    assert "(43.4 and 57.8 % in MosaicML's 70B runs, exactly\n4/3)" in prose(TIME)
+    assert "(43.4 and 57.8 % in MosaicML's 70B runs, exactly 4/3)" in prose(TIME)
     assert round(57.8 / 43.4, 2) == round(4 / 3, 2)
 
 
@@ -150,6 +159,10 @@ def test_messages(run) -> None:
         ring = said.number(rf"^ +{gpus} GPUs: ring +([\d,]+) µs")
         assert said.number(rf"^ +{gpus} GPUs: .*better +([\d,]+) µs") < ring
     said.has(r"^a100-sxm-80 .*: 48 times", r"^h100 .*: 9 times", r"^b200 .*: 9 times")
+    links = [
+        one / 1e9 for one in (gpu("h100").link_bytes_per_second, gpu("h100").pcie_bytes_per_second)
+    ]
+    assert [round(one) for one in links] == [450, 63]
     fast, slow = (tokens(said, f"tp8, {link}") for link in ("nvlink", "pcie"))
     assert 2.5 <= fast / slow <= 3.5  # the article's range
     said.within(8, r"zero1 +262,144 .* (\d+)% longer", 18)
@@ -185,7 +198,7 @@ def test_the_stated_accuracy_is_the_measured_one() -> None:
     score = [sys.executable, str(ROOT / "tests" / "accuracy" / "score.py")]
     printed = subprocess.run(score, capture_output=True, text=True, timeout=120, check=True).stdout
     said = Said(printed)
-    assert "median\nerror of tokens per second is about 10 %" in prose(TIME)
+    assert "median error of tokens per second is about 10 %" in prose(TIME)
     said.within(7, r"tokens/s, mean over strata: ([\d.]+)%", 13)
     assert "one run in ten is off by a quarter or more" in prose(TIME)
     said.within(20, r"tokens/s, mean over strata: .*p90 ([\d.]+)%", 34)
