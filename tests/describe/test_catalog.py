@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 
 import pytest
 
-from workbench.describe import Model, accelerators, catalog
+from workbench.describe import Cluster, Model, accelerators, catalog
 from workbench.describe.counting import active_parameters
 from workbench.errors import UnknownNameError, UsageError
 
@@ -161,9 +163,15 @@ def test_unknown_is_none_never_zero() -> None:
 
 def test_unverified_names_are_fields() -> None:
     for one in GPUS:
-        assert one.unverified <= set(one.__slots__), one.id
+        assert set(one.unverified) <= set(one.__slots__), one.id
     assert "memory_bytes" in catalog.gpu("tpu-v4").unverified
     assert "memory_bytes" not in catalog.gpu("h100").unverified
+
+
+def test_a_cluster_can_be_kept_as_json() -> None:
+    """run.json holds the cluster, its accelerator included."""
+    document = json.loads(json.dumps(asdict(Cluster.rented("h100", 2, 2, network="100 ethernet"))))
+    assert document["accelerator"]["id"] == "h100-sxm"
 
 
 def test_accelerators_are_unique_and_all_that_the_articles_name_are_there() -> None:

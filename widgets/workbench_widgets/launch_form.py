@@ -10,7 +10,13 @@ import ipywidgets as widgets
 import workbench as wb
 
 _ANY_SCRIPT = "\0script"  # no recipe has this name
-_STRATEGIES = [("DDP: a copy per process", "ddp"), ("One process", "single")]
+_STRATEGIES = [
+    ("DDP: a copy per process", "ddp"),
+    ("FSDP: all states sharded", "fsdp"),
+    ("FSDP, weights kept after forward", "fsdp-grad-op"),
+    ("HSDP: sharded in two groups", "hsdp"),
+    ("One process", "single"),
+]
 _COLUMNS = "repeat(auto-fill, minmax(168px, 1fr))"
 
 

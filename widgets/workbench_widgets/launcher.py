@@ -51,7 +51,7 @@ class Launcher(widgets.VBox):
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
         target: A recipe's name or the path of a script to begin with.
         arguments: The script's arguments, as typed in a shell.
-        strategy: ``"ddp"`` or ``"single"``.
+        strategy: ``"ddp"``, ``"fsdp"``, ``"fsdp-grad-op"``, ``"hsdp"`` or ``"single"``.
         processes: Number of processes; default all GPUs, or 2 on a host without.
         cpu: Use CPU processes although there are GPUs.
         name: Display name of the run.

@@ -76,7 +76,14 @@ def launch(
         typer.Argument(metavar="[-- ARGS...]", help="The script's own arguments."),
     ] = None,
     *,
-    strategy: Annotated[str | None, typer.Option(help="single, ddp, … [default: ddp].")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="single, ddp, fsdp, fsdp-grad-op, hsdp [default: ddp].")
+    ] = None,
+    wrap: Annotated[str | None, typer.Option(help="FSDP: class of the model's blocks.")] = None,
+    recompute: Annotated[str | None, typer.Option(help="FSDP: none or full.")] = None,
+    offload: Annotated[
+        str | None, typer.Option(help="FSDP, to the host: optimizer,parameters.")
+    ] = None,
     nproc: NprocOption = None,
     cpu: CpuOption = False,
     name: Annotated[str | None, typer.Option(help="Display name of the run.")] = None,
@@ -90,20 +97,28 @@ def launch(
     as_json: JsonOption = False,
 ) -> None:
     """Start a training run on this host; it goes on when this terminal closes."""
+    words = tuple(word.strip() for word in (offload or "").split(",") if word.strip())
+    options = {"recompute": recompute, "offload": words}
     checked = wb.request(
         script,
         arguments or [],
         strategy=strategy,
+        options={option: value for option, value in options.items() if value},
         processes=nproc,
         cpu=cpu,
         name=name,
         store=store,
+        wrap=wrap,
         capture=capture,
         port=port,
     )
     if dry_run:
         _show_request(checked, as_json=as_json)
-        return
+    else:
+        _start(checked, wait=wait, as_json=as_json)
+
+
+def _start(checked: wb.Request, *, wait: bool, as_json: bool) -> None:
     run = wb.start(checked)
     document: dict[str, Any] = {
         "run": run.id,

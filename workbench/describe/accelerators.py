@@ -87,7 +87,7 @@ class Accelerator:
     """Where the numbers come from."""
     date: str
     """Day the sources were read."""
-    unverified: frozenset[str]
+    unverified: tuple[str, ...]
     """Fields whose sources disagree, are single, or were derived."""
     notes: str
     """What to know before using it."""
@@ -153,7 +153,7 @@ def _accelerator(row: dict[str, str]) -> Accelerator:
         year=int(row["launch_year"]) if row["launch_year"] else None,
         source=row["sources"],
         date=row["date"],
-        unverified=frozenset(FIELDS.get(cell, cell) for cell in doubtful),
+        unverified=tuple(sorted({FIELDS.get(cell, cell) for cell in doubtful})),
         notes=row["notes"],
         aliases=tuple(alias for alias in row["aliases"].split(";") if alias),
     )

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import ast
-import difflib
 import importlib.util
 import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from workbench import recipes
 from workbench.describe import Cluster, Model, Strategy, Workload
@@ -21,6 +20,7 @@ from workbench.errors import HostError, UsageError
 from workbench.estimate import Estimate, training_memory
 from workbench.launch import accelerate_config
 from workbench.launch.capture import SITE_FOLDER
+from workbench.launch.targets import resolve
 from workbench.observe.doctor import NAME_CLASH_FIX, name_clash
 from workbench.store import names
 from workbench.store.runs import Store
@@ -50,6 +50,8 @@ class Request:
     """Where the launcher is started."""
     store: Store
     """Where the run directory will be made."""
+    wrap: str | None = None
+    """Class of the blocks that FSDP gathers one by one; None = what the model names itself."""
     capture: bool = True
     """Whether the hook records metrics (else it only separates the logs by rank)."""
     port: int = 0
@@ -87,9 +89,14 @@ class Request:
 
     def command_in(self, directory: Path) -> list[str]:
         """The exact argv with the config files of the run directory `directory`."""
-        config = directory / "config" / accelerate_config.CONFIG_NAME
         return accelerate_config.command(
-            config, self.script, list(self.arguments), threads=self.threads, port=self.port
+            directory / "config",
+            self.script,
+            list(self.arguments),
+            strategy=self.strategy,
+            device=self.device,
+            threads=self.threads,
+            port=self.port,
         )
 
     @property
@@ -100,8 +107,8 @@ class Request:
     def config_files_in(self, directory: Path) -> dict[str, str]:
         """Path -> text of every config file of the run directory `directory`."""
         folder = directory / "config"
-        text = accelerate_config.config_text(self.strategy)
-        return {str(folder / accelerate_config.CONFIG_NAME): text}
+        files = accelerate_config.files(self.strategy, self.device, self.wrap)
+        return {str(folder / name): text for name, text in files.items()}
 
     @property
     def environment(self) -> dict[str, str]:
@@ -144,11 +151,13 @@ def request(
     target: str | os.PathLike[str],
     arguments: Sequence[str] = (),
     *,
-    strategy: str | None = None,
+    strategy: str | Strategy | None = None,
     processes: int | None = None,
+    options: Mapping[str, Any] | None = None,
     cpu: bool = False,
     name: str | None = None,
     store: str | os.PathLike[str] | Store | None = None,
+    wrap: str | None = None,
     capture: bool = True,
     port: int = 0,
     environment: Mapping[str, str] | None = None,
@@ -158,11 +167,15 @@ def request(
     Args:
         target: A recipe's name or the path of a Python script.
         arguments: The script's arguments.
-        strategy: See `workbench.describe.strategy`; default ``ddp``, or ``single`` for one process.
+        strategy: A name (see `workbench.describe.strategy`) or a `Strategy` with its options;
+            default ``ddp``, or ``single`` for one process.
+        options: Options of the strategy by name, such as ``recompute`` and ``offload``.
         processes: Ranks; default all GPUs, or 2 on a host without.
         cpu: Use CPU ranks although there are GPUs.
         name: Display name; default the script's name and the strategy.
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
+        wrap: Class name of the model's repeated block, for FSDP; recipes and Hugging Face models
+            know their own.
         capture: False leaves the script unobserved (logs are still kept per rank).
         port: Rendezvous port, 0 for a free one.
         environment: Variables added to the ranks' environment.
@@ -171,17 +184,15 @@ def request(
         UsageError: the wish cannot be carried out; the message says what would work.
         HostError: torch or accelerate is missing here.
     """
-    script, recipe = _resolve(os.fspath(target))
+    script, recipe = resolve(os.fspath(target))
     cluster = detect_host()
     device = "cpu" if cpu or not cluster.gpus else "cuda"
-    count = _process_count(processes, strategy, device, cluster)
-    chosen = Strategy.parse(strategy or ("ddp" if count > 1 else "single"), count)
+    chosen = _strategy(strategy, processes, device, cluster).with_options(**options or {})
     accelerate_config.check_supported(chosen)
-    if not 0 <= port <= 65_535:
-        raise UsageError(f"The port must be between 0 (a free one) and 65535, not {port}.")
+    _check_port(port)
     _require_libraries()
     request = Request(
-        name=names.check_name(name if name is not None else f"{script.stem}-{chosen.name}{count}"),
+        name=names.check_name(name if name is not None else f"{script.stem}-{_label(chosen)}"),
         script=script,
         arguments=tuple(arguments),
         recipe=recipe,
@@ -190,6 +201,7 @@ def request(
         device=device,
         working_directory=Path.cwd(),
         store=store if isinstance(store, Store) else Store(store),
+        wrap=wrap if wrap is not None or recipe is None else recipes.find(recipe).block,
         capture=capture,
         port=port,
         extra_environment=dict(environment or {}),
@@ -197,41 +209,31 @@ def request(
     return request if recipe is None else _with_prediction(request, recipe)
 
 
-def _resolve(target: str) -> tuple[Path, str | None]:
-    """The script's path and, for a recipe, its name."""
-    known = recipes.recipes()
-    path = Path(target).expanduser()
-    if target in known and not path.is_file():
-        return known[target].path, target
-    if path.is_dir():
-        raise UsageError(f"{target!r} is a folder. Give the training script in it.")
-    if not path.is_file():
-        raise UsageError(_no_such_script(path, sorted(known)))
-    _check_python(path)
-    return path.absolute(), None
+def _strategy(
+    given: str | Strategy | None, processes: int | None, device: str, cluster: Cluster
+) -> Strategy:
+    """The strategy asked for, with as many ranks as asked for and as there can be."""
+    if isinstance(given, Strategy):
+        _process_count(processes or given.world_size, None, device, cluster)
+        if processes not in {None, given.world_size}:
+            raise UsageError(
+                f"The strategy has {given.world_size} ranks, but {processes} processes were "
+                "asked for. Leave one of them out."
+            )
+        return given
+    count = _process_count(processes, given, device, cluster)
+    return Strategy.parse(given or ("ddp" if count > 1 else "single"), count)
 
 
-def _no_such_script(path: Path, known: list[str]) -> str:
-    folder = path.parent
-    there = [entry.name for entry in folder.glob("*.py")] if folder.is_dir() else []
-    near = difflib.get_close_matches(path.name, [*there, *known], n=3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return f"No script {str(path)!r} in {folder.absolute()}.{hint} Recipes: {', '.join(known)}."
+def _check_port(port: int) -> None:
+    if not 0 <= port <= 65_535:
+        raise UsageError(f"The port must be between 0 (a free one) and 65535, not {port}.")
 
 
-def _check_python(path: Path) -> None:
-    """Refuse what Python itself could not start, before a GPU is paid for."""
-    try:
-        source = path.read_bytes()
-        if b"\0" in source:
-            raise UsageError(f"{path} is not a Python script but a binary file.")
-        ast.parse(source, filename=str(path))
-    except SyntaxError as error:
-        raise UsageError(
-            f"{path}, line {error.lineno}: {error.msg}. Fix the script, then launch again."
-        ) from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+def _label(strategy: Strategy) -> str:
+    """The strategy's part of a run's default name: degrees already say the number of ranks."""
+    text = strategy.name
+    return text if text[-1:].isdigit() else f"{text}{strategy.world_size}"
 
 
 def _process_count(asked: int | None, strategy: str | None, device: str, cluster: Cluster) -> int:

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from workbench.describe import Strategy
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launch import redact
 from workbench.launch.request import Request
@@ -215,11 +216,13 @@ def launch(
     target: str | os.PathLike[str],
     arguments: Sequence[str] = (),
     *,
-    strategy: str | None = None,
+    strategy: str | Strategy | None = None,
     processes: int | None = None,
+    options: Mapping[str, Any] | None = None,
     cpu: bool = False,
     name: str | None = None,
     store: str | os.PathLike[str] | Store | None = None,
+    wrap: str | None = None,
     capture: bool = True,
     port: int = 0,
     environment: Mapping[str, str] | None = None,
@@ -236,9 +239,11 @@ def launch(
         arguments,
         strategy=strategy,
         processes=processes,
+        options=options,
         cpu=cpu,
         name=name,
         store=store,
+        wrap=wrap,
         capture=capture,
         port=port,
         environment=environment,

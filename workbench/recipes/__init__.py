@@ -34,6 +34,8 @@ class Recipe:
     """Arguments for a first look on CPU: two minutes on two slow cores show a falling loss."""
     gpu_arguments: tuple[str, ...]
     """Arguments for a first look on GPU: GPT-2 small's shape in bf16, sized for 24 GB cards."""
+    block: str
+    """Class name of its repeated block: what FSDP gathers one by one."""
 
 
 _RECIPES: Mapping[str, Recipe] = {
@@ -46,6 +48,7 @@ _RECIPES: Mapping[str, Recipe] = {
             *("--size", "12", "--seq-len", "1024", "--micro-batch", "16"),
             *("--precision", "bf16", "--minutes", "2"),
         ),
+        block="Block",
     ),
 }
 

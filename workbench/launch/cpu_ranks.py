@@ -1,0 +1,58 @@
+"""Let ranks on CPU take the code paths that Accelerate keeps for accelerators; then run the script.
+
+    accelerate launch --config_file accelerate.yaml cpu_ranks.py train.py ARGUMENTS
+
+Accelerate gives FSDP and its parallelism config to accelerator process types only: as MULTI_CPU the
+same config file quietly trains with plain DDP. This file makes gloo ranks on CPU an ordinary
+"accelerator box" for it. It needs torch and accelerate alone, is copied beside the config file of
+the run, and is not used where there is a GPU. What it changes, each under test
+(tests/launch/test_cpu_ranks.py):
+
+- the process type becomes MULTI_GPU with the gloo backend, on the device "cpu";
+- FSDP2's CPU offload does not pin memory (pinning needs an accelerator).
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from typing import Any
+
+os.environ.pop("ACCELERATE_USE_CPU", None)
+os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+os.environ["ACCELERATE_BYPASS_DEVICE_MAP"] = "true"  # DDP without device ids
+
+
+def act_as_accelerator() -> None:
+    """Change what Accelerate decides for this process; leave with a sentence if it cannot be."""
+    import torch  # noqa: PLC0415  (the environment above comes first)
+    from accelerate.state import PartialState  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]
+    from accelerate.utils import DistributedType  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]
+    from torch.distributed import fsdp  # noqa: PLC0415
+
+    if torch.cuda.is_available():
+        sys.exit("cpu_ranks.py is for hosts without a GPU. Start the script itself.")
+    if not hasattr(PartialState, "_prepare_backend"):
+        sys.exit(
+            "This release of accelerate chooses its process type elsewhere than 1.10 to 1.15 do. "
+            "Install accelerate<1.16 to train sharded on CPU."
+        )
+
+    def prepare_backend(*_arguments: Any, **_options: Any) -> tuple[str, Any]:
+        return "gloo", DistributedType.MULTI_GPU
+
+    setattr(PartialState, "_prepare_backend", prepare_backend)  # noqa: B010  (a private name)
+    construct = fsdp.CPUOffloadPolicy.__init__
+
+    def without_pinning(self: Any, pin_memory: bool = False) -> None:  # noqa: FBT001, FBT002
+        construct(self, pin_memory=pin_memory)
+
+    setattr(fsdp.CPUOffloadPolicy, "__init__", without_pinning)  # noqa: B010
+
+
+if __name__ == "__main__":
+    act_as_accelerator()
+    sys.argv = sys.argv[1:]
+    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))  # noqa: PTH100, PTH120
+    runpy.run_path(sys.argv[0], run_name="__main__")

@@ -1,0 +1,47 @@
+"""What is to be launched: a recipe's name or a script that Python could start."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from pathlib import Path
+
+from workbench import recipes
+from workbench.errors import UsageError
+
+
+def resolve(target: str) -> tuple[Path, str | None]:
+    """The script's path and, for a recipe, its name."""
+    known = recipes.recipes()
+    path = Path(target).expanduser()
+    if target in known and not path.is_file():
+        return known[target].path, target
+    if path.is_dir():
+        raise UsageError(f"{target!r} is a folder. Give the training script in it.")
+    if not path.is_file():
+        raise UsageError(_no_such_script(path, sorted(known)))
+    _check_python(path)
+    return path.absolute(), None
+
+
+def _no_such_script(path: Path, known: list[str]) -> str:
+    folder = path.parent
+    there = [entry.name for entry in folder.glob("*.py")] if folder.is_dir() else []
+    near = difflib.get_close_matches(path.name, [*there, *known], n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"No script {str(path)!r} in {folder.absolute()}.{hint} Recipes: {', '.join(known)}."
+
+
+def _check_python(path: Path) -> None:
+    """Refuse what Python itself could not start, before a GPU is paid for."""
+    try:
+        source = path.read_bytes()
+        if b"\0" in source:
+            raise UsageError(f"{path} is not a Python script but a binary file.")
+        ast.parse(source, filename=str(path))
+    except SyntaxError as error:
+        raise UsageError(
+            f"{path}, line {error.lineno}: {error.msg}. Fix the script, then launch again."
+        ) from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
