@@ -104,6 +104,15 @@ def test_the_fastest_layout_is_brute_forces(seed: int) -> None:
     )
 
 
+def test_as_many_micro_batches_as_stages_may_fit_where_more_do_not() -> None:
+    """1F1B with all micro-batches in flight holds no gradients yet: 2 x 2 fits, 1 x 4 does not."""
+    workload, cluster = work("llama-3-8b", 512), Cluster.rented("a100-pcie-40", 2)
+    space = Space(data=("zero1", "fsdp-grad-op"))
+    found = LayoutSearch(Case(workload=workload, batch=4, space=space), machines(cluster)).run()
+    got = found.best[0].step.step_seconds
+    assert got == pytest.approx(fastest(workload, cluster, 4, space), rel=1e-9)
+
+
 def test_no_layout_beats_the_loss_free_share_of_one_gpu() -> None:
     """The bound by which whole offers are left out."""
     for name, gpu in (("llama-3.2-1b", "a100-sxm-80"), ("mixtral-8x7b", "h100")):
@@ -199,6 +208,19 @@ def test_limits_are_kept() -> None:
             assert one.gpus <= (limits.max_gpus or math.inf)
     only = ask(limits=Limits(providers=("two",), gpus=("A100",), regions=("eu",)))
     assert {(one.provider, one.gpu) for one in only.plans} == {("two", "a100-pcie-40")}
+
+
+def test_the_limit_that_is_the_reason_is_named() -> None:
+    one = [offer("x", "h100-sxm", 1, 2.0)]
+    alone = ask(offers=one).plans[0]
+    late = ask(offers=one, limits=Limits(budget_usd=2 * alone.usd, deadline_hours=0.1)).misses
+    assert len(late) == 1
+    assert "A deadline of" in late[0]
+    dear = ask(offers=one, limits=Limits(budget_usd=0.1, deadline_hours=2 * alone.hours)).misses
+    assert len(dear) == 1
+    assert "A budget of" in dear[0]
+    both = ask(offers=one, limits=Limits(budget_usd=0.1, deadline_hours=0.1)).misses
+    assert "both" in both[-1]
 
 
 def test_ties_go_to_fewer_gpus() -> None:

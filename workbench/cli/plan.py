@@ -28,7 +28,7 @@ _DECIDED = typer.Option(hidden=True)
 _DECIDES = (
     *("gpus", "nodes", "cpu", "strategy", "micro_batch", "accumulate", "recompute"),
     *("recompute_parts", "recompute_layers", "offload", "sequence_parallel", "schedule"),
-    *("virtual_stages", "bucket_views", "no_sync"),
+    *("virtual_stages", "bucket_views", "no_sync", "network", "link"),
 )
 
 
@@ -41,6 +41,8 @@ class PlanAsked(Description):
     ] = None
     gpus: Annotated[int | None, _DECIDED] = None
     nodes: Annotated[int, _DECIDED] = 1
+    network: Annotated[str | None, _DECIDED] = None
+    link: Annotated[str, _DECIDED] = "catalog"
     cpu: Annotated[bool, typer.Option("--cpu", hidden=True)] = False
     strategy: Annotated[str | None, _DECIDED] = None
     micro_batch: Annotated[int, _DECIDED] = 1

@@ -71,9 +71,11 @@ def _table(plans: Plans) -> Table:
             no_wrap=not free,
             overflow="fold",
         )
-    front = set(plans.pareto)
+    front, seen = set(plans.pareto), set[tuple[float | None, float]]()
     for position, one in enumerate(plans.plans):
-        if position < _SHOWN or position in front:
+        new = (one.usd, one.hours) not in seen  # the same machines in another region
+        seen.add((one.usd, one.hours))
+        if position < _SHOWN or (position in front and new):
             table.add_row(f"{position + 1}{'*' if position in front else ''}", *_row(one))
     table.caption = "* on the Pareto front: no other plan is both cheaper and faster"
     table.caption_justify = "left"
@@ -82,11 +84,12 @@ def _table(plans: Plans) -> Table:
 
 def _row(one: Plan) -> tuple[str, ...]:
     marks = f" ({', '.join(one.offer.marks)})" if one.offer.marks else ""
+    region = f", {one.offer.region}" if one.offer.region else ""
     mfu = "n/a" if one.step.mfu is None else f"{one.step.mfu:.0%}"
     return (
         format_usd(one.usd),
         format_seconds(3600 * one.hours),
-        f"{one.where}{marks}",
+        f"{one.where}{region}{marks}",
         one.layout,
         format_bytes(one.memory.on_card_bytes),
         mfu,

@@ -220,25 +220,31 @@ def nearest_text(refusal: Refusal, where: str) -> str:
 
 
 def _limit_misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
-    cheapest = relaxed.priced[0]
-    fastest = min(relaxed.priced, key=lambda one: one.hours)
+    """What would do if one limit gave way, or both."""
+    every = relaxed.priced
     budget, deadline = limits.budget_usd, limits.deadline_hours
+    in_time = [one for one in every if one.hours <= (deadline or one.hours)]
+    affordable = [one for one in every if one.usd <= (budget or one.usd)]
+    both = budget is not None and deadline is not None and not in_time and not affordable
     said: list[str] = []
-    if budget is not None:
-        in_time = [one for one in relaxed.priced if one.hours <= (deadline or one.hours)]
-        near = min(in_time or [cheapest], key=lambda one: one.usd)
+    if budget is not None and (in_time or both):
+        near = min(in_time or every, key=lambda one: one.usd)
         said.append(
-            f"Cheapest{' in time' if in_time and deadline else ''}: {place(near.candidate)} with "
-            f"{layout(near.fit)}, {format_usd(near.usd)} and {hours_text(near.hours)}. A budget "
-            f"of {format_usd(near.usd)} instead of {format_usd(budget)} would do."
+            f"Cheapest{' in time' if deadline and in_time else ''}: {_bill(near)}. A budget of "
+            f"{format_usd(near.usd)} instead of {format_usd(budget)} would do."
         )
-    if deadline is not None:
-        affordable = [one for one in relaxed.priced if one.usd <= (budget or one.usd)]
-        near = min(affordable or [fastest], key=lambda one: one.hours)
+    if deadline is not None and (affordable or both):
+        near = min(affordable or every, key=lambda one: one.hours)
         said.append(
-            f"Fastest{' within the budget' if affordable and budget else ''}: "
-            f"{place(near.candidate)} with {layout(near.fit)}, {hours_text(near.hours)} and "
-            f"{format_usd(near.usd)}. A deadline of {near.hours:,.1f} h instead of "
-            f"{deadline:,.1f} h would do, or more than {limits.most} GPUs (max_gpus)."
+            f"Fastest{' within the budget' if budget and affordable else ''}: {_bill(near)}. A "
+            f"deadline of {near.hours:,.1f} h instead of {deadline:,.1f} h would do, or more than "
+            f"{limits.most} GPUs (max_gpus)."
         )
+    if both:
+        said.append("No single limit is the reason: both would have to give way.")
     return tuple(said)
+
+
+def _bill(one: Priced) -> str:
+    where, how = place(one.candidate), layout(one.fit)
+    return f"{where} with {how}, {format_usd(one.usd)} and {hours_text(one.hours)}"

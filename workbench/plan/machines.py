@@ -3,7 +3,7 @@
 Exact although most layouts are never timed, by laws of `step_time` and `training_memory` that
 tests/plan holds against brute force: (1) the same work with less recompute or less offload is never
 slower; (2) without pipeline a larger micro-batch is never slower; (3) a larger micro-batch needs
-more memory as long as gradients are accumulated; (4) no data parallelism is faster than none at
+more memory while there are more of them than stages; (4) no data parallelism is faster than none at
 all, and N ranks are never more than N times as fast as one.
 """
 
@@ -60,11 +60,11 @@ class LayoutSearch:
             if not stays or (self._none_fits(spread, tuple(stays))):
                 continue
             for position, choice in enumerate(spread.choices):
-                size = self._reach(spread, position, {}) if choice in stays else 0
-                if size:
-                    return Fit(
-                        spread, choice, size, self._case.seconds(cluster, spread, choice, size)
-                    )
+                sizes = self._fitting(spread, position, {}) if choice in stays else ()
+                if sizes:
+                    size = sizes[-1]
+                    step = self._case.seconds(cluster, spread, choice, size)
+                    return Fit(spread, choice, size, step)
         return None
 
     @property
@@ -136,7 +136,7 @@ class LayoutSearch:
 
     def _time(self, spread: Spread, pairs: list[tuple[float, int, int]]) -> Fit | None:
         """Try the layouts in the order of their floors; account for every one."""
-        reach: dict[int, int] = {}
+        fitting: Fitting = {}
         loose: set[int] = set()
         tops: dict[int, float] = {}
         best: Fit | None = None
@@ -145,16 +145,16 @@ class LayoutSearch:
             size, choice = -negative, spread.choices[position]
             bar = min(self._bar, best.step.step_seconds if best else math.inf)
             floor = rough
-            if rough < bar and _covered(spread, position, size, reach, loose):
+            if rough < bar and _covered(spread, position, size, fitting, loose):
                 left.setdefault(("", position), []).append((size, 0.0))
                 continue
             if rough < bar:
                 floor = self._floor(spread, size, choice.strategy.recompute)
-            if floor < bar and position not in reach and choice.strategy.offload:
+            if floor < bar and position not in fitting and choice.strategy.offload:
                 floor = max(floor, self._in_one_piece(spread, choice, tops))
             if floor >= bar:
                 left.setdefault((SLOWER, position), []).append((size, floor))
-            elif size > self._reach(spread, position, reach):
+            elif size not in self._fitting(spread, position, fitting):
                 left.setdefault((MEMORY, position), []).append((size, 0.0))
             else:
                 step = self._case.seconds(self._where.cluster, spread, choice, size)
@@ -233,7 +233,8 @@ class LayoutSearch:
         # A block that runs again may need more than it saves where activations are few.
         smallest = [one for one in reversed(choices) if one.strategy.offload == most]
         needs = math.inf
-        for size in (sizes[0], sizes[-1]) if spread.accumulate(sizes[-1]) == 1 else sizes[:1]:
+        apart = spread.accumulate(sizes[-1]) == spread.strategy.pp  # see `_weigh`
+        for size in (sizes[0], sizes[-1]) if apart else sizes[:1]:
             for choice in smallest:
                 needs = min(needs, self._case.bytes(spread, choice, size))
                 if needs <= self._limit:
@@ -241,39 +242,50 @@ class LayoutSearch:
         self._refusals.append(Refusal(MEMORY, spread, choices, sizes, needs, self._limit))
         return True
 
-    def _reach(self, spread: Spread, position: int, known: dict[int, int]) -> int:
-        """Largest micro-batch that fits; 0 when none does."""
-        if position in known:
-            return known[position]
-        sizes, choice = spread.micro_batches, spread.choices[position]
+    def _fitting(self, spread: Spread, position: int, known: Fitting) -> tuple[int, ...]:
+        """Micro-batches that fit, ascending."""
+        if position not in known:
+            known[position] = self._weigh(spread, spread.choices[position])
+        return known[position]
+
+    def _weigh(self, spread: Spread, choice: Choice) -> tuple[int, ...]:
+        """Find the largest micro-batch that fits by doubling and bisection.
+
+        With as many micro-batches as stages no gradients exist while all activations do: then the
+        largest micro-batch may fit where smaller ones do not, and is asked for itself.
+        """
+        s, sizes = spread.strategy, spread.micro_batches
+        apart = spread.accumulate(sizes[-1]) == s.pp
+        count = len(sizes) - apart
 
         def lacks(index: int) -> float:
             return self._case.bytes(spread, choice, sizes[index]) - self._limit
 
         low, high, step = -1, 0, 1  # fits(low) or none; the next to ask
-        while high < len(sizes) and lacks(high) <= 0:
-            low, high, step = high, min(high + step, max(high + 1, len(sizes) - 1)), 2 * step
+        while high < count and lacks(high) <= 0:
+            low, high, step = high, min(high + step, max(high + 1, count - 1)), 2 * step
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if lacks(middle) <= 0 else (low, middle)
-        known[position] = sizes[low] if low >= 0 else 0
-        # All at once keeps no gradients while activations are there: it may fit where less did not.
-        if high < len(sizes) - 1 and spread.accumulate(sizes[-1]) == 1:
-            s = spread.strategy
-            gradients = 4 * self._case.workload.model.parameters / (s.tp * s.pp)
-            if lacks(high) < gradients and lacks(-1) <= 0:
-                known[position] = sizes[-1]
-        return known[position]
+        fits = sizes[: low + 1]
+        gradients = 4 * self._case.workload.model.parameters / (s.tp * s.pp)
+        near = high >= count or lacks(high) < gradients
+        return (*fits, sizes[-1]) if apart and near and lacks(-1) <= 0 else fits
 
 
-def _covered(
-    spread: Spread, position: int, size: int, reach: dict[int, int], loose: set[int]
-) -> bool:
+Fitting = dict[int, tuple[int, ...]]
+"""Choice of a spread -> micro-batches that fit."""
+
+
+def _covered(spread: Spread, position: int, size: int, fitting: Fitting, loose: set[int]) -> bool:
     """Whether a layout that fits does the same with less work: lighter, or in larger pieces."""
-    lighter = spread.choices[position].lighter
-    if any(reach.get(other, 0) >= size and other not in loose for other in lighter):
-        return True
-    return spread.strategy.pp == 1 and reach.get(position, 0) > size
+    flat = spread.strategy.pp == 1
+    for other in spread.choices[position].lighter:
+        sizes = fitting.get(other, ())
+        if other not in loose and (size in sizes or (flat and sizes and sizes[-1] >= size)):
+            return True
+    mine = fitting.get(position, ())
+    return flat and bool(mine) and mine[-1] > size
 
 
 def _waits_twice(step: StepTime) -> bool:
