@@ -177,8 +177,12 @@ def test_messages(run) -> None:
 @pytest.mark.slow
 def test_scaling_and_pipelines(run) -> None:
     said = run(TIME)
-    for name, measured in (("llama-3.2-1b", 88), ("llama-2-7b", 91), ("llama-3-70b", 95)):
-        said.within(measured - 5, rf"^{name} +\d+ to 512 GPUs: (\d+)% kept", measured + 5)
+    for name in ("mpt-7b", "mpt-30b"):
+        kept, measured = (
+            said.number(rf"^{name} +\d+ to 512 GPUs: {what}")
+            for what in (r"(\d+)% kept", r".*measured (\d+)%")
+        )
+        assert 0 <= kept - measured <= 6  # "a few points too kind"
     rates = [tokens(said, f"one rank {share} slower") for share in (" 0%", " 5%", "20%")]
     assert rates[1] / rates[0] == pytest.approx(1 / 1.05, abs=0.01)
     assert rates[2] / rates[0] == pytest.approx(1 / 1.2, abs=0.02)
