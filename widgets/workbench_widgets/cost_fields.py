@@ -44,8 +44,8 @@ def _machines() -> list[dict[str, Any]]:
         number("nodes", "Nodes", most=16_384),
         select("strategy", "Strategy", STRATEGIES),
         select("provider", "Provider", known, {"": "the cheapest known"}),
-        text("usd_per_hour", "Your price of a node", "20, or 18-24", "$/h"),
-        amount("spot_usd_per_hour", "Your spot price", "$/h", "none"),
+        text("usd_per_hour", "Own node price", "20, or 18-24", "$/h"),
+        amount("spot_usd_per_hour", "Own node spot", "$/h", "none"),
         check("spot", "Spot: interruptible machines"),
     ]
 

@@ -70,6 +70,7 @@ def _point(plan: Plan) -> dict[str, Any]:
     return {
         "where": plan.where,
         "offer": where_text(plan.offer, plan.nodes, spot=plan.spot),
+        "region": plan.offer.region,
         "layout": plan.layout,
         "usd": plan.usd,
         "hours": plan.hours,

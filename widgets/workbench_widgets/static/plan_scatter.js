@@ -92,6 +92,7 @@ function drawing({ rows, figure, values, selected }, theme) {
       { text: "nothing is cheaper and faster", color: theme.accent },
       { text: "beaten by another plan", color: fade(grey, 0.75) },
       { text: "outside the limits", color: fade(grey, 0.28) },
+      ...(known.some(({ spot }) => spot) ? [{ text: "◆ spot, ● on demand", color: "transparent" }] : []),
     ],
     layout: { hovermode: "closest", uirevision: String(figure.set), ...axes(known, values, theme) },
   };
@@ -137,7 +138,7 @@ function axes(rows, values, theme) {
   const [dollars, hour] = [thin(DOLLARS, x), thin(HOURS, y)];
   const style = { color: theme.bad, width: 1.5, dash: "dash" };
   return {
-    xaxis: { type: "log", range: x, showgrid: true, tickvals: dollars, ticktext: dollars.map(money), title: { text: "dollars" } },
+    xaxis: { type: "log", range: x, showgrid: true, tickvals: dollars, ticktext: dollars.map(money) },
     yaxis: { type: "log", range: y, tickvals: hour, ticktext: hour.map(duration) },
     shapes: lines.map(({ value, axis }) =>
       axis === "x"

@@ -55,7 +55,7 @@ export class Table {
       "tr",
       { "data-plan": String(at), "data-chosen": String(chosen), "data-front": String(front) },
       element("td", {}, `${rank}${front ? " ●" : ""}`),
-      element("th", { scope: "row" }, name, " ", ...doubts(plan.marks)),
+      element("th", { scope: "row" }, name, " ", element("span", { class: "wb-note" }, plan.region), " ", ...doubts(plan.marks)),
       element("td", { title: plan.layout }, plan.layout),
       element("td", {}, plan.time),
       element("td", { title: plan.range }, plan.cost),
