@@ -82,6 +82,7 @@ def assert_short_and_clean(name: str) -> None:
     kinds = [cell.cell_type for cell in book.cells]
     assert kinds[::2] == ["markdown"] * len(kinds[::2])  # prose before and after each code cell
     assert kinds[1::2] == ["code"] * len(kinds[1::2])
+    assert "$" not in prose(name)  # JupyterLab would set what lies between two of them as a formula
     assert max(len(line) for cell in book.cells for line in cell.source.splitlines()) <= 120
 
 
