@@ -5,6 +5,7 @@ Golden numbers: tests/describe/test_catalog.py compares every catalog row with i
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Linear(NamedTuple):
         return (self.inputs + self.bias) * self.outputs * self.copies
 
 
+@functools.lru_cache(maxsize=256)
 def block_linears(model: Model, *, moe: bool) -> tuple[Linear, ...]:
     """The weight matrices of one block; `moe` chooses the block with routed experts."""
     return (*_attention(model), *_mlp(model, moe=moe))

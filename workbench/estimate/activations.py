@@ -8,6 +8,7 @@ Bytes are per micro-batch and rank.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -52,6 +53,7 @@ class BlockMemory:
         return sum(self.saved.values()) + self.casts
 
 
+@functools.lru_cache(maxsize=4096)
 def block_memory(workload: Workload, strategy: Strategy, *, moe: bool) -> BlockMemory:
     """Inventory of one block; `moe` chooses the block with routed experts."""
     model, width = workload.model, widths(workload, strategy)

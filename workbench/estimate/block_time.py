@@ -87,13 +87,13 @@ def block_time(
     """Time of one block under `strategy`."""
     products = block_products(workload, strategy, moe=moe)
     slower = workload.kernels.expert_imbalance if strategy.ep > 1 else 1.0
-    if not workload.kernels.grouped_experts:
-        products = tuple(expert for one in products for expert in _looped(one))
-    forward = sum(_forward(machine, one) * _weight(one, slower) for one in products)
-    frozen = bool(workload.lora_rank)
-    backward = sum(
-        _backward(machine, one, frozen=frozen) * _weight(one, slower) for one in products
-    )
+    frozen, grouped = bool(workload.lora_rank), workload.kernels.grouped_experts
+    forward = backward = 0.0
+    for product in products:
+        one, times = (product, 1.0) if grouped else _looped(product)
+        times *= _weight(one, slower)
+        forward += times * _forward(machine, one)
+        backward += times * _backward(machine, one, frozen=frozen)
     attention, attention_back = _attention(workload, strategy, machine)
     traffic = block_traffic(workload, strategy, moe=moe)
     e = machine.efficiency
@@ -122,11 +122,11 @@ def block_time(
     )
 
 
-def _looped(product: Product) -> tuple[Product, ...]:
-    """Experts run one after another: equal products of one copy each."""
+def _looped(product: Product) -> tuple[Product, float]:
+    """Experts run one after another: one of the equal products, and their number."""
     if product.copies <= 1:
-        return (product,)
-    return (product._replace(copies=1),) * round(product.copies)
+        return product, 1.0
+    return product._replace(copies=1), product.copies
 
 
 def _weight(product: Product, experts: float) -> float:

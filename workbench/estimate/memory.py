@@ -6,13 +6,15 @@ stands in peaks.py; how large each part is in stages, states, activations, loss 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.card import card_parts, slack_bytes
 from workbench.estimate.parts import Estimate, Peak, StageMemory
 from workbench.estimate.peaks import peaks
-from workbench.estimate.rank import Rank, rank_of
-from workbench.estimate.stages import Stage, stages
+from workbench.estimate.rank import Rank, moved, rank_of
+from workbench.estimate.stages import stages
 
 SOURCES = (
     "states: arXiv 1910.02054; activations: arXiv 2205.05198 and saved tensors under fake tensors",
@@ -34,10 +36,7 @@ def training_memory(
         UsageError: the layout is impossible (heads not divisible by tp, more stages than blocks).
     """
     check_layout(workload, strategy)
-    found = tuple(
-        _stage_memory(workload, strategy, stage)
-        for stage in stages(workload.model, strategy, workload.accumulate)
-    )
+    found = tuple(_stage_memory(workload, strategy, rank) for rank in _ranks(workload, strategy))
     fullest = max(found, key=lambda stage: stage.peak.total_bytes)
     peak = fullest.peak
     reserved = max(stage.peak.total_bytes + stage.slack_bytes for stage in found)
@@ -87,8 +86,18 @@ def check_layout(workload: Workload, strategy: Strategy) -> None:
         )
 
 
-def _stage_memory(workload: Workload, strategy: Strategy, stage: Stage) -> StageMemory:
-    rank = rank_of(workload, strategy, stage)
+def _ranks(workload: Workload, strategy: Strategy) -> Iterator[Rank]:
+    """One rank of each stage; stages of equal content are worked out once."""
+    made: dict[object, Rank] = {}
+    for stage in stages(workload.model, strategy, workload.accumulate):
+        known = made.get(stage.content)
+        if known is None:
+            made[stage.content] = known = rank_of(workload, strategy, stage)
+        yield known if known.stage == stage else moved(known, workload, strategy, stage)
+
+
+def _stage_memory(workload: Workload, strategy: Strategy, rank: Rank) -> StageMemory:
+    stage = rank.stage
     moments = peaks(workload, strategy, rank)
     return StageMemory(
         stage=stage.index,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workbench.describe import Strategy, Workload
 from workbench.estimate.activations import BlockMemory, block_memory, module_memory
@@ -54,7 +54,7 @@ def rank_of(workload: Workload, strategy: Strategy, stage: Stage) -> Rank:
     width = widths(workload, strategy)
     largest, blocks = _blocks(workload, strategy, stage)
     nothing = LossMemory(forward=0, backward=0, kept=0)
-    waiting = (1 + stage.in_flight) * largest.boundary if strategy.pp > 1 else 0.0
+    waiting = _waiting(strategy, stage, largest)
     quantized = workload.quantization != "none"
     return Rank(
         stage=stage,
@@ -70,6 +70,17 @@ def rank_of(workload: Workload, strategy: Strategy, stage: Stage) -> Rank:
         casts=2.0 * elements.head_matrix * uses_autocast(workload, strategy),
         dequantised=2.0 * width.compute * elements.largest_linear * quantized,
     )
+
+
+def moved(rank: Rank, workload: Workload, strategy: Strategy, stage: Stage) -> Rank:
+    """The rank of another stage of the same content: only its micro-batches in flight differ."""
+    waiting = _waiting(strategy, stage, rank.block)
+    outside = waiting + _outside(workload, stage, rank.block)
+    return replace(rank, stage=stage, waiting=waiting, outside=outside)
+
+
+def _waiting(strategy: Strategy, stage: Stage, block: BlockMemory) -> float:
+    return (1 + stage.in_flight) * block.boundary if strategy.pp > 1 else 0.0
 
 
 def _blocks(workload: Workload, strategy: Strategy, stage: Stage) -> tuple[BlockMemory, float]:

@@ -7,6 +7,7 @@ zero-bubble (ZB-H1, arXiv 2401.10241) min(p, m) on every stage.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from workbench.describe import Model, Strategy, Workload
@@ -53,6 +54,11 @@ class Stage:
     def layers(self) -> int:
         """Blocks of both kinds."""
         return self.dense + self.moe
+
+    @property
+    def content(self) -> tuple[int, int, bool, bool]:
+        """What it holds: stages of equal content differ in nothing but `in_flight`."""
+        return self.dense, self.moe, self.embedding, self.head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +156,7 @@ def _in_flight(strategy: Strategy, index: int, accumulate: int) -> float:
     return min(p - index, accumulate)
 
 
+@functools.lru_cache(maxsize=4096)
 def rank_elements(workload: Workload, strategy: Strategy, stage: Stage) -> Elements:
     """Weights of one rank of `stage` after tensor and expert parallelism."""
     model = workload.model

@@ -71,10 +71,12 @@ def step_time(
     gpu = machine(accelerator, workload.precision, flash, given)
     network = links(cluster, given)
     who = groups(strategy, network)
-    timed = [
-        _stage_time(workload, strategy, stage, gpu, network, who)
-        for stage in stages(workload.model, strategy, workload.accumulate)
-    ]
+    found: dict[object, StageTime] = {}
+    timed: list[StageTime] = []
+    for stage in stages(workload.model, strategy, workload.accumulate):
+        if stage.content not in found:
+            found[stage.content] = _stage_time(workload, strategy, stage, gpu, network, who)
+        timed.append(found[stage.content])
     parts = _step_parts(workload, strategy, cluster, timed, given)
     ratio = given.measured_ratio or 1.0
     low, high = CALIBRATED if given.is_measured else RANGE

@@ -7,6 +7,7 @@ FlashAttention's layers) and compiled chains. Backward moves about twice forward
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 from workbench.describe import Strategy, Workload
@@ -38,6 +39,7 @@ class Traffic(NamedTuple):
     """Operations that the host launches in forward (backward: twice as many)."""
 
 
+@functools.lru_cache(maxsize=4096)
 def block_traffic(workload: Workload, strategy: Strategy, *, moe: bool) -> Traffic:
     """Bytes and launches of one block."""
     model, kernels = workload.model, workload.kernels
