@@ -13,6 +13,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.browser.lab import Lab, Page
 from tests.browser.looks import both_themes_and_three_widths, type_into
+from tests.widgets.slider_probe import MOVES
 
 OPTIONS = "model='llama-3.2-1b', tokens='5B'"
 CELL = "from workbench_widgets import Planner\nplanner = Planner({options})\nplanner"
@@ -26,26 +27,6 @@ const { xaxis, yaxis } = plot._fullLayout;
 const box = plot.getBoundingClientRect();
 return {x: Math.round(box.left + xaxis._offset + xaxis.d2p(trace.x[at])),
         y: Math.round(box.top + yaxis._offset + yaxis.d2p(trace.y[at])), plan: trace.customdata[at][0]};
-"""
-# One move after the other: each waits until the headline or the table has changed.
-MOVES = """\
-const [count, done] = arguments;
-const slider = document.querySelector('[data-field="budget_usd"] input[type="range"]');
-const watched = document.querySelector('.wbm-output');
-const times = [];
-const move = (at) => {
-  if (at === count) return done(times);
-  const begun = performance.now();
-  const seen = new MutationObserver(() => {
-    seen.disconnect();
-    times.push(performance.now() - begun);
-    setTimeout(() => move(at + 1), 220);
-  });
-  seen.observe(watched, { subtree: true, childList: true, characterData: true, attributes: true });
-  slider.value = String(1 + (at % Number(slider.max)));
-  slider.dispatchEvent(new Event('input', { bubbles: true }));
-};
-move(0);
 """
 
 
@@ -91,7 +72,7 @@ def test_sliders_scatter_and_table_answer(page: Page, show) -> None:
     assert "as fast as the cheapest" in page.text(".wbp-why")
     page.one(".wbp-table tbody tr:first-child .wbp-pick").click()
     page.until("the first", lambda: "cheapest" in page.text(".wbp-why"))
-    times = sorted(page.driver.execute_async_script(MOVES, 30))
+    times = sorted(page.driver.execute_async_script(MOVES, 30, "budget_usd", ".wbm-output"))
     p50, p95 = statistics.median(times), times[int(0.95 * len(times))]
     print(f"planner's slider, event to figure: p50 {p50:.0f} ms, p95 {p95:.0f} ms")
     assert p50 < 250  # the budget is 100 ms on an idle machine; a loaded one must not fail here

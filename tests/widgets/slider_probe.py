@@ -16,11 +16,13 @@ CODE = """\
 from workbench_widgets import MemoryCalculator
 MemoryCalculator(model="llama-3-8b", gpu=["h100-sxm", "a100-80"], gpus=8, strategy="fsdp")
 """
+SEQUENCE = ("seq_len", ".wbm-numbers")
+"""The slider that is moved, and what then changes."""
 # One move after the other: each waits until the numbers in the page have changed.
 MOVES = """\
-const [count, done] = arguments;
-const slider = document.querySelector('[data-field="seq_len"] input[type="range"]');
-const watched = document.querySelector('.wbm-numbers');
+const [count, field, selector, done] = arguments;
+const slider = document.querySelector(`[data-field="${field}"] input[type="range"]`);
+const watched = document.querySelector(selector);
 const times = [];
 const move = (at) => {
   if (at === count) return done(times);
@@ -28,10 +30,10 @@ const move = (at) => {
   const seen = new MutationObserver(() => {
     seen.disconnect();
     times.push(performance.now() - begun);
-    setTimeout(() => move(at + 1), 150);
+    setTimeout(() => move(at + 1), 220);
   });
-  seen.observe(watched, { subtree: true, childList: true, characterData: true });
-  slider.value = String(4 + (at % 8));
+  seen.observe(watched, { subtree: true, childList: true, characterData: true, attributes: true });
+  slider.value = String(Math.round(slider.max / 4) + (at % Math.round(slider.max / 2)));
   slider.dispatchEvent(new Event('input', { bubbles: true }));
 };
 move(0);
@@ -60,9 +62,9 @@ def measure_slider(moves: int = 100) -> tuple[float, float]:
         page.open(lab.notebook("slider.ipynb", CODE))
         page.run_cell(0)
         page.one(".wbm-headline")
-        page.driver.execute_async_script(MOVES, 10)  # the first ones warm caches
+        page.driver.execute_async_script(MOVES, 10, *SEQUENCE)  # the first ones warm caches
         page.comm_bytes()
-        times = sorted(page.driver.execute_async_script(MOVES, moves))
+        times = sorted(page.driver.execute_async_script(MOVES, moves, *SEQUENCE))
         each = page.comm_bytes() / moves
         drawn, spent = page.driver.execute_async_script(DRAG, 120)
         assert page.errors() == []

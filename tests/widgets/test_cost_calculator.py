@@ -17,6 +17,7 @@ from workbench_widgets.cost_choice import FIELDS, OWN, CostChoice
 from workbench_widgets.cost_fields import fields
 
 import workbench as wb
+from tests.widgets.calculators import move
 from workbench.describe import prices
 from workbench.estimate.cost import RunPlan, checkpoint_bytes, run_cost
 
@@ -37,11 +38,6 @@ def calculator() -> Iterator[CostCalculator]:
     )
     yield made
     made.close()
-
-
-def move(calculator: CostCalculator, token: str = "page:1", **changes: object) -> None:
-    message = {"type": "change", "changes": changes, "token": token}
-    calculator._on_message(calculator, message, [])
 
 
 def number(calculator: CostCalculator, name: str) -> dict[str, str]:

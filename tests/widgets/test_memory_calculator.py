@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from workbench_widgets.memory_simulation import POINTS_MAX, timeline
 from workbench_widgets.memory_switches import advice
 
 import workbench as wb
+from tests.widgets.calculators import move, until
 from workbench.describe import catalog
 
 CONFIG = {
@@ -38,18 +38,6 @@ def calculator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Memo
     made = MemoryCalculator(model="llama-3-8b", gpu="h100-sxm", gpus=8, strategy="fsdp")
     yield made
     made.close()
-
-
-def until(check: Callable[[], object], what: str, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
-def move(calculator: MemoryCalculator, token: str = "page:1", **changes: object) -> None:
-    message = {"type": "change", "changes": changes, "token": token}
-    calculator._on_message(calculator, message, [])
 
 
 def test_the_constructor_sets_the_controls(calculator: MemoryCalculator) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,9 @@ from workbench_widgets.planner_choice import FIELDS, PlannerChoice
 from workbench_widgets.planner_fields import fields
 
 import workbench as wb
+from tests.describe.price_catalogue import item, publish
+from tests.widgets.calculators import move, until
 from workbench.describe import live_prices, prices
-from workbench.describe.live_prices import ProviderAnswer
 from workbench.plan import Limits, Plans, plan
 
 OPTIONS = {"model": "llama-3.2-1b", "tokens": "5B"}
@@ -56,18 +57,6 @@ def planner() -> Iterator[Planner]:
     until(lambda: made.story, "the story")
     yield made
     made.close()
-
-
-def until(check: Callable[[], object], what: str, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
-def move(planner: Planner, token: str = "page:1", **changes: object) -> None:
-    message = {"type": "change", "changes": changes, "token": token}
-    planner._on_message(planner, message, [])
 
 
 def test_the_first_answer_is_the_engines(planner: Planner) -> None:
@@ -309,29 +298,31 @@ def test_rejections_are_grouped_and_complete(planner: Planner) -> None:
         assert all(one["offer"] and one["reason"] for one in group["examples"])
 
 
-def test_refresh_shows_every_provider_and_searches_again(
-    planner: Planner, monkeypatch: pytest.MonkeyPatch
+def test_refresh_asks_every_provider_and_searches_again(
+    planner: Planner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The adapter has its own tests against a real catalogue; here its two outcomes are shown."""
-    asked: list[float] = []
-
-    def refresh(*, seconds: float, on_answer: Callable[[ProviderAnswer], None]) -> None:
-        asked.append(seconds)
-        for name in live_prices.WITHOUT_KEY:
-            error = "no answer in 15 s" if name == "gcp" else None
-            on_answer(ProviderAnswer(provider=name, error=error))
-
-    monkeypatch.setattr(live_prices, "refresh", refresh)
+    """Through the price library: one provider in a local catalogue, all others out of reach."""
+    publish(tmp_path / "new", "runpod", [item("runpod", "NVIDIA H100 80GB HBM3", 4.0, region="X")])
+    monkeypatch.setenv("GPUHUNT_CATALOG_URL", (tmp_path / "new").as_uri())
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    states: list[dict] = []
+    planner.observe(lambda change: states.append(change["new"]), names="refreshed")
     before = planner.points["set"]
     planner._on_message(planner, {"type": "refresh"}, [])
-    until(lambda: planner.refreshed.get("state") == "done", "the end")
+    planner._on_message(planner, {"type": "refresh"}, [])  # a double click is one
+    until(lambda: planner.refreshed.get("state") == "done", "the end", 40)
     rows = {row["provider"]: row for row in planner.refreshed["rows"]}
     assert set(rows) == set(live_prices.WITHOUT_KEY)
-    assert rows["gcp"]["state"] == "bad"
-    assert "no answer" in rows["gcp"]["says"]
-    assert rows["aws"]["state"] == "good"
+    assert [name for name, row in rows.items() if row["state"] == "good"] == ["runpod"]
+    assert rows["runpod"]["says"] == "1 offer"
+    assert all(row["says"] for row in rows.values())
+    shares = [state["share"] for state in states]
+    assert shares == sorted(shares)
+    assert len(states) == len(rows) + 2  # begun, one answer after the other, done
     until(lambda: planner.points["set"] > before, "another search")
-    assert len(asked) == 1
+    best = planner.plan
+    assert best is not None
+    assert (best.provider, best.offer.usd_per_hour) == ("runpod", 4.0)
 
 
 def test_nonsense_messages_are_left_alone(planner: Planner) -> None:

@@ -61,7 +61,8 @@ def _waiting(provider: str) -> dict[str, Any]:
 
 def _row(answer: ProviderAnswer) -> dict[str, Any]:
     if answer.error is None:
-        says = f"{len(answer.offers):,} offers"
+        count = len(answer.offers)
+        says = "1 offer" if count == 1 else f"{count:,} offers"
         return {"provider": answer.provider, "state": "good", "says": says}
     kept = ""
     if answer.fetched_at:

@@ -48,18 +48,17 @@ const CSS = `
 .wbp-searching progress { width: 90px; height: 8px; accent-color: var(--wb-accent); }
 .wbp-scroll { max-height: 420px; }
 .wb-root .wbp-table :is(th, td) { text-align: right; }
-.wb-root .wbp-table :is(th, td):is(:nth-child(2), :nth-child(3)) { text-align: left; }
-.wb-root .wbp-table :is(th, td):nth-child(3) { max-width: 0; width: 46%; overflow: hidden; text-overflow: ellipsis; color: var(--wb-muted); }
-.wb-root .wbp-table tbody th { color: var(--wb-ink); }
+.wb-root .wbp-table :is(th, td):nth-child(2) { text-align: left; }
+.wb-root .wbp-table tbody th { color: var(--wb-ink); white-space: normal; width: 100%; }
+.wb-root .wbp-table td { vertical-align: top; }
+.wbp-layout { color: var(--wb-muted); font-weight: 400; font-size: 11.5px; line-height: 1.35; }
+.wb-root.wbm[data-size="small"] .wbp-table :is(th, td):nth-child(5) { display: none; }
 .wb-root .wbp-table tbody tr { cursor: pointer; }
 .wb-root .wbp-table tbody tr:hover { background: var(--wb-sunken); }
 .wb-root .wbp-table td:first-child { white-space: nowrap; color: var(--wb-muted); }
 .wb-root .wbp-table tr[data-front="true"] td:first-child { color: var(--wb-accent); font-weight: 600; }
 .wb-root .wbp-pick { border: 0; background: none; padding: 0; color: inherit; font: inherit; cursor: pointer; text-align: left; }
 .wb-root .wbp-table tr[data-chosen="true"] .wbp-pick { font-weight: 600; color: var(--wb-accent); }
-.wb-root .wbp-table :is(th, td):nth-child(6) { display: none; }
-.wb-root.wbm[data-size="small"] .wbp-table :is(th, td):nth-child(3) { display: none; }
-.wb-root.wbm[data-size="small"] .wbp-table tbody th { white-space: normal; }
 .wb-root .wb-panel .wbp-title { font-size: 13.5px; overflow-wrap: anywhere; }
 .wb-root .wbp-detail > p { margin-top: 4px; }
 .wbp-why { font-size: 12.5px; overflow-wrap: anywhere; }

@@ -5,7 +5,7 @@ import { titled, doubts } from "./cost_bars.js";
 import { element, setText } from "./dom.js";
 
 const FEW = 8; // rows before "Show all"
-const HEAD = ["", "Machines", "Layout", "Time", "Cost", "Speed"];
+const HEAD = ["", "Machines and layout", "Time", "Cost", "Speed"];
 
 export class Table {
   /** @param {(at: number) => void} pick */
@@ -55,8 +55,7 @@ export class Table {
       "tr",
       { "data-plan": String(at), "data-chosen": String(chosen), "data-front": String(front) },
       element("td", {}, `${rank}${front ? " ●" : ""}`),
-      element("th", { scope: "row" }, name, " ", element("span", { class: "wb-note" }, plan.region), " ", ...doubts(plan.marks)),
-      element("td", { title: plan.layout }, plan.layout),
+      element("th", { scope: "row" }, name, " ", element("span", { class: "wb-note" }, plan.region), " ", ...doubts(plan.marks), element("div", { class: "wbp-layout" }, plan.layout)),
       element("td", {}, plan.time),
       element("td", { title: plan.range }, plan.cost),
       element("td", {}, plan.speed),
