@@ -142,3 +142,22 @@ def test_here_plans_on_this_hosts_gpus(run: Run, monkeypatch: pytest.MonkeyPatch
     result = run(*BASE, "--here")
     assert result.code == 2
     assert "laptop has no accelerator" in " ".join(result.err.split())
+
+
+def test_any_script_offers_what_the_launcher_starts(run: Run) -> None:
+    """Each plan's layout passes the launcher's own check, and the plain ones are all there."""
+    from workbench.describe import Model, Workload
+    from workbench.launch.accelerate_config import check_supported
+    from workbench.plan import plan
+    from workbench.plan.space import ANY_SCRIPT
+
+    work = Workload(
+        model=Model.catalog("llama-3-8b"), seq_len=4096, micro_batch=1, precision="bf16"
+    )
+    found = plan(work, tokens=1e9, space=ANY_SCRIPT)
+    for one in found.plans:
+        check_supported(one.strategy)
+    assert {one.strategy.dp_shard > 1 for one in found.plans} >= {True}
+    document = answer(run, *FEW, "--any-script")
+    assert document["plans"]
+    assert not any("tp" in one["strategy"] for one in document["plans"])

@@ -21,7 +21,7 @@ from workbench.plan import Limits, Plans, Space, plan_on
 from workbench.plan import plan as find_plans
 from workbench.plan.planner import PLAIN
 from workbench.plan.rejected import LISTED
-from workbench.plan.space import DATA
+from workbench.plan.space import ANY_SCRIPT, DATA
 
 _DECIDED = typer.Option(hidden=True)
 # Options of a description that a plan answers instead of asking.
@@ -73,6 +73,9 @@ class PlanAsked(Description):
     ] = None
     here: Annotated[bool, option("On this host's GPUs instead of rented ones.", "--here")] = False
     no_offload: Annotated[bool, option("Nothing in host memory.", "--no-offload")] = False
+    any_script: Annotated[
+        bool, option("Only layouts that suit any script: DDP, FSDP, hybrid.", "--any-script")
+    ] = False
     zero: Annotated[bool, option("DeepSpeed's ZeRO-2 and ZeRO-3 too.", "--zero")] = False
     rejections: Annotated[int, option("Single rejections to list.")] = LISTED
     as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
@@ -119,7 +122,7 @@ def answer(asked: PlanAsked) -> Planned:
     described = describe(replace(asked, gpu=None, cpu=True))
     run = _run(asked, described.workload)
     data = Space().data + (DATA[-2:] if asked.zero else ())
-    space = Space(data=data, offload=not asked.no_offload)
+    space = ANY_SCRIPT if asked.any_script else Space(data=data, offload=not asked.no_offload)
     began = time.perf_counter()
     if asked.here:
         host = detect_host()

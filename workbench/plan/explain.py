@@ -48,7 +48,7 @@ def why(ranked: Sequence[Priced], position: int, front: Sequence[int], limits: L
         better = next(
             index
             for index in front
-            if ranked[index].usd <= one.usd and ranked[index].hours <= one.hours
+            if ranked[index].price <= one.price and ranked[index].hours <= one.hours
         )
         text = f"plan {better + 1} is cheaper and faster"
     return f"{text}; {why_layout(one.found, one.fit)}"

@@ -117,7 +117,7 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
 def _plans(found: OfferSearch, relaxed: OfferSearch | None) -> Plans:
     """The answer of a search; `relaxed` is the same without budget and deadline."""
     case, limits, ranked = found.case, found.limits, found.priced
-    front = pareto([(round(one.usd, 6), one.hours) for one in ranked])
+    front = pareto([(one.price, one.hours) for one in ranked])
     return Plans(
         plans=tuple(
             _plan(case, one.candidate, one.fit, why(ranked, index, front, limits))

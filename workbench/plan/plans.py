@@ -154,7 +154,7 @@ class Answers(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
-    """Ranked plans; the first is the cheapest that keeps every limit, ties go to fewer GPUs.
+    """Ranked plans; the first is the cheapest that keeps every limit, ties go to the faster.
 
     One plan per offer, number of nodes and kind of price, each with its fastest layout: on the same
     machines it is the cheapest too. The Pareto front is exact over all combinations looked at.

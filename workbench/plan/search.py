@@ -52,9 +52,14 @@ class Priced:
     """The finished run."""
 
     @property
-    def rank(self) -> tuple[float, int, float]:
-        """Cheapest first; ties go to fewer GPUs, then to the faster."""
-        return (round(self.usd, 6), self.candidate.gpus, self.hours)
+    def rank(self) -> tuple[float, float, int]:
+        """Cheapest first; ties go to the faster, then to fewer GPUs."""
+        return (self.price, self.hours, self.candidate.gpus)
+
+    @property
+    def price(self) -> float:
+        """Dollars without the last digits' noise, for comparing."""
+        return round(self.usd, 6)
 
 
 class OfferSearch:

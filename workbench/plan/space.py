@@ -64,6 +64,17 @@ class Space:
                 require_positive(name, getattr(self, name))
 
 
+ANY_SCRIPT = Space(
+    data=("ddp", "fsdp", "fsdp-grad-op", "hsdp"),
+    most_tp=1,
+    most_pp=1,
+    most_cp=1,
+    recompute=("none", "full"),
+    offload=False,
+)
+"""Layouts that the launcher gives to any script unchanged: no model parallelism in its code."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """A spread with its recompute and offload decided; only the micro-batch is open."""
