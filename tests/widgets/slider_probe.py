@@ -12,12 +12,22 @@ from pathlib import Path
 
 from tests.browser.lab import lab_and_page
 
-CODE = """\
-from workbench_widgets import MemoryCalculator
-MemoryCalculator(model="llama-3-8b", gpu=["h100-sxm", "a100-80"], gpus=8, strategy="fsdp")
-"""
-SEQUENCE = ("seq_len", ".wbm-numbers")
-"""The slider that is moved, and what then changes."""
+CODE = "from workbench_widgets import *\n{face}"
+FACES = {
+    "MemoryCalculator": (
+        'model="llama-3-8b", gpu=["h100-sxm", "a100-80"], gpus=8, strategy="fsdp"',
+        ("seq_len", ".wbm-numbers"),
+    ),
+    "CostCalculator": (
+        'model="llama-3-8b", gpu="h100", gpus=8, strategy="fsdp", tokens="100B"',
+        ("seq_len", ".wbm-numbers"),
+    ),
+    "Planner": (
+        'model="llama-3-8b", tokens="100B", spot=True',
+        ("budget_usd", ".wbm-head"),
+    ),
+}
+"""Face -> its options, the slider that is moved, and where something then changes."""
 # One move after the other: each waits until the numbers in the page have changed.
 MOVES = """\
 const [count, field, selector, done] = arguments;
@@ -56,26 +66,29 @@ frame();
 """
 
 
-def measure_slider(moves: int = 100) -> tuple[float, float]:
+def measure_slider(name: str, moves: int = 60) -> tuple[float, float]:
     """Print and return (p50, p95) of one move in milliseconds, end to end in the browser."""
+    options, (field, watched) = FACES[name]
     with tempfile.TemporaryDirectory() as folder, lab_and_page(Path(folder)) as (lab, page):
-        page.open(lab.notebook("slider.ipynb", CODE))
+        page.open(lab.notebook("slider.ipynb", CODE.format(face=f"{name}({options})")))
         page.run_cell(0)
         page.one(".wbm-headline")
-        page.driver.execute_async_script(MOVES, 10, *SEQUENCE)  # the first ones warm caches
+        ready = "return !document.querySelector('.wbp-searching:not([hidden])')"
+        page.until("the first answer", lambda: page.js(ready))
+        page.driver.execute_async_script(MOVES, 10, field, watched)  # the first ones warm caches
         page.comm_bytes()
-        times = sorted(page.driver.execute_async_script(MOVES, moves, *SEQUENCE))
+        times = sorted(page.driver.execute_async_script(MOVES, moves, field, watched))
         each = page.comm_bytes() / moves
-        drawn, spent = page.driver.execute_async_script(DRAG, 120)
         assert page.errors() == []
+        if field == "seq_len":
+            drawn, spent = page.driver.execute_async_script(DRAG, 120)
+            print(f"{name}: drag of 120 moves in {spent / 1000:.2f} s, drawn {drawn} times")
     p50, p95 = statistics.median(times), times[int(0.95 * len(times))]
-    print(
-        f"slider move, event to figure: p50 {p50:.1f} ms, p95 {p95:.1f} ms, worst {times[-1]:.1f}"
-    )
-    print(f"websocket, per settled move (figure, advice, kernel status): {each / 1000:.1f} kB")
-    print(f"drag of 120 moves in {spent / 1000:.2f} s: the figure changed {drawn} times")
+    print(f"{name}: event to figure p50 {p50:.1f} ms, p95 {p95:.1f} ms, worst {times[-1]:.1f}")
+    print(f"{name}: websocket, a settled move with all that follows: {each / 1000:.1f} kB")
     return p50, p95
 
 
 if __name__ == "__main__":
-    measure_slider()
+    for face in FACES:
+        measure_slider(face)

@@ -70,7 +70,10 @@ def test_the_first_answer_is_the_engines(planner: Planner) -> None:
     assert [one["says"] for one in planner.story["sensitivity"]] == [
         one.sentence for one in plans.sensitivity()
     ]
-    assert planner.story["total"] == plans.rejected.total
+    assert planner.rejected["total"] == plans.rejected.total
+    assert {one["kind"]: one["count"] for one in planner.rejected["groups"]} == dict(
+        plans.rejected.by_kind
+    )
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.8])
@@ -278,7 +281,7 @@ def test_a_move_of_a_limit_is_one_small_quick_message(
 
 
 def test_a_full_plan_set_stays_small(planner: Planner) -> None:
-    names = ("figure", "points", "detail", "story", "controls", "config")
+    names = ("figure", "points", "detail", "story", "rejected", "controls", "config")
     sizes = {name: len(json.dumps(getattr(planner, name))) for name in names}
     print(sizes)
     assert sum(sizes.values()) < 200_000
@@ -289,11 +292,12 @@ def test_a_full_plan_set_stays_small(planner: Planner) -> None:
 def test_rejections_are_grouped_and_complete(planner: Planner) -> None:
     move(planner, budget_usd=planner.controls["marks"]["budget_usd"][2])
     until(lambda: planner.story["moves"] == planner.figure["moves"], "the story follows")
-    groups = {one["kind"]: one for one in planner.story["rejected"]}
-    assert groups["over budget"]["count"] == len(planner.plans or ()) - len(planner.figure["kept"])
-    assert sum(one["count"] for one in groups.values()) == planner.story["total"]
-    assert planner.story["total"] + len(planner.figure["kept"]) == planner.story["combinations"]
-    for group in groups.values():
+    lost = {one["kind"]: one for one in planner.story["lost"]}
+    groups = {one["kind"]: one for one in planner.rejected["groups"]}
+    assert lost["over budget"]["count"] == len(planner.plans or ()) - len(planner.figure["kept"])
+    assert sum(one["count"] for one in groups.values()) == planner.rejected["total"]
+    assert planner.rejected["total"] + len(planner.plans or ()) == planner.rejected["combinations"]
+    for group in (*lost.values(), *groups.values()):
         assert 0 < len(group["examples"]) <= group["count"]
         assert all(one["offer"] and one["reason"] for one in group["examples"])
 

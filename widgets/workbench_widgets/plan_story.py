@@ -50,15 +50,13 @@ def story(plans: Plans, choice: PlannerChoice, kept: Kept) -> dict[str, Any]:
     return {
         "explain": list(sentences),
         "sensitivity": [{"says": one["sentence"], "changes": one["changes"]} for one in worse],
-        "rejected": groups(plans, choice, kept),
-        "total": plans.rejected.total + sum(kept.lost.values()),
-        "combinations": plans.combinations,
+        "lost": lost(plans, choice, kept),
     }
 
 
-def groups(plans: Plans, choice: PlannerChoice, kept: Kept) -> list[dict[str, Any]]:
-    """Reason -> how many and some of them, those of the limits first."""
-    rows = [
+def lost(plans: Plans, choice: PlannerChoice, kept: Kept) -> list[dict[str, Any]]:
+    """Limit -> how many plans it takes away, and some of them."""
+    return [
         {
             "kind": reason,
             "means": _MEANS.get(reason, ""),
@@ -67,8 +65,12 @@ def groups(plans: Plans, choice: PlannerChoice, kept: Kept) -> list[dict[str, An
         }
         for reason, count in kept.lost.most_common()
     ]
+
+
+def rejected(plans: Plans) -> dict[str, Any]:
+    """Reason -> how many combinations and some of them: once per search, whatever the limits."""
     samples = _samples(plans)
-    rows += [
+    groups = [
         {
             "kind": kind,
             "means": _MEANS.get(kind, ""),
@@ -77,7 +79,11 @@ def groups(plans: Plans, choice: PlannerChoice, kept: Kept) -> list[dict[str, An
         }
         for kind, count in plans.rejected.by_kind.items()
     ]
-    return rows
+    return {
+        "groups": groups,
+        "total": plans.rejected.total,
+        "combinations": plans.combinations,
+    }
 
 
 def _lost(plans: Plans, choice: PlannerChoice, reason: str) -> list[dict[str, str]]:

@@ -17,7 +17,7 @@ from workbench_widgets.plan_detail import detail
 from workbench_widgets.plan_handover import hand_over
 from workbench_widgets.plan_prices import PriceRefresh
 from workbench_widgets.plan_search import Answer, PlanSearch
-from workbench_widgets.plan_story import story
+from workbench_widgets.plan_story import rejected, story
 from workbench_widgets.plan_view import Kept, keep, marks, points, view
 from workbench_widgets.planner_choice import PlannerChoice
 from workbench_widgets.planner_fields import fields
@@ -50,6 +50,7 @@ class Planner(Calculator):
     points = traitlets.Dict().tag(sync=True)
     detail = traitlets.Dict().tag(sync=True)
     story = traitlets.Dict().tag(sync=True)
+    rejected = traitlets.Dict().tag(sync=True)
     refreshed = traitlets.Dict().tag(sync=True)
     handed = traitlets.Dict().tag(sync=True)
     _answer: Answer | None = None
@@ -206,16 +207,19 @@ class Planner(Calculator):
         self._tell_story()
 
     def _tell_story(self) -> None:
-        moves, plans, choice = self._moves, self.plans, self.choice
+        with self._changing:
+            moves, plans, choice, number = self._moves, self.plans, self.choice, self._sets
         if plans is None or self.comm is None:
             return
         try:
             told = story(plans, choice, keep(plans, choice))
         except wb.UsageError:
             return
-        with self._changing:
-            if moves == self._moves:
-                self.story = {**told, "set": self._sets, "moves": moves}
+        against = None if self.rejected.get("set") == number else rejected(plans)
+        with self._changing, self.hold_sync():
+            if (moves, number) == (self._moves, self._sets):
+                self.story = {**told, "set": number, "moves": moves}
+                self.rejected = {**against, "set": number} if against else self.rejected
 
     def _show_prices(self, state: dict[str, Any]) -> None:
         with self._changing:
@@ -237,7 +241,7 @@ class Planner(Calculator):
             self._prices.start()
 
     def _text(self) -> str:
-        return as_text(self.figure, self.points, self.story)
+        return as_text(self.figure, self.points, self.story, self.rejected)
 
     def close(self) -> None:
         """End the widget; a search that is under way is not told any more."""

@@ -7,7 +7,12 @@ from typing import Any
 _ROWS = 10
 
 
-def as_text(figure: dict[str, Any], points: dict[str, Any], story: dict[str, Any]) -> str:
+def as_text(
+    figure: dict[str, Any],
+    points: dict[str, Any],
+    story: dict[str, Any],
+    rejected: dict[str, Any],
+) -> str:
     """Table, sentences and counts for terminals, screen readers and pages without JavaScript."""
     lines = [figure["headline"], figure["setting"]]
     if figure["kept"]:
@@ -24,7 +29,8 @@ def as_text(figure: dict[str, Any], points: dict[str, Any], story: dict[str, Any
         lines += ["", *story["explain"]]
     if story.get("sensitivity"):
         lines += ["", *(one["says"] for one in story["sensitivity"])]
-    if story.get("rejected"):
+    groups = [*story.get("lost", []), *rejected.get("groups", [])]
+    if groups:
         lines += ["", "Why not the others:"]
-        lines += [f"  {one['count']:>9,}  {one['kind']}" for one in story["rejected"]]
+        lines += [f"  {one['count']:>9,}  {one['kind']}" for one in groups]
     return "\n".join(lines)

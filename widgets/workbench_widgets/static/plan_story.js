@@ -17,21 +17,21 @@ export class Story {
     this.key = "";
   }
 
-  /** @param {any} story */
-  draw(story) {
-    const key = JSON.stringify(story);
+  /** @param {any} story of the limits of now @param {any} rejected of the whole search */
+  draw({ explain = [], sensitivity = [], lost = [] }, { groups = [], total = 0, combinations = 0 }) {
+    const key = JSON.stringify([explain, sensitivity, lost, groups]);
     if (key === this.key) return;
     this.key = key;
-    this.sentences.replaceChildren(...(story.explain ?? []).map((/** @type {string} */ one) => element("p", {}, one)));
-    this.words.hidden = !(story.explain ?? []).length;
-    this.worse.replaceChildren(
-      ...(story.sensitivity ?? []).map((/** @type {any} */ one) => element("li", { "data-changes": String(one.changes) }, one.says)),
-    );
-    this.sensitivity.hidden = !(story.sensitivity ?? []).length;
-    this.rejected.hidden = !(story.rejected ?? []).length;
-    setText(this.total, `${count(story.total)} of ${count(story.combinations)} combinations`);
+    this.sentences.replaceChildren(...explain.map((/** @type {string} */ one) => element("p", {}, one)));
+    this.words.hidden = !explain.length;
+    this.worse.replaceChildren(...sensitivity.map((/** @type {any} */ one) => element("li", { "data-changes": String(one.changes) }, one.says)));
+    this.sensitivity.hidden = !sensitivity.length;
+    const every = [...lost, ...groups];
+    this.rejected.hidden = !every.length;
+    const away = lost.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + one.count, 0);
+    setText(this.total, `${count(total + away)} of ${count(combinations)} combinations`);
     const open = new Set([...this.groups.querySelectorAll("details[open]")].map((one) => one.getAttribute("data-kind")));
-    this.groups.replaceChildren(...(story.rejected ?? []).map((/** @type {any} */ group) => this.group(group, open.has(group.kind))));
+    this.groups.replaceChildren(...every.map((group) => this.group(group, open.has(group.kind))));
   }
 
   /** @param {any} group @param {boolean} open */

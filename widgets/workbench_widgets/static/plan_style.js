@@ -46,7 +46,8 @@ const CSS = `
 .wbm[data-size="small"] .wb-area-pareto .wb-plot-box { min-height: 270px; }
 .wb-root .wbp-searching { display: flex; align-items: center; gap: 8px; color: var(--wb-muted); font-size: 12.5px; }
 .wbp-searching progress { width: 90px; height: 8px; accent-color: var(--wb-accent); }
-.wbp-scroll { max-height: 420px; }
+.wb-root .wbp-scroll { max-height: none; }
+.wb-root .wbp-scroll[data-open="true"] { max-height: 560px; }
 .wb-root .wbp-table :is(th, td) { text-align: right; }
 .wb-root .wbp-table :is(th, td):nth-child(2) { text-align: left; }
 .wb-root .wbp-table tbody th { color: var(--wb-ink); white-space: normal; width: 100%; }

@@ -21,8 +21,8 @@ export class Table {
     this.none = element("p", { class: "wb-note", hidden: "" }, "No plan keeps the limits.");
     const head = element("tr", {}, ...HEAD.map((text) => element("th", { scope: "col" }, text)));
     const table = element("table", { class: "wbp-table" }, element("thead", {}, head), this.body);
-    const scroll = element("div", { class: "wbc-scroll wbp-scroll" }, table);
-    this.node = titled("Best plans, the cheapest first", [scroll, this.none, this.all], [element("span", { class: "wb-note" }, "● nothing is cheaper and faster")]);
+    this.scroll = element("div", { class: "wbc-scroll wbp-scroll" }, table);
+    this.node = titled("Best plans, the cheapest first", [this.scroll, this.none, this.all], [element("span", { class: "wb-note" }, "● nothing is cheaper and faster")]);
   }
 
   /** @param {any[]} rows @param {any} figure @param {number} selected */
@@ -40,6 +40,7 @@ export class Table {
     const inside = this.body.contains(document.activeElement);
     this.body.replaceChildren(...shown.map((/** @type {number} */ at, /** @type {number} */ row) => this.row(at, row + 1, front.includes(at))));
     if (inside && held) /** @type {HTMLElement|null} */ (this.body.querySelector(`[data-plan="${held}"] button`))?.focus({ preventScroll: true });
+    this.scroll.dataset.open = String(this.open);
     this.none.hidden = kept.length > 0;
     this.all.hidden = kept.length <= FEW;
     setText(this.all, this.open ? "Show fewer" : `Show all ${kept.length}`);
@@ -55,7 +56,7 @@ export class Table {
       "tr",
       { "data-plan": String(at), "data-chosen": String(chosen), "data-front": String(front) },
       element("td", {}, `${rank}${front ? " ●" : ""}`),
-      element("th", { scope: "row" }, name, " ", element("span", { class: "wb-note" }, plan.region), " ", ...doubts(plan.marks), element("div", { class: "wbp-layout" }, plan.layout)),
+      element("th", { scope: "row" }, name, " ", element("span", { class: "wb-note" }, plan.region), element("div", { class: "wbp-layout" }, plan.layout, " ", ...doubts(plan.marks))),
       element("td", {}, plan.time),
       element("td", { title: plan.range }, plan.cost),
       element("td", {}, plan.speed),

@@ -31,7 +31,7 @@ class Planner extends Calculator {
     addPlanStyle();
     super.open();
     this.listen("points detail", () => this.draw());
-    this.listen("story", () => this.tell());
+    this.listen("story rejected", () => this.tell());
     this.listen("refreshed", () => this.prices.draw(this.model.get("refreshed")));
     this.listen("handed", () => this.detail.told(this.model.get("handed")));
   }
@@ -53,8 +53,9 @@ class Planner extends Calculator {
 
   tell() {
     const story = this.model.get("story");
+    const rejected = this.model.get("rejected");
     const figure = this.model.get("figure");
-    this.story.draw(story.set === figure.set ? story : {});
+    this.story.draw(story.set === figure.set ? story : {}, rejected.set === figure.set ? rejected : {});
     this.story.age(story.moves !== figure.moves);
   }
 
