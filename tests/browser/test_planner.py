@@ -95,6 +95,8 @@ def test_why_not_another_model_and_use(page: Page, show) -> None:
     type_into(page, "tokens", "7B")
     page.until("searched again", lambda: "7B tokens" in page.text(".wbm-head .wb-note"))
     page.until("done", lambda: page.js("return document.querySelector('.wbp-searching').hidden"))
+    still = "return document.querySelector('.wbp-group[data-kind=memory]').open"
+    page.until("what was opened is open", lambda: page.js(still))
     values = page.text(HEADLINE)
     page.save()
     page.driver.refresh()

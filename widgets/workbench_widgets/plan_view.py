@@ -80,6 +80,7 @@ def _point(plan: Plan) -> dict[str, Any]:
         "range": f"{format_usd(low.usd)} to {format_usd(high.usd)}",
         "time": hours_text(plan.hours),
         "speed": f"{format_count(plan.step.tokens_per_second)} tokens/s, MFU {mfu}",
+        "rate": format_count(plan.step.tokens_per_second),
         "date": plan.offer.date or "undated",
         "marks": list(plan.offer.marks),
     }

@@ -15,6 +15,8 @@ export class Story {
     this.sensitivity = titled("What if it turns out worse", [this.worse]);
     this.rejected = titled("Why not the others", [this.groups], [this.total]);
     this.key = "";
+    /** @type {Set<string>} reasons that somebody has opened, whatever search they belong to */
+    this.opened = new Set();
   }
 
   /** @param {any} story of the limits of now @param {any} rejected of the whole search */
@@ -30,22 +32,24 @@ export class Story {
     this.rejected.hidden = !every.length;
     const away = lost.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + one.count, 0);
     setText(this.total, `${count(total + away)} of ${count(combinations)} combinations`);
-    const open = new Set([...this.groups.querySelectorAll("details[open]")].map((one) => one.getAttribute("data-kind")));
-    this.groups.replaceChildren(...every.map((group) => this.group(group, open.has(group.kind))));
+    this.groups.replaceChildren(...every.map((group) => this.group(group)));
   }
 
-  /** @param {any} group @param {boolean} open */
-  group({ kind, means, count: many, examples }, open) {
+  /** @param {any} group */
+  group({ kind, means, count: many, examples }) {
     const rows = examples.map((/** @type {any} */ one) =>
       element("li", {}, element("b", {}, one.offer), one.layout === "any" ? "" : ` ${one.layout}`, ": ", element("span", { class: "wb-note" }, one.reason)),
     );
     const more = many > rows.length ? [element("li", { class: "wb-note" }, `and ${count(many - rows.length)} more`)] : [];
-    return element(
+    const open = this.opened.has(kind) ? { open: "" } : {};
+    const node = element(
       "details",
-      { class: "wbp-group", "data-kind": kind, ...(open ? { open: "" } : {}) },
+      { class: "wbp-group", "data-kind": kind, ...open },
       element("summary", { tabindex: "0" }, element("span", { class: "wbm-value wbp-count" }, count(many)), ` ${kind}`, element("span", { class: "wb-note" }, means ? `: ${means}` : "")),
       element("ul", { class: "wbp-examples" }, ...rows, ...more),
     );
+    node.addEventListener("toggle", () => (node.hasAttribute("open") ? this.opened.add(kind) : this.opened.delete(kind)));
+    return node;
   }
 
   /** What was told of an earlier setting is greyed until its own comes. @param {boolean} old */

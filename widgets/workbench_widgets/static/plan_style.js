@@ -81,8 +81,9 @@ const CSS = `
 .wb-root .wbp-examples { font-size: 12px; margin-bottom: 6px; }
 .wb-root .wbp-prices > header { gap: 10px; }
 .wbp-prices progress { height: 8px; width: 130px; accent-color: var(--wb-accent); }
+.wbp-prices details { margin-top: 5px; }
 .wbp-prices summary { cursor: pointer; font-size: 12.5px; }
-.wb-root .wbp-providers { list-style: none; padding-left: 2px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)); font-size: 12px; }
+.wb-root .wbp-providers { column-gap: 16px; list-style: none; padding-left: 2px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)); font-size: 12px; }
 .wbp-providers li[data-state="good"] b { color: var(--wb-good); }
 .wbp-providers li[data-state="bad"] b { color: var(--wb-bad); }
 .wb-panel[data-stale="true"] { opacity: 0.6; }

@@ -5,7 +5,7 @@ import { titled, doubts } from "./cost_bars.js";
 import { element, setText } from "./dom.js";
 
 const FEW = 8; // rows before "Show all"
-const HEAD = ["", "Machines and layout", "Time", "Cost", "Speed"];
+const HEAD = ["", "Machines and layout", "Time", "Cost", "Tokens/s"];
 
 export class Table {
   /** @param {(at: number) => void} pick */
@@ -59,7 +59,7 @@ export class Table {
       element("th", { scope: "row" }, name, " ", element("span", { class: "wb-note" }, plan.region), element("div", { class: "wbp-layout" }, plan.layout, " ", ...doubts(plan.marks))),
       element("td", {}, plan.time),
       element("td", { title: plan.range }, plan.cost),
-      element("td", {}, plan.speed),
+      element("td", { title: plan.speed }, plan.rate),
     );
     row.addEventListener("click", () => this.pick(at));
     return row;
