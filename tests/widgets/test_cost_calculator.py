@@ -21,14 +21,7 @@ from tests.widgets.calculators import move
 from workbench.describe import prices
 from workbench.estimate.cost import RunPlan, checkpoint_bytes, run_cost
 
-
-@pytest.fixture(autouse=True)
-def table_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No live answers and no own prices of whoever runs the tests."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("WORKBENCH_PRICES", raising=False)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("embedded_prices")
 
 
 @pytest.fixture

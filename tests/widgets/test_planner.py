@@ -14,40 +14,18 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import Launcher, Planner, Workbench
-from workbench_widgets.plan_view import keep, marks, points
-from workbench_widgets.planner_choice import FIELDS, PlannerChoice
-from workbench_widgets.planner_fields import fields
+from workbench_widgets.plan_view import points
 
 import workbench as wb
 from tests.describe.price_catalogue import item, publish
 from tests.widgets.calculators import move, until
-from workbench.describe import live_prices, prices
-from workbench.plan import Limits, Plans, plan
+from workbench.describe import live_prices
 
 OPTIONS = {"model": "llama-3.2-1b", "tokens": "5B"}
 FEW = ["runpod", "lambda", "cudo", "vultr"]  # a search of them takes a fraction of the time
 
 
-@pytest.fixture(autouse=True)
-def table_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No live answers and no own prices of whoever runs the tests."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("WORKBENCH_PRICES", raising=False)
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def found() -> Plans:
-    """One search over the embedded table, shared by the tests that only filter."""
-    choice = PlannerChoice.from_options(OPTIONS)
-    asked = choice.question()
-    return plan(
-        asked.workload,
-        tokens=asked.tokens,
-        limits=asked.limits,
-        offers=prices.offers(live=False, own=False),
-    )
+pytestmark = pytest.mark.usefixtures("embedded_prices")
 
 
 @pytest.fixture
@@ -74,53 +52,6 @@ def test_the_first_answer_is_the_engines(planner: Planner) -> None:
     assert {one["kind"]: one["count"] for one in planner.rejected["groups"]} == dict(
         plans.rejected.by_kind
     )
-
-
-@pytest.mark.parametrize("share", [0.1, 0.4, 0.8])
-def test_budget_and_deadline_filter_as_the_engine_does(found: Plans, share: float) -> None:
-    usd = sorted(one.usd for one in found if one.usd)
-    hours = sorted(one.hours for one in found)
-    budget, deadline = usd[int(share * len(usd))], hours[int(0.7 * len(hours))]
-    choice = PlannerChoice.from_options(
-        {**OPTIONS, "budget_usd": budget, "deadline_hours": deadline}
-    )
-    kept = keep(found, choice)
-    asked = choice.question()
-    exact = plan(
-        asked.workload,
-        tokens=asked.tokens,
-        limits=choice.limits(),
-        offers=prices.offers(live=False, own=False),
-    )
-    mine = [found.plans[at] for at in kept.positions]
-    assert [one.where for one in mine][:3] == [one.where for one in exact][:3]
-    assert [(found.plans[at].usd, found.plans[at].hours) for at in kept.front] == [
-        (exact.plans[at].usd, exact.plans[at].hours) for at in exact.pareto
-    ]
-    assert sum(kept.lost.values()) + len(kept.positions) == len(found)
-
-
-def test_every_limit_takes_its_plans_away(found: Plans) -> None:
-    most = sorted(one.gpus for one in found)[len(found) // 2]
-    provider, gpu = found.plans[0].provider, found.plans[0].gpu
-    for limit, holds in (
-        ({"max_gpus": most}, lambda one: one.gpus <= most),
-        ({"providers": provider}, lambda one: one.provider == provider),
-        ({"gpu": [gpu]}, lambda one: one.gpu == gpu),
-    ):
-        kept = keep(found, PlannerChoice.from_options({**OPTIONS, **limit}))
-        assert [found.plans[at] for at in kept.positions] == [one for one in found if holds(one)]
-        assert set(kept.lost) <= {"too many GPUs", "other provider", "other GPU"}
-
-
-def test_slider_marks_let_one_more_plan_in(found: Plans) -> None:
-    found_marks = marks(found)
-    for name, values in found_marks.items():
-        assert values == sorted(set(values))
-        least = PlannerChoice.from_options({**OPTIONS, name: values[0]})
-        most = PlannerChoice.from_options({**OPTIONS, name: values[-1]})
-        assert keep(found, least).positions
-        assert len(keep(found, most).positions) == len(found)
 
 
 def test_limits_that_nothing_keeps_say_what_would_do(planner: Planner) -> None:
@@ -337,12 +268,6 @@ def test_nonsense_messages_are_left_alone(planner: Planner) -> None:
     assert planner.figure["kept"] == before
 
 
-def test_every_control_is_an_option() -> None:
-    shown = [field["name"] for group in fields() for field in group["fields"]]
-    assert len(set(shown)) == len(shown)
-    assert set(shown) <= set(FIELDS)
-
-
 def test_text_for_pages_without_javascript(planner: Planner) -> None:
     text = repr(planner)
     for words in ("keep the limits", "cost", "The runner-up", "Why not the others", "* nothing is"):
@@ -359,9 +284,3 @@ def test_the_workbench_has_one_that_sets_its_form(tmp_path: Path) -> None:
     assert made.comm is None
     made.wait()
     until(lambda: not [one for one in threading.enumerate() if one.name == "workbench-plan"], "end")
-
-
-def test_limits_of_the_engine_and_of_the_face_agree() -> None:
-    given = {"budget_usd": 10.0, "deadline_hours": 5.0, "max_gpus": 4, "spot": True}
-    choice = PlannerChoice.from_options({**OPTIONS, **given, "providers": "runpod", "gpu": "h100"})
-    assert choice.limits() == Limits(**given, providers=("runpod",), gpus=("h100-sxm",))
