@@ -20,6 +20,22 @@ async function copy(text) {
 /** A command wraps between its words, not after a hyphen in one. @param {string} text */
 const words = (text) => text.split(" ").flatMap((word) => [element("span", {}, word), " "]);
 
+/** The files that the command reads fold away, each under its name; the command stays in sight.
+ * @param {string} text  shell text: `cat > FILE <<'END'` … `END` for each file, then the command */
+function parts(text) {
+  /** @type {HTMLElement[]} */
+  const drawn = [];
+  const files = /^mkdir [^\n]*cat > (\S+) <<'END'\n([^]*?)^END\n/gm;
+  const command = text.replaceAll(files, (_whole, path, lines) => {
+    const name = path.replaceAll("'", "").split("/").pop();
+    const count = lines.split("\n").length - 1;
+    const summary = element("summary", {}, `${name}: the file it reads, ${count} lines`);
+    drawn.push(element("details", { class: "wb-command-file" }, summary, lines));
+    return "";
+  });
+  return [...drawn, ...words(command)];
+}
+
 /** @param {HTMLElement} root @param {Context} context */
 export function mount(root, context) {
   const model = /** @type {any} */ (context.model);
@@ -39,7 +55,7 @@ export function mount(root, context) {
   const box = element("div", { class: "wb-command-box" }, command, button);
   const shell = element("div", { class: "wb-root" }, box, problem, note);
   const draw = () => {
-    command.replaceChildren(...words(model.get("command")));
+    command.replaceChildren(...parts(model.get("command")));
     setText(problem, model.get("problem"));
     setText(note, model.get("note"));
     box.hidden = !model.get("command");
