@@ -82,4 +82,4 @@ def test_the_script_prints_one_object() -> None:
         check=False,
     )
     assert missing.returncode == 2
-    assert "does not exist" in missing.stderr
+    assert "has none of memory.csv" in missing.stderr
