@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from workbench.cli.app import run_app
+from tests.cli.conftest import Command as Run
 from workbench.cli.quantities import read_count, read_range
 from workbench.describe import prices
 from workbench.errors import UsageError
 
-Run = Callable[..., SimpleNamespace]
 CONTRACT = {
     *("terms", "usd", "usd_low", "usd_high", "hours", "wall_hours", "gpu_hours", "usd_per_step"),
     *("usd_per_million_tokens", "usd_per_month", "hours_per_month", "tokens_per_second", "mfu"),
@@ -27,29 +24,13 @@ BASE = ("--model", "llama-3.2-1b", "--gpu", "h100", "--gpus", "8")
 OWN = ("--usd-per-hour", "20")
 
 
-@pytest.fixture(autouse=True)
-def no_prices_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither kept live answers nor an own price file of the host may change a test."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in ("WORKBENCH_PRICES", "WORKBENCH_USD_PER_HOUR"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("no_prices_of_this_machine")
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in this process: a shell's view of it, without a shell's start-up time."""
-
-    def run_command(*arguments: str, columns: int = 100) -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["workbench", "cost", *arguments])
-        monkeypatch.setenv("COLUMNS", str(columns))
-        with pytest.raises(SystemExit) as end:
-            run_app()
-        seen = capsys.readouterr()
-        code = end.value.code
-        return SimpleNamespace(code=0 if code is None else code, out=seen.out, err=seen.err)
-
-    return run_command
+def run(command: Run) -> Run:
+    """``workbench cost`` with arguments."""
+    return functools.partial(command, "cost")
 
 
 def answer(run: Run, *arguments: str) -> dict[str, Any]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from workbench.cli.app import run_app
+from tests.cli.conftest import Command as Run
 from workbench.describe import catalog
 from workbench.estimate.simulate import SimulationUnavailable
 
-Run = Callable[..., SimpleNamespace]
 CONTRACT = {
     *("allocated_bytes", "reserved_bytes", "on_card_bytes", "card_bytes", "fits", "peak"),
     *("parts", "per_stage", "assumptions"),
@@ -28,19 +25,9 @@ MORE = {
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in this process: a shell's view of it, without a shell's start-up time."""
-
-    def run_command(*arguments: str, columns: int = 100) -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["workbench", *arguments])
-        monkeypatch.setenv("COLUMNS", str(columns))
-        with pytest.raises(SystemExit) as end:
-            run_app()
-        seen = capsys.readouterr()
-        code = end.value.code
-        return SimpleNamespace(code=0 if code is None else code, out=seen.out, err=seen.err)
-
-    return run_command
+def run(command: Run) -> Run:
+    """``workbench`` with arguments."""
+    return command
 
 
 def answer(run: Run, *arguments: str) -> dict[str, Any]:

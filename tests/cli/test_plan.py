@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from workbench.cli.app import run_app
+from tests.cli.conftest import Command as Run
 from workbench.describe import Cluster
 
-Run = Callable[..., SimpleNamespace]
 BASE = ("--model", "llama-3.2-1b", "--tokens", "1B")
 FEW = (*BASE, "--gpu", "h100", "--max-gpus", "8", "--providers", "runpod,lambda")
 PLAN = {
@@ -24,29 +20,13 @@ PLAN = {
 KEYS = {"plans", "pareto", "rejected", "rejected_total", "combinations", "sensitivity", "seconds"}
 
 
-@pytest.fixture(autouse=True)
-def no_prices_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither kept live answers nor an own price file of the host may change a test."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in ("WORKBENCH_PRICES", "WORKBENCH_USD_PER_HOUR"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("no_prices_of_this_machine")
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in this process: a shell's view of it, without a shell's start-up time."""
-
-    def run_command(*arguments: str, columns: int = 100) -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["workbench", "plan", *arguments])
-        monkeypatch.setenv("COLUMNS", str(columns))
-        with pytest.raises(SystemExit) as end:
-            run_app()
-        seen = capsys.readouterr()
-        code = end.value.code
-        return SimpleNamespace(code=0 if code is None else code, out=seen.out, err=seen.err)
-
-    return run_command
+def run(command: Run) -> Run:
+    """``workbench plan`` with arguments."""
+    return functools.partial(command, "plan")
 
 
 def answer(run: Run, *arguments: str, code: int = 0) -> dict[str, Any]:
