@@ -9,11 +9,10 @@ import plotly.graph_objects as go
 from workbench.errors import UsageError
 from workbench.estimate.pipeline import PipelineRun, Placed
 from workbench.units import format_count, format_seconds
+from workbench_widgets.study_theme import dress
 
 _MOST_BARS = 20_000  # beyond it the browser takes seconds to draw
 _MOST_NUMBERED = 3_000  # bars that carry their micro-batch's number
-_GREY = "#797f87"  # as readable on white (4.1 : 1) as on JupyterLab's dark #111 (4.6 : 1)
-_LINE = "rgba(121, 127, 135, 0.28)"
 _ROW, _FRAME = 34, 120  # pixels: one rank; title, legend and axis
 _COLOURS = {"F": "#1668c7", "B": "#b4540a", "W": "#1a7f5a"}  # those of the faces' first series
 _DARK_INK = "#10151b"
@@ -92,34 +91,21 @@ def _hover(run: PipelineRun, one: Placed) -> str:
 
 def _lay_out(figure: go.Figure, run: PipelineRun, unit: str, scale: float) -> None:
     title, below = _titles(run)
-    axis = {"color": _GREY, "gridcolor": _LINE, "zeroline": False, "ticks": ""}
-    figure.update_layout(
+    dress(
+        figure,
+        title,
+        below,
         barmode="overlay",
         bargap=0,
-        paper_bgcolor="rgba(0, 0, 0, 0)",
-        plot_bgcolor="rgba(0, 0, 0, 0)",
-        font={"color": _GREY, "size": 12},
-        title={
-            "text": f"<b>{title}</b><br><span style='font-size: 12px'>{below}</span>",
-            "font": {"size": 15},
-            "x": 0,
-            "xref": "paper",
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-            "pad": {"t": 14},
-        },
         height=_FRAME + _ROW * len(run.ranks),
         margin={"l": 64, "r": 16, "t": 62, "b": 58},
-        legend={"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"},
         uniformtext={"minsize": 8, "mode": "hide"},
-        hoverlabel={"align": "left"},
     )
     end = run.total_seconds * scale
-    figure.update_xaxes(**axis, range=[0, end * 1.004 or 1], ticksuffix=f" {unit}", nticks=9)
+    figure.update_xaxes(range=[0, end * 1.004 or 1], ticksuffix=f" {unit}", nticks=9)
     rows = [f"rank {rank}" for rank in reversed(range(len(run.ranks)))]
     figure.update_yaxes(
-        **{**axis, "showgrid": False},
+        showgrid=False,
         categoryorder="array",
         categoryarray=rows,
         fixedrange=True,
