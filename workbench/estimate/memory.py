@@ -11,15 +11,20 @@ from collections.abc import Iterator
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.card import card_parts, slack_bytes
+from workbench.estimate.communication import buffers
 from workbench.estimate.parts import Estimate, Peak, StageMemory
 from workbench.estimate.peaks import peaks
 from workbench.estimate.rank import Rank, moved, rank_of
-from workbench.estimate.stages import stages
+from workbench.estimate.stages import Stage, rank_elements, stages
+from workbench.estimate.states import states, widths
 
 SOURCES = (
     "states: arXiv 1910.02054; activations: arXiv 2205.05198 and saved tensors under fake tensors",
     "pipeline schedules: arXiv 2104.04473, 2401.10241; peaks: exact simulation (tests/estimate)",
 )
+
+_ROUNDING = 16
+"""Bytes that a moment's parts may lose when each of them is rounded."""
 
 
 def training_memory(
@@ -51,6 +56,44 @@ def training_memory(
         card_bytes=extra.card_bytes,
         sources=SOURCES,
     )
+
+
+def needed_bytes(workload: Workload, strategy: Strategy) -> int:
+    """`training_memory(workload, strategy, "cuda").on_card_bytes`, and nothing else: for searches.
+
+    Of stages that hold the same, the one with the most micro-batches in flight needs most.
+
+    Raises:
+        UsageError: as `training_memory`.
+    """
+    check_layout(workload, strategy)
+    fullest: dict[object, Stage] = {}
+    for stage in stages(workload.model, strategy, workload.accumulate):
+        known = fullest.get(stage.content)
+        if known is None or stage.in_flight > known.in_flight:
+            fullest[stage.content] = stage
+    reserved = 0
+    for stage in fullest.values():
+        rank = rank_of(workload, strategy, stage)
+        reserved = max(reserved, *_reserved(workload, strategy, rank))
+    return sum(card_parts(strategy, "cuda", reserved).parts.values())
+
+
+def least_bytes(workload: Workload, strategy: Strategy) -> int:
+    """No more than `needed_bytes` with any micro-batch and recompute: states and buffers alone."""
+    width = widths(workload, strategy)
+    stay = strategy.offload or workload.kernels.optimizer_in_backward
+    found = {one.content: one for one in stages(workload.model, strategy, workload.accumulate)}
+    reserved = 0
+    for stage in found.values():
+        elements = rank_elements(workload, strategy, stage)
+        held = states(workload, strategy, elements)
+        talk = buffers(workload, strategy, stage, elements, width)
+        step = talk.step + held.step + (0 if stay else held.gradients)
+        most = max(step, talk.forward, talk.first_backward, talk.backward)
+        reserved = max(reserved, held.weights + held.master + held.optimizer + most)
+    whole_bytes = reserved - _ROUNDING
+    return sum(card_parts(strategy, "cuda", whole_bytes).parts.values())
 
 
 def check_layout(workload: Workload, strategy: Strategy) -> None:
@@ -110,9 +153,20 @@ def _stage_memory(workload: Workload, strategy: Strategy, rank: Rank) -> StageMe
 
 def _slack(workload: Workload, strategy: Strategy, rank: Rank, moments: tuple[Peak, ...]) -> int:
     """Reserved beyond the highest peak: the allocator never gives back what any moment needed."""
-    reserved = max(
-        moment.total_bytes
-        + slack_bytes(
+    reserved = max(_with_slack(workload, strategy, rank, moments))
+    return reserved - max(moment.total_bytes for moment in moments)
+
+
+def _reserved(workload: Workload, strategy: Strategy, rank: Rank) -> Iterator[int]:
+    return _with_slack(workload, strategy, rank, peaks(workload, strategy, rank))
+
+
+def _with_slack(
+    workload: Workload, strategy: Strategy, rank: Rank, moments: tuple[Peak, ...]
+) -> Iterator[int]:
+    """Bytes that the allocator has taken at each moment."""
+    for moment in moments:
+        yield moment.total_bytes + slack_bytes(
             workload,
             strategy,
             block=rank.block.live,
@@ -120,9 +174,6 @@ def _slack(workload: Workload, strategy: Strategy, rank: Rank, moments: tuple[Pe
             step=rank.states.step,
             peak=moment.parts,
         )
-        for moment in moments
-    )
-    return reserved - max(moment.total_bytes for moment in moments)
 
 
 def assumptions(workload: Workload, strategy: Strategy) -> tuple[str, ...]:

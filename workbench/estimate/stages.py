@@ -8,7 +8,8 @@ zero-bubble (ZB-H1, arXiv 2401.10241) min(p, m) on every stage.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from workbench.describe import Model, Strategy, Workload
 from workbench.describe.counting import (
@@ -156,9 +157,27 @@ def _in_flight(strategy: Strategy, index: int, accumulate: int) -> float:
     return min(p - index, accumulate)
 
 
-@functools.lru_cache(maxsize=4096)
 def rank_elements(workload: Workload, strategy: Strategy, stage: Stage) -> Elements:
     """Weights of one rank of `stage` after tensor and expert parallelism."""
+    key = (strategy.tp, strategy.ep, strategy.expert_tp)
+    return _elements(_weights_of(workload), key, stage.content)
+
+
+@functools.lru_cache(maxsize=1024)
+def _weights_of(workload: Workload) -> Workload:
+    """The workload without what its weights do not depend on, so that more are found again."""
+    return replace(workload, micro_batch=1, accumulate=1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _elements(
+    workload: Workload, degrees: tuple[int, int, int], content: tuple[int, int, bool, bool]
+) -> Elements:
+    tp, ep, expert_tp = degrees
+    ranks = ep * expert_tp // math.gcd(ep * expert_tp, tp)  # so many that the experts can be split
+    strategy = Strategy(name="", dp_replicate=ranks, tp=tp, ep=ep, expert_tp=expert_tp)
+    dense, moe, embedding, last = content
+    stage = Stage(index=0, dense=dense, moe=moe, embedding=embedding, head=last, in_flight=1)
     model = workload.model
     if model.traced is not None:
         return _module_elements(workload)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from workbench.describe import Cluster, Conditions, Strategy, Workload
-from workbench.estimate.memory import training_memory
+from workbench.estimate.memory import least_bytes, needed_bytes
 from workbench.estimate.stages import rank_elements, stages
 from workbench.estimate.states import states
 from workbench.estimate.step_time import step_time
@@ -68,10 +68,12 @@ class Case:
     timed: int = 0
     """Calls of `step_time`, for the benchmark."""
     weighed: int = 0
-    """Calls of `training_memory`, for the benchmark."""
+    """Layouts whose memory was worked out, for the benchmark."""
     _spreads: dict[tuple[int, int], tuple[Spread, ...]] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _works: dict[tuple[int, int], Workload] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _micro: dict[object, float] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _bytes: dict[tuple[object, ...], int] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _least: dict[int, dict[tuple[str, ...], int]] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _alone: dict[str, StepTime] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _host: dict[tuple[int, tuple[str, ...]], float] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
 
@@ -97,11 +99,59 @@ class Case:
         """What one rank needs on its card; asked once for all cards."""
         known = choice.fits.get(size)
         if known is None:
-            self.weighed += 1
-            work = self.work(size, spread.accumulate(size))
-            known = training_memory(work, choice.strategy, "cuda").on_card_bytes
+            key = (self._memory_key(choice.strategy), size, self._held(spread, size))
+            known = self._bytes.get(key)
+            if known is None:
+                self.weighed += 1
+                work = self.work(size, spread.accumulate(size))
+                self._bytes[key] = known = needed_bytes(work, choice.strategy)
             choice.fits[size] = known
         return known
+
+    def least(self, spread: Spread) -> dict[tuple[str, ...], int]:
+        """What is offloaded -> no layout of the spread needs less: states and buffers alone."""
+        known = self._least.get(id(spread))
+        if known is None:
+            work = self.work(spread.micro_batches[0], spread.accumulate(spread.micro_batches[0]))
+            one_each = {one.strategy.offload: one.strategy for one in spread.choices}
+            known = {what: least_bytes(work, strategy) for what, strategy in one_each.items()}
+            self._least[id(spread)] = known
+        return known
+
+    def offloading(self, spread: Spread, what: tuple[str, ...]) -> Strategy:
+        """The spread's strategy with this in host memory."""
+        return next(one.strategy for one in spread.choices if one.strategy.offload == what)
+
+    def smallest(self, spread: Spread, choices: tuple[Choice, ...], limit: float) -> int:
+        """What the smallest layout of these choices needs, or the first found within `limit`."""
+        sizes, most = spread.micro_batches, choices[-1].strategy.offload
+        # A block that runs again may need more than it saves where activations are few.
+        smallest = [one for one in reversed(choices) if one.strategy.offload == most]
+        apart = spread.accumulate(sizes[-1]) == spread.strategy.pp  # see `LayoutSearch._weigh`
+        needs: int | None = None
+        for size in (sizes[0], sizes[-1]) if apart else sizes[:1]:
+            for choice in smallest:
+                found = self.bytes(spread, choice, size)
+                needs = found if needs is None else min(needs, found)
+                if needs <= limit:
+                    return needs
+        assert needs is not None
+        return needs
+
+    def _memory_key(self, strategy: Strategy) -> tuple[object, ...]:
+        """What decides memory: of replicas, whether there is more than one."""
+        s = strategy
+        return (
+            *(s.dp_replicate > 1, s.dp_shard, s.tp, s.cp, s.pp, s.ep, s.zero_stage),
+            *(s.reshard_after_forward, s.sequence_parallel, s.recompute, s.offload),
+        )
+
+    def _held(self, spread: Spread, size: int) -> int:
+        """Micro-batches per step as far as memory notices: more than are in flight do not count."""
+        count = spread.accumulate(size)
+        if spread.strategy.schedule == "gpipe":
+            return count
+        return min(count, 2 * spread.strategy.pp)
 
     def seconds(self, cluster: Cluster, spread: Spread, choice: Choice, size: int) -> StepTime:
         """One optimizer step."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from workbench.estimate.timing import StepTime
@@ -41,8 +42,22 @@ class Found:
     bar: float = math.inf
     """Seconds of a step from which on layouts were not looked at."""
 
+    weigh: Callable[[Refusal], Refusal] | None = None
+    """Makes a rough refusal an exact one."""
+
     @property
     def nearest(self) -> Refusal | None:
-        """The refusal for memory that lacks least."""
-        short = [one for one in self.refusals if one.kind in {MEMORY, HOST}]
-        return min(short, key=lambda one: one.found - one.limit, default=None)
+        """The refusal for memory that lacks least; only those that may be are weighed."""
+        short = [
+            (one.found - one.limit, index, one)
+            for index, one in enumerate(self.refusals)
+            if one.kind in {MEMORY, HOST}
+        ]
+        heapq.heapify(short)
+        while short:
+            _, index, one = short[0]
+            if not one.rough or self.weigh is None:
+                return one
+            exact = self.weigh(one)
+            heapq.heapreplace(short, (exact.found - exact.limit, index, exact))
+        return None

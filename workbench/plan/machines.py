@@ -9,12 +9,15 @@ all, and N ranks are never more than N times as fast as one.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
+from dataclasses import replace
 
 from workbench.estimate.parts import SAFETY
-from workbench.estimate.timing import StepTime
 from workbench.plan.case import Case, Machines
+from workbench.plan.covered import Fitting, covered, waits_twice
+from workbench.plan.floors import Floors
 from workbench.plan.found import Fit, Found
 from workbench.plan.refusals import HOST, LAYOUT, MEMORY, SLOWER, Bar, Refusal
 from workbench.plan.space import Choice, Spread
@@ -28,19 +31,19 @@ class LayoutSearch:
         self._limit = (1 - SAFETY) * where.card_bytes
         self._best: list[Fit] = []
         self._refusals: list[Refusal] = []
-        self._micros: dict[tuple[int, int, int, str, int], float] = {}
+        self._floors = Floors(case, where)
 
     def run(self) -> Found:
         """Look at every spread."""
         cluster = self._where.cluster
         every = self._case.spreads(cluster.nodes, max(1, len(cluster.gpus)))
+        legal: list[tuple[Spread, tuple[int, ...]]] = []
         for spread in every:
             if spread.reason:
                 self._refusals.append(Refusal(LAYOUT, spread))
-                continue
-            fit = self._spread(spread)
-            if fit is not None:
-                self._insert(fit)
+            elif positions := self._possible(spread):
+                legal.append((spread, positions))
+        self._search(legal)
         refused: Counter[str] = Counter()
         for refusal in self._refusals:
             refused[refusal.kind] += refusal.count
@@ -50,7 +53,51 @@ class LayoutSearch:
             layouts=sum(spread.count for spread in every),
             refused=refused,
             bar=self._outer.seconds if self._outer else math.inf,
+            weigh=self._exact,
         )
+
+    def _possible(self, spread: Spread) -> tuple[int, ...]:
+        """Choices whose states alone are not too much for the card or the host."""
+        least, limit = self._case.least(spread), self._limit
+        sizes, needs = spread.micro_batches, min(least.values())
+        if needs > limit:
+            one = Refusal(MEMORY, spread, spread.choices, sizes, needs, limit, rough=True)
+            self._refusals.append(one)
+            return ()
+        left: list[int] = []
+        for position, choice in enumerate(spread.choices):
+            needs = least[choice.strategy.offload]
+            if needs > limit:
+                one = Refusal(MEMORY, spread, (choice,), sizes, needs, limit, rough=True)
+                self._refusals.append(one)
+            elif self._host_holds(spread, choice):
+                left.append(position)
+        return tuple(left)
+
+    def _search(self, legal: list[tuple[Spread, tuple[int, ...]]]) -> None:
+        """In the order of their floors, the quick one first; those of the rest are too slow."""
+        floors = self._floors
+        queue = [(floors.least(spread), index, False) for index, (spread, _) in enumerate(legal)]
+        heapq.heapify(queue)
+        while queue:
+            floor, index, whole = heapq.heappop(queue)
+            spread, positions = legal[index]
+            if floor >= self._bar:
+                choices = tuple(spread.choices[position] for position in positions)
+                self._too_slow(spread, choices, spread.micro_batches, floor)
+            elif not whole:
+                moved = {spread.choices[position].strategy.offload for position in positions}
+                better = min(floors.whole(spread, what) for what in moved)
+                heapq.heappush(queue, (max(floor, better), index, True))
+            else:
+                fit = self._spread(spread, positions)
+                if fit is not None:
+                    self._insert(fit)
+
+    def _exact(self, rough: Refusal) -> Refusal:
+        """The refusal with what its smallest layout needs."""
+        needs = self._case.smallest(rough.spread, rough.choices, 0.0)
+        return replace(rough, found=needs, rough=False)
 
     def simplest(self) -> Fit | None:
         """The first spread that fits without offloading, with its largest micro-batch."""
@@ -114,23 +161,17 @@ class LayoutSearch:
         self._refusals.append(Refusal(HOST, spread, (choice,), sizes, needed, limit))
         return False
 
-    def _spread(self, spread: Spread) -> Fit | None:
+    def _spread(self, spread: Spread, positions: tuple[int, ...]) -> Fit | None:
         """The fastest layout of one spread, unless it cannot be among the best."""
-        sizes = spread.micro_batches
-        first = min(self._floor(spread, size) for size in sizes)
-        if first >= self._bar:
-            self._too_slow(spread, spread.choices, sizes, first)
-            return None
-        positions = [
-            position
-            for position, choice in enumerate(spread.choices)
-            if self._host_holds(spread, choice)
-        ]
         choices = tuple(spread.choices[position] for position in positions)
-        if not choices or self._none_fits(spread, choices):
+        if self._none_fits(spread, choices):
             return None
+        whole = {what: self._floors.whole(spread, what) for what in self._case.least(spread)}
         pairs = sorted(
-            (self._floor(spread, size), position, -size) for size in sizes for position in positions
+            (max(whole[spread.choices[position].strategy.offload], rough), position, -size)
+            for size in spread.micro_batches
+            for rough in (self._floors.work(spread, size),)
+            for position in positions
         )
         return self._time(spread, pairs)
 
@@ -145,11 +186,12 @@ class LayoutSearch:
             size, choice = -negative, spread.choices[position]
             bar = min(self._bar, best.step.step_seconds if best else math.inf)
             floor = rough
-            if rough < bar and _covered(spread, position, size, fitting, loose):
+            if rough < bar and covered(spread, position, size, fitting, loose):
                 left.setdefault(("", position), []).append((size, 0.0))
                 continue
             if rough < bar:
-                floor = self._floor(spread, size, choice.strategy.recompute)
+                s = choice.strategy
+                floor = max(rough, self._floors.layout(spread, size, s.recompute, s.offload))
             if floor < bar and position not in fitting and choice.strategy.offload:
                 floor = max(floor, self._in_one_piece(spread, choice, tops))
             if floor >= bar:
@@ -159,7 +201,7 @@ class LayoutSearch:
             else:
                 step = self._case.seconds(self._where.cluster, spread, choice, size)
                 fit = Fit(spread, choice, size, step)
-                if _waits_twice(step):
+                if waits_twice(step):
                     loose.add(position)
                 if step.step_seconds < bar:
                     fit, best = best, fit
@@ -202,43 +244,12 @@ class LayoutSearch:
             else:  # a layout that does less work fits
                 self._refusals.append(Refusal(SLOWER, spread, (choice,), sizes))
 
-    def _floor(self, spread: Spread, size: int, recompute: str = "none") -> float:
-        """Seconds that a step takes at least: its micro-batches on one replica, spread evenly.
-
-        p stages with m micro-batches work m + p - 1 turns of the slowest stage (arXiv 2104.04473),
-        which takes at least 1/p of the whole; other schedules than 1F1B and GPipe idle less. A
-        micro-batch takes its share of the largest possible one, and no less than one sequence.
-        """
-        s, turns, batch = spread.strategy, spread.accumulate(size), self._case.batch
-        if s.pp > 1 and s.schedule in {"1f1b", "gpipe", "naive"}:
-            turns += s.pp - 1
-        best = size / batch * self._micro(spread, recompute, batch)
-        if turns / s.pp * best < self._bar < math.inf:
-            best = max(best, self._micro(spread, recompute, 1))
-        return turns / s.pp * best
-
-    def _micro(self, spread: Spread, recompute: str, size: int) -> float:
-        s = spread.strategy
-        key = (s.tp, s.cp, s.ep, recompute, size)
-        known = self._micros.get(key)
-        if known is None:
-            strategy = spread.choices[0].strategy
-            known = self._case.micro_seconds(self._where, strategy, recompute, size)
-            self._micros[key] = known
-        return known
-
     def _none_fits(self, spread: Spread, choices: tuple[Choice, ...]) -> bool:
         """Whether not even the smallest need of the spread fits; then all of it is refused."""
-        sizes, most = spread.micro_batches, choices[-1].strategy.offload
-        # A block that runs again may need more than it saves where activations are few.
-        smallest = [one for one in reversed(choices) if one.strategy.offload == most]
-        needs = math.inf
-        apart = spread.accumulate(sizes[-1]) == spread.strategy.pp  # see `_weigh`
-        for size in (sizes[0], sizes[-1]) if apart else sizes[:1]:
-            for choice in smallest:
-                needs = min(needs, self._case.bytes(spread, choice, size))
-                if needs <= self._limit:
-                    return False
+        needs = self._case.smallest(spread, choices, self._limit)
+        if needs <= self._limit:
+            return False
+        sizes = spread.micro_batches
         self._refusals.append(Refusal(MEMORY, spread, choices, sizes, needs, self._limit))
         return True
 
@@ -271,26 +282,3 @@ class LayoutSearch:
         gradients = 4 * self._case.workload.model.parameters / (s.tp * s.pp)
         near = high >= count or lacks(high) < gradients
         return (*fits, sizes[-1]) if apart and near and lacks(-1) <= 0 else fits
-
-
-Fitting = dict[int, tuple[int, ...]]
-"""Choice of a spread -> micro-batches that fit."""
-
-
-def _covered(spread: Spread, position: int, size: int, fitting: Fitting, loose: set[int]) -> bool:
-    """Whether a layout that fits does the same with less work: lighter, or in larger pieces."""
-    flat = spread.strategy.pp == 1
-    for other in spread.choices[position].lighter:
-        sizes = fitting.get(other, ())
-        if other not in loose and (size in sizes or (flat and sizes and sizes[-1] >= size)):
-            return True
-    mine = fitting.get(position, ())
-    return flat and bool(mine) and mine[-1] > size
-
-
-def _waits_twice(step: StepTime) -> bool:
-    """Whether it waits for the host and for others.
-
-    `step_time` adds both, so more work can hide more than it takes: less recompute proves nothing.
-    """
-    return "kernel launches" in step.parts and step.exposed_seconds > 0

@@ -60,6 +60,8 @@ class Refusal:
     the bar."""
     bar: Bar | None = None
     """What the layouts are too slow for, where that is no other layout."""
+    rough: bool = False
+    """MEMORY: `found` counts states and buffers alone; they are too much already."""
 
     @property
     def count(self) -> int:
@@ -92,7 +94,7 @@ class Refusal:
 
     @property
     def _at_least(self) -> str:
-        return " or more" if self.count > 1 else ""
+        return " or more" if self.count > 1 or self.rough else ""
 
     def layouts(self) -> Iterator[str]:
         """Every layout it stands for, in words."""

@@ -1,0 +1,146 @@
+"""Seconds that a step takes at least, quicker than `step_time`: what a search is ordered by.
+
+Two floors: of the work alone, which is the same for all ways of data parallelism; and with what the
+data-parallel ranks exchange and what is offloaded, as far as compute can hide it, and the
+optimizer's step. tests/plan holds both against `step_time`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from workbench.describe import Conditions
+from workbench.estimate.exchange import CONTENTION, HIDEABLE, exchange
+from workbench.estimate.network import groups, links
+from workbench.estimate.optimizer_time import optimizer_seconds
+from workbench.estimate.rates import machine
+from workbench.estimate.stages import rank_elements, stages
+from workbench.estimate.states import shards, widths
+from workbench.estimate.step_time import SPREAD
+from workbench.plan.case import Case, Machines
+from workbench.plan.space import Spread
+
+_HIDDEN = 1 - CONTENTION
+"""Share of communication beside compute that adds nothing."""
+_MOVED_BESIDE = 0.5
+"""Share of a micro-batch's work beside which weights come from the host (`step_time`)."""
+
+
+class _Beside(NamedTuple):
+    """Seconds of one stage beside its work, nothing hidden."""
+
+    each: float
+    """Exchange of one micro-batch."""
+    once: float
+    """Exchange once per step."""
+    moved: float
+    """Weights of one micro-batch from the host."""
+    optimizer: float
+    """Once per step."""
+
+
+class Floors:
+    """Floors on one kind of machine."""
+
+    def __init__(self, case: Case, where: Machines) -> None:
+        self._case, self._where = case, where
+        given = case.conditions or Conditions()
+        self._ratio = given.measured_ratio or 1.0
+        self._links = links(where.cluster, given)
+        work, accelerator = case.workload, where.cluster.accelerator
+        assert accelerator is not None, "`Case.ideal` has timed one of them"
+        self._gpu = machine(accelerator, work.precision, work.kernels.flash_version, given)
+        self._besides: dict[tuple[int, tuple[str, ...], int], _Beside] = {}
+        nodes = max(1, where.cluster.nodes)
+        wait = SPREAD * math.sqrt(2 * math.log(nodes)) if nodes > 1 else 0.0
+        self._slowest = 1 + wait + given.straggler
+        self._micros: dict[tuple[int, int, int, str, int], float] = {}
+
+    def least(self, spread: Spread) -> float:
+        """Work alone: any layout of the spread."""
+        sizes = spread.micro_batches
+        if spread.strategy.pp == 1:  # the largest needs the fewest turns
+            sizes = sizes[-1:]
+        return min(self.work(spread, size) for size in sizes)
+
+    def work(self, spread: Spread, size: int, recompute: str = "none") -> float:
+        """Work alone: its micro-batches on one replica, spread evenly.
+
+        p stages with m micro-batches work m + p - 1 turns of the slowest stage (arXiv 2104.04473),
+        which takes at least 1/p of the whole; other schedules than 1F1B and GPipe idle less. A
+        micro-batch takes its share of the largest possible one, and no less than one sequence.
+        """
+        return self._slowest * self._turns(spread, size) * self._turn(spread, size, recompute)
+
+    def whole(self, spread: Spread, offload: tuple[str, ...]) -> float:
+        """With everything else that is known quickly: any layout that offloads this."""
+        sizes = spread.micro_batches
+        if spread.strategy.pp == 1:  # the largest exchanges least often
+            sizes = sizes[-1:]
+        return min(self.layout(spread, size, "none", offload) for size in sizes)
+
+    def layout(self, spread: Spread, size: int, recompute: str, offload: tuple[str, ...]) -> float:
+        """With exchange, offload traffic and the optimizer's step: one layout."""
+        s = spread.strategy
+        turns, turn = self._turns(spread, size), self._turn(spread, size, recompute)
+        known = self._beside(spread, size, offload)
+        # Where both hide behind the same work, more of it may take less in all: least at this much.
+        busy = max(turn, min(known.each, known.moved / _MOVED_BESIDE))
+        each = busy + known.each - _HIDDEN * min(known.each, busy)
+        each += max(0.0, known.moved - _MOVED_BESIDE * busy)
+        once, count = known.once, spread.accumulate(size)
+        if shards(s)["weights"] == 1:
+            beside = HIDEABLE * (1.5 if s.overlap_gradients else 1.0)
+            once -= _HIDDEN * min(once, beside * turn)
+        rest = (turns - count) * turn + once + known.optimizer
+        return self._slowest * (count * each + rest)
+
+    def _beside(self, spread: Spread, size: int, offload: tuple[str, ...]) -> _Beside:
+        """What one stage does besides its work, as if nothing hid it; any stage is a floor."""
+        case, s = self._case, spread.strategy
+        count = spread.accumulate(size)
+        key = (id(spread), offload, count if s.pp > 1 else 1)
+        known = self._besides.get(key)
+        if known is None:
+            work, strategy = case.work(size, count), case.offloading(spread, offload)
+            every = stages(work.model, s, count)
+            stage = every[len(every) // 2]
+            elements = rank_elements(work, s, stage)
+            who = groups(s, self._links)
+            found = exchange(work, s, stage, elements, self._links, who, forward=0.0, backward=0.0)
+            step = optimizer_seconds(work, strategy, elements, self._gpu)
+            moved = 0.0
+            if "parameters" in offload:
+                size_bytes = 2 * widths(work, s).compute * elements.trained
+                moved = size_bytes / s.shard_ranks / self._gpu.host_bytes
+            known = _Beside(
+                each=self._ratio * (found.forward + found.backward),
+                once=self._ratio * found.once,
+                moved=self._ratio * moved,
+                optimizer=self._ratio * sum(step.values()),
+            )
+            self._besides[key] = known
+        return known
+
+    @staticmethod
+    def _turns(spread: Spread, size: int) -> int:
+        s, turns = spread.strategy, spread.accumulate(size)
+        bubble = s.pp > 1 and s.schedule in {"1f1b", "gpipe", "naive"}
+        return turns + s.pp - 1 if bubble else turns
+
+    def _turn(self, spread: Spread, size: int, recompute: str) -> float:
+        """One micro-batch on one stage."""
+        batch = self._case.batch
+        share = size / batch * self._micro(spread, recompute, batch)
+        return max(share, self._micro(spread, recompute, 1)) / spread.strategy.pp
+
+    def _micro(self, spread: Spread, recompute: str, size: int) -> float:
+        s = spread.strategy
+        key = (s.tp, s.cp, s.ep, recompute, size)
+        known = self._micros.get(key)
+        if known is None:
+            strategy = spread.choices[0].strategy
+            known = self._case.micro_seconds(self._where, strategy, recompute, size)
+            self._micros[key] = known
+        return known
