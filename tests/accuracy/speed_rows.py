@@ -176,6 +176,8 @@ def _spread(row: Row, strategy: Strategy) -> dict[str, Any]:
     elif act == "selective":
         options = {"recompute": "selective", "recompute_parts": ("attention",)}
     ranks = strategy.data_ranks
+    if strategy.pp > 1 and "fsdp" in shard:  # torch's and Meta's pipelines keep gathered weights
+        options |= {"reshard_after_forward": False}
     if "hsdp" in shard:
         size = min(8, ranks)
         return options | {"dp_shard": size, "dp_replicate": ranks // size}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -43,6 +44,7 @@ CpuOption = Annotated[bool, typer.Option("--cpu", help="CPU ranks although there
 
 def run_app() -> None:
     """Run a command and turn our exceptions into one clear line and the right exit code."""
+    warnings.formatwarning = lambda message, *_place, **_line: f"note: {message}\n"
     try:
         app()
     except SystemExit as error:

@@ -81,6 +81,8 @@ class Costed:
     """The bill."""
     notes: tuple[str, ...]
     """What was read by analogy or chosen by us."""
+    problem: str = ""
+    """Why the run cannot be as described; empty = it can."""
 
 
 @with_description
@@ -126,11 +128,15 @@ def answer(asked: CostAsked) -> Costed:
         price_range=priced.price_range,
     )
     memory = training_memory(workload, strategy, cluster)
-    missing: tuple[str, ...] = ()
+    problem = ""
     if memory.fits is False:
         needs, card = format_bytes(memory.on_card_bytes), format_bytes(memory.card_bytes)
-        missing = (f"This layout does not fit: it needs {needs} of {card}. See workbench memory.",)
-    return Costed(described=described, cost=bill, notes=(*missing, *priced.notes, *described.notes))
+        problem = (
+            f"This layout does not fit: it needs {needs} of {card}. The figures below are those "
+            "of a card that had them; workbench memory says what would fit."
+        )
+    notes = (*priced.notes, *described.notes)
+    return Costed(described=described, cost=bill, notes=notes, problem=problem)
 
 
 def document(found: Costed) -> dict[str, Any]:
@@ -141,7 +147,8 @@ def document(found: Costed) -> dict[str, Any]:
         "model": described.workload.model.name,
         "strategy": described.strategy.name,
         "gpu": None if gpu is None else gpu.id,
-        "notes": list(found.notes),
+        "fits": not found.problem,
+        "notes": [*([found.problem] if found.problem else []), *found.notes],
     }
 
 

@@ -21,7 +21,9 @@ def cost_view(found: Costed) -> RenderableType:
     """The bill, its totals, spot or not, and what was assumed; most important first."""
     cost = found.cost
     said = (*found.notes, *cost.assumptions, *cost.step.assumptions)
+    warning = [Text(f"! {found.problem}", style="bold red")] if found.problem else []
     pieces: list[RenderableType] = [
+        *warning,
         _inputs(found),
         _totals(cost),
         _bill(cost),

@@ -84,11 +84,12 @@ def _sharded(
     if who.replicate.size > 1 and not frozen:
         part = _reduced(workload) * block / strategy.shard_ranks
         reduced += network.reduce_seconds(part, who.replicate)
-    keeps = not strategy.reshard_after_forward or strategy.pp > 1  # gathered once per step
-    syncs = strategy.sync_every_micro_batch is not False and strategy.pp == 1
+    keeps = not strategy.reshard_after_forward and strategy.zero_stage != 3
+    once = keeps and strategy.pp > 1  # a stage that keeps its weights gathers them once per step
+    syncs = strategy.sync_every_micro_batch is not False
     reduced = reduced if syncs else reduced / workload.accumulate
-    again = 0.0 if keeps and strategy.zero_stage != 3 else gather
-    if strategy.pp > 1:
+    again = 0.0 if keeps else gather
+    if once:
         gather /= workload.accumulate
         root /= workload.accumulate
     ahead = _exposed(gather, forward / layers, strategy)

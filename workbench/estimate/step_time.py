@@ -28,6 +28,8 @@ from workbench.estimate.timing import COMMUNICATION, StepTime
 
 SPREAD = 0.015
 """Standard deviation of one rank's step time; a synchronous step waits for the slowest."""
+OFFLOAD_LEFT = 0.3
+"""Share of the traffic with the host that nothing hides: the first and last block's, and waits."""
 SOURCES = (
     "rates: ml-engineering MAMF and network tables; attention: arXiv 2307.08691, 2407.08608",
     "FLOPs: arXiv 2204.02311; tensor and pipeline parallelism: arXiv 2104.04473, 2205.05198",
@@ -61,6 +63,11 @@ def step_time(
         raise UsageError(
             "The cluster's accelerator is not in the catalog, so its rates are unknown. "
             "Describe it with Cluster.rented(gpu, ...)."
+        )
+    if strategy.world_size != cluster.world_size:
+        raise UsageError(
+            f"The strategy has {strategy.world_size} ranks, the cluster {cluster.world_size} GPUs. "
+            "Change a degree, or the number of GPUs."
         )
     if workload.model.traced is not None:
         raise UsageError(
@@ -220,14 +227,15 @@ def _send_seconds(workload: Workload, strategy: Strategy, network: Links, who: G
 def _offload_seconds(
     workload: Workload, strategy: Strategy, trained: int, gpu: Machine, busy: float
 ) -> float:
-    """Weights fetched from the host for forward and backward, activations there and back."""
+    """Weights fetched for forward and backward, gradients and activations sent to the host."""
     total, c = 0.0, widths(workload, strategy).compute
     if "parameters" in strategy.offload:
-        total += 2 * c * trained / strategy.shard_ranks / gpu.host_bytes
+        moved = 2 * c + 4 if not workload.lora_rank else 2 * c
+        total += moved * trained / strategy.shard_ranks / gpu.host_bytes
     if "activations" in strategy.offload:
         tokens = workload.tokens / strategy.cp
         total += 2 * c * tokens * workload.model.hidden * workload.model.layers / gpu.host_bytes
-    return max(0.0, total - 0.5 * busy)
+    return max(OFFLOAD_LEFT * total, total - 0.5 * busy)
 
 
 def _repeated_flops(workload: Workload, strategy: Strategy) -> float:

@@ -92,4 +92,6 @@ class StepTime:
 
     def __str__(self) -> str:
         lines = [f"{name:<36}{format_seconds(part):>12}" for name, part in self.parts.items()]
-        return "\n".join([*lines, f"{'step':<36}{format_seconds(self.step_seconds):>12}"])
+        seconds = self.step_seconds
+        ends = f"{format_seconds(seconds * self.low)} to {format_seconds(seconds * self.high)}"
+        return "\n".join([*lines, f"{'step':<36}{format_seconds(seconds):>12}  ({ends})"])
