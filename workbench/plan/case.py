@@ -196,9 +196,12 @@ class Case:
         known = self._micro.get(full)
         if known is None:
             self.timed += 1
-            degrees = {"dp_replicate": copies, "dp_shard": 1, "pp": 1, "virtual_stages": 1}
+            # More replicas than needed change nothing here: their exchange is not counted.
+            replicas = copies if inside else cluster.world_size // inner
+            degrees = {"dp_replicate": replicas, "dp_shard": 1, "pp": 1, "virtual_stages": 1}
             plain = {"zero_stage": None, "recompute": recompute, "offload": ()}
-            one = replace(cluster, nodes=1) if inside else cluster
+            part = cluster.gpus[: inner * copies]
+            one = replace(cluster, gpus=part, nodes=1) if inside else cluster
             alone = replace(s, **degrees, **plain)
             step = step_time(self.work(size, 1), alone, one, self.conditions)
             counted = _WORK if inner * copies > 1 else (*_WORK, "kernel launches")
