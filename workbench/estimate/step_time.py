@@ -49,7 +49,7 @@ def step_time(
 
     Args:
         workload: What is trained.
-        strategy: How it is spread; its ranks must be the cluster's.
+        strategy: How it is spread; at most as many ranks as the cluster has GPUs.
         cluster: Where; its accelerator must be in the catalog.
         conditions: What was measured on it; None = a healthy machine that nobody measured.
 
@@ -64,10 +64,10 @@ def step_time(
             "The cluster's accelerator is not in the catalog, so its rates are unknown. "
             "Describe it with Cluster.rented(gpu, ...)."
         )
-    if strategy.world_size != cluster.world_size:
+    if strategy.world_size > cluster.world_size:
         raise UsageError(
-            f"The strategy has {strategy.world_size} ranks, the cluster {cluster.world_size} GPUs. "
-            "Change a degree, or the number of GPUs."
+            f"The strategy has {strategy.world_size} ranks, but the cluster only "
+            f"{cluster.world_size} GPUs. Change a degree, or the number of GPUs."
         )
     if workload.model.traced is not None:
         raise UsageError(
