@@ -10,6 +10,7 @@ import typer
 
 from workbench.cli.describing import Description, describe, option, read_model, with_description
 from workbench.cli.memory import plain_console, show
+from workbench.cli.progress import search_progress
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
 from workbench.describe import Workload, prices
@@ -102,7 +103,11 @@ def plan(asked: PlanAsked) -> None:
     """Rank machines and layouts for a run by dollars and hours until it is finished."""
     from workbench.cli.plan_view import plan_view  # noqa: PLC0415  (loads Rich)
 
-    found = answer(asked)
+    try:
+        found = answer(asked)
+    except KeyboardInterrupt:
+        typer.echo("Stopped before the search was done: no plans.", err=True)
+        raise typer.Exit(1) from None
     if asked.as_json:
         print_json(document(found))
     else:
@@ -130,13 +135,15 @@ def answer(asked: PlanAsked) -> Planned:
             host, described.workload, global_batch=asked.global_batch, space=space, run=run
         )
     else:
-        plans = find_plans(
-            described.workload,
-            limits=_limits(asked),
-            global_batch=asked.global_batch,
-            space=space,
-            run=run,
-        )
+        with search_progress() as told:
+            plans = find_plans(
+                described.workload,
+                limits=_limits(asked),
+                global_batch=asked.global_batch,
+                space=space,
+                run=run,
+                told=told,
+            )
     return Planned(
         asked=asked,
         workload=described.workload,

@@ -19,7 +19,7 @@ from workbench.plan.market import Candidate, Limits, Market
 from workbench.plan.plans import Plan, Plans, Sensitivity
 from workbench.plan.ranking import pareto, sensitivities
 from workbench.plan.rejected import Rejected
-from workbench.plan.search import KEEP, OfferSearch
+from workbench.plan.search import KEEP, OfferSearch, Told
 from workbench.plan.space import Space, default_batch
 
 PLAIN = Strategy.parse("single", 1)
@@ -70,6 +70,7 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
     space: Space | None = None,
     conditions: Conditions | None = None,
     run: RunPlan | None = None,
+    told: Told | None = None,
 ) -> Plans:
     """Ranked ways to finish a run on rented machines, and the reason against every other.
 
@@ -84,6 +85,7 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
         space: Layouts to look at.
         conditions: What was measured on such machines.
         run: Checkpoints, storage, idle hours and so on, in place of `tokens`.
+        told: Called while the search goes on.
 
     Raises:
         UsageError: no tokens, a name that nobody offers, an impossible limit or batch.
@@ -103,7 +105,7 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
         market = Market(workload, kept, given, terms, known)
         for offer in asked:
             market.add(offer)
-        found = OfferSearch(case, market, kept)
+        found = OfferSearch(case, market, kept, told)
         found.run()
         return found
 

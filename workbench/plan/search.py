@@ -8,6 +8,7 @@ are cheaper.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from workbench.errors import UsageError
@@ -37,6 +38,9 @@ SLOWEST = 100.0
 KEEP = 10
 """Plans that must be cheaper before an offer is left out: so many of the cheapest are exact."""
 
+Told = Callable[[int, int, int], None]
+"""Is told while it goes on: offers looked at, of how many, plans found."""
+
 
 @dataclass(frozen=True, slots=True)
 class Priced:
@@ -65,8 +69,10 @@ class Priced:
 class OfferSearch:
     """One search over all candidates; use it once."""
 
-    def __init__(self, case: Case, market: Market, limits: Limits) -> None:
-        self.case, self.market, self.limits = case, market, limits
+    def __init__(
+        self, case: Case, market: Market, limits: Limits, told: Told | None = None
+    ) -> None:
+        self.case, self.market, self.limits, self._told = case, market, limits, told
         self.priced: list[Priced] = []
         self.ruled: list[Ruled] = list(market.ruled)
         self.searched: list[tuple[str, Found]] = []
@@ -83,7 +89,9 @@ class OfferSearch:
             else:
                 assert cost.usd is not None
                 ideals.append((cost.usd, cost.wall_hours, index, candidate))
-        for usd, hours, _, candidate in sorted(ideals, key=lambda one: one[:3]):
+        for done, (usd, hours, _, candidate) in enumerate(sorted(ideals, key=lambda one: one[:3])):
+            if self._told is not None:
+                self._told(done, len(ideals), len(self.priced))
             self._look_at(candidate, usd, hours)
         self.priced.sort(key=lambda one: one.rank)
 

@@ -1,0 +1,52 @@
+"""A long search on a real terminal: how far it is, stdout untouched, one sentence on Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+LONG = ("plan", "--model", "deepseek-v3", "--tokens", "100B", "--seq-len", "4096", "--max-gpus")
+SAID = b"offers looked at"
+
+
+def told(most: int, out: Path, *, stop: bool) -> tuple[int, bytes]:
+    """Exit code and what a terminal on stderr shows; `stop` = Ctrl-C once it shows progress."""
+    near, far = pty.openpty()
+    command = [sys.executable, "-m", "workbench.cli", *LONG, str(most), "--json"]
+    text, began = b"", time.monotonic()
+    with (
+        out.open("wb") as file,
+        subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=file, stderr=far) as run,
+    ):
+        os.close(far)
+        while time.monotonic() - began < 60:
+            try:
+                text += os.read(near, 4096)
+            except OSError:  # the other end is closed
+                break
+            if stop and SAID in text:
+                run.send_signal(signal.SIGINT)
+                stop = False
+    os.close(near)
+    return run.returncode, text
+
+
+def test_a_terminal_is_told_how_far_the_search_is(tmp_path: Path) -> None:
+    code, text = told(128, tmp_path / "out", stop=False)
+    assert SAID in text
+    assert code == 0
+    assert json.loads((tmp_path / "out").read_text())["combinations"] > 100_000
+
+
+def test_ctrl_c_ends_with_one_sentence(tmp_path: Path) -> None:
+    code, text = told(128, tmp_path / "out", stop=True)
+    assert code == 1
+    assert (tmp_path / "out").read_bytes() == b""
+    assert b"Stopped before the search was done: no plans." in text
+    assert b"Traceback" not in text
