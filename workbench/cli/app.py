@@ -44,7 +44,7 @@ CpuOption = Annotated[bool, typer.Option("--cpu", help="CPU ranks although there
 
 def run_app() -> None:
     """Run a command and turn our exceptions into one clear line and the right exit code."""
-    warnings.formatwarning = lambda message, *_place, **_line: f"note: {message}\n"
+    warnings.formatwarning = _note
     try:
         app()
     except SystemExit as error:
@@ -58,6 +58,11 @@ def run_app() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+
+
+def _note(message: Warning | str, *_place: object, **_line: object) -> str:
+    """A warning as one line for people: no path, no source."""
+    return f"note: {message}\n"
 
 
 def _fail(error: Exception, code: int) -> NoReturn:

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workbench.describe import Cluster, Conditions, Strategy, Workload
+from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.block_time import BlockTime, block_time, head_time
 from workbench.estimate.exchange import exchange, host_seconds
@@ -57,22 +57,7 @@ def step_time(
         UsageError: an impossible layout, a cluster whose accelerator is unknown, or a precision
             that it does not have.
     """
-    check_layout(workload, strategy)
-    accelerator = cluster.accelerator
-    if accelerator is None:
-        raise UsageError(
-            "The cluster's accelerator is not in the catalog, so its rates are unknown. "
-            "Describe it with Cluster.rented(gpu, ...)."
-        )
-    if strategy.world_size > cluster.world_size:
-        raise UsageError(
-            f"The strategy has {strategy.world_size} ranks, but the cluster only "
-            f"{cluster.world_size} GPUs. Change a degree, or the number of GPUs."
-        )
-    if workload.model.traced is not None:
-        raise UsageError(
-            "The time of a traced module has no closed form. Measure a few steps on one GPU."
-        )
+    accelerator = _check(workload, strategy, cluster)
     given = conditions or Conditions()
     flash = workload.kernels.flash_version
     gpu = machine(accelerator, workload.precision, flash, given)
@@ -101,6 +86,27 @@ def step_time(
         assumptions=_assumptions(workload, strategy, network, given),
         sources=SOURCES,
     )
+
+
+def _check(workload: Workload, strategy: Strategy, cluster: Cluster) -> Accelerator:
+    """The cluster's accelerator; a UsageError where there is nothing to compute."""
+    check_layout(workload, strategy)
+    accelerator = cluster.accelerator
+    if accelerator is None:
+        raise UsageError(
+            "The cluster's accelerator is not in the catalog, so its rates are unknown. "
+            "Describe it with Cluster.rented(gpu, ...)."
+        )
+    if strategy.world_size > cluster.world_size:
+        raise UsageError(
+            f"The strategy has {strategy.world_size} ranks, but the cluster only "
+            f"{cluster.world_size} GPUs. Change a degree, or the number of GPUs."
+        )
+    if workload.model.traced is not None:
+        raise UsageError(
+            "The time of a traced module has no closed form. Measure a few steps on one GPU."
+        )
+    return accelerator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +191,7 @@ def _step_parts(
     parts = {name: batches * seconds for name, seconds in slowest.parts.items()}
     one = slowest.forward + slowest.backward
     parts["pipeline bubble"] = _bubble(strategy, timed, batches)
-    for name in {name for stage in timed for name in stage.once}:
+    for name in dict.fromkeys(name for stage in timed for name in stage.once):
         parts[name] = max(stage.once.get(name, 0.0) for stage in timed)
     parts["input wait"] = batches * max(0.0, given.input_seconds - one)
     total = sum(parts.values())

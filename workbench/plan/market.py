@@ -74,19 +74,24 @@ class Limits:
         providers = {one.lower() for one in self.providers}
         for name in providers - {offer.provider for offer in every}:
             raise UnknownNameError.near("provider", name, {offer.provider for offer in every})
+        regions = {offer.region for offer in every if offer.region}
+        for word in self.regions:
+            if not any(word.lower() in region.lower() for region in regions):
+                raise UnknownNameError.near("region", word, regions)
         gpus = {gpu for name in self.gpus for gpu in _family(name)}
         left = tuple(
             offer
             for offer in every
             if (not providers or offer.provider in providers)
             and (not gpus or offer.gpu in gpus)
-            and (not offer.region or self._in_region(offer.region))
+            and self._in_region(offer.region)
         )
         if not left:
             raise UsageError(self._nothing_left(every, providers, gpus))
         return left
 
     def _in_region(self, region: str) -> bool:
+        """Whether an offer's region has one of the words; an unknown region is in none of them."""
         return not self.regions or any(one.lower() in region.lower() for one in self.regions)
 
     def _nothing_left(self, every: Sequence[Offer], providers: set[str], gpus: set[str]) -> str:

@@ -96,7 +96,7 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
 
         offers = prices.offers() if offers is None else offers
         terms = prices.terms if terms is None else terms
-    batch = _batch(workload, global_batch, limits.max_gpus or 1)
+    batch = _batch(workload, global_batch, 1)  # the training must not depend on the limits
     known = conditions or Conditions()
     case = Case(workload=workload, batch=batch, space=space or Space(), conditions=known)
     asked, given = limits.asked(offers), _run(workload, tokens, run)
