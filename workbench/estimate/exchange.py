@@ -14,7 +14,7 @@ from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
 from workbench.estimate.network import Groups, Links
 from workbench.estimate.stages import Elements, Stage
-from workbench.estimate.states import Widths, shards, widths
+from workbench.estimate.states import shards, widths
 
 CONTENTION = 0.18
 """Share by which communication slows the compute beside it (it takes SMs and bandwidth)."""
@@ -52,12 +52,11 @@ def exchange(
     """Exposed data-parallel communication of one rank of `stage`."""
     if strategy.data_ranks * strategy.cp == 1:
         return Exchange()
-    width = widths(workload, strategy)
     if shards(strategy)["weights"] > 1:
         return _sharded(
             workload, strategy, stage, elements, network, who, forward=forward, backward=backward
         )
-    return Exchange(once=_once(workload, strategy, elements, width, network, who, backward))
+    return Exchange(once=_once(workload, strategy, elements, network, who, HIDEABLE * backward))
 
 
 def _sharded(
@@ -145,12 +144,12 @@ def _once(
     workload: Workload,
     strategy: Strategy,
     elements: Elements,
-    width: Widths,
     network: Links,
     who: Groups,
-    backward: float,
+    beside: float,
 ) -> float:
-    """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step."""
+    """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step `beside` compute."""
+    width = widths(workload, strategy)
     per_gradient = width.gradient if width.gradient in {2, 4} else 2
     if workload.kernels.reduce_bytes is not None:
         per_gradient = workload.kernels.reduce_bytes
@@ -162,7 +161,7 @@ def _once(
     if strategy.zero_stage is None:
         total = network.reduce_seconds(size, who.data)
         total += network.reduce_seconds(experts, who.expert_data)
-        return _hidden(total, backward, strategy)
+        return _exposed(total, beside, strategy)
     # ZeRO within a group: reduced there, then between the groups; gathered in the group alone
     reduce = network.gather_seconds(size, who.shard)
     reduce += network.reduce_seconds(size / strategy.shard_ranks, who.replicate)
@@ -170,12 +169,5 @@ def _once(
     ratio = width.compute / per_gradient
     back = network.gather_seconds(size * ratio, who.shard)
     back += network.gather_seconds(experts * ratio, who.expert_data)
-    gather = _hidden(back, backward / 2, strategy) if strategy.overlap_gradients else back
-    return _hidden(reduce, backward, strategy) + gather
-
-
-def _hidden(communication: float, beside: float, strategy: Strategy) -> float:
-    if strategy.overlap_gradients is False:
-        return communication
-    covered = min(communication, HIDEABLE * beside)
-    return communication - covered + CONTENTION * covered
+    gather = _exposed(back, beside / 2, strategy) if strategy.overlap_gradients else back
+    return _exposed(reduce, beside, strategy) + gather

@@ -13,18 +13,7 @@ from typing import NamedTuple
 
 from workbench.describe import Model, Strategy, Workload
 from workbench.describe.counting import Linear, active_parameters, block_linears
-from workbench.estimate.stages import REPLICATED
-
-_LORA = {
-    "q": ("q", "q_a", "q_b"),
-    "k": ("k", "kv_a"),
-    "v": ("v", "kv_b"),
-    "o": ("o",),
-    "gate": ("gate", "expert_gate", "shared_gate"),
-    "up": ("up", "expert_up", "shared_up"),
-    "down": ("down", "expert_down", "shared_down"),
-}
-
+from workbench.estimate.stages import LORA_LAYERS, REPLICATED
 
 ONE = Strategy(name="single")
 
@@ -86,7 +75,7 @@ def _expert(linear: Linear, rows: float, local: float, split: int) -> Product:
 
 
 def _adapter(workload: Workload, name: str) -> int:
-    named = any(name in _LORA.get(target, ()) for target in workload.lora_targets)
+    named = any(name in LORA_LAYERS.get(target, ()) for target in workload.lora_targets)
     return workload.lora_rank if named else 0
 
 

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from workbench.describe import Accelerator, Cluster, Conditions, Strategy
+from workbench.estimate.rates import family
 
 NVL72 = 72
 """GPUs of one NVLink domain in a GB200/GB300 NVL72 rack."""
@@ -150,7 +151,7 @@ def links(cluster: Cluster, conditions: Conditions) -> Links:
     network, assumed = cluster.network, ""
     if network is None:
         kind = "infiniband"
-        port = USUAL_PORT.get(gpu.arch.split("+", maxsplit=1)[0], DEFAULT_PORT)
+        port = USUAL_PORT.get(family(gpu.arch), DEFAULT_PORT)
         if cluster.world_size > domain:
             assumed = f"fabric not given: {port / 0.125e9:.0f} Gbit/s InfiniBand per GPU assumed"
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.describe import Strategy, Workload
 from workbench.estimate.rates import Machine
 from workbench.estimate.stages import Elements
-from workbench.estimate.states import Widths, shards, widths
+from workbench.estimate.states import Widths, expert_ways_of, shards, widths
 
 # Bytes read and written per trained element with fp32 states: weight, gradient, two moments.
 TRAFFIC = {
@@ -40,8 +40,7 @@ def optimizer_seconds(
     """Seconds of one optimizer step on one rank, by part."""
     width = widths(workload, strategy)
     ways = shards(strategy)["optimizer"]
-    groups = max(1, strategy.ep * strategy.expert_tp // strategy.tp) if strategy.ep > 1 else 1
-    expert_ways = max(1, ways // groups)
+    expert_ways = max(1, ways // expert_ways_of(strategy))
     mine = (elements.block + elements.root + elements.adapters) / ways
     mine += elements.experts / expert_ways
     if "optimizer" in strategy.offload:

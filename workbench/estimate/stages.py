@@ -23,7 +23,7 @@ from workbench.describe.counting import (
 from workbench.errors import UsageError
 
 REPLICATED = frozenset({"router", "q_a", "kv_a"})  # never split by tensor parallelism
-_LORA_LAYERS = {
+LORA_LAYERS = {
     "q": {"q", "q_a", "q_b"},
     "k": {"k", "kv_a"},
     "v": {"v", "kv_b"},
@@ -266,7 +266,7 @@ def _adapter_elements(workload: Workload, strategy: Strategy, stage: Stage) -> i
     rank, model = workload.lora_rank, workload.model
     if not rank:
         return 0
-    names = {name for target in workload.lora_targets for name in _LORA_LAYERS.get(target, ())}
+    names = {name for target in workload.lora_targets for name in LORA_LAYERS.get(target, ())}
     total = 0
     for moe, count in ((False, stage.dense), (True, stage.moe)):
         if count:

@@ -124,7 +124,7 @@ def states(workload: Workload, strategy: Strategy, elements: Elements) -> States
     if workload.optimizer == "muon":  # matrices only; embedding and head get AdamW's two moments
         root_share = elements.root / max(1, base + elements.experts)
         per_state *= 1 + root_share
-    expert_ways = _expert_ways(strategy)
+    expert_ways = expert_ways_of(strategy)
     frozen = elements.frozen_linear * width.quantized + elements.frozen_other * width.frozen
     if workload.quantized_head and width.quantized < width.frozen:
         frozen -= elements.head_matrix * (width.frozen - width.quantized)
@@ -169,7 +169,7 @@ def _unsplit_gradient(workload: Workload, strategy: Strategy, elements: Elements
     return max(0, elements.root - elements.head_matrix) * (strategy.tp - 1)
 
 
-def _expert_ways(strategy: Strategy) -> int:
+def expert_ways_of(strategy: Strategy) -> int:
     """How much smaller the data-parallel group of the experts is."""
     return max(1, strategy.ep * strategy.expert_tp // strategy.tp) if strategy.ep > 1 else 1
 

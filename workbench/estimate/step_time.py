@@ -255,6 +255,13 @@ def _repeated_flops(workload: Workload, strategy: Strategy) -> float:
     return total * workload.accumulate * ranks
 
 
+def _routing(workload: Workload, strategy: Strategy) -> str:
+    uneven = workload.kernels.expert_imbalance
+    if strategy.ep == 1 or uneven == 1:
+        return "routing is balanced: every expert sees the same number of tokens"
+    return f"routing is uneven: the busiest rank's experts see {uneven:g} times the mean of tokens"
+
+
 def _assumptions(
     workload: Workload, strategy: Strategy, network: Links, given: Conditions
 ) -> tuple[str, ...]:
@@ -268,7 +275,7 @@ def _assumptions(
     if network.assumed:
         said.append(network.assumed)
     if workload.model.experts:
-        said.append("routing is balanced: every expert sees the same number of tokens")
+        said.append(_routing(workload, strategy))
     if strategy.pp > 1:
         said.append(f"schedule {strategy.schedule}, {workload.accumulate} micro-batches per step")
     return tuple(said)

@@ -62,7 +62,7 @@ def block_traffic(workload: Workload, strategy: Strategy, *, moe: bool) -> Traff
     casts = _casts(workload, strategy, c, tokens, moe=moe)
     launches = 9.0 + 4 * model.norms_per_block * (2 if plain_norm else 0.5)
     launches += 0 if kernels.compiled else 10 + 8 * (model.position == "rope")
-    launches += 14.0 * moe + 3.0 * strategy.tp**0 * (strategy.tp > 1)
+    launches += 14.0 * moe + 3.0 * (strategy.tp > 1)
     launches += 3.0 * len(workload.lora_targets) * bool(workload.lora_rank)
     return Traffic(forward + casts, 2.0 * forward + casts, launches)
 
