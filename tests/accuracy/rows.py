@@ -16,25 +16,29 @@ from workbench.errors import WorkbenchError
 
 Row = dict[str, str]
 
-# GPU names of the files -> memory that the driver reports, in MiB.
-CARDS = {
-    "A100-SXM-80GB": 81920,
-    "A100-SXM-40GB": 40960,
-    "A800-80GB": 81920,
-    "H100-SXM-80GB": 81559,
-    "H100-SXM-96GB-HBM2e": 97871,
-    "H200-SXM-141GB": 143771,
-    "B200": 183359,
-    "GB200": 189471,
-    "A10G": 23028,
-    "RTX3090": 24576,
-    "RTX4090": 24564,
-    "RTX4070TiSUPER": 16376,
-    "RTX-A6000": 49140,
-    "L40S": 46068,
-    "MI300X": 196592,
-    "V100-SXM-32GB": 32768,
-    "V100-SXM-16GB": 16384,
+# GPU names of the files -> ids of the catalog.
+GPUS = {
+    "A100-SXM-80GB": "a100-sxm-80",
+    "A100-SXM-40GB": "a100-sxm-40",
+    "A800-80GB": "a800-80",
+    "H100-SXM-80GB": "h100-sxm",
+    "H100-SXM-96GB-HBM2e": "h100-sxm-96",
+    "H200-SXM-141GB": "h200-sxm",
+    "B200": "b200-sxm",
+    "B300": "b300-sxm",
+    "GB200": "gb200",
+    "GB300": "gb300",
+    "A10G": "a10g",
+    "RTX3090": "rtx-3090",
+    "RTX4090": "rtx-4090",
+    "RTX4070TiSUPER": "rtx-4070ti-super",
+    "RTX-A5000": "rtx-a5000",
+    "RTX-A6000": "rtx-a6000",
+    "RTX-6000-Ada": "rtx-6000-ada",
+    "L40S": "l40s",
+    "MI300X": "mi300x",
+    "V100-SXM-32GB": "v100-sxm2-32",
+    "V100-SXM-16GB": "v100-sxm2-16",
 }
 GENERATIONS = {
     "Hopper": ("H100", "H200", "GH200", "H800"),
@@ -44,6 +48,12 @@ GENERATIONS = {
     "CDNA": ("MI",),
     "Volta": ("V100",),
 }
+
+
+def counts(row: Row, kinds: frozenset[str]) -> bool:
+    """Whether a row is scored: one row per configuration, described in full, of these kinds."""
+    described = row["primary"] == "1" and row["full_config"] not in {"", "0"}
+    return described and row["kind"] in kinds
 
 
 class NotExpressedError(Exception):
@@ -393,8 +403,8 @@ def _buckets(row: Row, stage: re.Match[str] | None) -> dict[str, int]:
 
 def card_of(row: Row) -> int:
     gpu = row.get("gpu", "")
-    if gpu in CARDS:
-        return CARDS[gpu] * 2**20
+    if gpu in GPUS:
+        return shapes.gpu(GPUS[gpu]).memory_bytes
     size = number(row, "gpu_vram_gb", 0)
     if not size:
         raise NotExpressedError(f"GPU {gpu!r}")

@@ -26,6 +26,7 @@ from tests.accuracy.rows import (
     NotExpressedError,
     Row,
     case_of,
+    counts,
     has_fixed_shape,
     metric_of,
 )
@@ -46,11 +47,7 @@ def read(path: Path) -> list[Row]:
 
 
 def scorable(row: Row) -> bool:
-    return (
-        row["primary"] == "1"
-        and row["full_config"] not in {"", "0"}
-        and row["kind"] in {"measured", "oom", "fits"}
-    )
+    return counts(row, frozenset({"measured", "oom", "fits"}))
 
 
 def predict(row: Row) -> tuple[Case, Estimate]:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.accuracy.rows import NotExpressedError, Row, stratum
+from tests.accuracy.rows import NotExpressedError, Row, counts, stratum
 from tests.accuracy.speed_rows import LADDER, is_stated, least_recompute, speed_case, speed_of
 from workbench.errors import WorkbenchError
 from workbench.estimate import step_time
@@ -32,13 +32,7 @@ class Score:
 
 
 def scorable(rows: Iterable[Row]) -> list[Row]:
-    return [
-        row
-        for row in rows
-        if row["primary"] == "1"
-        and row["full_config"] not in {"", "0"}
-        and row["kind"] == "measured"
-    ]
+    return [row for row in rows if counts(row, frozenset({"measured"}))]
 
 
 def score_throughput(rows: list[Row]) -> Score:

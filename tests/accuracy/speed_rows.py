@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.accuracy.rows import (
+    GPUS,
     Case,
     NotExpressedError,
     Row,
@@ -26,30 +27,6 @@ from workbench.describe import Cluster, Kernels, Network, Strategy, Workload
 from workbench.errors import WorkbenchError
 from workbench.estimate import training_memory
 from workbench.estimate.flops import flops_per_token
-
-GPUS = {
-    "A100-SXM-80GB": "a100-sxm-80",
-    "A100-SXM-40GB": "a100-sxm-40",
-    "A800-80GB": "a800-80",
-    "H100-SXM-80GB": "h100-sxm",
-    "H100-SXM-96GB-HBM2e": "h100-sxm-96",
-    "H200-SXM-141GB": "h200-sxm",
-    "B200": "b200-sxm",
-    "B300": "b300-sxm",
-    "GB200": "gb200",
-    "GB300": "gb300",
-    "A10G": "a10g",
-    "RTX3090": "rtx-3090",
-    "RTX4090": "rtx-4090",
-    "RTX4070TiSUPER": "rtx-4070ti-super",
-    "RTX-A5000": "rtx-a5000",
-    "RTX-A6000": "rtx-a6000",
-    "RTX-6000-Ada": "rtx-6000-ada",
-    "L40S": "l40s",
-    "MI300X": "mi300x",
-    "V100-SXM-32GB": "v100-sxm2-32",
-    "V100-SXM-16GB": "v100-sxm2-16",
-}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from workbench_widgets.memory_choice import gpu_name
 def launch_terms(plan: Plan) -> dict[str, Any]:
     """The settings to launch with, and every reason why this host cannot start it as it is."""
     strategy, workload = plan.strategy, plan.workload
-    lacks = [*_unsupported(plan), *_missing_gpus(plan)]
+    lacks = _lacks(plan)
     settings = [
         f'wb.launch("train.py", strategy="{strategy.name}", processes={plan.gpus})',
         f"micro_batch = {workload.micro_batch}",
@@ -35,7 +35,7 @@ def launch_terms(plan: Plan) -> dict[str, Any]:
 
 def hand_over(plan: Plan, launcher: Launcher | None) -> str:
     """Set the launch form to the plan as far as it goes; says what was done and what is missing."""
-    lacks = [*_unsupported(plan), *_missing_gpus(plan)]
+    lacks = _lacks(plan)
     if launcher is None:
         done = "There is no launch form here: Workbench() has one, or use the settings below."
     elif plan.nodes == 1 and plan.strategy.name in _offered(launcher):
@@ -53,14 +53,10 @@ def _offered(launcher: Launcher) -> set[str]:
     return {value for _, value in launcher.fields.strategy.options}
 
 
-def _unsupported(plan: Plan) -> list[str]:
-    try:
-        accelerate_config.check_supported(plan.strategy)
-    except wb.UsageError as error:
-        return [str(error)]
-    if plan.nodes > 1:
-        return [f"The plan has {plan.nodes} machines; the launcher starts ranks on this one only."]
-    return []
+def _lacks(plan: Plan) -> list[str]:
+    """What the launcher cannot do, then what this host has not."""
+    unsupported = accelerate_config.why_not(plan.strategy, plan.nodes)
+    return [*([unsupported] if unsupported else []), *_missing_gpus(plan)]
 
 
 def _missing_gpus(plan: Plan) -> list[str]:

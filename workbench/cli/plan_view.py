@@ -8,8 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from workbench.describe.strategy import NAMES
-from workbench.errors import UsageError
-from workbench.launch.accelerate_config import check_supported
+from workbench.launch.accelerate_config import why_not
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 
 if TYPE_CHECKING:
@@ -43,27 +42,20 @@ def plan_view(found: Planned) -> RenderableType:
 def _launchable(plans: Plans) -> tuple[str, ...]:
     """How the winner is started, or that the launcher does not start it yet and who comes first."""
     first = plans.plans[0]
-    lacks = _lacks(first)
+    lacks = why_not(first.strategy, first.nodes)
     if not lacks:
         layout = first.strategy
         recompute = f" --recompute {layout.recompute}" * (layout.recompute != "none")
         name = layout.name if layout.name in NAMES else "fsdp"
         return (f"On such a machine: workbench launch SCRIPT --strategy {name}{recompute}",)
-    able = next((index for index, one in enumerate(plans.plans) if not _lacks(one)), None)
+    able = next(
+        (index for index, one in enumerate(plans.plans) if not why_not(one.strategy, one.nodes)),
+        None,
+    )
     other = (
         "None of the others is either" if able is None else f"Plan {able + 1} is the first that is"
     )
     return (f"The first plan is not launched from here yet: {lacks} {other}; see --any-script.",)
-
-
-def _lacks(one: Plan) -> str:
-    if one.nodes > 1:
-        return "several machines are started by hand or by a scheduler."
-    try:
-        check_supported(one.strategy)
-    except UsageError as error:
-        return str(error)
-    return ""
 
 
 def _sentences(title: str, said: tuple[str, ...]) -> Table | None:

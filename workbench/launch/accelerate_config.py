@@ -53,6 +53,17 @@ def check_supported(strategy: Strategy) -> None:
         )
 
 
+def why_not(strategy: Strategy, nodes: int = 1) -> str:
+    """Why the launcher does not start this from one host; empty = it does."""
+    try:
+        check_supported(strategy)
+    except UsageError as error:
+        return str(error)
+    if nodes > 1:
+        return f"The plan has {nodes} machines; the launcher starts ranks on this one only."
+    return ""
+
+
 def is_sharded(strategy: Strategy) -> bool:
     """Whether FSDP spreads the states."""
     return strategy.dp_shard > 1
