@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.accuracy.rows import Case, NotExpressedError
-from tests.benchmarks.peers import PEERS
+from tests.benchmarks.peers import PEERS, llm_analysis_shape
 from workbench.describe import Strategy, Workload
 
 README_EFFICIENCY = 0.5
@@ -88,18 +88,8 @@ class LlmAnalysis:
             raise NotExpressedError(f"refused: {error}") from error
 
     def _built(self, work: Workload, strategy: Strategy, gpu: str) -> Any:
-        config, model = self._config, work.model
-        shape = config.ModelConfig(
-            name=model.name,
-            num_layers=model.layers,
-            n_head=model.heads,
-            hidden_dim=model.hidden,
-            vocab_size=model.vocab,
-            max_seq_len=work.seq_len,
-            num_key_value_heads=model.key_value_heads,
-            ffn_embed_dim=model.mlp_hidden,
-            expansion_ratio=model.mlp_hidden / model.hidden,
-        )
+        config = self._config
+        shape = config.ModelConfig(**llm_analysis_shape(work))
         parallel = config.ParallelismConfig(
             tp_size=strategy.tp,
             pp_size=strategy.pp,

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from workbench.describe import Model, Strategy, Workload
 from workbench.describe.counting import largest_block_parameters
@@ -81,6 +82,22 @@ def accelerate_estimator() -> Callable[[Case], float]:
     return predict
 
 
+def llm_analysis_shape(work: Workload) -> dict[str, Any]:
+    """Arguments of llm-analysis' ModelConfig."""
+    model = work.model
+    return {
+        "name": model.name,
+        "num_layers": model.layers,
+        "n_head": model.heads,
+        "hidden_dim": model.hidden,
+        "vocab_size": model.vocab,
+        "max_seq_len": work.seq_len,
+        "num_key_value_heads": model.key_value_heads,
+        "ffn_embed_dim": model.mlp_hidden,
+        "expansion_ratio": model.mlp_hidden / model.hidden,
+    }
+
+
 def llm_analysis() -> Callable[[Case], float]:
     from llm_analysis.analysis import ActivationRecomputation, DSZeRO, LLMAnalysis
     from llm_analysis.config import (
@@ -100,17 +117,7 @@ def llm_analysis() -> Callable[[Case], float]:
         work, model = case.workload, case.workload.model
         bits = 32 if work.precision == "fp32" else 16
         analysis = LLMAnalysis(
-            ModelConfig(
-                name="case",
-                num_layers=model.layers,
-                n_head=model.heads,
-                hidden_dim=model.hidden,
-                vocab_size=model.vocab,
-                max_seq_len=work.seq_len,
-                num_key_value_heads=model.key_value_heads,
-                ffn_embed_dim=model.mlp_hidden,
-                expansion_ratio=model.mlp_hidden / model.hidden,
-            ),
+            ModelConfig(**llm_analysis_shape(work)),
             gpu,
             DtypeConfig(name="d", weight_bits=bits, activation_bits=bits, embedding_bits=bits),
             ParallelismConfig(dp_size=case.strategy.world_size),

@@ -14,8 +14,8 @@ pytest.importorskip("nbformat", reason="nbformat is not installed")
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.lab import Lab, Page
+from tests.browser.looks import FOLDER, OVERFLOW
 
-FOLDER = Path(__file__).with_name("screenshots")
 CELL = "from workbench_widgets import MemoryCalculator\nface = MemoryCalculator({options})\nface"
 NUMBERS = "return [...document.querySelectorAll('.wbm-numbers dd:not(.wbm-says)')].map((one) => one.textContent)"
 CLIPPED = """
@@ -23,7 +23,6 @@ return [...document.querySelectorAll('.wbm :is(h2, h3, button, label, dt, dd, su
   .filter((one) => one.getClientRects().length && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline')
   .map((one) => one.textContent)
 """
-OVERFLOW = "return [...document.querySelectorAll('.wb-root')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
 UNLABELLED = """
 return [...document.querySelectorAll('.wbm :is(button, input, select)')].filter((one) =>
   !one.textContent.trim() && !one.getAttribute('aria-label') && !one.labels?.length).map((one) => one.outerHTML)

@@ -73,15 +73,20 @@ def runner(factory: pytest.TempPathFactory) -> Callable[[str], Said]:
     return executed
 
 
-def assert_short_and_clean(name: str) -> None:
-    book = read(name)
+def assert_form(book: nbformat.NotebookNode) -> None:
+    """Short, without outputs, and prose on both sides of each code cell."""
     assert len(book.cells) <= 40
     code = [cell for cell in book.cells if cell.cell_type == "code"]
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
     assert sorted(len(cell.source.splitlines()) for cell in code)[len(code) // 2] <= 5
     kinds = [cell.cell_type for cell in book.cells]
-    assert kinds[::2] == ["markdown"] * len(kinds[::2])  # prose before and after each code cell
+    assert kinds[::2] == ["markdown"] * len(kinds[::2])
     assert kinds[1::2] == ["code"] * len(kinds[1::2])
+
+
+def assert_short_and_clean(name: str) -> None:
+    book = read(name)
+    assert_form(book)
     assert "$" not in prose(name)  # JupyterLab would set what lies between two of them as a formula
     assert max(len(line) for cell in book.cells for line in cell.source.splitlines()) <= 120
 

@@ -11,6 +11,8 @@ pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 import nbformat
 
+from tests.widgets.notebook_run import assert_form
+
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_memory.ipynb"
 
 
@@ -28,14 +30,7 @@ def execute(book: nbformat.NotebookNode, folder: Path) -> None:
 
 
 def test_it_is_short_and_clean() -> None:
-    book = nbformat.read(NOTEBOOK, as_version=4)
-    assert len(book.cells) <= 40
-    code = [cell for cell in book.cells if cell.cell_type == "code"]
-    assert all(not cell.outputs and cell.execution_count is None for cell in code)
-    assert sorted(len(cell.source.splitlines()) for cell in code)[len(code) // 2] <= 5
-    kinds = [cell.cell_type for cell in book.cells]
-    assert kinds[::2] == ["markdown"] * len(kinds[::2])  # prose before and after each code cell
-    assert kinds[1::2] == ["code"] * len(kinds[1::2])
+    assert_form(nbformat.read(NOTEBOOK, as_version=4))
 
 
 @pytest.mark.slow

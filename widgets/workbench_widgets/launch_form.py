@@ -12,9 +12,9 @@ import workbench as wb
 _ANY_SCRIPT = "\0script"  # no recipe has this name
 _STRATEGIES = [
     ("DDP: a copy per process", "ddp"),
-    ("FSDP: all states sharded", "fsdp"),
-    ("FSDP, weights kept after forward", "fsdp-grad-op"),
-    ("HSDP: sharded in two groups", "hsdp"),
+    ("FSDP: all sharded", "fsdp"),
+    ("FSDP, weights kept", "fsdp-grad-op"),
+    ("HSDP: two groups", "hsdp"),
     ("One process", "single"),
 ]
 _COLUMNS = "repeat(auto-fill, minmax(168px, 1fr))"
