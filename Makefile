@@ -15,7 +15,7 @@ RUN = PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)
 ROOT_ARGS = $(shell test "$$(id -u)" -ne 0 || echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lab test check bench clean
+.PHONY: help venv demo lab test check bench strategies faults engines clean
 
 help: ## list the targets (this text)
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-7s %s\n' "$$name" "$$what"; done
@@ -29,9 +29,11 @@ demo: venv ## train a small model here and show it live
 lab: venv ## open the start notebook in JupyterLab (first free port from 8888, token on)
 	@WORKBENCH_STORE="$(STORE)" $(RUN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" $(ROOT_ARGS) $(LAB_ARGS) notebooks/00_start_here.ipynb
 
+# Streams of tests beside each other; a file stays in one. WORKERS=0 for one stream in this process.
+WORKERS ?= 2
 test: ## run all tests, the browser's included
-	@$(SETUP) --extras train,lab,dev
-	@$(RUN)/python -m pytest $(PYTEST_ARGS)
+	@$(SETUP) --extras train,lab,dev,deepspeed,lowbit,keras,trackers,export
+	@$(RUN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 check: ## lint, format, types, architecture: what CI asks before the tests
 	@$(SETUP) --extras train,lab,dev
@@ -39,6 +41,10 @@ check: ## lint, format, types, architecture: what CI asks before the tests
 	@$(RUN)/python -m ruff format --check .
 	@$(RUN)/python -m pyright
 	@$(RUN)/python -m pytest -q tests/test_architecture.py
+
+engines: ## install SkyPilot, dstack and Kubeflow's API apart, for the tests of exports (3 min)
+	@$(SETUP) --extras train,lab,dev
+	@$(RUN)/python -m tests.engines.validators
 
 # Other calculators, for the tables beside ours: apart from the environment, because one of
 # them asks for an old transformers. Pinned, without their dependencies but those they import.
@@ -48,6 +54,20 @@ bench: ## measure the workbench itself
 	@$(SETUP) --extras train,lab,dev
 	@test -d .venv/peers || $(VENV)/python -m pip install --quiet --no-deps --target .venv/peers $(PEERS)
 	@$(RUN)/python -m tests.benchmarks
+
+# A table that was cut off goes on where it ended; a finished one begins anew.
+ROWS = $(CURDIR)/.strategies.jsonl
+strategies: ## run every strategy on CPU ranks and renew tests/strategies.md (half an hour)
+	@$(SETUP) --extras train,lab,dev,deepspeed,lowbit,keras
+	@WORKBENCH_STRATEGY_ROWS="$(ROWS)" $(RUN)/python -m pytest -q tests/launch/test_strategies.py tests/launch/test_model_parallel.py
+	@$(RUN)/python -m tests.launch.strategies_page "$(ROWS)" && rm "$(ROWS)"
+
+FAULTS = $(CURDIR)/.faults.jsonl
+faults: ## inject every fault on CPU ranks and renew tests/faults.md (quarter of an hour)
+	@$(SETUP) --extras train,lab,dev,deepspeed,lowbit,keras,trackers
+	@rm -f "$(FAULTS)"
+	@WORKBENCH_FAULT_ROWS="$(FAULTS)" $(RUN)/python -m pytest -q tests/faults tests/diagnose tests/recover tests/security tests/launch/test_faults.py tests/launch/test_outcome.py tests/store tests/observe
+	@$(RUN)/python -m tests.faults.matrix "$(FAULTS)" && rm "$(FAULTS)"
 
 clean: ## delete .venv and caches; runs/ stays
 	rm -rf .venv .ruff_cache .pytest_cache dist

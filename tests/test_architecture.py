@@ -17,11 +17,11 @@ import workbench as wb
 ROOT = Path(__file__).parent.parent
 # A package may import only packages to its left. `store` (the run directory's schema and files)
 # stands before the packages that read it; `launch` stands after them because its supervisor writes
-# view and report.
+# view and report, chooses checkpoints and diagnoses.
 ORDER = (
     *("errors", "units", "version"),
-    *("describe", "estimate", "plan", "store", "observe", "diagnose", "recipes"),
-    *("launch", "recover", "compare", "engines", "cli"),
+    *("describe", "estimate", "plan", "store", "observe", "recipes", "recover", "diagnose"),
+    *("launch", "compare", "engines", "cli"),
 )
 HEAVY = {
     "torch",

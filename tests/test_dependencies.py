@@ -14,6 +14,11 @@ EXPECTED = {
     "dependencies": ["gpuhunt", "nvidia-ml-py", "psutil", "rich", "typer"],
     "train": ["accelerate", "cloudpickle", "numpy", "peft", "torch", "transformers"],
     "lab": ["anywidget", "ipywidgets", "jupyterlab", "plotly"],
+    "deepspeed": ["deepspeed"],
+    "lowbit": ["bitsandbytes"],
+    "keras": ["keras", "tensorflow-cpu"],
+    "trackers": ["alembic", "mlflow-skinny", "sqlalchemy", "tensorboard", "trackio", "wandb"],
+    "export": ["pyarrow"],
     "dev": [
         "hypothesis",
         "nbclient",
@@ -22,6 +27,7 @@ EXPECTED = {
         "pyright",
         "pytest",
         "pytest-timeout",
+        "pytest-xdist",
         "ruff",
         "selenium",
     ],
@@ -44,16 +50,22 @@ PROVIDED = {
 
 OPTIONAL = {
     # import -> who installs it, and why we may name it: only used where the user already has it
+    "bitsandbytes": "the extra lowbit; QLoRA and 8-bit AdamW",
+    "keras": "the extra keras; the recipe keras_mirrored.py",
+    "tensorflow": "the extra keras; the recipe keras_mirrored.py",
     "deepspeed": "the user; asked for by the ZeRO strategies",
     "datasets": "the user; scripts that load data with it",
-    "tensorboard": "the user; a tracker",
+    "tensorboard": "the extra trackers",
     "tensorboardX": "the user; a tracker",
-    "mlflow": "the user; a tracker",
-    "wandb": "the user; a tracker",
-    "trackio": "the user; a tracker",
+    "mlflow": "the extra trackers",
+    "pyarrow": "the extra export; Parquet files",
+    "wandb": "the extra trackers",
+    "trackio": "the extra trackers",
 }
 
 OURS = {"workbench", "workbench_widgets"}
+# Recipes are scripts: they import the files beside them.
+BESIDE = {path.stem for path in (ROOT / "workbench" / "recipes").glob("*.py")}
 
 
 def groups():
@@ -116,7 +128,7 @@ def test_what_is_imported_is_declared(directory, allowed):
     declared = {name for group in allowed for name in EXPECTED[group]}
     unknown = {}
     for module, place in imports(ROOT / directory).items():
-        if module in sys.stdlib_module_names or module in OURS or module in OPTIONAL:
+        if module in sys.stdlib_module_names or module in OURS | BESIDE | OPTIONAL.keys():
             continue
         if PROVIDED.get(module, module) not in declared:
             unknown[module] = place

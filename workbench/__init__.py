@@ -53,8 +53,11 @@ if TYPE_CHECKING:
     )
     from workbench.estimate.cost import RunPlan, run_cost
     from workbench.estimate.simulate import simulate
+    from workbench.launch.capture.said import log
+    from workbench.launch.launching import launch, start
+    from workbench.launch.read_config import read_strategy
     from workbench.launch.request import Request, request
-    from workbench.launch.run import Run, attach, launch, runs, start
+    from workbench.launch.run import Run, attach, runs
     from workbench.observe.doctor import doctor
     from workbench.plan.planner import plan
     from workbench.store.runs import Store
@@ -83,17 +86,19 @@ _HOMES = {
     "fewest_gpus": "workbench.estimate",
     "inference_memory": "workbench.estimate",
     "largest_micro_batch": "workbench.estimate",
-    "launch": "workbench.launch.run",
+    "launch": "workbench.launch.launching",
+    "log": "workbench.launch.capture.said",
     "longest_sequence": "workbench.estimate",
     "offers": "workbench.describe.prices",
     "plan": "workbench.plan.planner",
+    "read_strategy": "workbench.launch.read_config",
     "recipes": "workbench.recipes",
     "request": "workbench.launch.request",
     "run_cost": "workbench.estimate.cost",
     "runs": "workbench.launch.run",
     "simulate": "workbench.estimate.simulate",
     "smallest_gpu": "workbench.estimate",
-    "start": "workbench.launch.run",
+    "start": "workbench.launch.launching",
     "step_time": "workbench.estimate",
     "switches": "workbench.estimate",
     "training_memory": "workbench.estimate",
@@ -125,9 +130,11 @@ __all__ = [
     "inference_memory",
     "largest_micro_batch",
     "launch",
+    "log",
     "longest_sequence",
     "offers",
     "plan",
+    "read_strategy",
     "recipes",
     "request",
     "run_cost",

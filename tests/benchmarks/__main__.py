@@ -266,6 +266,12 @@ def planner() -> Iterator[Row]:
     yield from price_table(rounds=1 if QUICK else 2)
 
 
+def store_of_many() -> Iterator[Row]:
+    from tests.benchmarks.many_runs import benchmark
+
+    yield from benchmark(runs=200 if QUICK else 1000)
+
+
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "import": import_time,
     "start": start_and_throughput,
@@ -275,6 +281,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "memory": memory_calculators,
     "time": time_calculators,
     "plan": planner,
+    "compare": store_of_many,
 }
 
 

@@ -1,4 +1,4 @@
-"""Screenshots in both themes and two widths: to be looked at; here only clipping is asserted."""
+"""Screenshots in both themes and several widths: to be looked at; here only clipping is asserted."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import pytest
 from tests.browser.lab import Lab, Page
 from tests.browser.test_faces import SAMPLE
 from tests.widgets.sample_runs import SampleRun
+from tests.widgets.sample_troubles import CHECKPOINTS, TROUBLES
 
 FOLDER = Path(__file__).with_name("screenshots")
+FEWER = {1600: 1290, 800: 1700}
+HEIGHTS = {1600: 1700, 800: 2400, 500: 3600}
 CLIPPED = """
 const visible = (one) => one.getClientRects().length > 0;
-return [...document.querySelectorAll('.wb-root :is(h2, h3, button, dt, dd, .wb-badge, .wb-panel-value, .wb-chips li)')]
+return [...document.querySelectorAll('.wb-root :is(h2, h3, h4, button, th, dt, dd, .wb-badge, .wb-panel-value, .wb-chips li)')]
   .filter((one) => visible(one) && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline')
   .map((one) => one.textContent)
 """
@@ -42,10 +45,15 @@ def make_runs(store: Path) -> None:
     sentence = (
         "Rank 1 failed: ValueError: loss is NaN (train.py, line 31). Lower --lr, then launch again."
     )
-    failed.write(90, phase="ended", outcome="failed", message=sentence, nonfinite_step=78)
+    ended = {"phase": "ended", "outcome": "failed", "message": sentence}
+    failed.write(90, nonfinite_step=78, checkpoints=CHECKPOINTS, **ended)
+    troubled = SampleRun(store, "troubled", name="when it breaks", started=time.time() - 60)
+    troubled.write(121, written_at=time.time() + 120, **TROUBLES)
 
 
-@pytest.mark.parametrize("face", ["gpt-cpu", "llama-8gpu", "fresh", "failed", "workbench"])
+@pytest.mark.parametrize(
+    "face", ["gpt-cpu", "llama-8gpu", "fresh", "failed", "troubled", "workbench"]
+)
 def test_both_themes_and_widths(lab: Lab, page: Page, store: Path, face: str) -> None:
     FOLDER.mkdir(exist_ok=True)
     make_runs(store)
@@ -62,8 +70,8 @@ def test_both_themes_and_widths(lab: Lab, page: Page, store: Path, face: str) ->
         page.until("curve", lambda: page.points() > 10)
     for theme in ("JupyterLab Light", "JupyterLab Dark"):
         page.theme(theme)
-        for width in (1600, 800):
-            page.driver.set_window_size(width, 1290 if width == 1600 else 1700)
+        for width, height in HEIGHTS.items() if face == "troubled" else FEWER.items():
+            page.driver.set_window_size(width, height)
             page.focus_mode()
             time.sleep(1.2)  # plotly.js redraws after the resize
             page.js(

@@ -139,5 +139,6 @@ def test_any_script_offers_what_the_launcher_starts(run: Run) -> None:
         check_supported(one.strategy)
     assert {one.strategy.dp_shard > 1 for one in found.plans} >= {True}
     document = answer(run, *FEW, "--any-script")
+    assert all(plan["launch"].startswith("workbench launch") for plan in document["plans"])
     assert document["plans"]
     assert not any("tp" in one["strategy"] for one in document["plans"])

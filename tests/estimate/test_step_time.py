@@ -242,3 +242,29 @@ def test_what_cannot_be_timed_is_refused() -> None:
         step_time(WORK, strategy, Cluster(name="laptop"))
     with pytest.raises(UsageError, match="heads"):
         step_time(WORK, Strategy(name="x", tp=3), Cluster.rented("h100", 3))
+
+
+@pytest.mark.parametrize("length", [8192, 524_288])
+def test_ulysses_sends_less_than_the_ring_but_hides_nothing(length: int) -> None:
+    """Long sequences hide the ring behind attention; short ones pay its larger volume."""
+    work = Workload(model=Model.catalog("llama-2-7b"), seq_len=length, micro_batch=1)
+
+    def waiting(method: str) -> float:
+        strategy = Strategy.parse("cp8", 8).with_options(cp_method=method)
+        return step_time(work, strategy, NODE).parts.get(f"{COMMUNICATION}: cp", 0.0)
+
+    assert (waiting("ring") < waiting("ulysses")) is (length > 8192)
+    assert waiting("ulysses") > 0
+
+
+def test_compressed_gradients_travel_faster() -> None:
+    plain = Strategy.parse("ddp", 8)
+    cluster = Cluster.rented("rtx-4090", 8)
+    work = Workload(model=Model.catalog("gpt2"), seq_len=512, micro_batch=1, precision="bf16")
+    waits = [
+        step_time(work, plain.with_options(comm_hook=hook), cluster).parts[
+            f"{COMMUNICATION}: gradients"
+        ]
+        for hook in (None, "bf16", "powersgd")
+    ]
+    assert waits[0] > 1.5 * waits[1] > 10 * waits[2]

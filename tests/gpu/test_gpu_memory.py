@@ -6,7 +6,6 @@ with device, versions and date; `python -m pytest tests/gpu/test_gpu_memory.py` 
 
 from __future__ import annotations
 
-import datetime as dt
 import importlib.util
 import json
 import subprocess
@@ -18,24 +17,17 @@ import pytest
 
 import workbench as wb
 from tests.gpu.memory_probe import CASES, Case
+from tests.gpu.results import FOLDER, keep
 from workbench.estimate import training_memory
 
 GPUS = wb.detect_host().gpus
 HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "memory.json"
+RESULTS = FOLDER / "memory.json"
 on_a_gpu = pytest.mark.skipif(not GPUS, reason="no NVIDIA GPU on this host")
 
 
 def needs_bitsandbytes(case: Case) -> bool:
     return case.workload.quantization != "none" or case.workload.optimizer.endswith("8bit")
-
-
-def keep(measured: dict[str, object]) -> None:
-    known = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
-    known[f"{measured['case']} on {measured['device']}"] = measured | {"date": today}
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
 @pytest.mark.gpu
@@ -61,7 +53,7 @@ def test_real_steps_meet_the_prediction(name: str) -> None:
         here = replace(host, gpus=host.gpus[:1])
         timed = wb.step_time(case.workload, case.strategy, here)
         measured["predicted_step_seconds"] = timed.step_seconds
-    keep(measured)
+    keep("memory", str(measured["case"]), measured)
     allocated = predicted.allocated_bytes / measured["allocated_bytes"]
     reserved = predicted.reserved_bytes / measured["reserved_bytes"]
     assert allocated == pytest.approx(1, abs=0.03)

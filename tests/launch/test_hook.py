@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
+import os
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.faults.matrix import record  # noqa: E402
 from workbench.launch.capture.hook import _program  # noqa: E402
-from workbench.launch.capture.patches import ScalarReader  # noqa: E402
-from workbench.launch.capture.recorder import LineWriter, PatientFile, Recorder  # noqa: E402
+from workbench.launch.capture.patches import _AfterImport  # noqa: E402
+from workbench.launch.capture.reader import ScalarReader  # noqa: E402
+from workbench.launch.capture.recorder import Recorder  # noqa: E402
+from workbench.launch.capture.writers import LineWriter, PatientFile  # noqa: E402
 
 
 @pytest.fixture
@@ -24,7 +32,8 @@ def recorder(tmp_path: Path) -> Recorder:
 
 
 def lines(recorder: Recorder) -> list[dict]:
-    text = Path(recorder._writer._path).read_text()
+    assert recorder.flush()
+    text = Path(recorder._lines.path).read_text()
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -44,7 +53,7 @@ def test_nothing_of_the_script_is_kept_alive(recorder: Recorder) -> None:
         recorder.backward(loss)
         recorder.backward(torch.ones(1000, requires_grad=True))  # not a scalar
     assert len(recorder._losses) == 1024
-    assert all(kept.numel() == 1 and kept.grad_fn is None for kept in recorder._losses)
+    assert all(type(kept) is float for kept in recorder._losses)
 
 
 def test_a_stop_step_that_lies_behind_is_not_obeyed(recorder: Recorder, tmp_path: Path) -> None:
@@ -72,11 +81,47 @@ def test_a_refusing_disk_keeps_lines_waiting_in_order(tmp_path: Path) -> None:
     assert (folder / "m.jsonl").read_text() == "0\n1\n2\n3\n"
 
 
+def test_a_disk_that_stalls_does_not_hold_up_the_steps(recorder: Recorder) -> None:
+    file = Path(recorder._lines.path)
+    os.mkfifo(file)  # opening it for writing waits for a reader, as a dead file server's would
+    begun = time.perf_counter()
+    for _ in range(1000):
+        recorder.backward(1.0)
+        recorder.step(None)
+    spent = time.perf_counter() - begun
+    assert recorder.steps == 1000
+    assert not recorder.flush(0.2)  # an end does not wait for ever either
+    with file.open("rb", buffering=0) as reader:
+        got = b""
+        while got.count(b"\n") < 1000:
+            got += reader.read(1 << 16)
+    assert [json.loads(line)["step"] for line in got.splitlines()] == list(range(1, 1001))
+    assert recorder.flush()
+    record(40, f"1000 steps while the rank's file stalls: {1e6 * spent / 1000:.0f} µs each")
+
+
 def test_output_outlives_a_descriptor_that_refuses() -> None:
     file = PatientFile(987, "<closed>")
     assert file.write(b"x" * 10) == 10
     assert file.write(b"y" * 5_000_000) == 5_000_000
     assert len(file._pending) <= 1 << 20
+
+
+def test_asking_whether_a_library_is_there_does_not_unwatch_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`datasets` and `transformers` look for torch long before anybody imports it."""
+    (tmp_path / "looked_for.py").write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen: list[int] = []
+    finder = _AfterImport({"looked_for": lambda module: seen.append(module.VALUE)})
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    for _ in range(2):
+        assert importlib.util.find_spec("looked_for") is not None
+    assert seen == []
+    importlib.import_module("looked_for")
+    assert seen == [1]
+    assert finder not in sys.meta_path
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 
 import workbench as wb
 from tests.conftest import SCRIPTS, until
+from tests.faults.matrix import record
 
 pytestmark = pytest.mark.slow
 Start = Callable[..., wb.Run]
@@ -90,7 +91,9 @@ def test_nan_is_recorded_with_its_step(start: Start) -> None:
     assert view["nonfinite_step"] == 5
     assert math.isnan(run.metrics()[4]["loss"])
     text = (run.directory / "view.json").read_text()
-    assert "NaN" not in text  # strict JSON for the browser
+    refused: list[str] = []
+    json.loads(text, parse_constant=refused.append)
+    assert refused == []  # strict JSON for the browser: no bare NaN or Infinity
 
 
 def test_a_straggler_shows_in_backward_entry(start: Start) -> None:
@@ -104,6 +107,7 @@ def test_exit_zero_without_a_step_is_no_success(start: Start) -> None:
     run = start("no_steps.py")
     assert run.wait(120) == "no-steps"
     assert "no optimizer step" in run.status.message
+    record(36, "exit 0 without a step: no-steps")
 
 
 def test_two_trainings_where_one_was_asked_for_are_reported(start: Start) -> None:
@@ -112,6 +116,7 @@ def test_two_trainings_where_one_was_asked_for_are_reported(start: Start) -> Non
     assert run.wait(120) == "succeeded"
     assert run.summary()["world_size"] == 1
     assert "2 processes were asked for" in run.status.message
+    record(36, "two trainings instead of one: said")
 
 
 def test_single_process(start: Start) -> None:
@@ -139,6 +144,11 @@ def test_noisy_output_loses_nothing(start: Start) -> None:
     assert "latin-1: \ufffd\ufffd caf\ufffd" in text
     assert len(run.logs(0, tail=20)) < 4000
     assert (run.directory / "view.json").stat().st_size <= 64_000
+    record(33, "bars, bytes that are no text, megabytes of stderr: tail exact, nothing fails")
+    record(
+        32,
+        "a flood of more than 10,000 lines: every line kept, the view stays below 64 kB, training ends",
+    )
 
 
 def test_a_user_sitecustomize_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,165 +1,125 @@
-"""Every strategy that can be launched trains to the single process's curve, on real CPU ranks."""
+"""Every data-parallel strategy trains to the single process's curve, on real CPU ranks.
+
+A few rows run always; all of them where $WORKBENCH_STRATEGY_ROWS names a file for the table.
+"""
 
 from __future__ import annotations
 
 import math
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import workbench as wb
 from workbench.errors import UsageError
-from workbench.launch import accelerate_config
+
+from .table import (
+    STEPS,
+    Row,
+    check,
+    distance,
+    ejected,
+    logged,
+    record,
+    row,
+    skip_unless_wanted,
+)
 
 pytestmark = pytest.mark.slow
-STEPS = 20
-SHAPE = (
-    *("--layers", "2", "--hidden", "64", "--seq-len", "64", "--warmup", "2"),
-    *("--eval-every", "0", "--log-every", "5", "--steps", str(STEPS)),
-)
-BATCH = 8  # sequences per optimizer step, whatever the number of ranks
-HERE = Path(__file__).parent.parent
+TOGETHER = ("optimizer", "parameters")
+BUCKETS = {"reduce_bucket": 30_000, "gather_bucket": 20_000}
+HALF = "bf16 keeps 8 bits of a number"
+FP16 = "fp16 keeps 11 bits of a number (and Accelerate adds no loss scaler on a CPU)"
+LOSSY = "the hook compresses gradients"
 
 
-def trained(store: Path, strategy: str, processes: int, **options: Any) -> dict[str, Any]:
-    run = wb.launch(
-        "gpt",
-        [*SHAPE, "--micro-batch", str(BATCH // processes)],
-        strategy=strategy,
-        processes=processes,
-        cpu=True,
-        store=store,
-        options=options or None,
-    )
-    assert run.wait(180) == "succeeded", run.logs(tail=20)
-    return run.summary()
+ROWS = [
+    row("ddp", 2),
+    row("ddp", 4, bucket_views=True, find_unused=True, accumulate=2, always=True),
+    row("ddp", 2, static_graph=True, reduce_bucket=20_000, recompute="full"),
+    row("ddp", 2, sync_every_micro_batch=True, accumulate=4),
+    row("ddp", 2, comm_hook="fp16", accumulate=2, tolerance=1e-3, why=LOSSY),
+    row("ddp", 2, comm_hook="bf16", tolerance=1e-3, why=LOSSY),
+    row("ddp", 2, comm_hook="powersgd", tolerance=3e-2, why=f"{LOSSY} to rank 1", always=True),
+    row("ddp", 2, precision="bf16", tolerance=5e-3, why=HALF),
+    row("zero1", 2, engine="torch", accumulate=2, recompute="full"),
+    row("zero1", 4, engine="torch"),
+    row("fsdp", 2),
+    row("fsdp", 4),
+    row("fsdp", 1),
+    row("fsdp-grad-op", 2),
+    row("fsdp-grad-op", 4, accumulate=2, sync_every_micro_batch=False),
+    row("hsdp", 4, accumulate=2, always=True),
+    row("fsdp", 2, recompute="full", offload=TOGETHER, always=True),
+    row("fsdp", 2, meta_init=True, state_dict="full", accumulate=2),
+    row("fsdp", 2, precision="bf16", tolerance=5e-3, why=HALF),
+    row("fsdp", 2, precision="fp16", tolerance=5e-3, why=FP16),
+    row("fsdp", 2, engine="fsdp1"),
+    row("fsdp", 4, engine="fsdp1", recompute="full"),
+    row("fsdp-grad-op", 2, engine="fsdp1", wrap_min_parameters=20_000, accumulate=2, always=True),
+    row("zero1", 2, accumulate=2),
+    row("zero1", 4),
+    row("zero2", 2, offload=("optimizer",), accumulate=2, **BUCKETS, always=True),
+    row("zero2", 4, overlap_gradients=False),
+    row("zero3", 1),
+    row("zero3", 2),
+    row("zero3", 4, accumulate=2),
+    row("zero3", 2, offload=TOGETHER, recompute="full", live_parameters=50_000, **BUCKETS),
+    row("zero1", 2, precision="bf16", tolerance=5e-3, why=HALF),
+    row("zero3", 2, precision="bf16", tolerance=5e-3, why=HALF),
+]
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return trained(tmp_path_factory.mktemp("runs"), "single", 1)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "processes", "options"),
-    [
-        ("ddp", 2, {}),
-        ("fsdp", 2, {}),
-        ("fsdp", 4, {}),
-        ("fsdp-grad-op", 2, {}),
-        ("hsdp", 4, {}),
-        ("fsdp", 2, {"recompute": "full"}),
-        ("fsdp", 2, {"offload": ("optimizer", "parameters")}),
-    ],
-)
-def test_the_curve_is_the_single_process_one(
-    tmp_path: Path,
-    alone: dict[str, Any],
-    strategy: str,
-    processes: int,
-    options: dict[str, Any],
-) -> None:
-    """fp32, one seed, one global batch: the algorithms are exact, sums differ in their order."""
-    found = trained(tmp_path, strategy, processes, **options)
-    assert found["world_size"] == processes
-    assert found["steps"] == STEPS
+    found = row("single", 1).run(tmp_path_factory.mktemp("runs"))
     assert found["loss_first"] == pytest.approx(math.log(256), rel=1e-4)
-    assert found["loss_last"] == pytest.approx(alone["loss_last"], rel=1e-4)
+    return found
+
+
+@pytest.mark.parametrize("one", ROWS, ids=str)
+def test_the_curve_is_the_single_process_one(
+    tmp_path: Path, alone: dict[str, Any], one: Row
+) -> None:
+    check(one, alone, tmp_path)
+
+
+RESUMED = [
+    row("zero1", 2, engine="torch", always=True),
+    row("fsdp", 2, state_dict="full", meta_init=True),
+    row("fsdp", 2),
+    row("zero1", 2),
+    row("zero2", 2, offload=("optimizer",)),
+    row("zero3", 2, always=True),
+]
+
+
+@pytest.mark.parametrize("one", RESUMED, ids=str)
+def test_a_resumed_run_ends_where_the_whole_one_does(
+    tmp_path: Path, alone: dict[str, Any], one: Row
+) -> None:
+    skip_unless_wanted(one)
+    folder = ("--checkpoint-dir", str(tmp_path / "checkpoints"))
+    whole = one.run(tmp_path / "whole", *folder, "--checkpoint-every", "10")
+    assert distance(whole["loss_last"], alone["loss_last"]) < one.tolerance
+    at = tmp_path / "checkpoints" / "step-00000010"
+    rest = one.run(tmp_path / "rest", *folder, "--resume", str(at))
+    assert rest["steps"] == STEPS - 10
+    assert rest["loss_last"] == pytest.approx(whole["loss_last"], rel=1e-6)
 
 
 def test_the_printed_command_runs_without_the_workbench(
     tmp_path: Path, alone: dict[str, Any]
 ) -> None:
-    """In a shell where importing workbench fails, to the same last loss."""
-    poison = tmp_path / "poison"
-    poison.mkdir()
-    (poison / "workbench.py").write_text("raise ImportError('not here')\n")
-    asked = wb.request(
-        "gpt",
-        [*SHAPE, "--micro-batch", "4"],
-        strategy="fsdp",
-        processes=2,
-        cpu=True,
-        store=tmp_path / "runs",
-    )
-    text = asked.shell()
-    assert "cpu_ranks.py" in text
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(poison)}
-    done = subprocess.run(
-        ["bash", "-c", text], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    last = [line for line in done.stdout.splitlines() if f"step {STEPS:6d}" in line]
-    assert last, done.stdout
-    assert "2 processes" in done.stdout
-    run = trained(tmp_path, "fsdp", 2)
-    assert run["loss_last"] == pytest.approx(alone["loss_last"], rel=1e-4)
+    """One of them always; with the whole table, every row's."""
+    one = row("zero3", 2, accumulate=2)
+    printed = ejected(one.request(tmp_path / "runs"), tmp_path)
+    assert distance(logged(printed), alone["logged"]) < 2e-4
 
 
-def shares(config: Path, *before: str) -> list[str]:
-    """What tests/scripts/shares.py prints on two CPU ranks under `config`."""
-    command = [
-        *(sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)),
-        *("--main_process_port", "0", *before, str(HERE / "scripts" / "shares.py")),
-    ]
-    environment = os.environ | accelerate_config.environment("cpu") | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=180
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return re.findall(
-        r"share \d\.\d\d [A-Z]\w+?(?=share|\s)", done.stdout
-    )  # ranks may share a line
-
-
-def test_cpu_ranks_are_sharded_and_would_not_be_without_the_shim(tmp_path: Path) -> None:
-    """The ground cpu_ranks.py stands on: it fails when a release of Accelerate changes it."""
-    strategy = wb.Strategy.parse("fsdp", 2)
-    for name, text in accelerate_config.files(strategy, "cpu", "Linear").items():
-        (tmp_path / name).write_text(text)
-    config = tmp_path / accelerate_config.CONFIG_NAME
-    assert shares(config, str(tmp_path / "cpu_ranks.py")) == ["share 0.50 DTensor"] * 2
-    bare = shares(config)
-    assert bare == ["share 1.00 Parameter"] * 2
-
-
-@pytest.mark.parametrize(
-    ("strategy", "processes", "options", "said"),
-    [
-        ("zero2", 2, {}, "cannot be launched yet"),
-        ("tp", 2, {}, "cannot be launched yet"),
-        ("fsdp", 2, {"recompute": "selective"}, "script's own business"),
-        ("ddp", 2, {"recompute": "full"}, "sharded strategies only"),
-        ("fsdp", 2, {"offload": ("optimizer",)}, "together"),
-        ("fsdp", 2, {"recompte": "full"}, "Did you mean recompute"),
-    ],
-)
-def test_what_cannot_be_started_is_refused_before_it_is(
-    tmp_path: Path, strategy: str, processes: int, options: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(UsageError, match=said):
-        wb.request(
-            "gpt",
-            strategy=strategy,
-            processes=processes,
-            cpu=True,
-            store=tmp_path,
-            options=options,
-        )
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_strategy_value_is_launched_as_it_is(tmp_path: Path) -> None:
-    strategy = wb.Strategy.parse("hsdp", 4).with_options(recompute="full")
-    asked = wb.request("gpt", strategy=strategy, cpu=True, store=tmp_path)
-    assert asked.processes == 4
-    (config,) = (text for path, text in asked.config_files.items() if path.endswith(".yaml"))
-    assert '"parallelism_config_dp_replicate_size": 2' in config
-    assert '"fsdp_transformer_layer_cls_to_wrap": "Block"' in config
-    with pytest.raises(UsageError, match="Leave one of them out"):
-        wb.request("gpt", strategy=strategy, processes=2, cpu=True, store=tmp_path)
+def test_deepspeed_in_fp16_is_refused_on_a_cpu(tmp_path: Path) -> None:
+    one = row("zero2", 2, precision="fp16", tolerance=5e-3, why=FP16)
+    skip_unless_wanted(one)
+    with pytest.raises(UsageError, match="Type fp16 is not supported on your device"):
+        one.request(tmp_path)
+    record(one, None, None, "DeepSpeed: 'Type fp16 is not supported on your device'")

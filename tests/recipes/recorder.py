@@ -8,7 +8,10 @@ import os
 import sys
 from pathlib import Path
 
-from workbench.recipes import gpt
+sys.path.insert(0, str(Path(__file__).parents[2] / "workbench" / "recipes"))
+
+import gpt
+from recipe_options import find_checkpoint
 
 
 def main() -> None:
@@ -16,15 +19,16 @@ def main() -> None:
     result = folder / f"rank-{os.environ.get('RANK', '0')}.json"
     train_step = gpt.Trainer.step
 
-    def step(self, data, number):
-        of_step = train_step(self, data, number)
+    def step(self, number):
+        of_step = train_step(self, number)
         losses.append([number, *(loss.item() for loss in of_step)])
         result.write_text(json.dumps(losses))  # now: a rank that aborts ends the other ones
         return of_step
 
     gpt.Trainer.step = step
     options = gpt.parse_options(sys.argv[2:])
-    gpt.main(options, gpt.find_checkpoint(options))
+    options.checkpoint = find_checkpoint(options)
+    gpt.main(options)
 
 
 if __name__ == "__main__":

@@ -7,34 +7,35 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
+import checkpoint_files
+import corpus
+import gpt
+import gpt_model
 import pytest
+import recipe_options
 import torch
+from recipe_options import RECORD, find_checkpoint, with_checkpoint
 
-from workbench.recipes import find, gpt
+from workbench.recipes import find
 
 TINY = ("--layers", "1", "--hidden", "32", "--seq-len", "32", "--warmup", "2", "--eval-every", "0")
 
 
 def test_corpus_is_there_and_the_same_each_time():
-    training, validation = gpt.read_corpus()
-    assert 1_000_000 < len(training) + len(validation) < gpt.CORPUS_BYTES + 1_000_000
+    training, validation = corpus.read_corpus()
+    assert 1_000_000 < len(training) + len(validation) < corpus.CORPUS_BYTES + 1_000_000
     assert 0.01 < len(validation) / len(training) < 0.15
     assert bytes(training[:1_000_000].tolist()).count(b"import ") > 100
-    again = gpt.read_corpus()
+    again = corpus.read_corpus()
     assert torch.equal(training, again[0])
     assert torch.equal(validation, again[1])
 
 
 def drawn(data, *, ranks, rank, micro_batch, index, of, key=5):
     """The bytes that one process would train on."""
-    trainer = SimpleNamespace(
-        options=SimpleNamespace(seq_len=8, micro_batch=micro_batch),
-        accelerator=SimpleNamespace(num_processes=ranks, process_index=rank),
-        model=lambda inputs, targets: (inputs, targets),
-    )
-    return gpt.Trainer.loss(trainer, data, key, index, of)
+    share = corpus.Share(rank, ranks, micro_batch)
+    return corpus.micro_batch(data, share, 8, key=key, index=index, of=of)
 
 
 def test_global_batch_is_the_same_for_any_number_of_processes():
@@ -67,37 +68,79 @@ def test_learning_rate_depends_on_the_step_alone():
 
 def test_model_is_causal_and_starts_knowing_nothing():
     torch.manual_seed(0)
-    model = gpt.GPT(layers=2, hidden=32, heads=2)
+    model = gpt_model.GPT(layers=2, hidden=32, heads=2)
+    gpt_model.initialise(model, 32, seed=0)
     inputs = torch.randint(256, (2, 16))
-    assert model(inputs, inputs).item() == pytest.approx(math.log(256))
+    assert gpt_model.loss(model(inputs), inputs).item() == pytest.approx(math.log(256))
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.1)
     heads = []
     model.head.register_forward_hook(lambda module, inputs, output: heads.append(output))
     changed = inputs.clone()
     changed[:, 9:] = 0
-    model(inputs, inputs)
-    model(changed, inputs)
+    model(inputs)
+    model(changed)
     assert torch.allclose(heads[0][:, :9], heads[1][:, :9], atol=1e-6)
     assert not torch.allclose(heads[0][:, 9:], heads[1][:, 9:], atol=1e-3)
 
 
-def test_only_whole_checkpoints_are_found(tmp_path):
+def test_only_whole_checkpoints_are_found(tmp_path, capsys):
     def chosen(*arguments):
-        return gpt.find_checkpoint(
-            gpt.parse_options(["--checkpoint-dir", str(tmp_path), *arguments])
-        )
+        return find_checkpoint(gpt.parse_options(["--checkpoint-dir", str(tmp_path), *arguments]))
 
     assert chosen("--resume", "latest") is None
     for name in ("step-00000009", "step-00000010", "partial-00000011"):
         (tmp_path / name).mkdir()
+        (tmp_path / name / "weights").write_bytes(b"123")
+        checkpoint_files.seal(tmp_path / name, step=int(name[-8:]))
     assert chosen("--resume", "latest") == tmp_path / "step-00000010"
     assert chosen("--resume", str(tmp_path / "step-00000009")).name == "step-00000009"
     assert chosen() is None
-    with pytest.raises(ValueError, match="latest"):
-        chosen("--checkpoint-every", "5")
+    for flag in ("--checkpoint-every", "--checkpoint-minutes", "--checkpoint-auto"):
+        with pytest.raises(ValueError, match="latest"):
+            chosen(flag, "5")
     with pytest.raises(ValueError, match="step-00000100"):
         chosen("--resume", str(tmp_path / "partial-00000011"))
+    (tmp_path / "step-00000010" / "weights").write_bytes(b"124")
+    with pytest.raises(ValueError, match="weights has other content"):
+        chosen("--resume", str(tmp_path / "step-00000010"))
+    assert chosen("--resume", "latest").name == "step-00000009"
+    assert "step-00000010 is passed over: weights has other content" in capsys.readouterr().err
+    (tmp_path / "step-00000009" / "weights").unlink()
+    with pytest.raises(ValueError, match="is whole"):
+        chosen("--resume", "latest")
+
+
+def resumed(tmp_path, *arguments):
+    """What the command line says when it goes on from a checkpoint that these defaults wrote."""
+    folder = tmp_path / "step-00000009"
+    folder.mkdir(exist_ok=True)
+    kept = recipe_options.record(gpt.parse_options(["--steps", "20"]), "single")
+    (folder / RECORD).write_text(json.dumps(kept))
+    checkpoint_files.seal(folder, step=9)
+    return with_checkpoint(lambda: gpt.parse_options(["--resume", str(folder), *arguments]))
+
+
+def test_options_that_change_the_curve_are_named_and_another_model_is_refused(tmp_path, capsys):
+    assert resumed(tmp_path, "--steps", "20").checkpoint.name == "step-00000009"
+    assert resumed(tmp_path, "--steps", "20", "--micro-batch", "4", "--accumulate", "2")
+    assert capsys.readouterr().err == ""
+    resumed(tmp_path, "--steps", "30", "--lr", "1", "--seed", "7", "--micro-batch", "4")
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "steps 20 -> 30" in said
+    assert "seed 0 -> 7" in said
+    assert "lr 0.004 -> 1.0" in said
+    assert "global_batch 8 -> 4" in said
+    for other in (("--layers", "3"), ("--hidden", "64")):
+        with pytest.raises(ValueError, match="another model") as refused:
+            resumed(tmp_path, "--steps", "20", *other)
+        assert "2 -> 3" in str(refused.value) or "128 -> 64" in str(refused.value)
+
+
+def test_two_answers_to_how_often_are_refused():
+    with pytest.raises(ValueError, match="take one"):
+        gpt.parse_options(["--checkpoint-minutes", "5", "--checkpoint-auto", "8"])
 
 
 def test_checkpoints_go_into_the_run(monkeypatch, tmp_path):

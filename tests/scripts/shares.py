@@ -1,5 +1,7 @@
 """Print which part of a small model this rank holds, and as what."""
 
+import gc
+
 import torch
 from accelerate import Accelerator
 from torch import nn
@@ -18,4 +20,9 @@ optimizer.step()
 print(
     f"share {held / whole:.2f} {kind.replace('Tensor', 'Parameter') if kind == 'Tensor' else kind}"
 )
+# A model must not outlive its process group: see recipes/ending.py.
+del model, optimizer, loss, parameter, local
+accelerator.free_memory()
+gc.collect()
+accelerator.wait_for_everyone()
 accelerator.end_training()

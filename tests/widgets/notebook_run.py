@@ -65,7 +65,7 @@ def runner(factory: pytest.TempPathFactory) -> Callable[[str], Said]:
                 patch.setenv("HOME", str(folder))
                 patch.setenv("WORKBENCH_STORE", str(folder / "runs"))
                 patch.delenv("WORKBENCH_PRICES", raising=False)
-                executor = client.NotebookClient(book, timeout=120, kernel_name="python3")
+                executor = client.NotebookClient(book, timeout=300, kernel_name="python3")
                 executor.execute(cwd=str(folder))
             done[name] = Said(outputs(book))
         return done[name]

@@ -20,8 +20,10 @@ import workbench as wb
 from tests.describe.price_catalogue import item, publish
 from tests.widgets.calculators import move, until
 from workbench.describe import live_prices
+from workbench.launch import accelerate_config
 
 OPTIONS = {"model": "llama-3.2-1b", "tokens": "5B"}
+SPLITS = wb.recipes.find("gpt").splits
 FEW = ["runpod", "lambda", "cudo", "vultr"]  # a search of them takes a fraction of the time
 
 
@@ -163,12 +165,19 @@ def test_use_sets_the_launch_form_and_says_what_this_host_lacks(tmp_path: Path) 
     planner = Planner(**OPTIONS, launcher=launcher, max_gpus=4, gpu="rtx-4090")
     plans = planner.wait()
     assert plans is not None
-    offered = {value for _, value in launcher.fields.strategy.options}
-    simple = [at for at, one in enumerate(plans) if one.strategy.name in offered]
-    planner.pick(simple[0])
+    launchable = [
+        at
+        for at, one in enumerate(plans)
+        if one.nodes == 1 and not accelerate_config.why_not(one.strategy, splits=SPLITS)
+    ]
+    planner.pick(launchable[0])
     used = planner.use()
-    assert launcher.fields.strategy.value == used.strategy.name
-    assert launcher.fields.processes.value == used.gpus
+    choice = launcher.picker.choice
+    assert choice.strategy().with_options(name=used.strategy.name) == used.strategy.with_options(
+        recompute_parts=choice.strategy().recompute_parts
+    )
+    assert f"--micro-batch {used.workload.micro_batch} " in launcher.fields.arguments.value
+    assert f"--seq-len {used.workload.seq_len}" in launcher.fields.arguments.value
     assert "The launch form now says" in planner.handed["says"]
     if not wb.detect_host().gpus:
         assert "This host has no GPU" in planner.handed["says"]
@@ -177,16 +186,30 @@ def test_use_sets_the_launch_form_and_says_what_this_host_lacks(tmp_path: Path) 
     planner.close()
 
 
-def test_what_cannot_be_launched_yet_is_said(planner: Planner) -> None:
+def test_a_split_plan_is_handed_over_with_its_options(planner: Planner, tmp_path: Path) -> None:
+    launcher = Launcher(store=tmp_path, cpu=True)
+    planner.launcher = launcher
     planner.set(model="llama-3-8b", gpu=["rtx-4090"])
     plans = planner.wait()
     until(lambda: planner.figure["exact"], "the plans")
     assert plans is not None
-    hard = [at for at, one in enumerate(plans) if one.strategy.pp > 1]
-    planner.pick(hard[0])
-    planner.use()
-    assert "cannot be launched yet" in planner.handed["says"]
-    assert planner.detail["launch"]["here"] is False
+    split = {
+        bool(accelerate_config.why_not(one.strategy, one.nodes, SPLITS)): at
+        for at, one in enumerate(plans)
+        if one.strategy.pp * one.strategy.tp > 1
+    }
+    assert split
+    for refused, at in split.items():
+        planner.pick(at)
+        used = planner.use()
+        assert ("The launch form stays as it is." in planner.handed["says"]) is refused
+        said = launcher.picker.choice.strategy()
+        same = (said.pp, said.tp, said.dp_shard, said.recompute, said.offload) == (
+            *(used.strategy.pp, used.strategy.tp, used.strategy.dp_shard),
+            *(used.strategy.recompute, used.strategy.offload),
+        )
+        assert same is not refused
+    launcher.close()
 
 
 def test_a_move_of_a_limit_is_one_small_quick_message(

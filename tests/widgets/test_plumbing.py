@@ -101,21 +101,21 @@ def test_no_keeper_where_jupyter_serves_nothing() -> None:
 
 
 def test_assets_are_published_once(tmp_path: Path) -> None:
-    assert assets.publish(tmp_path)
+    assert assets.publish(tmp_path, "runs.js")
     names = {path.name for path in (tmp_path / "_assets").iterdir()}
-    assert names == {assets.bundle_name(), assets.loader_name(), assets.plotly_name()}
+    assert names == {assets.bundle_name("runs.js"), assets.loader_name(), assets.plotly_name()}
     before = (tmp_path / "_assets" / assets.plotly_name()).stat().st_mtime_ns
-    assert assets.publish(tmp_path)
+    assert assets.publish(tmp_path, "runs.js")
     assert (tmp_path / "_assets" / assets.plotly_name()).stat().st_mtime_ns == before
 
 
 def test_an_unwritable_store_falls_back_to_the_comm(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert not assets.publish(tmp_path / "file" / "store")
+    assert not assets.publish(tmp_path / "file" / "store", "runs.js")
 
 
 def test_modules_import_each_other_without_cycles() -> None:
-    modules = json.loads(assets.bundle_text())["modules"]
+    modules = assets.modules()
     imports = {name: set(re.findall(r'from "\./([\w.]+)"', text)) for name, text in modules.items()}
     done: set[str] = set()
     while done != set(imports):

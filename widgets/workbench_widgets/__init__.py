@@ -2,29 +2,53 @@
 
 - `Workbench`: launch, watch and compare runs; the start notebook's one cell.
 - `Launcher`: the form that starts a run and shows the exact command first.
+- `StrategyPicker`: how to spread a run, which rank then holds what, or why it cannot be.
 - `RunDashboard`: one run, live.
+- `FaultLab`: break a small training for real, and watch what is found.
+- `Calibration`: measure this host, beside what the catalog promises; estimates then use it.
+- `Export`: the same training on another engine: its files, or why it refuses.
+- `Checkpoints`: what a run has saved, whether it is whole, and where to go on from.
+- `Profile`: where each rank's time goes in some traced steps, and the traces.
 - `Runs`: the table of a store.
+- `Compare`: runs beside each other: curves, differences, and what reaching a loss cost.
 - `MemoryCalculator`: what a job needs on its fullest GPU, and what would lower it.
 - `Planner`: which machines and layout finish a run, for how much, how soon, and why.
+- `ScalingStudy`: the same work on more and more ranks, what each loses, what more would do.
 - `CostCalculator`: hours and dollars of a finished run, term by term.
 """
 
 from __future__ import annotations
 
+from workbench_widgets.calibration import Calibration
+from workbench_widgets.checkpoints import Checkpoints
+from workbench_widgets.compare import Compare
 from workbench_widgets.cost_calculator import CostCalculator
+from workbench_widgets.export import Export
+from workbench_widgets.fault_lab import FaultLab
 from workbench_widgets.launcher import Launcher
 from workbench_widgets.memory_calculator import MemoryCalculator
 from workbench_widgets.planner import Planner
+from workbench_widgets.profile import Profile
 from workbench_widgets.run_dashboard import RunDashboard
 from workbench_widgets.runs import Runs
+from workbench_widgets.scaling_study import ScalingStudy
+from workbench_widgets.strategy_picker import StrategyPicker
 from workbench_widgets.workbench import Workbench
 
 __all__ = [
+    "Calibration",
+    "Checkpoints",
+    "Compare",
     "CostCalculator",
+    "Export",
+    "FaultLab",
     "Launcher",
     "MemoryCalculator",
     "Planner",
+    "Profile",
     "RunDashboard",
     "Runs",
+    "ScalingStudy",
+    "StrategyPicker",
     "Workbench",
 ]

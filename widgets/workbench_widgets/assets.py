@@ -1,4 +1,4 @@
-"""The JavaScript and CSS of the faces: one bundle, named after its content, and plotly.js.
+"""The JavaScript and CSS of the faces: a bundle for each, named after all of it, and plotly.js.
 
 The files are published once into ``<store>/_assets`` so that Jupyter's own ``/files/`` URL can
 serve them to a page whose kernel is busy or gone; where it cannot, they travel gzip-compressed
@@ -14,36 +14,60 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 STATIC = Path(__file__).parent / "static"
 LOADER = STATIC / "loader.js"
+KEEPER = "keeper.js"
 ASSETS_FOLDER = "_assets"
+_IMPORT = re.compile(r'from "\./([\w.]+)"')  # as loader.js links them
 
 
 @functools.cache
-def bundle_text() -> str:
-    """Every module and the style sheet as one JSON document."""
-    modules = {
+def modules() -> dict[str, str]:
+    """Name -> text of every module but the loader."""
+    return {
         path.name: path.read_text(encoding="utf-8")
         for path in sorted(STATIC.glob("*.js"))
         if path != LOADER
     }
-    css = (STATIC / "workbench.css").read_text(encoding="utf-8")
-    return json.dumps({"css": css, "modules": modules})
+
+
+def faces() -> list[str]:
+    """The modules that draw a widget: those with a ``mount``."""
+    return [name for name, text in modules().items() if "export function mount(" in text]
+
+
+@functools.cache
+def bundle_text(face: str) -> str:
+    """The style sheet and the modules that `face` ("runs.js") needs, as one JSON document."""
+    found: dict[str, str] = {}
+    waiting = [face, KEEPER]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = modules()[name]
+            waiting += _IMPORT.findall(found[name])
+    return json.dumps({"css": _css(), "modules": found})
+
+
+def _css() -> str:
+    return (STATIC / "workbench.css").read_text(encoding="utf-8")
 
 
 @functools.cache
 def version() -> str:
-    """Short content hash of the bundle and the loader: a new version is a new URL."""
-    content = bundle_text() + LOADER.read_text(encoding="utf-8")
+    """Short content hash of all modules and the loader: a new version is a new URL."""
+    content = json.dumps(modules()) + _css() + LOADER.read_text(encoding="utf-8")
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
-def bundle_name() -> str:
-    """File name of the bundle in ``_assets``."""
-    return f"workbench-{version()}.json"
+def bundle_name(face: str) -> str:
+    """File name of the bundle of `face` in ``_assets``."""
+    return f"workbench-{version()}-{face.removesuffix('.js')}.json"
 
 
 def loader_name() -> str:
@@ -74,12 +98,12 @@ def plotly_name() -> str:
     return f"plotly-{importlib.metadata.version('plotly')}.min.js"
 
 
-def publish(store: Path) -> bool:
-    """Put the files into ``<store>/_assets`` unless they are there; False if not writable."""
+def publish(store: Path, face: str) -> bool:
+    """Put `face`'s files into ``<store>/_assets`` unless they are there; False if not writable."""
     folder = store / ASSETS_FOLDER
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_once(folder / bundle_name(), lambda: bundle_text().encode())
+        _write_once(folder / bundle_name(face), lambda: bundle_text(face).encode())
         _write_once(folder / loader_name(), LOADER.read_bytes)
         _write_once(folder / plotly_name(), plotly_file().read_bytes)
     except OSError:
@@ -112,11 +136,17 @@ def write_atomic(target: Path, content: bytes) -> None:
 
 
 @functools.cache
-def compressed(asset: str) -> bytes:
-    """``"bundle"`` or ``"plotly"`` as gzip, for the comm.
+def compressed(asset: str, face: str) -> bytes:
+    """``"bundle"`` of `face`, or ``"plotly"``, as gzip for the comm.
 
     Raises:
         KeyError: another name.
     """
-    sources = {"bundle": lambda: bundle_text().encode(), "plotly": plotly_file().read_bytes}
+    sources = {"bundle": lambda: bundle_text(face).encode(), "plotly": plotly_file().read_bytes}
     return gzip.compress(sources[asset](), compresslevel=6)
+
+
+def send_asset(widget: Any, name: str) -> None:
+    """Send a gzip-compressed asset to a page that cannot get it through ``/files/``."""
+    face = widget.config["face"] if name == "bundle" else ""  # plotly.js is everyone's
+    widget.send({"type": "asset", "name": name}, buffers=[compressed(name, face)])

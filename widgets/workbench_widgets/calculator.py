@@ -11,8 +11,8 @@ import traitlets
 
 import workbench as wb
 from workbench_widgets import assets
+from workbench_widgets.assets import send_asset
 from workbench_widgets.keeper import store_config
-from workbench_widgets.run_dashboard import send_asset
 
 
 class Choice(Protocol):

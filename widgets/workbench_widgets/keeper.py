@@ -65,7 +65,7 @@ def face_config(*, face: str, **own: Any) -> dict[str, Any]:
     return {
         "face": face,
         "instance": uuid.uuid4().hex,
-        "bundle": assets.bundle_name(),
+        "bundle": assets.bundle_name(face),
         "plotly": assets.plotly_name(),
         "version": assets.version(),
         "assets_path": None,
@@ -82,6 +82,6 @@ def store_config(store: Path, *, face: str, served: bool = True, **own: Any) -> 
     With ``served=False`` the front end uses the comm alone.
     """
     path = served_path(store) if served else None
-    published = path is not None and assets.publish(store)
+    published = path is not None and assets.publish(store, face)
     folder = f"{path}/{assets.ASSETS_FOLDER}".lstrip("/")
     return face_config(face=face, store_path=path, assets_path=folder if published else None, **own)

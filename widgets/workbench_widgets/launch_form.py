@@ -1,4 +1,4 @@
-"""The inputs of the launch form, and the wish they state."""
+"""The inputs of the launch form beside the strategy, and the wish they state."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from typing import Any
 import ipywidgets as widgets
 
 import workbench as wb
+from workbench.observe.trackers import names
+from workbench.recover import Recovery
 
 _ANY_SCRIPT = "\0script"  # no recipe has this name
-_STRATEGIES = [
-    ("DDP: a copy per process", "ddp"),
-    ("FSDP: all sharded", "fsdp"),
-    ("FSDP, weights kept", "fsdp-grad-op"),
-    ("HSDP: two groups", "hsdp"),
-    ("One process", "single"),
-]
 _COLUMNS = "repeat(auto-fill, minmax(168px, 1fr))"
 
 
 class LaunchForm:
-    """Recipe or script, arguments, strategy, processes and name; adapts itself to the choice."""
+    """Recipe or script, arguments and name; adapts itself to the choice."""
 
     def __init__(self, **options: Any) -> None:
         self._recipes = wb.recipes.recipes()
@@ -34,12 +29,11 @@ class LaunchForm:
         self.arguments = widgets.Text(
             options.get("arguments", self._suggested), placeholder="as in a shell"
         )
-        self.strategy = widgets.Dropdown(
-            options=_STRATEGIES, value=options.get("strategy") or "ddp"
-        )
-        count = options.get("processes") or self._gpus or 2
-        self.processes = widgets.BoundedIntText(count, min=1, max=1024)
         self.name = widgets.Text(options.get("name") or "", placeholder="optional")
+        self.restarts = widgets.BoundedIntText(
+            0, min=0, max=1000, tooltip="From the newest whole checkpoint, when the run fails"
+        )
+        self.tracker = widgets.Dropdown(options=[("none", ""), *((one, one) for one in names())])
         self.cpu = widgets.Checkbox(bool(options.get("cpu")), indent=False)
         self.box = self._arrange()
         self._adapt()
@@ -49,9 +43,9 @@ class LaunchForm:
             "What to train": self.what,
             "Path of the script": self.path,
             "Arguments": self.arguments,
-            "Strategy": self.strategy,
-            "Processes": self.processes,
             "Name": self.name,
+            "Start again, at most": self.restarts,
+            "Tracker": self.tracker,
             "On the CPU, not the GPUs": self.cpu,
         }
         for label, field in labels.items():
@@ -93,27 +87,45 @@ class LaunchForm:
         """Show only what matters: the path for scripts, the CPU box where there are GPUs."""
         self.path.layout.display = "" if self.what.value == _ANY_SCRIPT else "none"
         self.cpu.layout.display = "" if self._gpus else "none"
-        self.processes.disabled = self.strategy.value == "single"
+
+    @property
+    def recipe(self) -> str | None:
+        """The recipe's name; None for a script."""
+        return None if self.what.value == _ANY_SCRIPT else str(self.what.value)
 
     def wish(self) -> dict[str, Any]:
-        """Keyword arguments of ``wb.request`` and ``wb.launch``.
+        """Keyword arguments of ``wb.request`` and ``wb.launch``, all but the strategy.
 
         Raises:
             ValueError: the arguments have an open quotation mark, or no script was named.
         """
-        target = self.path.value.strip() if self.what.value == _ANY_SCRIPT else self.what.value
+        target = self.recipe or self.path.value.strip()
         if not target:
             raise ValueError("Give the path of a Python script, for example train.py.")
         try:
             arguments = shlex.split(self.arguments.value)
         except ValueError as error:
             raise ValueError(f"The arguments cannot be read: {error}.") from error
-        single = self.strategy.value == "single"
         return {
             "target": target,
             "arguments": arguments,
-            "strategy": self.strategy.value,
-            "processes": 1 if single else self.processes.value,
             "cpu": self.cpu.value,
             "name": self.name.value.strip() or None,
+            "recovery": Recovery(restarts=self.restarts.value),
+            "trackers": (self.tracker.value,) if self.tracker.value else (),
         }
+
+    def set_arguments(self, values: dict[str, str]) -> None:
+        """Put flags with their values into the arguments, in the place of such flags there.
+
+        Raises:
+            ValueError: the arguments have an open quotation mark.
+        """
+        given, kept = iter(shlex.split(self.arguments.value)), []
+        for word in given:
+            if word in values:
+                next(given, None)
+            elif word.partition("=")[0] not in values:
+                kept.append(word)
+        added = [part for flag, value in values.items() for part in (flag, value)]
+        self.arguments.value = shlex.join([*kept, *added])

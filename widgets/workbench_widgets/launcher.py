@@ -12,14 +12,19 @@ import ipywidgets as widgets
 import traitlets
 
 import workbench as wb
+from workbench.launch.accelerate_config import CPU_RANKS
 from workbench.units import format_bytes
 from workbench_widgets import assets
+from workbench_widgets.assets import send_asset
+from workbench_widgets.calculator import sentence
 from workbench_widgets.keeper import store_config
 from workbench_widgets.launch_form import LaunchForm
 from workbench_widgets.options import refuse_unknown
-from workbench_widgets.run_dashboard import send_asset
+from workbench_widgets.strategy_look import Look
+from workbench_widgets.strategy_picker import StrategyPicker
 
-_OPTIONS = ("store", "target", "arguments", "strategy", "processes", "cpu", "name")
+_OPTIONS = ("store", "target", "arguments", "strategy", "processes", "goal", "cpu", "name")
+_SHIM = "\0cpu_ranks.py\n"  # stands for the file's text, which travels once
 
 
 class LaunchPreview(anywidget.AnyWidget):
@@ -27,13 +32,25 @@ class LaunchPreview(anywidget.AnyWidget):
 
     _esm = assets.LOADER
     config = traitlets.Dict().tag(sync=True)
-    command = traitlets.Unicode("").tag(sync=True)
+    text = traitlets.Unicode("").tag(sync=True)
     problem = traitlets.Unicode("").tag(sync=True)
+    said = traitlets.Bool(default_value=False).tag(sync=True)
     note = traitlets.Unicode("").tag(sync=True)
 
     def __init__(self, store: Path) -> None:
-        super().__init__(config=store_config(store, face="preview.js"))
+        self._shim = CPU_RANKS.read_text(encoding="utf-8")
+        files = {"mark": _SHIM, "text": self._shim}
+        super().__init__(config=store_config(store, face="preview.js", shim=files))
         self.on_msg(self._on_message)
+
+    @property
+    def command(self) -> str:
+        """Pasteable shell text, all files in it."""
+        return self.text.replace(_SHIM, self._shim)
+
+    @command.setter
+    def command(self, text: str) -> None:
+        self.text = text.replace(self._shim, _SHIM)
 
     def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
         if isinstance(message, dict) and message.get("name") == "bundle":
@@ -41,7 +58,7 @@ class LaunchPreview(anywidget.AnyWidget):
 
     def __repr__(self) -> str:
         """Plain text for terminals and saved notebooks."""
-        return self.problem or self.command
+        return self.problem or "".join(self.command.splitlines()[-1:])
 
 
 class Launcher(widgets.VBox):
@@ -51,67 +68,71 @@ class Launcher(widgets.VBox):
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
         target: A recipe's name or the path of a script to begin with.
         arguments: The script's arguments, as typed in a shell.
-        strategy: ``"ddp"``, ``"fsdp"``, ``"fsdp-grad-op"``, ``"hsdp"`` or ``"single"``.
+        strategy: A name such as ``"ddp"``, ``"fsdp"`` or ``"pp2-dp2-tp2"``, or a ``wb.Strategy``.
         processes: Number of processes; default all GPUs, or 2 on a host without.
+        goal: ``"fit"``, ``"fast"`` or ``"cheap"`` picks the strategy; default ``"hand"``.
         cpu: Use CPU processes although there are GPUs.
         name: Display name of the run.
 
-    The trait ``run`` is the handle of the run that was launched last.
+    The trait ``run`` is the handle of the run that was launched last; ``picker`` is the
+    `StrategyPicker` inside.
 
     Raises:
         TypeError: an unknown option.
+        UsageError: a strategy that the picker's controls cannot say.
     """
 
     run = traitlets.Any(None, allow_none=True)
 
     def __init__(self, *, store: str | Path | None = None, **options: Any) -> None:
         self._launching = threading.Lock()
-        self._changed = threading.Event()
         unknown = {name: value for name, value in options.items() if name not in _OPTIONS}
         refuse_unknown("Launcher", unknown, _OPTIONS)
         self.store = Path(wb.Store(store).root)
         self.fields = LaunchForm(**options)
+        names = ("strategy", "processes", "goal")
+        chosen: dict[str, Any] = {name: options.get(name) for name in names}
+        self.picker = StrategyPicker(_wish=self._wish, **chosen)
         self.preview = LaunchPreview(self.store)
         self.button = widgets.Button(description="Launch", button_style="primary", icon="play")
-        super().__init__([self.fields.box, self.preview, self.button])
+        super().__init__([self.fields.box, self.picker, self.preview, self.button])
         self.add_class("wb-form")
         self.button.on_click(self._on_click)
         self.fields.observe(self._on_change)
-        self.refresh()
-        threading.Thread(target=self._refresh_later, name="workbench-form", daemon=True).start()
+        self.picker.on_look(self._show)
+        self._show(self.picker.seen)
+
+    def _wish(self) -> dict[str, Any]:
+        return {**self.fields.wish(), "store": self.store}
 
     def refresh(self) -> None:
         """Dry-run the form: show the command, or the sentence that says what would work."""
-        try:
-            request = wb.request(**self.fields.wish(), store=self.store)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the form has to say it
-            self._show(problem=_sentence(error))
-        else:
-            self._show(command=request.shell(), note=_note(request))
+        self.picker.look()
 
     def launch(self) -> None:
         """Start what the form says. Errors appear in the form."""
+        found = self.picker.look()
+        if found.request is None:
+            return  # the picker says why
         try:
-            run = wb.launch(**self.fields.wish(), store=self.store)
+            run = wb.launch(**self._wish(), strategy=found.strategy)
         except Exception as error:  # noqa: BLE001 - whatever it is, the form has to say it
-            self._show(problem=_sentence(error))
+            self._show(Look(problem=sentence(error)), said=False)
         else:
             self.run = run
             self.preview.note = f"Launched as {run.id}. It runs on if you close this page."
 
-    def _show(self, *, command: str = "", problem: str = "", note: str = "") -> None:
+    def _show(self, found: Look, *, said: bool = True) -> None:
+        """The command, or the problem; one that the picker has `said` is not drawn again."""
+        request = found.request
         with self.preview.hold_sync():
-            self.preview.command, self.preview.problem, self.preview.note = command, problem, note
-        self.button.disabled = bool(problem)
+            self.preview.command = request.shell() if request else ""
+            self.preview.problem, self.preview.said = found.problem, said
+            self.preview.note = _note(request) if request else ""
+        self.button.disabled = bool(found.problem)
 
     def _on_change(self, _change: object) -> None:
-        self._changed.set()
-
-    def _refresh_later(self) -> None:
-        """Dry runs follow the typing in a thread of their own; the last state of the form wins."""
-        while self._changed.wait() and self.comm is not None:
-            self._changed.clear()
-            self.refresh()
+        self.picker.look_soon()
 
     def _on_click(self, _button: object) -> None:
         """Runs in the kernel's main thread or in a subshell, so it only hands over."""
@@ -131,7 +152,6 @@ class Launcher(widgets.VBox):
         """End the form. Runs go on."""
         close_tree(self.children)
         super().close()
-        self._changed.set()
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""
@@ -146,14 +166,7 @@ def close_tree(faces: Iterable[widgets.Widget]) -> None:
             face.close()
 
 
-def _sentence(error: Exception) -> str:
-    """The message of an error made for people; of any other, its type too."""
-    if isinstance(error, wb.WorkbenchError | ValueError) and str(error):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
-
-
-def _note(request: Any) -> str:
+def _note(request: wb.Request) -> str:
     """One line under the command: where it runs and what it is predicted to need."""
     device = "GPU" if request.device == "cuda" else "CPU"
     many = "process" if request.processes == 1 else "processes"

@@ -10,52 +10,98 @@ from workbench.plan import Plan
 from workbench_widgets.launcher import Launcher
 from workbench_widgets.memory_choice import gpu_name
 
+_RECIPE_PRECISIONS = ("fp32", "bf16", "fp16")
+
 
 def launch_terms(plan: Plan) -> dict[str, Any]:
     """The settings to launch with, and every reason why this host cannot start it as it is."""
     strategy, workload = plan.strategy, plan.workload
     lacks = _lacks(plan)
+    target = "gpt" if strategy.tp * strategy.cp * strategy.pp > 1 else "train.py"
+    options = _options(strategy)
+    given = f", options={options!r}" if options else ""
+    call = f'"{target}", strategy="{strategy.name}", processes={plan.gpus}{given}'
     settings = [
-        f'wb.launch("train.py", strategy="{strategy.name}", processes={plan.gpus})',
+        f"wb.launch({call})",
         f"micro_batch = {workload.micro_batch}",
         f"accumulate = {workload.accumulate}",
         f"seq_len = {workload.seq_len}",
         f'precision = "{workload.precision}"',
         f'optimizer = "{workload.optimizer}"',
     ]
-    if strategy.recompute != "none":
-        parts = f" ({', '.join(strategy.recompute_parts)})" * (strategy.recompute == "selective")
-        settings.append(f'recompute = "{strategy.recompute}"{parts}')
-    if strategy.offload:
-        settings.append(f"offload = {list(strategy.offload)}")
     if plan.nodes > 1:
         settings.append(f"nodes = {plan.nodes}, {plan.gpus // plan.nodes} processes on each")
     return {"settings": settings, "lacks": lacks, "here": not lacks}
 
 
+def _options(strategy: wb.Strategy) -> dict[str, Any]:
+    """What `Strategy.parse` of the name does not say already."""
+    plain = wb.Strategy.parse(strategy.name, strategy.world_size)
+    unsaid = {"name"} if strategy.recompute == "selective" else {"name", "recompute_parts"}
+    return {
+        one: getattr(strategy, one)
+        for one in wb.Strategy.__slots__
+        if one not in unsaid and getattr(strategy, one) != getattr(plain, one)
+    }
+
+
 def hand_over(plan: Plan, launcher: Launcher | None) -> str:
     """Set the launch form to the plan as far as it goes; says what was done and what is missing."""
-    lacks = _lacks(plan)
+    lacks = _lacks(plan, launcher)
     if launcher is None:
         done = "There is no launch form here: Workbench() has one, or use the settings below."
-    elif plan.nodes == 1 and plan.strategy.name in _offered(launcher):
-        launcher.fields.strategy.value = plan.strategy.name
-        launcher.fields.processes.value = plan.gpus
-        many = "1 process" if plan.gpus == 1 else f"{plan.gpus} processes"
-        done = f"The launch form now says {plan.strategy.name} with {many}."
     else:
-        done = "The launch form stays as it is."
+        done = _set(plan, launcher)
     return " ".join((done, *lacks))
 
 
-def _offered(launcher: Launcher) -> set[str]:
-    """Strategies of the form's list."""
-    return {value for _, value in launcher.fields.strategy.options}
+def _set(plan: Plan, launcher: Launcher) -> str:
+    """Strategy, ranks and options in the picker; the batch in a recipe's arguments."""
+    if plan.nodes > 1 or accelerate_config.why_not(plan.strategy, splits=_splits(launcher)):
+        return "The launch form stays as it is."
+    try:
+        launcher.picker.take(plan.strategy)
+    except wb.UsageError as error:
+        return f"The launch form stays as it is. {error}"
+    many = "1 process" if plan.gpus == 1 else f"{plan.gpus} processes"
+    options = ", ".join(f"{name} {_text(value)}" for name, value in _options(plan.strategy).items())
+    said = f"The launch form now says {plan.strategy.name} with {many}"
+    said += f" and {options}" if options else ""
+    flags = _flags(plan, launcher)
+    if not flags:
+        return f"{said}. Batch and precision are the script's own: see the settings."
+    launcher.fields.set_arguments(flags)
+    return f"{said}, {' '.join(map(' '.join, flags.items()))}; the recipe keeps its own model."
 
 
-def _lacks(plan: Plan) -> list[str]:
+def _flags(plan: Plan, launcher: Launcher) -> dict[str, str]:
+    """What a recipe is told of the plan's batch; nothing for a script."""
+    if launcher.fields.recipe is None:
+        return {}
+    work = plan.workload
+    flags = {
+        "--micro-batch": str(work.micro_batch),
+        "--accumulate": str(work.accumulate),
+        "--seq-len": str(work.seq_len),
+    }
+    if work.precision in _RECIPE_PRECISIONS:
+        flags["--precision"] = work.precision
+    return flags
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _splits(launcher: Launcher | None) -> frozenset[str] | None:
+    """What the form's recipe does itself; of no form, what the recipe gpt does."""
+    name = "gpt" if launcher is None else launcher.fields.recipe
+    return None if name is None else wb.recipes.find(name).splits
+
+
+def _lacks(plan: Plan, launcher: Launcher | None = None) -> list[str]:
     """What the launcher cannot do, then what this host has not."""
-    unsupported = accelerate_config.why_not(plan.strategy, plan.nodes)
+    unsupported = accelerate_config.why_not(plan.strategy, plan.nodes, _splits(launcher))
     return [*([unsupported] if unsupported else []), *_missing_gpus(plan)]
 
 

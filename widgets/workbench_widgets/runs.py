@@ -12,13 +12,14 @@ import anywidget
 import traitlets
 
 import workbench as wb
+from workbench.store.files import read_json
 from workbench_widgets import assets
+from workbench_widgets.assets import send_asset
 from workbench_widgets.keeper import store_config
 from workbench_widgets.options import refuse_unknown
-from workbench_widgets.run_dashboard import send_asset
-from workbench_widgets.snapshots import read_json
 
 _OPTIONS = ("store", "refresh_seconds")
+_OF_VIEW = ("run", "name", "started_at", "usd_per_hour", "attempts")
 _ROWS_MAX = 200  # newest first; the command line lists the rest
 _COLUMNS = (
     "run",
@@ -36,7 +37,7 @@ _COLUMNS = (
 
 
 class Runs(anywidget.AnyWidget):
-    """All runs of a store: sort, open, stop, tick two to compare their losses.
+    """All runs of a store: sort, open, stop, tick some to compare their losses.
 
     Args:
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
@@ -99,9 +100,10 @@ class Runs(anywidget.AnyWidget):
 
     def _send_series(self, run: str) -> None:
         view = read_json(self.store / run / "view.json") or {}
-        wanted = {name: view.get(name) for name in ("run", "name", "started_at", "loss_last")}
+        wanted = {name: view.get(name) for name in _OF_VIEW}
         columns = view.get("series") or {}
-        series = {name: columns.get(name, []) for name in ("step", "time", "loss")}
+        needed = ("step", "time", "loss", "tokens_per_second", "step_seconds")
+        series = {name: columns.get(name, []) for name in needed}
         self.send({"type": "series", "view": {**wanted, "series": series}})
 
     def close(self) -> None:

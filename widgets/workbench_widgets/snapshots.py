@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from workbench.store.files import read_json
+
 PUSH_SECONDS = 1.0  # at most one message a second: each costs about 1 kB of header
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Content of a JSON file, None while it is absent, unreadable or not an object."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
 
 
 def snapshot_of(directory: Path) -> dict[str, Any] | None:

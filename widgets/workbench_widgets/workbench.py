@@ -12,6 +12,7 @@ import ipywidgets as widgets
 
 import workbench as wb
 from workbench_widgets import assets
+from workbench_widgets.compare import Compare
 from workbench_widgets.cost_calculator import CostCalculator
 from workbench_widgets.keeper import show, store_config
 from workbench_widgets.launcher import Launcher, close_tree
@@ -26,6 +27,7 @@ _FOLDED = (
     "Memory: will it fit?",
     "Cost: what will the run cost?",
     "Plan: which machines, how soon, how much?",
+    "Compare: what differed, and what did it cost?",
 )
 _HINT = "<p class='wb-hint'>No run is open. Launch one above, or open one from the list below.</p>"
 
@@ -83,12 +85,16 @@ class Workbench(widgets.VBox):
             return
         box = self._fold.children[change["new"]]
         if not box.children:
-            made = (MemoryCalculator, CostCalculator, self._planner)[change["new"]]
+            made = (MemoryCalculator, CostCalculator, self._planner, self._comparing)[change["new"]]
             box.children = (made(),)
 
     def _planner(self) -> Planner:
         """Its plans are handed to this form."""
         return Planner(launcher=self.launcher)
+
+    def _comparing(self) -> Compare:
+        """Over the same store."""
+        return Compare(store=self.store)
 
     def _open_later(self, run: str) -> None:
         """Open pressed: attaching may adopt an unwatched run, so not in the kernel's thread."""

@@ -12,13 +12,25 @@ import warnings
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 import workbench as wb
 from workbench.cli.commands import register
-from workbench.cli.live import follow
-from workbench.cli.tables import number, print_json, runs_table, summary_table
+from workbench.cli.launch import launch
+from workbench.cli.listing import runs
+from workbench.cli.tables import number, print_json, summary_table
+from workbench.cli.terminal import (
+    CpuOption,
+    JsonOption,
+    NprocOption,
+    RunArgument,
+    StoreOption,
+    console,
+    errors,
+    stay,
+)
+from workbench.engines.slurm_run import cancel_waiting, settle
+from workbench.store.printable import printable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,19 +39,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Predict, launch, watch and explain multi-GPU training on this host.",
 )
-# A pipe has no width: tables are not squeezed, and ids stay whole.
-console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-errors = Console(stderr=True, highlight=False)
-
-_STORE_HELP = "Run store [default: $WORKBENCH_STORE or ./runs]."
-StoreOption = Annotated[str | None, typer.Option("--store", metavar="DIR", help=_STORE_HELP)]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
-_RUN_HELP = "Run id, unique prefix, name, or 'last'."
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
-NprocOption = Annotated[
-    int | None, typer.Option(help="Processes [default: all GPUs, or 2 on CPU].")
-]
-CpuOption = Annotated[bool, typer.Option("--cpu", help="CPU ranks although there are GPUs.")]
 
 
 def run_app() -> None:
@@ -69,138 +68,14 @@ def _fail(error: Exception, code: int) -> NoReturn:
     if "--json" in sys.argv:
         print_json({"error": str(error)})
     errors.print("error:", style="bold red", end=" ")
-    errors.print(str(error), markup=False)
+    errors.print(str(error), markup=False, soft_wrap=True)  # paths stay whole
     sys.exit(code)
 
 
-@app.command()
-def launch(
-    script: Annotated[
-        str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help="A Python script, or a recipe: gpt.")
-    ],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- ARGS...]", help="The script's own arguments."),
-    ] = None,
-    *,
-    strategy: Annotated[
-        str | None, typer.Option(help="single, ddp, fsdp, fsdp-grad-op, hsdp [default: ddp].")
-    ] = None,
-    wrap: Annotated[str | None, typer.Option(help="FSDP: class of the model's blocks.")] = None,
-    recompute: Annotated[str | None, typer.Option(help="FSDP: none or full.")] = None,
-    offload: Annotated[
-        str | None, typer.Option(help="FSDP, to the host: optimizer,parameters.")
-    ] = None,
-    nproc: NprocOption = None,
-    cpu: CpuOption = False,
-    name: Annotated[str | None, typer.Option(help="Display name of the run.")] = None,
-    port: Annotated[int, typer.Option(help="Rendezvous port; 0 = a free one.")] = 0,
-    capture: Annotated[bool, typer.Option(help="Observe loss and steps in the script.")] = True,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would start.")] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Stay to the end (Ctrl-C detaches).")
-    ] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Start a training run on this host; it goes on when this terminal closes."""
-    words = tuple(word.strip() for word in (offload or "").split(",") if word.strip())
-    options = {"recompute": recompute, "offload": words}
-    checked = wb.request(
-        script,
-        arguments or [],
-        strategy=strategy,
-        options={option: value for option, value in options.items() if value},
-        processes=nproc,
-        cpu=cpu,
-        name=name,
-        store=store,
-        wrap=wrap,
-        capture=capture,
-        port=port,
-    )
-    if dry_run:
-        _show_request(checked, as_json=as_json)
-    else:
-        _start(checked, wait=wait, as_json=as_json)
+app.command()(launch)
 
 
-def _start(checked: wb.Request, *, wait: bool, as_json: bool) -> None:
-    run = wb.start(checked)
-    document: dict[str, Any] = {
-        "run": run.id,
-        "dir": str(run.directory),
-        "command": run.command,
-        "config_files": checked.config_files_in(run.directory),
-    }
-    if not as_json:
-        console.print(f"started {run.id} in {run.directory}", markup=False, soft_wrap=True)
-    if wait:
-        try:
-            _wait(run, quiet=as_json)
-        finally:
-            document |= run.summary()
-            if as_json and run.status.live:  # Ctrl-C detached us: say where it stands
-                print_json(document)
-    if as_json:
-        print_json(document)
-    elif not wait:
-        _print_next_steps(run)
-    if wait and run.outcome not in {"succeeded", "stopped"}:
-        raise typer.Exit(1)
-
-
-def _show_request(checked: wb.Request, *, as_json: bool) -> None:
-    if as_json:
-        print_json(
-            {
-                "run": None,
-                "dir": str(checked.planned_directory),
-                "command": checked.command,
-                "environment": checked.environment,
-                "config_files": checked.config_files,
-                "shell": checked.shell(),
-                "predicted": checked.predicted.document() if checked.predicted else None,
-            }
-        )
-        return
-    if checked.predicted is not None:
-        table = "\n".join(f"#   {line}" for line in str(checked.predicted).splitlines())
-        console.print(f"# memory predicted per rank:\n{table}", markup=False)
-    console.print(
-        "# the exact command; it needs Accelerate alone, not the workbench:", markup=False
-    )
-    console.print(checked.shell(), markup=False, soft_wrap=True)
-
-
-def _print_next_steps(run: wb.Run) -> None:
-    for verb in ("attach", "logs", "stop"):
-        console.print(f"  workbench {verb} {run.id}", markup=False)
-
-
-def _wait(run: wb.Run, *, quiet: bool) -> None:
-    try:
-        if quiet:
-            run.wait()
-        else:
-            follow(run, console)
-    except KeyboardInterrupt:
-        hint = f"detached; the run goes on. Stop it with: workbench stop {run.id}"
-        errors.print(hint, markup=False)
-        raise typer.Exit(0) from None
-
-
-@app.command()
-def runs(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """List the runs of the store, newest first."""
-    found = wb.runs(store)
-    if as_json:
-        print_json(found)
-    elif not found:
-        root = wb.Store(store).root
-        console.print(f"No runs in {root} yet. Start one: workbench launch gpt", markup=False)
-    else:
-        console.print(runs_table(found))
+app.command()(runs)
 
 
 @app.command()
@@ -209,7 +84,10 @@ def show(
 ) -> None:
     """Show one run: outcome, losses, speed, memory measured beside predicted."""
     handle = wb.attach(run, store)
+    told = settle(handle) if handle.document.get("engine") else None
     summary = handle.summary()
+    if told is not None and not as_json:
+        errors.print(told, markup=False)
     if as_json:
         print_json(summary)
     else:
@@ -249,6 +127,7 @@ def logs(
     text = wb.attach(run, store).logs(rank, tail)
     if not raw:
         text = re.sub(r"[^\n]*\r(?![\n\r]|$)", "", text)
+        text = printable(text, colours=sys.stdout.isatty(), max_line=None)
     sys.stdout.buffer.write(text.encode("utf-8", errors="replace"))
     if text and not text.endswith("\n"):
         sys.stdout.buffer.write(b"\n")
@@ -258,7 +137,7 @@ def logs(
 def attach(run: RunArgument = "last", *, store: StoreOption = None) -> None:
     """Watch a run live in this terminal; Ctrl-C leaves it running."""
     handle = wb.attach(run, store)
-    _wait(handle, quiet=False)
+    stay(handle, quiet=False)
 
 
 @app.command()
@@ -273,7 +152,13 @@ def stop(
     handle = wb.attach(run, store)
     if not as_json and handle.status.live:
         console.print(f"stopping {handle.id} …", markup=False)
-    result = handle.stop(now=now)
+    engine = handle.document.get("engine")
+    if engine:
+        settle(handle)  # a job that Slurm has lost ends its run
+    if engine and cancel_waiting(handle):
+        result: dict[str, Any] = {"run": handle.id, "outcome": handle.outcome, "processes_left": 0}
+    else:
+        result = handle.stop(now=now)
     if as_json:
         print_json(result)
     else:

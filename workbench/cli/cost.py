@@ -10,6 +10,7 @@ from workbench.cli.describing import Described, Description, describe, option, w
 from workbench.cli.memory import accelerator, plain_console, show
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
+from workbench.compare.calibrate import measured_conditions
 from workbench.describe import Cluster
 from workbench.errors import UsageError
 from workbench.estimate.cost import RunCost, run_cost
@@ -120,7 +121,7 @@ def answer(asked: CostAsked) -> Costed:
         described = replace(described, cluster=cluster)
     workload, strategy = described.workload, described.strategy
     bill = run_cost(
-        step_time(workload, strategy, cluster),
+        step_time(workload, strategy, cluster, measured_conditions(cluster)),
         priced.offer,
         cluster.nodes,
         priced.terms,

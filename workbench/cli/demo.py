@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from workbench.cli.live import follow
 from workbench.cli.tables import number, print_json
+from workbench.launch.launching import start
 from workbench.launch.request import Request, request
-from workbench.launch.run import Run, start
-from workbench.observe.summary import peak_memory, predicted_peak
-from workbench.units import format_bytes, format_count, format_ratio, format_seconds
+from workbench.launch.run import Run
+from workbench.observe.gap import read_gap
+from workbench.store.layout import RunPaths
+from workbench.units import format_count, format_ratio
 
 
 def run_demo(
@@ -65,6 +68,9 @@ def _show_prediction(console: Console, checked: Request) -> None:
     )
     console.print(f"[bold]Where[/]  {checked.cluster.name}: {where}", markup=True)
     console.print(f"[bold]Memory predicted per rank[/]\n{predicted}")
+    if checked.predicted_time is not None:
+        basis = escape(str(checked.predicted_basis))
+        console.print(f"[bold]Step time predicted[/], {basis}\n{checked.predicted_time}")
     console.print("[bold]Command[/]")
     console.print(checked.shell(), markup=False, soft_wrap=True, style="dim")
     console.print()
@@ -72,21 +78,16 @@ def _show_prediction(console: Console, checked: Request) -> None:
 
 def _show_result(console: Console, run: Run, summary: dict[str, Any]) -> None:
     table = Table("", "predicted", "measured", "ratio", header_style="bold", title="The run")
-    measured = peak_memory(summary)
-    total = predicted_peak(summary)
-    table.add_row(
-        "peak memory per rank",
-        format_bytes(total),
-        format_bytes(measured),
-        format_ratio(measured, total),
-    )
+    gap = read_gap(RunPaths(run.directory))
+    for one in gap.rows:
+        values = one.text(one.predicted), one.text(one.measured)
+        table.add_row(one.what, *values, format_ratio(one.measured, one.predicted))
     table.add_row("loss, first step", "n/a", number(summary["loss_first"]), "")
     table.add_row("loss, last step", "n/a", number(summary["loss_last"]), "")
-    table.add_row("step, median", "n/a", format_seconds(summary["step_seconds_median"]), "")
-    table.add_row("tokens/s", "n/a", format_count(summary["tokens_per_second"]), "")
     table.add_row("steps", "n/a", str(summary["steps"]), "")
     console.print()
     console.print(table)
+    console.print(gap.explanation, markup=False)
     for line in run.logs(0, tail=6).splitlines():
         console.print(line, markup=False, style="dim")
     console.print(f"\n{summary['outcome']}: {summary['message']}", markup=False)

@@ -7,18 +7,15 @@ option's default. `with_description` turns a function of a `Description` into a 
 from __future__ import annotations
 
 import inspect
-import math
-import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_type_hints
 
 import typer
 
 from workbench.describe import KERNELS, Cluster, Kernels, Model, Strategy, Workload
 from workbench.describe.checks import require_choice, require_positive
-from workbench.describe.strategy import NAMES
 from workbench.errors import UsageError
 
 
@@ -99,12 +96,20 @@ class Description:
     bucket_views: Annotated[
         bool, option("ddp: gradient_as_bucket_view=True.", "--bucket-views")
     ] = False
+    comm_hook: Annotated[str | None, option("ddp: fp16, bf16, powersgd, topk.")] = None
+    cp_method: Annotated[str, option("cp: ring, ulysses.")] = "ring"
     no_sync: Annotated[
         bool, option("Reduce gradients only after the last micro-batch.", "--no-sync")
     ] = False
 
 
-Asked = TypeVar("Asked", bound=Description)
+class Options(Protocol):
+    """Any dataclass whose fields are annotated as options."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Asked = TypeVar("Asked", bound=Options)
 
 
 def with_description(function: Callable[[Asked], None]) -> Callable[..., None]:
@@ -195,21 +200,11 @@ def where(asked: Description) -> tuple[Cluster | str, int]:
     return "cuda", world
 
 
-def _degrees(name: str) -> int | None:
-    """The ranks that a combination of degrees asks for; None for a plain name."""
-    parts = name.strip().lower()
-    if parts in NAMES:
-        return None
-    ranks = (part for part in parts.split("-") if not part.startswith("ep"))  # within the others
-    numbers = [re.search(r"(\d+)$", part) for part in ranks]
-    return math.prod(int(number[1]) for number in numbers if number)
-
-
 def _gpus_of(asked: Description) -> int:
     """GPUs per node that the strategy's name asks for."""
-    if asked.strategy is None or asked.strategy.strip().lower() == "single":
+    if asked.strategy is None:
         return 1
-    world = _degrees(asked.strategy)
+    world = Strategy.ranks_of(asked.strategy)
     if world is None:
         raise UsageError(
             f"Strategy {asked.strategy!r} needs a number of GPUs. Add --gpus N (per node)."
@@ -219,8 +214,8 @@ def _gpus_of(asked: Description) -> int:
 
 def _strategy(asked: Description, world: int) -> Strategy:
     name = asked.strategy or ("single" if world == 1 else "fsdp")
-    needed = _degrees(name)
-    base = Strategy.parse(name, world if needed is None else needed)
+    needed = Strategy.ranks_of(name)
+    base = Strategy.parse(name, world if needed is None or needed == 1 else needed)
     if base.world_size != world:
         raise UsageError(
             f"{name} needs {base.world_size} GPUs, not {world} "
@@ -229,18 +224,21 @@ def _strategy(asked: Description, world: int) -> Strategy:
     options: dict[str, Any] = {"sync_every_micro_batch": False} if asked.no_sync else {}
     return base.with_options(
         recompute=asked.recompute,
-        recompute_parts=_words(asked.recompute_parts),
+        recompute_parts=words(asked.recompute_parts),
         recompute_layers=asked.recompute_layers,
-        offload=_words(asked.offload),
+        offload=words(asked.offload),
         sequence_parallel=asked.sequence_parallel,
         schedule=asked.schedule,
         virtual_stages=asked.virtual_stages,
         bucket_views=asked.bucket_views,
+        comm_hook=asked.comm_hook,
+        cp_method=asked.cp_method,
         **options,
     )
 
 
-def _words(text: str) -> tuple[str, ...]:
+def words(text: str) -> tuple[str, ...]:
+    """The parts between commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
@@ -260,7 +258,7 @@ def _workload(asked: Description, model: Model) -> Workload:
         precision=asked.precision,
         optimizer=asked.optimizer,
         lora_rank=asked.lora_rank,
-        lora_targets=_words(asked.lora_targets),
+        lora_targets=words(asked.lora_targets),
         quantization=asked.quantization,
         trained_layers=asked.trained_layers,
         attention=asked.attention,

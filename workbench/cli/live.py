@@ -102,7 +102,7 @@ def _share_done(view: dict[str, Any]) -> float | None:
     if view["ended_at"]:
         return 1.0
     eta, elapsed = view["eta_seconds"], view["elapsed_seconds"]
-    return None if eta is None else elapsed / max(1e-9, elapsed + eta)
+    return None if eta is None or elapsed is None else elapsed / max(1e-9, elapsed + eta)
 
 
 def _facts(view: dict[str, Any]) -> RenderableType:

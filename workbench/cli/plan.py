@@ -8,11 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench.cli.describing import Description, describe, option, read_model, with_description
+from workbench.cli.describing import (
+    Description,
+    describe,
+    option,
+    read_model,
+    with_description,
+    words,
+)
 from workbench.cli.memory import plain_console, show
 from workbench.cli.progress import search_progress
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
+from workbench.compare.calibrate import measured_conditions
 from workbench.describe import Workload, prices
 from workbench.describe.checks import require_at_least
 from workbench.describe.hardware import detect_host
@@ -132,7 +140,12 @@ def answer(asked: PlanAsked) -> Planned:
     if asked.here:
         host = detect_host()
         plans = plan_on(
-            host, described.workload, global_batch=asked.global_batch, space=space, run=run
+            host,
+            described.workload,
+            global_batch=asked.global_batch,
+            space=space,
+            conditions=measured_conditions(host),
+            run=run,
         )
     else:
         with search_progress() as told:
@@ -154,8 +167,13 @@ def answer(asked: PlanAsked) -> Planned:
 
 
 def document(found: Planned) -> dict[str, Any]:
-    """The JSON form; keys are a contract."""
-    return found.plans.document(found.asked.rejections) | {
+    """The JSON form; keys are a contract. `launch` is null for a plan that nothing starts here."""
+    from workbench.cli.plan_view import launch_line  # noqa: PLC0415  (loads Rich)
+
+    whole = found.plans.document(found.asked.rejections)
+    for entry, plan in zip(whole["plans"], found.plans.plans, strict=False):
+        entry["launch"] = launch_line(plan)
+    return whole | {
         "model": found.workload.model.name,
         "seconds": found.seconds,
         "misses": list(found.plans.misses),
@@ -179,9 +197,9 @@ def _limits(asked: PlanAsked) -> Limits:
     return Limits(
         budget_usd=asked.budget_usd,
         deadline_hours=asked.deadline_hours,
-        providers=tuple(prices.provider_name(name, known) for name in _words(asked.providers)),
-        gpus=_words(asked.gpu or ""),
-        regions=_words(asked.regions),
+        providers=tuple(prices.provider_name(name, known) for name in words(asked.providers)),
+        gpus=words(asked.gpu or ""),
+        regions=words(asked.regions),
         max_gpus=asked.max_gpus,
         spot=asked.spot,
     )
@@ -204,7 +222,3 @@ def _run(asked: PlanAsked, workload: Workload) -> RunPlan:
         checkpoint_bytes=checkpoint_bytes(workload, PLAIN),
         interruption_hours=asked.interruption_hours,
     )
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())

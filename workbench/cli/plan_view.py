@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from workbench.describe.strategy import NAMES
+from workbench.cli.launch import as_options
 from workbench.launch.accelerate_config import why_not
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 
@@ -39,23 +39,31 @@ def plan_view(found: Planned) -> RenderableType:
     return Group(*shown[:-1])
 
 
+def launch_line(plan: Plan) -> str | None:
+    """What to type on such a machine; None where the launcher does not start the plan."""
+    if why_not(plan.strategy):
+        return None
+    line = f"workbench launch SCRIPT {as_options(plan.strategy)} --nproc {plan.gpus // plan.nodes}"
+    return line if plan.nodes == 1 else f"{line} --nodes {plan.nodes} --address ADDRESS"
+
+
 def _launchable(plans: Plans) -> tuple[str, ...]:
     """How the winner is started, or that the launcher does not start it yet and who comes first."""
     first = plans.plans[0]
-    lacks = why_not(first.strategy, first.nodes)
+    lacks = why_not(first.strategy)
     if not lacks:
-        layout = first.strategy
-        recompute = f" --recompute {layout.recompute}" * (layout.recompute != "none")
-        name = layout.name if layout.name in NAMES else "fsdp"
-        return (f"On such a machine: workbench launch SCRIPT --strategy {name}{recompute}",)
-    able = next(
-        (index for index, one in enumerate(plans.plans) if not why_not(one.strategy, one.nodes)),
-        None,
-    )
-    other = (
-        "None of the others is either" if able is None else f"Plan {able + 1} is the first that is"
-    )
-    return (f"The first plan is not launched from here yet: {lacks} {other}; see --any-script.",)
+        return (f"On such a machine: {launch_line(first)}", _in_the_script(first))
+    said = f"The first plan is not launched from here: {lacks}"
+    for number, plan in enumerate(plans.plans, start=1):
+        line = launch_line(plan)
+        if line is not None:
+            return (said, f"Plan {number} is: {line}", _in_the_script(plan))
+    return (f"{said} None of the others is either; see --any-script.",)
+
+
+def _in_the_script(plan: Plan) -> str:
+    work = plan.workload
+    return f"with micro-batch {work.micro_batch} and accumulation {work.accumulate} in the script."
 
 
 def _sentences(title: str, said: tuple[str, ...]) -> Table | None:

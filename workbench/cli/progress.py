@@ -1,10 +1,10 @@
-"""A line on the terminal that says how far a search is."""
+"""A line on the terminal that says how far something long is."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from workbench.plan.search import Told
@@ -14,8 +14,8 @@ PATIENCE = 0.5
 
 
 @contextmanager
-def search_progress() -> Generator[Told | None]:
-    """Yield what a search tells how far it is; None where nobody looks: no terminal on stderr."""
+def status_line() -> Generator[Callable[[str], None] | None]:
+    """Yield what shows a line; None where nobody looks: no terminal on stderr."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -24,16 +24,30 @@ def search_progress() -> Generator[Told | None]:
     began, shown = time.monotonic(), False
     status = Console(stderr=True).status("")
 
-    def told(done: int, of: int, plans: int) -> None:
+    def show(text: str) -> None:
         nonlocal shown
         if time.monotonic() - began < PATIENCE:
             return
-        status.update(f"{done:,} of {of:,} offers looked at, {plans:,} plans found")
+        status.update(text)
         if not shown:
             status.start()
             shown = True
 
     try:
-        yield told
+        yield show
     finally:
         status.stop()
+
+
+@contextmanager
+def search_progress() -> Generator[Told | None]:
+    """Yield what a search tells how far it is; None where nobody looks."""
+    with status_line() as show:
+        if show is None:
+            yield None
+            return
+
+        def told(done: int, of: int, plans: int) -> None:
+            show(f"{done:,} of {of:,} offers looked at, {plans:,} plans found")
+
+        yield told

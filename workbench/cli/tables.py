@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
+from workbench.observe.gap_terms import COST, MFU, STEP, TOKENS, Gap
 from workbench.observe.summary import peak_memory, predicted_peak
 from workbench.observe.view import finite
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds, format_usd
@@ -60,7 +62,7 @@ def runs_table(found: list[dict[str, Any]]) -> Table:
             escape(str(run["strategy"])),
             str(run["world_size"] or run["processes"] or "n/a"),
             "n/a" if run["steps"] is None else str(run["steps"]),
-            number(run["loss_last"]),
+            _loss(run),
             format_count(run["tokens_per_second"]),
             time.strftime("%m-%d %H:%M", time.localtime(started)) if started else "n/a",
         )
@@ -74,6 +76,8 @@ def summary_table(summary: dict[str, Any]) -> Table:
     table.add_column(overflow="fold")
     started, ended = summary["started_at"], summary["ended_at"]
     elapsed = (ended or time.time()) - started if started else None
+    elapsed = summary["elapsed_seconds"] if ended else elapsed
+    gap = Gap.read(summary.get("comparison") or {})
     rows = {
         "run": escape(f"{summary['run']}  ({summary['name']})"),
         "script": escape(summary["script"]),
@@ -83,20 +87,63 @@ def summary_table(summary: dict[str, Any]) -> Table:
             f"{summary['strategy']}, {summary['processes']} processes on {summary['device']}"
         ),
         "steps": "n/a (unobserved)" if summary["steps"] is None else str(summary["steps"]),
-        "loss": f"{number(summary['loss_first'])} → {number(summary['loss_last'])}",
-        "step": format_seconds(summary["step_seconds_median"]) + " (median)",
-        "tokens/s": format_count(summary["tokens_per_second"])
-        if summary["tokens_per_second"] is not None
-        else "",
+        "loss": f"{number(summary['loss_first'])} → {_loss(summary)}",
+        "attempts": escape(_attempts(summary)),
+        "step": _beside(gap, STEP) or format_seconds(summary["step_seconds_median"]) + " (median)",
+        **{name: escape(_beside(gap, name)) for name in _causes(gap)},
+        "tokens/s": _beside(gap, TOKENS) or _known(format_count, summary["tokens_per_second"]),
+        MFU: _beside(gap, MFU),
         "elapsed": format_seconds(elapsed),
         "memory": memory_line(summary),
-        "cost": format_usd(summary["usd_so_far"]) if summary["usd_so_far"] is not None else "",
+        "cost": _beside(gap, COST) or _known(format_usd, summary["usd_so_far"]),
+        "compared": escape(gap.explanation),
+        "predicted": escape(gap.source or ""),
         "directory": escape(summary["dir"]),
     }
     for name, value in rows.items():
         if value:
             table.add_row(name, value)
     return table
+
+
+def _loss(summary: dict[str, Any]) -> str:
+    """The last loss that was a number, and since when it is none."""
+    since = summary.get("nonfinite_step")
+    text = number(summary["loss_last"])
+    return text if since is None else f"{text} [red](NaN since step {since})[/]"
+
+
+def _attempts(summary: dict[str, Any]) -> str:
+    """What each attempt but the last ended with, and what had to be made again."""
+    starts = [one for one in summary["attempts"] if one["event"] == "start"]
+    if len(starts) < 2:
+        return ""
+    ends = {one["attempt"]: one for one in summary["attempts"] if one["event"] == "end"}
+    lines = [str(summary["restarts"] + 1)]
+    for start in starts[1:]:
+        end = ends.get(start["attempt"] - 1)
+        again = f", {end['last_step'] - start['first_step']} again" if end else ""
+        lines.append(f"from step {start['first_step']}{again}: {start.get('why') or 'n/a'}")
+    return "\n".join(lines)
+
+
+def _causes(gap: Gap) -> list[str]:
+    """Of a step whose time was predicted; else they would be measured lines without a pair."""
+    causes = [one for one in gap.rows if one.group == "cause"]
+    return [one.what for one in causes if one.predicted is not None]
+
+
+def _beside(gap: Gap, what: str) -> str:
+    """A term measured and predicted, with the ratio; "" where it was not predicted."""
+    row = gap.row(what)
+    if row.predicted is None:
+        return ""
+    ratio = "" if row.ratio is None else f" ({format_ratio(row.measured, row.predicted)})"
+    return f"{row.text(row.measured)} measured, {row.text(row.predicted)} predicted{ratio}"
+
+
+def _known(text: Callable[[float | None], str], value: float | None) -> str:
+    return "" if value is None else text(value)
 
 
 def memory_line(summary: dict[str, Any]) -> str:

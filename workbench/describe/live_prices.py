@@ -14,6 +14,7 @@ import json
 import os
 import queue
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -132,6 +133,8 @@ def _ask(provider: str, seconds: float) -> ProviderAnswer:
             timeout=seconds + _STARTING,
             check=False,
         )
+        if done.returncode == -signal.SIGALRM:  # its own alarm: a busy host was slow to begin
+            return silence
         document: dict[str, Any] = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         return silence

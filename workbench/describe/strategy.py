@@ -7,6 +7,7 @@ joined by "-": ``dp2-tp2``, ``fsdp4-tp2``, ``pp2-dp2``, ``zero1x8-tp2``.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,10 @@ RECOMPUTE = ("none", "selective", "full")
 SELECTIVE = ("op", "attention", "mlp", "norm", "moe")
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble", "naive")
 OFFLOADS = ("optimizer", "parameters", "activations")
+ENGINES = ("fsdp1", "torch")
+CP_METHODS = ("ring", "ulysses")
+COMM_HOOKS = ("fp16", "bf16", "powersgd", "topk")
+STATE_DICTS = ("sharded", "full")
 _PART = re.compile(r"(?:(zero[123])x|(dp|ddp|fsdp|tp|pp|cp|ep))(\d+)")
 
 
@@ -87,6 +92,24 @@ class Strategy:
     """Expert-parallel exchange runs beside another micro-batch's compute (DualPipe)."""
     live_parameters: int | None = None
     """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""
+    engine: str | None = None
+    """The library where there are two: fsdp1 instead of FSDP2, torch instead of DeepSpeed for
+    ZeRO-1 (ZeroRedundancyOptimizer); None = FSDP2, DeepSpeed."""
+    cp_method: str = "ring"
+    """Context parallelism: ring (keys and values travel) or ulysses (heads are exchanged)."""
+    comm_hook: str | None = None
+    """DDP: how gradients are compressed (fp16, bf16, powersgd, topk); None = not."""
+    static_graph: bool = False
+    """DDP: the set of used parameters never changes."""
+    find_unused: bool = False
+    """DDP: look for parameters that got no gradient, each step."""
+    wrap_min_parameters: int | None = None
+    """FSDP1: wrap by size, each module above so many parameters; None = by the block's class."""
+    state_dict: str = "sharded"
+    """FSDP: checkpoints as one file per rank (sharded) or as one whole (full)."""
+    meta_init: bool = False
+    """FSDP: only rank 0 holds the whole model while it is built; the others start without
+    storage (meta device) and receive their shard."""
 
     def __post_init__(self) -> None:
         for field in ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep", "virtual_stages"):
@@ -94,6 +117,12 @@ class Strategy:
         require_choice("recompute", self.recompute, RECOMPUTE)
         require_choice("schedule", self.schedule, SCHEDULES)
         require_choice("offload device", self.offload_device, ("cpu", "nvme"))
+        require_choice("cp method", self.cp_method, CP_METHODS)
+        require_choice("state dict", self.state_dict, STATE_DICTS)
+        if self.engine is not None:
+            require_choice("engine", self.engine, ENGINES)
+        if self.comm_hook is not None:
+            require_choice("comm hook", self.comm_hook, COMM_HOOKS)
         for part in self.recompute_parts:
             require_choice("recompute part", part, SELECTIVE)
         for part in self.offload:
@@ -141,6 +170,22 @@ class Strategy:
         if unknown:
             raise UnknownNameError.near("strategy option", min(unknown), self.__slots__)
         return replace(self, **options)
+
+    @staticmethod
+    def ranks_of(name: str) -> int | None:
+        """The ranks that a combination of degrees asks for; None for a plain name.
+
+        >>> Strategy.ranks_of("pp2-dp2-tp2"), Strategy.ranks_of("fsdp")
+        (8, None)
+        """
+        text = name.strip().lower()
+        if text == "single":
+            return 1
+        if text in NAMES:
+            return None
+        ranks = (part for part in text.split("-") if not part.startswith("ep"))  # within the others
+        numbers = [re.search(r"(\d+)$", part) for part in ranks]
+        return math.prod(int(number[1]) for number in numbers if number)
 
     @classmethod
     def parse(cls, name: str, processes: int) -> Strategy:

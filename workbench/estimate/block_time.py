@@ -27,25 +27,34 @@ OVERLAPPED_EP = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTime:
-    """One block (or the head), forward and backward, in seconds."""
+    """One block (or the head) for one micro-batch on one rank, in seconds."""
 
     matmul_forward: float
+    """Products with weights."""
     matmul_backward: float
+    """The same, for inputs' and weights' gradients."""
     attention_forward: float
+    """Scores, softmax and their product with the values."""
     attention_backward: float
+    """The same, backward."""
     pointwise_forward: float
+    """Norms, activations, residuals, casts: bound by memory bandwidth."""
     pointwise_backward: float
+    """The same, backward."""
     recompute: float
     """What backward repeats."""
     tp_forward: float = 0.0
     """Exposed tensor-parallel communication."""
     tp_backward: float = 0.0
+    """The same, backward."""
     ep_forward: float = 0.0
     """Expert-parallel exchange of tokens."""
     ep_backward: float = 0.0
+    """The same, backward."""
     cp_forward: float = 0.0
     """Context-parallel exchange that attention does not hide."""
     cp_backward: float = 0.0
+    """The same, backward."""
     launches: float = 0.0
     """Operations that the host launches in forward."""
 
@@ -103,7 +112,8 @@ def block_time(
     tp_time = _tp_seconds(workload, strategy, network, who, moe=moe)
     repeated = 1.0 if strategy.recompute == "full" else 0.0
     ep_time = _ep_seconds(workload, strategy, network, who) if moe else 0.0
-    ring = _ring_seconds(workload, strategy, network, who)
+    exchange = _context_seconds(workload, strategy, network, who)
+    hidden = strategy.cp_method == "ring"  # the next keys travel while the last ones are used
     return BlockTime(
         matmul_forward=forward,
         matmul_backward=backward,
@@ -116,8 +126,8 @@ def block_time(
         tp_backward=tp_time * (1 + repeated),
         ep_forward=ep_time,
         ep_backward=ep_time * (1 + repeated),
-        cp_forward=max(0.0, ring - attention),
-        cp_backward=max(0.0, 2 * ring - attention_back),
+        cp_forward=max(0.0, exchange[0] - attention * hidden),
+        cp_backward=max(0.0, exchange[1] - attention_back * hidden),
         launches=traffic.launches,
     )
 
@@ -162,7 +172,9 @@ def _attention(workload: Workload, strategy: Strategy, machine: Machine) -> tupl
         whole = flops * (2.0 if model.kind == "decoder" else 1.0)
         rate = machine.plain_flops * 0.5
         return whole / rate, 2 * whole / rate
-    piece = workload.sequence / strategy.cp  # a ring computes with one rank's keys at a time
+    piece = float(workload.sequence)
+    if strategy.cp_method == "ring":  # computes with one rank's keys at a time
+        piece /= strategy.cp
     forward = machine.attention_seconds(flops, piece, model.head_width)
     return forward, 2.5 * forward / machine.efficiency.attention_backward
 
@@ -218,13 +230,26 @@ def _ep_seconds(workload: Workload, strategy: Strategy, network: Links, who: Gro
     return 2 * one * uneven * (1 - OVERLAPPED_EP * strategy.overlap_ep)
 
 
-def _ring_seconds(workload: Workload, strategy: Strategy, network: Links, who: Groups) -> float:
-    """Keys and values of the other context ranks, one after another."""
+def _context_seconds(
+    workload: Workload, strategy: Strategy, network: Links, who: Groups
+) -> tuple[float, float]:
+    """Exchange of one forward and one backward pass between the context ranks.
+
+    Ring: the others' keys and values, and in backward their gradients too. Ulysses (arXiv
+    2309.14509): queries, keys and values to the ranks of their heads in one all-to-all, the output
+    back in another; backward the same again.
+    """
     if strategy.cp == 1:
-        return 0.0
+        return 0.0, 0.0
     model, c = workload.model, widths(workload, strategy).compute
-    mine = c * workload.tokens / strategy.cp * (model.key_width + model.value_width) / strategy.tp
-    return network.gather_seconds(mine * strategy.cp, who.cp)
+    token = c * workload.tokens / (strategy.cp * strategy.tp)  # one rank's, per channel
+    keys = model.key_width + model.value_width
+    if strategy.cp_method == "ring":
+        ring = network.gather_seconds(token * keys * strategy.cp, who.cp)
+        return ring, 2 * ring
+    there = network.gather_seconds(token * (model.query_width + keys), who.cp)
+    back = network.gather_seconds(token * model.attention_width, who.cp)
+    return there + back, there + back
 
 
 def head_time(

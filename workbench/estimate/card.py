@@ -13,6 +13,7 @@ from workbench.units import MIB
 # 2026-11-21: 314 MiB for tests/scripts/accelerate_loop.py, 364 MiB for the recipe gpt. See it again
 # with `workbench launch tests/scripts/accelerate_loop.py --wait && workbench show`.
 CPU_CONTEXT_BYTES = 364 * MIB
+CPU_CONTEXT_OF_CUDA_BUILD_BYTES = 712 << 20  # the same rank with torch's CUDA libraries loaded
 # CUDA context + kernels 0.47-0.92 GiB (stas00/ml-engineering, A100, torch 2.1).
 CUDA_CONTEXT_BYTES = 800 * MIB
 # NCCL: +1.5 GiB with several communicators after the first collectives (ml-engineering); one

@@ -22,6 +22,8 @@ WRAPPED = 1.3
 """Host time of a wrapped module's operations over that of a plain one's."""
 PIECE_SECONDS = 1.5e-3
 """Host time of ZeRO-3's hooks around one module: fetch, wait, release."""
+TOPK_DENSITY = 0.01
+"""Share of the gradients that our recipes' top-k hook sends unless told otherwise."""
 HIDEABLE = 0.90
 """Share of backward beside which gradients can be reduced: the first bucket comes late."""
 
@@ -140,6 +142,17 @@ def _reduced(workload: Workload) -> float:
     return 2.0 if workload.precision == "bf16-pure" else 4.0
 
 
+def _compressed(per_gradient: float, strategy: Strategy, hidden: int) -> float:
+    """Bytes per gradient after DDP's communication hook."""
+    if strategy.comm_hook in {"fp16", "bf16"}:
+        return 2.0
+    if strategy.comm_hook == "powersgd":  # torch's rank 1: two vectors for a matrix
+        return per_gradient * 2 / hidden
+    if strategy.comm_hook == "topk":  # values and places, gathered: as much again from each rank
+        return 8 * TOPK_DENSITY * strategy.dp_replicate / 2
+    return per_gradient
+
+
 def _once(
     workload: Workload,
     strategy: Strategy,
@@ -155,6 +168,7 @@ def _once(
         per_gradient = workload.kernels.reduce_bytes
     elif strategy.zero_stage is not None and workload.kernels.gradient_bytes is None:
         per_gradient = width.compute  # DeepSpeed reduces in the compute type
+    per_gradient = _compressed(per_gradient, strategy, workload.model.hidden)
     dense = elements.block + elements.root
     size = per_gradient * dense + (width.adapter if workload.lora_rank else 0) * elements.adapters
     experts = per_gradient * elements.experts

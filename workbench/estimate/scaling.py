@@ -88,25 +88,35 @@ def _at(
     if mode == "strong":
         before = first // inner
         total = workload.micro_batch * workload.accumulate * before
-        workload = _spread(workload, total, ranks)
+        micro, accumulate = spread(total, ranks, workload.micro_batch)
+        workload = replace(workload, micro_batch=micro, accumulate=accumulate)
     here = replace(
         cluster, nodes=max(1, size // per_node), gpus=cluster.gpus[: min(per_node, size)]
     )
     return step_time(workload, grown, here, conditions)
 
 
-def _spread(workload: Workload, sequences: int, ranks: int) -> Workload:
-    """The same global batch on more ranks: first fewer micro-batches, then smaller ones."""
+def spread(sequences: int, ranks: int, micro_batch: int) -> tuple[int, int]:
+    """Micro-batch and accumulation of the same global batch on `ranks` data ranks.
+
+    First fewer micro-batches, then smaller ones than `micro_batch`.
+
+    Raises:
+        UsageError: it cannot be divided.
+
+    >>> spread(32, 2, 8), spread(32, 8, 8)
+    ((8, 2), (4, 1))
+    """
     if sequences % ranks:
         raise UsageError(
             f"A global batch of {sequences} sequences cannot be spread over {ranks} data ranks. "
             "Use a divisor, or mode='weak'."
         )
     share = sequences // ranks
-    micro = workload.micro_batch
+    micro = min(micro_batch, share)
     while share % micro:
         micro -= 1
-    return replace(workload, micro_batch=micro, accumulate=share // micro)
+    return micro, share // micro
 
 
 def _point(step: StepTime, base: StepTime) -> ScalingPoint:

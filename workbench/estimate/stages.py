@@ -106,15 +106,10 @@ def stages(model: Model, strategy: Strategy, accumulate: int) -> tuple[Stage, ..
         if strategy.pp > 1 or strategy.tp > 1:
             raise UsageError("A traced module can be estimated for data parallelism only.")
         return (Stage(index=0, dense=0, moe=0, embedding=True, head=True, in_flight=1),)
-    if parts > model.layers:
-        raise UsageError(
-            f"{strategy.pp} stages x {strategy.virtual_stages} chunks need at least {parts} "
-            f"blocks; {model.name} has {model.layers}. Use at most pp = {model.layers}."
-        )
     kinds = [False] * (model.layers - model.moe_layers) + [True] * model.moe_layers
     chunks: list[list[bool]] = []
     start = 0
-    for size in _chunk_sizes(model.layers, parts, ends=strategy.embedding_as_layer):
+    for size in chunk_sizes(model.layers, strategy):
         chunks.append(kinds[start : start + size])
         start += size
     result: list[Stage] = []
@@ -131,6 +126,21 @@ def stages(model: Model, strategy: Strategy, accumulate: int) -> tuple[Stage, ..
             )
         )
     return tuple(result)
+
+
+def chunk_sizes(layers: int, strategy: Strategy) -> list[int]:
+    """Blocks of each piece of the model, in the order of the forward pass.
+
+    Raises:
+        UsageError: more pieces than blocks.
+    """
+    parts = strategy.pp * strategy.virtual_stages
+    if parts > layers:
+        raise UsageError(
+            f"{strategy.pp} stages x {strategy.virtual_stages} chunks need at least {parts} "
+            f"blocks; the model has {layers}. Use at most pp = {layers}."
+        )
+    return _chunk_sizes(layers, parts, ends=strategy.embedding_as_layer)
 
 
 def _chunk_sizes(layers: int, parts: int, *, ends: bool) -> list[int]:

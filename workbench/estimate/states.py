@@ -27,6 +27,17 @@ _STATES = {
     "lion-8bit": 1 + 4 / 256,
     "muon": 4.0,
 }
+
+
+def optimizer_bytes(optimizer: str) -> float:
+    """Bytes of optimizer states per trained fp32 weight.
+
+    >>> optimizer_bytes("adamw"), optimizer_bytes("sgd-momentum")
+    (8.0, 4.0)
+    """
+    return _STATES[optimizer]
+
+
 _HALVED = {"adamw", "adamw-fused", "sgd-momentum", "lion", "muon"}
 # fp32 (or weight-typed) scratch per trained element during step(): torch's foreach kernels make
 # one list of temporaries; fused, 8-bit and plain SGD do not.

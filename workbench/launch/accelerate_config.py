@@ -1,10 +1,11 @@
 """Turns a `Strategy` into Accelerate's config file, arguments and environment.
 
-The only file that knows Accelerate's names. Facts it builds on (Accelerate 1.15, each under test):
+Here and in deepspeed_config.py, read_config.py and supported.py are Accelerate's names, nowhere
+else. Facts they build on (Accelerate 1.15, each under test):
 
 - ``--cpu --num_processes 2`` starts one process and exits 0, and ``use_cpu: true`` in the config
   takes the same path. ``MULTI_GPU`` with ``ACCELERATE_USE_CPU=true`` in the environment starts real
-  ranks on CPU + gloo; sharded ones need cpu_ranks.py before the script.
+  ranks on CPU + gloo; those of FSDP and DeepSpeed need cpu_ranks.py before the script.
 - Its launcher's own restarts reuse a broken store (they recovered 1 of 5 kills); we never ask for
   them.
 """
@@ -16,73 +17,42 @@ import sys
 from pathlib import Path
 
 from workbench.describe import Strategy
-from workbench.errors import UsageError
+from workbench.launch.deepspeed_config import DEEPSPEED_NAME, deepspeed_text
+from workbench.launch.supported import Backend, backend, check_supported, why_not
+
+__all__ = ["check_supported", "command", "config_text", "environment", "files", "why_not"]
 
 CONFIG_NAME = "accelerate.yaml"
 CPU_RANKS = Path(__file__).with_name("cpu_ranks.py")
-OFFLOADED = ("optimizer", "parameters")
+_NOTE = "# Ranks on CPU: the environment then has ACCELERATE_USE_CPU=true beside this file.\n"
 
 
-def check_supported(strategy: Strategy) -> None:
-    """Refuse what cannot be started yet.
-
-    Raises:
-        UsageError: the strategy is anything but single, DDP or FSDP, or has options that
-            Accelerate does not set for a script.
-    """
-    data = strategy.dp_replicate * strategy.dp_shard
-    if strategy.world_size != data or strategy.zero_stage is not None:
-        raise UsageError(
-            f"Strategy {strategy.name!r} cannot be launched yet. "
-            "Use 'single', 'ddp', 'fsdp', 'fsdp-grad-op' or 'hsdp'."
-        )
-    if strategy.recompute == "selective" or strategy.recompute_layers is not None:
-        raise UsageError(
-            "Selective recompute is the script's own business. Launch with recompute 'none' or "
-            "'full', or build it into the script."
-        )
-    if not is_sharded(strategy) and (strategy.recompute != "none" or strategy.offload):
-        raise UsageError(
-            f"Recompute and offload are set by the launcher for sharded strategies only, not for "
-            f"{strategy.name!r}. Use 'fsdp', or do it in the script."
-        )
-    if strategy.offload and set(strategy.offload) != set(OFFLOADED):
-        raise UsageError(
-            f"FSDP2 offloads weights and optimizer states together, not {strategy.offload}. "
-            "Use offload optimizer,parameters."
-        )
-
-
-def why_not(strategy: Strategy, nodes: int = 1) -> str:
-    """Why the launcher does not start this from one host; empty = it does."""
-    try:
-        check_supported(strategy)
-    except UsageError as error:
-        return str(error)
-    if nodes > 1:
-        return f"The plan has {nodes} machines; the launcher starts ranks on this one only."
-    return ""
-
-
-def is_sharded(strategy: Strategy) -> bool:
-    """Whether FSDP spreads the states."""
-    return strategy.dp_shard > 1
-
-
-def config_text(strategy: Strategy, wrap: str | None = None) -> str:
+def config_text(
+    strategy: Strategy,
+    wrap: str | None = None,
+    *,
+    device: str = "cpu",
+    folder: Path | None = None,
+    splits: frozenset[str] | None = None,
+    nodes: int = 1,
+) -> str:
     """The accelerate config file (YAML; every value is written as JSON, which YAML includes).
 
     Args:
         strategy: How the work is spread.
         wrap: Class name of the blocks that FSDP gathers one by one; None = what a Hugging Face
             model names itself.
+        device: ``cuda`` or ``cpu``.
+        folder: Where the file will lie; None = it names the DeepSpeed file beside it without one.
+        splits: What the recipe does itself; None = somebody's own script.
+        nodes: Equal machines; each gets its rank from the command line.
     """
-    check_supported(strategy)
-    kind = "MULTI_GPU" if strategy.world_size > 1 else "NO"
+    check_supported(strategy, splits, device)
+    who = backend(strategy, splits)
     values: dict[str, object] = {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "FSDP" if is_sharded(strategy) else kind,
-        "num_machines": 1,
+        "distributed_type": _distributed_type(strategy, who),
+        "num_machines": nodes,
         "num_processes": strategy.world_size,
         "machine_rank": 0,
         "mixed_precision": "no",  # the script decides (recipes: --precision)
@@ -90,44 +60,92 @@ def config_text(strategy: Strategy, wrap: str | None = None) -> str:
         "same_network": True,
         "use_cpu": False,  # CPU ranks come from the environment, see above
     }
-    if is_sharded(strategy):
+    if who == "deepspeed":
+        path = str(folder / DEEPSPEED_NAME) if folder else DEEPSPEED_NAME
+        values["deepspeed_config"] = {"deepspeed_config_file": path, "zero3_init_flag": False}
+        if nodes > 1:  # its default starts the other machines itself, over pdsh
+            values["deepspeed_config"] |= {"deepspeed_multinode_launcher": "standard"}
+        del values["mixed_precision"]  # beside a DeepSpeed file Accelerate refuses the key
+    if values["distributed_type"] == "FSDP":
         values["fsdp_config"] = _fsdp(strategy, wrap)
-        if strategy.dp_replicate > 1:
-            values["parallelism_config"] = {
-                "parallelism_config_dp_replicate_size": strategy.dp_replicate,
-                "parallelism_config_dp_shard_size": strategy.dp_shard,
-                "parallelism_config_tp_size": 1,
-                "parallelism_config_cp_size": 1,
-            }
-    note = "# Ranks on CPU: the environment then has ACCELERATE_USE_CPU=true beside this file.\n"
-    return note + "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
+    if who == "mesh" or (who == "fsdp" and strategy.dp_replicate > 1):
+        values["parallelism_config"] = _mesh(strategy)
+    return _NOTE + "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
+
+
+def _distributed_type(strategy: Strategy, who: Backend) -> str:
+    if who in {"fsdp", "deepspeed"}:
+        return who.upper()
+    if who == "mesh" and strategy.shard_ranks > 1:  # its context parallelism wants FSDP2 too
+        return "FSDP"
+    return "MULTI_GPU" if strategy.world_size > 1 else "NO"
+
+
+def _mesh(strategy: Strategy) -> dict[str, object]:
+    degrees = {
+        "dp_replicate": strategy.dp_replicate,
+        "dp_shard": strategy.dp_shard,
+        "tp": strategy.tp,
+        "cp": strategy.cp,
+    }
+    values: dict[str, object] = {
+        f"parallelism_config_{name}_size": degree for name, degree in degrees.items()
+    }
+    if strategy.cp > 1:  # keys and values travel; its default gathers all of them at once
+        values["parallelism_config_cp_comm_strategy"] = "alltoall"
+    return values
 
 
 def _fsdp(strategy: Strategy, wrap: str | None) -> dict[str, object]:
+    by_size = strategy.wrap_min_parameters is not None
     values: dict[str, object] = {
         "fsdp_version": 2,
         "fsdp_reshard_after_forward": strategy.reshard_after_forward,
-        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        "fsdp_state_dict_type": "SHARDED_STATE_DICT",
-        "fsdp_cpu_ram_efficient_loading": False,
+        "fsdp_auto_wrap_policy": "SIZE_BASED_WRAP" if by_size else "TRANSFORMER_BASED_WRAP",
+        "fsdp_state_dict_type": f"{strategy.state_dict.upper()}_STATE_DICT",
+        "fsdp_cpu_ram_efficient_loading": strategy.meta_init,
         "fsdp_activation_checkpointing": strategy.recompute == "full",
-        "fsdp_offload_params": bool(strategy.offload),
+        "fsdp_offload_params": "parameters" in strategy.offload,
     }
-    if wrap:
+    if "activations" in strategy.offload:
+        values["fsdp_activation_checkpointing_offload"] = True
+    if strategy.engine == "fsdp1":
+        values |= {
+            "fsdp_version": 1,
+            "fsdp_reshard_after_forward": (
+                "FULL_SHARD" if strategy.reshard_after_forward else "SHARD_GRAD_OP"
+            ),
+            "fsdp_use_orig_params": True,  # the script makes its optimizer before FSDP wraps
+            "fsdp_sync_module_states": strategy.meta_init,
+        }
+    if by_size:
+        values["fsdp_min_num_params"] = strategy.wrap_min_parameters
+    elif wrap:
         values["fsdp_transformer_layer_cls_to_wrap"] = wrap
     return values
 
 
-def files(strategy: Strategy, device: str, wrap: str | None = None) -> dict[str, str]:
-    """Name -> text of every file that the command reads from the run's config folder."""
-    found = {CONFIG_NAME: config_text(strategy, wrap)}
-    if _needs_cpu_ranks(strategy, device):
+def files(
+    strategy: Strategy,
+    device: str,
+    wrap: str | None = None,
+    *,
+    folder: Path | None = None,
+    splits: frozenset[str] | None = None,
+    nodes: int = 1,
+) -> dict[str, str]:
+    """Name -> text of every file that the command reads from the run's config folder `folder`."""
+    text = config_text(strategy, wrap, device=device, folder=folder, splits=splits, nodes=nodes)
+    found = {CONFIG_NAME: text}
+    if backend(strategy, splits) == "deepspeed":
+        found[DEEPSPEED_NAME] = deepspeed_text(strategy, device)
+    if _needs_cpu_ranks(strategy, device, splits):
         found[CPU_RANKS.name] = CPU_RANKS.read_text(encoding="utf-8")
     return found
 
 
-def _needs_cpu_ranks(strategy: Strategy, device: str) -> bool:
-    return device == "cpu" and is_sharded(strategy)
+def _needs_cpu_ranks(strategy: Strategy, device: str, splits: frozenset[str] | None) -> bool:
+    return device == "cpu" and backend(strategy, splits) in {"fsdp", "deepspeed", "mesh"}
 
 
 def command(
@@ -139,9 +157,11 @@ def command(
     device: str,
     threads: int,
     port: int,
+    splits: frozenset[str] | None = None,
 ) -> list[str]:
     """The exact argv, with the files of `folder`. Port 0 lets the launcher take a free one."""
-    before = [str(folder / CPU_RANKS.name)] if _needs_cpu_ranks(strategy, device) else []
+    shim = _needs_cpu_ranks(strategy, device, splits)
+    before = [str(folder / CPU_RANKS.name)] if shim else []
     return [
         *(sys.executable, "-m", "accelerate.commands.launch"),
         *("--config_file", str(folder / CONFIG_NAME)),
@@ -155,12 +175,13 @@ def command(
     ]
 
 
-def environment(device: str) -> dict[str, str]:
-    """What Accelerate needs in the environment for ranks on `device`."""
+def environment(device: str, interface: str | None = "lo") -> dict[str, str]:
+    """What Accelerate needs in the environment for ranks on `device`.
+
+    `interface` leads to the other ranks: ``lo`` on one machine, which never depends on how the host
+    name resolves; None = the libraries choose.
+    """
     if device == "cuda":
-        return {}
-    return {
-        "ACCELERATE_USE_CPU": "true",
-        "CUDA_VISIBLE_DEVICES": "",
-        "GLOO_SOCKET_IFNAME": "lo",  # one machine: never depend on how the host name resolves
-    }
+        return {} if interface in {None, "lo"} else {"NCCL_SOCKET_IFNAME": str(interface)}
+    values = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    return values if interface is None else {**values, "GLOO_SOCKET_IFNAME": interface}

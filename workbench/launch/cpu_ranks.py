@@ -2,18 +2,21 @@
 
     accelerate launch --config_file accelerate.yaml cpu_ranks.py train.py ARGUMENTS
 
-Accelerate gives FSDP and its parallelism config to accelerator process types only: as MULTI_CPU the
-same config file quietly trains with plain DDP. This file makes gloo ranks on CPU an ordinary
-"accelerator box" for it. It needs torch and accelerate alone, is copied beside the config file of
-the run, and is not used where there is a GPU. What it changes, each under test
+Accelerate gives FSDP, DeepSpeed and its parallelism config to accelerator process types only: as
+MULTI_CPU the same config file quietly trains with plain DDP. This file makes gloo ranks on CPU an
+ordinary "accelerator box" for it. It needs torch and accelerate alone, is copied beside the config
+file of the run, and is not used where there is a GPU. What it changes, each under test
 (tests/launch/test_cpu_ranks.py):
 
 - the process type becomes MULTI_GPU with the gloo backend, on the device "cpu";
-- FSDP2's CPU offload does not pin memory (pinning needs an accelerator).
+- FSDP2's CPU offload does not pin memory (pinning needs an accelerator);
+- DeepSpeed takes its CPU accelerator, and gloo alone: its shared-memory extension would be compiled
+  at first use, for a minute, and only where g++ and ninja are.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
 import sys
@@ -22,6 +25,7 @@ from typing import Any
 os.environ.pop("ACCELERATE_USE_CPU", None)
 os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
 os.environ["ACCELERATE_BYPASS_DEVICE_MAP"] = "true"  # DDP without device ids
+os.environ["DS_ACCELERATOR"] = "cpu"
 
 
 def act_as_accelerator() -> None:
@@ -51,8 +55,22 @@ def act_as_accelerator() -> None:
     setattr(fsdp.CPUOffloadPolicy, "__init__", without_pinning)  # noqa: B010
 
 
+def keep_deepspeed_from_compiling() -> None:
+    """Make DeepSpeed's communication use gloo as it is; leave with a sentence if it cannot be."""
+    # By name: `import deepspeed.comm.torch as module` would bind the real torch.
+    module = importlib.import_module("deepspeed.comm.torch")
+    if not hasattr(module, "build_shm_op"):
+        sys.exit(
+            "This release of deepspeed builds its CPU extension elsewhere than 0.14 to 0.19 do. "
+            "Install deepspeed<0.20 to train with it on CPU."
+        )
+    setattr(module, "build_shm_op", lambda: None)  # noqa: B010  (a module, not ours)
+
+
 if __name__ == "__main__":
     act_as_accelerator()
+    if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+        keep_deepspeed_from_compiling()
     sys.argv = sys.argv[1:]
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))  # noqa: PTH100, PTH120
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from workbench.store import secrets
+
 
 def guarded(what: str, write: Callable[[], object]) -> bool:
     """Write; a full or read-only disk is logged, never fatal: training must not die of it."""
@@ -19,6 +21,6 @@ def guarded(what: str, write: Callable[[], object]) -> bool:
 def log(text: str) -> None:
     """One line in supervisor.log (our standard output)."""
     try:
-        print(time.strftime("%Y-%m-%d %H:%M:%S"), text, flush=True)  # noqa: T201
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), secrets.hide_known(text), flush=True)  # noqa: T201
     except OSError:
         return

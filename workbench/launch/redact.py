@@ -1,55 +1,54 @@
-"""Keeps secrets out of the run directory: by the name they go under and by their shape."""
+"""Keeps secrets out of a launch's record: by the name they go under, by shape, and by value."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 
-HIDDEN = "<redacted>"
-_WORDS = {"token", "secret", "password", "passwd", "credential", "credentials", "auth", "apikey"}
-_KEYS = {"api", "access", "secret", "private", "ssh"}
-_SHAPES = re.compile(
-    r"\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|AKIA[0-9A-Z]{16}"
-    r"|xox[abp]-[A-Za-z0-9-]{20,}|[0-9a-f]{40})\b"
-)
+from workbench.store.secrets import HIDDEN, hide, is_secret_name, values_of
 
+__all__ = ["HIDDEN", "is_secret_name", "redact_arguments", "redact_environment", "redact_text"]
 
-def is_secret_name(name: str) -> bool:
-    """Whether a variable or option of that name holds a secret.
-
-    >>> is_secret_name("HF_TOKEN"), is_secret_name("--tokenizer_name"), is_secret_name("--api-key")
-    (True, False, True)
-    """
-    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
-    return any(word in _WORDS for word in words) or ("key" in words and bool(_KEYS & set(words)))
+_COMMIT = {"revision", "commit", "sha", "rev", "hash", "checksum"}
+# A named value inside an argument: {"token": "…"}, api_key=….
+_NAMED = re.compile(r"([A-Za-z][\w.-]*)([\"']?\s*[:=]\s*[\"']?)([^\s\"',;&}\])]+)")
 
 
 def redact_text(text: str) -> str:
-    """Hide substrings that have the shape of a known kind of key."""
-    return _SHAPES.sub(HIDDEN, text)
+    """Hide what has the shape of a known kind of key, and the secrets of this environment."""
+    return hide(text, values_of(os.environ))
 
 
 def redact_arguments(arguments: Iterable[str]) -> list[str]:
-    """Hide the values of secret options (``--token X`` and ``--token=X``) and secret shapes."""
+    """Hide the values of secret options and the secrets inside other arguments.
+
+    >>> redact_arguments(["--token", "X", "--lr=1", "wandb.api_key=Y", "--pad_token", "<pad>"])
+    ['--token', '[redacted]', '--lr=1', 'wandb.api_key=[redacted]', '--pad_token', '<pad>']
+    """
+    known = values_of(os.environ)
     result: list[str] = []
-    hide_next = False
+    before = ""
     for argument in arguments:
-        option, equals, _ = argument.partition("=")
-        if hide_next and not argument.startswith("-"):
+        if is_secret_name(before) and not argument.startswith("--"):
             result.append(HIDDEN)
-            hide_next = False
-            continue
-        hide_next = argument.startswith("-") and not equals and is_secret_name(argument)
-        if argument.startswith("-") and equals and is_secret_name(option):
-            result.append(f"{option}={HIDDEN}")
+        elif _COMMIT & set(re.split(r"[^a-z]+", (before + argument.partition("=")[0]).lower())):
+            result.append(argument)
         else:
-            result.append(redact_text(argument))
+            result.append(hide(_NAMED.sub(_hide_named, argument), known))
+        before = argument if argument.startswith("-") and "=" not in argument else ""
     return result
+
+
+def _hide_named(found: re.Match[str]) -> str:
+    name, between, value = found.groups()
+    return f"{name}{between}{HIDDEN if is_secret_name(name) else value}"
 
 
 def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Hide the values of secret variables and secret shapes."""
+    known = values_of(os.environ) | values_of(environment)
     return {
-        name: HIDDEN if is_secret_name(name) else redact_text(value)
+        name: HIDDEN if is_secret_name(name) else hide(value, known)
         for name, value in environment.items()
     }

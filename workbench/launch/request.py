@@ -6,145 +6,35 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
-import shlex
+import re
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from workbench import recipes
-from workbench.describe import Cluster, Model, Strategy, Workload
+from workbench.describe import Cluster, Strategy
 from workbench.describe.hardware import detect_host
 from workbench.errors import HostError, UsageError
-from workbench.estimate import Estimate, training_memory
 from workbench.launch import accelerate_config
-from workbench.launch.capture import SITE_FOLDER
-from workbench.launch.targets import resolve
+from workbench.launch.dry_run import Request
+from workbench.launch.layout_flags import check_arguments, layout_flags
+from workbench.launch.placement import check_nodes, check_shares
+from workbench.launch.prediction import with_prediction
+from workbench.launch.preflight import checked, usual_port
+from workbench.launch.redact import redact_arguments
+from workbench.launch.targets import resolve, spreads_itself
 from workbench.observe.doctor import NAME_CLASH_FIX, name_clash
+from workbench.observe.trackers import check as check_tracker
+from workbench.recover.policy import Recovery
 from workbench.store import names
 from workbench.store.runs import Store
 
 MAX_CPU_RANKS = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A launch that has been checked and could start as it is."""
-
-    name: str
-    """Display name of the run."""
-    script: Path
-    """The training script, absolute."""
-    arguments: tuple[str, ...]
-    """Arguments of the script."""
-    recipe: str | None
-    """Name of the recipe, when the script is one of ours."""
-    strategy: Strategy
-    """How the work is spread."""
-    cluster: Cluster
-    """This host, as detected."""
-    device: str
-    """``cuda`` or ``cpu``."""
-    working_directory: Path
-    """Where the launcher is started."""
-    store: Store
-    """Where the run directory will be made."""
-    wrap: str | None = None
-    """Class of the blocks that FSDP gathers one by one; None = what the model names itself."""
-    capture: bool = True
-    """Whether the hook records metrics (else it only separates the logs by rank)."""
-    port: int = 0
-    """Rendezvous port; 0 = a free one."""
-    extra_environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The caller's own variables."""
-    workload: Workload | None = None
-    """Known for recipes."""
-    predicted: Estimate | None = None
-    """Predicted memory of one rank, when the workload is known."""
-    steps_total: int | None = None
-    """Optimizer steps asked for, when known."""
-    seconds_total: float | None = None
-    """Time limit asked for, when known."""
-
-    @property
-    def planned_directory(self) -> Path:
-        """The run directory that a launch would claim now."""
-        return self.store.next_directory(self.name)
-
-    @property
-    def processes(self) -> int:
-        """Number of ranks."""
-        return self.strategy.world_size
-
-    @property
-    def threads(self) -> int:
-        """CPU threads per rank: the cores shared out, at least one."""
-        return max(1, (self.cluster.cpu_cores or 1) // self.processes)
-
-    @property
-    def command(self) -> list[str]:
-        """The exact argv, as if the run got the planned directory."""
-        return self.command_in(self.planned_directory)
-
-    def command_in(self, directory: Path) -> list[str]:
-        """The exact argv with the config files of the run directory `directory`."""
-        return accelerate_config.command(
-            directory / "config",
-            self.script,
-            list(self.arguments),
-            strategy=self.strategy,
-            device=self.device,
-            threads=self.threads,
-            port=self.port,
-        )
-
-    @property
-    def config_files(self) -> dict[str, str]:
-        """Path -> text of every config file, as if the run got the planned directory."""
-        return self.config_files_in(self.planned_directory)
-
-    def config_files_in(self, directory: Path) -> dict[str, str]:
-        """Path -> text of every config file of the run directory `directory`."""
-        folder = directory / "config"
-        files = accelerate_config.files(self.strategy, self.device, self.wrap)
-        return {str(folder / name): text for name, text in files.items()}
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What differs from the caller's environment when the workbench starts it."""
-        return self._environment(hooked=True)
-
-    def _environment(self, *, hooked: bool) -> dict[str, str]:
-        values = accelerate_config.environment(self.device)
-        values["PYTHONUNBUFFERED"] = "1"
-        if hooked:
-            values["WORKBENCH_CAPTURE"] = "full" if self.capture else "logs"
-        values |= self.extra_environment
-        if hooked:  # before whatever the user has there
-            existing = values.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
-            values["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE_FOLDER), existing]))
-        return values
-
-    def shell(self, *, hooked: bool = False) -> str:
-        """Pasteable shell text: the config file, then the command.
-
-        Without `hooked` it needs Accelerate alone, no workbench.
-        """
-        variables = self._environment(hooked=hooked)
-        assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-        directory = self.planned_directory
-        files = [
-            f"mkdir -p {shlex.quote(str(Path(path).parent))} && "
-            f"cat > {shlex.quote(path)} <<'END'\n{text}END\n"
-            for path, text in self.config_files_in(directory).items()
-        ]
-        line = [
-            *("cd", shlex.quote(str(self.working_directory)), "&&"),
-            *assignments,
-            *map(shlex.quote, self.command_in(directory)),
-        ]
-        return "".join(files) + " ".join(line)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def request(
@@ -161,73 +51,189 @@ def request(
     capture: bool = True,
     port: int = 0,
     environment: Mapping[str, str] | None = None,
+    recovery: Recovery | None = None,
+    trackers: Sequence[str] = (),
+    nodes: int = 1,
+    address: str | None = None,
+    cluster: Cluster | None = None,
 ) -> Request:
     """Check a launch against this host, start nothing.
 
     Args:
         target: A recipe's name or the path of a Python script.
         arguments: The script's arguments.
-        strategy: A name (see `workbench.describe.strategy`) or a `Strategy` with its options;
-            default ``ddp``, or ``single`` for one process.
+        strategy: A name, or a `Strategy` with its options; default ``ddp``, or ``single``.
         options: Options of the strategy by name, such as ``recompute`` and ``offload``.
-        processes: Ranks; default all GPUs, or 2 on a host without.
+        processes: Ranks on each machine; default all GPUs, or 2 on a host without.
         cpu: Use CPU ranks although there are GPUs.
         name: Display name; default the script's name and the strategy.
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
-        wrap: Class name of the model's repeated block, for FSDP; recipes and Hugging Face models
-            know their own.
+        wrap: Class of the model's repeated block, for FSDP; recipes, Hugging Face know their own.
         capture: False leaves the script unobserved (logs are still kept per rank).
         port: Rendezvous port, 0 for a free one.
         environment: Variables added to the ranks' environment.
+        recovery: Restarts, pre-emption, idle machines; default: none of it.
+        trackers: Fed from the run's files beside the training: tensorboard, mlflow, trackio, wandb.
+        nodes: Equal machines that all see the store; this one is node 0.
+        address: Where the other machines reach this one.
+        cluster: The machines that an engine will give; default this host and its equals.
 
     Raises:
         UsageError: the wish cannot be carried out; the message says what would work.
         HostError: torch or accelerate is missing here.
     """
-    script, recipe = resolve(os.fspath(target))
-    cluster = detect_host()
+    _check_beside(environment or {}, trackers, recovery)
+    there = replace(cluster or detect_host(), nodes=nodes), check_nodes(nodes, address)
+    request = _placed(os.fspath(target), arguments, strategy, processes, options, cpu, there)
+    request = replace(
+        request,
+        name=request.name if name is None else names.check_name(name),
+        store=store if isinstance(store, Store) else Store(store),
+        wrap=wrap,
+        capture=capture,
+        port=port or (usual_port() if nodes > 1 else 0),
+        extra_environment=dict(environment or {}),
+        recovery=recovery or Recovery(),
+        trackers=tuple(trackers),
+    )
+    return checked(request if request.recipe is None else with_prediction(request, request.recipe))
+
+
+def _placed(
+    target: str,
+    arguments: Sequence[str],
+    strategy: str | Strategy | None,
+    processes: int | None,
+    options: Mapping[str, Any] | None,
+    cpu: bool,  # noqa: FBT001
+    there: tuple[Cluster, str | None],
+) -> Request:
+    """What is started, and how it is spread over this host, or this and its equals."""
+    script, recipe = resolve(target)
+    cluster, address = there
+    check_no_secret(arguments, cluster.nodes)
     device = "cpu" if cpu or not cluster.gpus else "cuda"
+    strategy = _usual(script, recipe, processes) if strategy is None else strategy
     chosen = _strategy(strategy, processes, device, cluster).with_options(**options or {})
-    accelerate_config.check_supported(chosen)
-    _check_port(port)
     _require_libraries()
-    request = Request(
-        name=names.check_name(name if name is not None else f"{script.stem}-{_label(chosen)}"),
+    layout = tuple(_layout(script, chosen, recipe, device, arguments))
+    return Request(
+        name=names.check_name(f"{script.stem}-{_label(chosen)}"),
         script=script,
-        arguments=tuple(arguments),
+        arguments=(*layout, *arguments),
+        layout_arguments=layout,
         recipe=recipe,
         strategy=chosen,
         cluster=cluster,
+        nodes=cluster.nodes,
+        address=address,
         device=device,
         working_directory=Path.cwd(),
-        store=store if isinstance(store, Store) else Store(store),
-        wrap=wrap if wrap is not None or recipe is None else recipes.find(recipe).block,
-        capture=capture,
-        port=port,
-        extra_environment=dict(environment or {}),
+        store=Store(None),
     )
-    return request if recipe is None else _with_prediction(request, recipe)
+
+
+def check_no_secret(arguments: Sequence[str], nodes: int) -> None:
+    """Refuse secrets that other machines could learn of only from a file.
+
+    Raises:
+        UsageError: one of the arguments is a secret, or holds one.
+    """
+    hidden = redact_arguments(arguments)
+    if nodes > 1 and hidden != list(arguments):
+        shown = next(word for word, old in zip(hidden, arguments, strict=True) if word != old)
+        raise UsageError(
+            f"The arguments hold a secret ({shown}), which the other machines would have to read "
+            "from a file of the run. Put it into an environment variable of each machine."
+        )
+
+
+def _check_beside(
+    environment: Mapping[str, str], trackers: Sequence[str], recovery: Recovery | None
+) -> None:
+    """Refuse variables that are none, which the printed command could not hold, and trackers."""
+    _check_recovery(recovery)
+    for name in environment:
+        if not _VARIABLE.fullmatch(name):
+            raise UsageError(
+                f"{name!r} is no name of an environment variable. Use letters, digits and _, not "
+                "beginning with a digit."
+            )
+    for tracker in trackers:
+        check_tracker(tracker)
+
+
+def _check_recovery(recovery: Recovery | None) -> None:
+    """Refuse what would silently never happen while nobody looks."""
+    if recovery is None:
+        return
+    if not isinstance(recovery, Recovery):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"recovery={recovery!r}: give a Recovery, as Recovery(restarts=3).")
+    for name in ("on_idle", "on_end"):
+        command: tuple[str, ...] = getattr(recovery, name)
+        if command and shutil.which(command[0]) is None:
+            raise UsageError(
+                f"{name}: there is no program {command[0]!r} here, so nothing would be started. "
+                "Give its whole path, or install it."
+            )
+
+
+def _usual(script: Path, recipe: str | None, processes: int | None) -> str | None:
+    """The strategy of a script that only one can be right for; None = DDP, or one process."""
+    if recipe is not None:
+        alone = recipes.find(recipe).alone
+        return alone[0] if alone and processes != 1 else None
+    return "single" if spreads_itself(script) else None
+
+
+def _check_alone(recipe: str, strategy: Strategy) -> None:
+    """Refuse a strategy that a recipe of one idea would not follow."""
+    alone = recipes.find(recipe).alone
+    ranks = math.prod(getattr(strategy, axis) for axis in alone)
+    if alone and (ranks != strategy.world_size or strategy.zero_stage or strategy.dp_shard > 1):
+        raise UsageError(
+            f"The recipe {recipe} spreads by {alone[0]} and nothing else, so {strategy.name!r} "
+            f"would not be what runs. Use --strategy {alone[0]}, or the recipe gpt."
+        )
+
+
+def _layout(
+    script: Path, strategy: Strategy, recipe: str | None, device: str, arguments: Sequence[str]
+) -> list[str]:
+    """The flags by which a recipe learns what it has to split itself; refuses what cannot be."""
+    if recipe is None:
+        accelerate_config.check_supported(strategy, None, device)
+        if strategy.world_size > 1 and spreads_itself(script):
+            raise UsageError(
+                f"{script.name} is a TensorFlow script: its own strategy spreads over the devices, "
+                "in one process. Use --strategy single."
+            )
+        return []
+    splits = recipes.find(recipe).splits
+    _check_alone(recipe, strategy)
+    accelerate_config.check_supported(strategy, splits, device)
+    check_arguments(arguments)
+    return layout_flags(strategy) if splits else []
 
 
 def _strategy(
     given: str | Strategy | None, processes: int | None, device: str, cluster: Cluster
 ) -> Strategy:
     """The strategy asked for, with as many ranks as asked for and as there can be."""
+    nodes = cluster.nodes
     if isinstance(given, Strategy):
-        _process_count(processes or given.world_size, None, device, cluster)
-        if processes not in {None, given.world_size}:
+        check_shares(given.name, given.world_size, nodes)
+        _process_count(processes or given.world_size // nodes, None, device, cluster)
+        if processes is not None and processes * nodes != given.world_size:
             raise UsageError(
-                f"The strategy has {given.world_size} ranks, but {processes} processes were "
-                "asked for. Leave one of them out."
+                f"The strategy has {given.world_size} ranks, but {processes * nodes} processes "
+                "were asked for. Leave one of them out."
             )
         return given
-    count = _process_count(processes, given, device, cluster)
-    return Strategy.parse(given or ("ddp" if count > 1 else "single"), count)
-
-
-def _check_port(port: int) -> None:
-    if not 0 <= port <= 65_535:
-        raise UsageError(f"The port must be between 0 (a free one) and 65535, not {port}.")
+    count = nodes * _process_count(processes, given, device, cluster)
+    if given is None:
+        given = "ddp" if count > 1 else "single"
+    return Strategy.parse(given, count)
 
 
 def _label(strategy: Strategy) -> str:
@@ -238,9 +244,11 @@ def _label(strategy: Strategy) -> str:
 
 def _process_count(asked: int | None, strategy: str | None, device: str, cluster: Cluster) -> int:
     gpus = len(cluster.gpus)
+    if asked is None and strategy is not None:
+        asked = Strategy.ranks_of(strategy)
+        if asked is not None:
+            asked = check_shares(strategy, asked, cluster.nodes)
     if asked is None:
-        if (strategy or "").strip().lower() == "single":
-            return 1
         return gpus if device == "cuda" else 2
     if asked < 1:
         raise UsageError(f"The number of processes must be at least 1, not {asked}.")
@@ -269,46 +277,3 @@ def _require_libraries() -> None:
             f"{' and '.join(missing)} cannot be imported here. Install with: "
             "pip install 'training-workbench[train]' (or run make demo in the repository)."
         )
-
-
-def _with_prediction(request: Request, recipe: str) -> Request:
-    """Add what is known of a recipe: its defaults for the device, workload and predicted memory.
-
-    On a GPU the recipe's GPU-sized defaults come before the user's own arguments, which win. The
-    time limit is left to the recipe, which has one only when no steps are asked for.
-    """
-    arguments = request.arguments
-    if request.device == "cuda":
-        defaults = list(recipes.find(recipe).gpu_arguments)
-        if "--minutes" in defaults:
-            at = defaults.index("--minutes")
-            del defaults[at : at + 2]
-        arguments = (*defaults, *arguments)
-    shape = recipes.shape(arguments, recipe=recipe)
-    model = Model(
-        name=f"{recipe}, {shape['layers']} layers, {shape['hidden']} wide",
-        layers=shape["layers"],
-        hidden=shape["hidden"],
-        heads=shape["heads"],
-        mlp_hidden=shape["mlp"],
-        vocab=shape["vocab"],
-        gated_mlp=False,
-        norm="rmsnorm-plain",
-        tied_embeddings=shape["tied"],
-    )
-    workload = Workload(
-        model=model,
-        seq_len=shape["seq_len"],
-        micro_batch=shape["micro_batch"],
-        accumulate=shape["accumulate"],
-        precision=shape["precision"],
-    )
-    minutes = shape["minutes"]
-    return replace(
-        request,
-        arguments=arguments,
-        workload=workload,
-        predicted=training_memory(workload, request.strategy, request.device),
-        steps_total=shape["steps"],
-        seconds_total=None if minutes is None else 60.0 * minutes,
-    )

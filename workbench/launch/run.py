@@ -1,35 +1,31 @@
-"""`launch`, `attach` and the `Run` handle: everything a client does, from the directory alone."""
+"""`attach` and the `Run` handle: everything a client does, from the directory alone."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
-import subprocess
-import sys
-import threading
 import time
-import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from workbench.describe import Strategy
+from workbench.diagnose.finding import Finding
 from workbench.errors import StoreError, UsageError, WorkbenchError
-from workbench.launch import redact
-from workbench.launch.request import Request
-from workbench.launch.request import request as dry_run
+from workbench.launch.adopting import may_adopt
+from workbench.launch.resuming import resume
+from workbench.launch.spawning import spawn_supervisor
 from workbench.launch.stopping import end_leftovers
 from workbench.observe.events import read_metrics
 from workbench.observe.summary import summarise
 from workbench.observe.view import log_lines
-from workbench.store.files import read_json, read_tail, write_json_atomic
+from workbench.recover.checkpoints import Checkpoint, list_checkpoints, verify
+from workbench.store.files import read_file, read_json, read_tail
 from workbench.store.layout import RunPaths
-from workbench.store.processes import MARKER
 from workbench.store.runs import LAST, Store
-from workbench.store.schema import SCHEMA_VERSION, ViewDoc
+from workbench.store.schema import ViewDoc
 from workbench.store.status import Status, read_status
-from workbench.version import __version__
 
 _ADOPT_SECONDS = 5.0
 _EMPTY_VIEW: dict[str, Any] = {
@@ -41,8 +37,12 @@ _EMPTY_VIEW: dict[str, Any] = {
     "ranks": [],
     "devices": [],
     "findings": [],
+    "attempts": [],
+    "checkpoints": [],
+    "timeline": {"step": [], "ranks": []},
     "peak_memory_bytes": [],
 }
+_LOG_BYTES = 256 << 20
 _NOW_SECONDS = 45.0  # a supervisor that has not ended a run "now" by then needs help
 
 
@@ -133,9 +133,9 @@ class Run:
     def _log(path: Path, tail: int | None) -> str:
         if tail is None:
             try:
-                return path.read_bytes().decode("utf-8", errors="replace")
-            except OSError:
-                return ""
+                return read_file(path, _LOG_BYTES).decode("utf-8", errors="replace")
+            except OSError:  # not there, a link to elsewhere, or beyond what a screen is for
+                return read_tail(path, _LOG_BYTES)
         return "\n".join(log_lines(read_tail(path, 400 * tail), 400 * tail)[-tail:])
 
     def request_stop(self, *, now: bool = False) -> None:
@@ -151,6 +151,22 @@ class Run:
         except OSError as error:
             raise StoreError(f"Cannot ask {self.id} to stop: {error}") from error
         self.adopt()
+
+    @property
+    def config_files(self) -> dict[str, str]:
+        """Path -> text of the launcher's config files."""
+        try:
+            found = sorted(path for path in self._paths.config.iterdir() if path.is_file())
+            return {str(path): path.read_text(encoding="utf-8") for path in found}
+        except OSError:
+            return {}
+
+    def preempt(self) -> None:
+        """Hand on that this machine goes away soon: checkpoint and end within the grace period."""
+        if self.status.live:
+            with contextlib.suppress(OSError):
+                (self._paths.control / "preempt").touch()
+            self.adopt()
 
     def stop(self, *, now: bool = False, timeout: float = 300.0) -> dict[str, Any]:
         """Stop and wait until no process of the run is left.
@@ -171,6 +187,56 @@ class Run:
         left = end_leftovers(marker, None) if now or not self.status.live else []
         return {"run": self.id, "outcome": self.outcome, "processes_left": len(left)}
 
+    def checkpoints(self, *, check: bool = False) -> list[Checkpoint]:
+        """What this run could be resumed from, newest first.
+
+        By sizes alone, in milliseconds; `check` reads every byte against the kept hashes.
+        """
+        found = list_checkpoints(self._paths)
+        return [replace(one, problem=verify(one)) for one in found] if check else found
+
+    def resume(
+        self,
+        checkpoint: str | None = None,
+        *,
+        strategy: str | Strategy | None = None,
+        processes: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        arguments: Sequence[str] | None = None,
+    ) -> Run:
+        """Go on from the newest whole checkpoint, or from the one named.
+
+        As it was, the run goes on in its own directory, as its next attempt: one unbroken curve.
+        With another strategy or number of processes it becomes a run of its own.
+
+        Args:
+            checkpoint: A checkpoint's name, as `checkpoints` lists them; None = the newest whole.
+            strategy: Another one, where the checkpoint's format allows it.
+            processes: Another number of ranks, on each machine.
+            options: Of that strategy.
+            arguments: The script's, instead of those it had; ``{checkpoint}`` in them becomes the
+                checkpoint's folder.
+
+        Raises:
+            UsageError: it still runs, it has no whole checkpoint, or nobody knows how the script
+                resumes; the message says what would work.
+        """
+        again = resume(
+            self._paths,
+            checkpoint,
+            strategy=strategy,
+            processes=processes,
+            options=options,
+            arguments=arguments,
+        )
+        return Run(again)
+
+    def findings(self) -> list[Finding]:
+        """What went wrong and why, worst first; of runs that nobody watched too."""
+        from workbench.diagnose.look_back import diagnose  # noqa: PLC0415
+
+        return diagnose(self._paths)
+
     def wait(self, timeout: float | None = None, *, steps: int | None = None) -> str | None:
         """Block until the run has ended, or has made `steps` steps; returns its outcome so far.
 
@@ -183,18 +249,23 @@ class Run:
         while (status := self.status).live:
             if status.state == "unsupervised":
                 self.adopt()
-            if steps is not None and self.view()["steps"] >= steps:
+            if steps is not None and self._steps_now() >= steps:
                 return None
             if deadline is not None and time.monotonic() > deadline:
                 raise WorkbenchError(f"{self.id} is still {status.state} after {timeout:g} s.")
             time.sleep(0.1)
         return self.outcome
 
+    def _steps_now(self) -> int:
+        """Of the present attempt's view; the view of the one before may still lie there."""
+        view, state = self.view(), read_json(self._paths.state) or {}
+        return view["steps"] if view.get("attempt") == state.get("attempt") else 0
+
     def adopt(self) -> bool:
-        """Give a run that trains on unwatched a new supervisor; False when it needs none."""
-        if self.status.state != "unsupervised":
+        """Give a run that trains on unwatched here a new supervisor; False when it needs none."""
+        if self.status.state != "unsupervised" or not may_adopt(self._paths):
             return False
-        _spawn_supervisor(self._paths, None)
+        spawn_supervisor(self._paths, None)
         deadline = time.monotonic() + _ADOPT_SECONDS
         while self.status.state == "unsupervised" and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -210,125 +281,6 @@ class Run:
     def __repr__(self) -> str:
         status = self.status
         return f"Run({self.id!r}, {status.outcome or status.state}, {self._paths.directory})"
-
-
-def launch(
-    target: str | os.PathLike[str],
-    arguments: Sequence[str] = (),
-    *,
-    strategy: str | Strategy | None = None,
-    processes: int | None = None,
-    options: Mapping[str, Any] | None = None,
-    cpu: bool = False,
-    name: str | None = None,
-    store: str | os.PathLike[str] | Store | None = None,
-    wrap: str | None = None,
-    capture: bool = True,
-    port: int = 0,
-    environment: Mapping[str, str] | None = None,
-) -> Run:
-    """Start a training run on this host and return its handle within milliseconds.
-
-    Arguments and errors are those of `workbench.launch.request.request`.
-
-    Raises:
-        StoreError: the run store cannot be written.
-    """
-    checked = dry_run(
-        target,
-        arguments,
-        strategy=strategy,
-        processes=processes,
-        options=options,
-        cpu=cpu,
-        name=name,
-        store=store,
-        wrap=wrap,
-        capture=capture,
-        port=port,
-        environment=environment,
-    )
-    return start(checked)
-
-
-def start(request: Request) -> Run:
-    """Claim the run directory, write run.json and the config, start the supervisor."""
-    paths = request.store.create(request.name)
-    marker = uuid.uuid4().hex
-    environment = {
-        **request.environment,
-        MARKER: marker,
-        "WORKBENCH_RUN_DIR": str(paths.directory),
-    }
-    command = request.command_in(paths.directory)
-    try:
-        write_json_atomic(paths.run, _run_document(request, paths, marker, environment), indent=2)
-        for path, text in request.config_files_in(paths.directory).items():
-            Path(path).write_text(text, encoding="utf-8")
-        order = {
-            "command": command,
-            "environment": environment,
-            "working_directory": str(request.working_directory),
-        }
-        _spawn_supervisor(paths, order)
-    except OSError as error:
-        raise StoreError(
-            f"The run directory {paths.directory} cannot be written: {error}"
-        ) from error
-    return Run(paths)
-
-
-def _run_document(
-    request: Request, paths: RunPaths, marker: str, environment: dict[str, str]
-) -> dict[str, Any]:
-    workload = request.workload
-    return {
-        "schema": SCHEMA_VERSION,
-        "run": paths.directory.name,
-        "name": request.name,
-        "marker": marker,
-        "created_at": time.time(),
-        "workbench_version": __version__,
-        "script": str(request.script),
-        "arguments": redact.redact_arguments(request.arguments),
-        "recipe": request.recipe,
-        "strategy": asdict(request.strategy),
-        "strategy_name": request.strategy.name,
-        "processes": request.processes,
-        "device": request.device,
-        "cluster": asdict(request.cluster),
-        "workload": asdict(workload) if workload else None,
-        "predicted": {"memory": request.predicted.document()} if request.predicted else None,
-        "command": redact.redact_arguments(request.command_in(paths.directory)),
-        "environment": redact.redact_environment(environment),
-        "working_directory": str(request.working_directory),
-        "capture": request.capture,
-        "steps_total": request.steps_total,
-        "seconds_total": request.seconds_total,
-        "tokens_per_step": workload.tokens_per_step(request.strategy.data_ranks)
-        if workload
-        else None,
-        "usd_per_hour": request.cluster.usd_per_hour,
-    }
-
-
-def _spawn_supervisor(paths: RunPaths, order: dict[str, Any] | None) -> None:
-    """Start the detached supervisor; with no order it adopts. Returns without waiting for it."""
-    command = [sys.executable, "-m", "workbench.launch.supervisor", str(paths.directory)]
-    with paths.supervisor_log.open("ab") as output:
-        process = subprocess.Popen(
-            command if order is not None else [*command, "--adopt"],
-            stdin=subprocess.DEVNULL if order is None else subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd=paths.directory,
-        )
-    if process.stdin is not None:
-        process.stdin.write(json.dumps(order).encode())
-        process.stdin.close()
-    # The supervisor outlives us or not: no zombie if it does not, no warning if it does.
-    threading.Thread(target=process.wait, daemon=True).start()
 
 
 def attach(run: str = LAST, store: str | os.PathLike[str] | None = None) -> Run:

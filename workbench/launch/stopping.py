@@ -10,6 +10,7 @@ import math
 import os
 import signal
 import time
+from collections.abc import Collection
 
 from workbench.store import processes
 from workbench.store.files import write_text_atomic
@@ -17,6 +18,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.schema import ProcessDoc
 
 _AHEAD_SECONDS = 1.0  # every rank must read the file before it reaches the step written in it
+_AHEAD_OF_NODES_SECONDS = 5.0  # the ranks of other machines are told by their agents
 _SAVE_SECONDS = 180.0  # for the checkpoint of a graceful stop
 _STUCK_SECONDS = 60.0  # without a step (validation takes a while) a graceful stop is hopeless
 _MAX_LATE = 3  # times that a stop step which the ranks had already passed is moved on
@@ -28,12 +30,17 @@ _NOW_SECONDS = 2.0
 class StopLadder:
     """One climb. `request` starts it or hurries it; `tick` takes the next rung when it is due."""
 
-    def __init__(self, paths: RunPaths, marker: str) -> None:
+    def __init__(
+        self, paths: RunPaths, marker: str, besides: Collection[int] = (), nodes: int = 1
+    ) -> None:
         self.stage: str | None = None
         self.reason = "stopped"
         self.stop_at: int | None = None
         self._paths = paths
         self._marker = marker
+        self._besides = besides
+        self._ahead = _AHEAD_SECONDS if nodes == 1 else _AHEAD_OF_NODES_SECONDS
+        self._within: float | None = None
         self._deadline = 0.0
         self._last_step = (0, 0.0)
         self._now = False
@@ -45,11 +52,24 @@ class StopLadder:
         return self.stage is not None
 
     def request(
-        self, *, now: bool, steps: int, step_seconds: float | None, reason: str = "stopped"
+        self,
+        *,
+        now: bool,
+        steps: int,
+        step_seconds: float | None,
+        reason: str = "stopped",
+        within: float | None = None,
     ) -> None:
-        """Ask for a stop; a second, more urgent wish shortens the climb."""
+        """Ask for a stop; a second, more urgent wish shortens the climb.
+
+        `within` seconds the machine may be gone: half of them are for the checkpoint, a quarter for
+        leaving in peace.
+        """
         if self.stage is None:
             self.reason = reason
+        if within is not None and self._within is None:
+            self._within = within
+            self._deadline = min(self._deadline, time.monotonic() + 0.5 * within)
         if now:
             self._now = True
             self.stage, self._deadline = "launcher", 0.0
@@ -65,11 +85,15 @@ class StopLadder:
             return
         self.stage = "graceful"
         self._last_step = (steps, time.monotonic())
-        self._deadline = time.monotonic() + _SAVE_SECONDS
+        self._deadline = time.monotonic() + self._of_grace(0.5, _SAVE_SECONDS)
+
+    def _of_grace(self, share: float, seconds: float) -> float:
+        """`seconds`, but no more than this share of what is left before the machine goes."""
+        return seconds if self._within is None else min(seconds, share * self._within)
 
     def _announce(self, steps: int, step_seconds: float) -> bool:
         """Tell the ranks at which step to stop: so far ahead that all will read it in time."""
-        ahead = _AHEAD_SECONDS * 3**self._late
+        ahead = self._ahead * 3**self._late
         self.stop_at = steps + math.ceil(ahead / step_seconds) + 2
         try:
             write_text_atomic(self._paths.control / "stop-at", str(self.stop_at))
@@ -98,38 +122,43 @@ class StopLadder:
             if stuck or now > self._deadline:
                 self.stage, self._deadline = "launcher", 0.0
         if self.stage == "launcher":
+            with contextlib.suppress(OSError):  # from now on SIGTERM means: end
+                (self._paths.control / "terminating").touch()
             if launcher is not None:
                 processes.send_signal(launcher, signal.SIGTERM)
             self._kill_stopped()
             self.stage = "marked"
-            self._deadline = now + (0.0 if self._now else _LAUNCHER_SECONDS)
+            self._deadline = now + (0.0 if self._now else self._of_grace(0.15, _LAUNCHER_SECONDS))
         elif self.stage == "marked" and now > self._deadline:
             self._signal_all(signal.SIGTERM)
             self.stage = "kill"
-            self._deadline = now + (_NOW_SECONDS if self._now else _MARKED_SECONDS)
+            patience = _NOW_SECONDS if self._now else _MARKED_SECONDS
+            self._deadline = now + self._of_grace(0.1, patience)
         elif self.stage == "kill" and now > self._deadline:
             self._signal_all(signal.SIGKILL)
             self._deadline = now + 1.0
 
     def _kill_stopped(self) -> None:
         """A stopped process never sees SIGTERM: torchrun would wait 30 s for it."""
-        for process in processes.members(self._marker, os.getpid()):
+        for process in processes.members(self._marker, os.getpid(), self._besides):
             if processes.is_stopped(process):
                 processes.send_signal(process, signal.SIGKILL)
 
     def _signal_all(self, number: signal.Signals) -> None:
-        for process in processes.members(self._marker, os.getpid()):
+        for process in processes.members(self._marker, os.getpid(), self._besides):
             processes.send_signal(process, number)
 
 
-def end_leftovers(marker: str, parent: int | None) -> list[ProcessDoc]:
+def end_leftovers(
+    marker: str, parent: int | None, besides: Collection[int] = ()
+) -> list[ProcessDoc]:
     """End every process of the run that outlived its launcher; returns those that would not die.
 
     `parent` is the supervisor's pid: what descends from it belongs to the run even when it has
-    dropped the marker. None: go by the marker alone.
+    dropped the marker, unless through one of `besides`. None: go by the marker alone.
     """
-    _reap()
-    left = processes.wait_gone(processes.members(marker, parent), 0.5)
+    _reap(besides)
+    left = processes.wait_gone(processes.members(marker, parent, besides), 0.5)
     for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
         if not left:
             return []
@@ -137,13 +166,14 @@ def end_leftovers(marker: str, parent: int | None) -> list[ProcessDoc]:
             stopped = processes.is_stopped(process)
             processes.send_signal(process, signal.SIGKILL if stopped else number)
         processes.wait_gone(left, patience)
-        _reap()
-        left = processes.members(marker, parent)
+        _reap(besides)
+        left = processes.members(marker, parent, besides)
     return left
 
 
-def _reap() -> None:
-    """Collect orphans that came to us as their subreaper."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+def _reap(besides: Collection[int]) -> None:
+    """Collect orphans that came to us as their subreaper; not children that others wait for."""
+    for process in processes.zombies(os.getpid()):
+        if process not in besides:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process, os.WNOHANG)

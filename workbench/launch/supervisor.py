@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import functools
 import json
 import os
 import signal
@@ -17,26 +18,32 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from workbench.launch.attempts import Attempts
+from workbench.launch.helpers import Helpers
 from workbench.launch.journal import guarded, log
+from workbench.launch.launcher_process import inherited, start_launcher
+from workbench.launch.orders import on_another_port
 from workbench.launch.stopping import StopLadder, end_leftovers
-from workbench.store import processes
+from workbench.launch.wishes import StopWish
+from workbench.recover.policy import Recovery
+from workbench.store import processes, secrets
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
+
+if TYPE_CHECKING:
+    from workbench.diagnose.facts import RankFacts
+    from workbench.launch.machines import Machines
 
 TICK_SECONDS = 0.33
 VIEW_SECONDS = 1.0
 WORLD_CHECK_SECONDS = 5.0
 MAX_PORT_RETRIES = 2
+HANDOVER_SECONDS = 75.0  # the supervisor of a run that has just ended still waits for its trackers
 _RESERVE_BYTES = 200_000  # kept on disk so that the end can be told even when it is full
 _PR_SET_CHILD_SUBREAPER = 36
-# What another launcher around us (Slurm, Kubeflow, a run of ours) says of its own ranks.
-_FOREIGN = {
-    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK"),
-    *("MASTER_ADDR", "MASTER_PORT", "WORKBENCH_RANK_PID", "TORCHELASTIC_RUN_ID"),
-}
 
 
 class Supervisor:
@@ -45,79 +52,135 @@ class Supervisor:
     def __init__(self, paths: RunPaths, run: dict[str, Any]) -> None:
         self.paths = paths
         self.run = run
+        self.recovery = Recovery.read(run.get("recovery"))
+        self.attempts = Attempts(paths)
+        self.helpers = Helpers(paths, run, self.recovery)
+        first = next(iter(self.attempts.lines), None)
+        self.started_at = time.time() if first is None else float(first["time"])
+        self.port: int | None = None
+        self._restarts_before = 0  # made under the supervisor that this one takes over from
+        self._child: subprocess.Popen[bytes] | None = None
+        self.order: dict[str, Any] | None = None  # what was started, secrets and all
+        self._me = processes.identify(os.getpid())
+        self.wish = StopWish(paths.control, self.recovery.preemption)
+        self.machines = _machines(self)  # None: this one alone
+        self._view_due = 0.0
+        self._forget_attempt()
+
+    def _forget_attempt(self) -> None:
         self.ranks: dict[int, ProcessDoc] = {}
         self.vanished: dict[int, float] = {}
-        self.ladder = StopLadder(paths, run["marker"])
+        self.ladder = StopLadder(
+            self.paths, self.run["marker"], self.helpers.pids, nodes=int(self.run.get("nodes") or 1)
+        )
         self.launcher: ProcessDoc | None = None
         self.message: str | None = None
-        self.started_at = time.time()
-        self.restarts = 0
         self.world_size: int | None = None
-        self.port: int | None = None
-        self._child: subprocess.Popen[bytes] | None = None
-        self._order: dict[str, Any] | None = None
-        self._me = processes.identify(os.getpid())
-        self._term = False
-        self._view_due = 0.0
+
+    @property
+    def restarts(self) -> int:
+        """Attempts after the first."""
+        return max(0, self.attempts.number - 1)
 
     def start(self, order: dict[str, Any]) -> None:
-        """Start the launcher as ordered: {"command", "environment", "working_directory"}."""
-        self._order = order
-        inherited = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
-        environment = {**inherited, **order["environment"]}
-        with self.paths.launcher_log.open("ab") as log:
-            self._child = subprocess.Popen(  # the training's output goes to files, never a pipe
-                order["command"],
-                cwd=order["working_directory"],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        """Start the launcher as ordered; see `workbench.launch.orders`."""
+        self.order = order
+        resume: dict[str, Any] = order.get("resume") or {}
+        first_step = int(resume.get("step", 0))
+        self._forget_attempt()
+        if self.machines is not None:
+            self._child = None
+            placed = self.machines.gathered(order, first_step)
+            if placed is None:
+                return
+            order = placed
+        checkpoint, why = resume.get("checkpoint"), resume.get("why")
+        other = resume.get("arguments") if resume.get("told") else None
+        self.attempts.begin(first_step=first_step, checkpoint=checkpoint, why=why, arguments=other)
+        if self.machines is not None:
+            self.machines.go()
+        environment = {**inherited(), **order["environment"], **resume.get("environment", {})}
+        environment["WORKBENCH_FIRST_STEP"] = str(first_step)
+        self._child = start_launcher(
+            [*order["launcher"], *resume.get("arguments", order["arguments"])],
+            folder=order["working_directory"],
+            environment=environment,
+            output=self.paths.launcher_log,
+        )
         self.launcher = processes.identify(self._child.pid)
         self.write_state("starting")
 
     def adopt(self) -> None:
         """Go on watching a run whose supervisor died."""
         state = read_json(self.paths.state) or {}
-        self.launcher = state.get("launcher")
-        self.ranks = {int(rank): process for rank, process in state.get("ranks", {}).items()}
+        marker = self.run["marker"]  # whatever does not bear it is a stranger
+        launcher = state.get("launcher")
+        self.launcher = launcher if processes.is_marked(launcher, marker) else None
+        self.ranks = {
+            int(rank): process
+            for rank, process in state.get("ranks", {}).items()
+            if processes.is_marked(process, marker)
+        }
         self.started_at = float(state.get("started_at", self.run["created_at"]))
-        self.restarts = int(state.get("restarts", 0))
-        if state.get("phase") == "stopping":
+        self._restarts_before = self.restarts
+        if state.get("phase") == "stopping" and not (self.paths.control / "preempt").exists():
             (self.paths.control / "stop").touch()
         log("adopted the run")
 
     def watch(self) -> None:
-        """Loop until the launcher has ended, then tell how it went."""
-        from workbench.launch.watching import Watch  # noqa: PLC0415  (after the launcher is under way)
+        """Loop until the run has ended for good, then tell how it went."""
+        # Imported when the launcher is under way: they load estimates, checkpoints and rules.
+        from workbench.launch.comeback import Comeback  # noqa: PLC0415
+        from workbench.launch.watching import Watch  # noqa: PLC0415
 
-        signal.signal(signal.SIGTERM, self._on_sigterm)
-        watch = Watch(self.paths, self.run)
-        self.write_state(watch.phase(self))
-        if self._order is None:
+        comeback = Comeback(self.paths, self.run, self.recovery, self._restarts_before)
+        self.wish.listen()
+        self.helpers.start()
+        while True:
+            watch = Watch(self.paths, self.run, self.attempts, begins=self.order is not None)
+            self.write_state(watch.phase(self))
             watch.catch_up()  # an old step count would announce a stop step that lies behind
-        exit_code = self._loop(watch)
-        left = end_leftovers(self.run["marker"], os.getpid())
-        watch.finish(self, exit_code, len(left))
+            exit_code = self._loop(watch, comeback)
+            left = self._end_leftovers(exit_code)
+            verdict = comeback.judge_hang(watch) or watch.judge(self, exit_code)
+            if self.machines is not None:
+                verdict = self.machines.judge(verdict)
+            order = comeback.order(self, watch, verdict, exit_code)
+            if order is None:
+                break
+            watch.close(verdict)
+            if not guarded("the next attempt", functools.partial(self.start, order)):
+                comeback.gave_up("No restart: the launcher could not be started.")
+                break
+        self.wish.stop_listening()
+        watch.finish(self, exit_code, comeback.last_word(self, verdict), left)
+        self.helpers.end()
 
-    def _loop(self, watch: Any) -> int | None:
+    def _end_leftovers(self, exit_code: int | None) -> int:
+        """No rank may take the end of its launcher for a notice of pre-emption."""
+        guarded("terminating", (self.paths.control / "terminating").touch)
+        left = len(end_leftovers(self.run["marker"], os.getpid(), self.helpers.pids))
+        return left if self.machines is None else left + self.machines.end(exit_code)
+
+    def _loop(self, watch: Any, comeback: Any) -> int | None:
         while True:
             ended, exit_code = self._launcher_ended()
             if ended:
                 if exit_code and not self.ladder.active and self._retry_port(watch):
                     continue
                 if exit_code:
-                    self._take_requests(watch)  # asked for while it was ending
+                    self.take_requests(watch)  # asked for while it was ending
                 return exit_code
-            self._take_requests(watch)
+            self.take_requests(watch)
             self._find_ranks()
             self.ladder.tick(self.launcher, watch.steps, watch.step_seconds)
             now = time.monotonic()
             if now >= self._view_due:
                 self._view_due = now + VIEW_SECONDS
                 watch.look(self)
+                comeback.end_what_hangs(self, watch)
+                if self.machines is not None:
+                    self.machines.look(watch)
                 self.write_state(watch.phase(self))
             time.sleep(TICK_SECONDS)
 
@@ -127,26 +190,27 @@ class Supervisor:
             return code is not None, code
         return not processes.is_alive(self.launcher), None
 
-    def _take_requests(self, watch: Any) -> None:
+    def take_requests(self, watch: Any) -> None:
+        """Start or hurry the stop that somebody asked for: a client, SIGTERM, or a notice."""
+        reason = self.wish.reason
+        if reason is None:
+            return
+        first = not self.ladder.active
+        if first:
+            watch.read()
         now = (self.paths.control / "stop-now").exists()
-        if now or self._term or (self.paths.control / "stop").exists():
-            reason = "preempted" if self._term else "stopped"
-            first = not self.ladder.active
-            if first:
-                watch.read()
-            self.ladder.request(
-                now=now and self.ladder.stage in {None, "graceful"},
-                steps=watch.steps if self.run["capture"] else 0,
-                step_seconds=watch.step_seconds,
-                reason=reason,
-            )
-            if first:
-                at = self.ladder.stop_at
-                self.message = f"Stopping at step {at}." if at else "Stopping."
-                log(self.message)
-
-    def _on_sigterm(self, *_: object) -> None:
-        self._term = True
+        self.ladder.request(
+            now=now and self.ladder.stage in {None, "graceful"},
+            steps=watch.steps if self.run["capture"] and watch.stepping else 0,
+            step_seconds=watch.step_seconds,
+            reason=reason,
+            within=self.recovery.grace if reason == "preempted" else None,
+        )
+        if first:
+            why = f" ({self.wish.notice})" if self.wish.notice else ""
+            at = self.ladder.stop_at
+            self.message = f"Stopping at step {at}{why}." if at else f"Stopping{why}."
+            log(self.message)
 
     def _find_ranks(self) -> None:
         for rank in range(int(self.run["processes"])):
@@ -155,8 +219,18 @@ class Supervisor:
                 if start is not None:
                     self.ranks[rank] = start["process"]
         for rank, process in self.ranks.items():
-            if rank not in self.vanished and not processes.is_alive(process):
+            here = self.machines is None or self.machines.is_here(rank)
+            alive = processes.is_alive(process) if here else self.rank_facts(rank, process).alive
+            if rank not in self.vanished and not alive:
                 self.vanished[rank] = time.time()
+
+    def rank_facts(self, rank: int, process: ProcessDoc) -> RankFacts:
+        """What is known of a rank, on whatever machine it runs."""
+        from workbench.diagnose.facts import rank_facts  # noqa: PLC0415  (after the launcher)
+
+        if self.machines is None or self.machines.is_here(rank):
+            return rank_facts(self.paths, rank, process)
+        return self.machines.rank_facts(rank, process)
 
     def check_world(self, seconds_since_first_step: float | None) -> None:
         """Compare the ranks asked for with the process group's size; say so when they differ."""
@@ -182,23 +256,15 @@ class Supervisor:
         from workbench.launch.outcome import address_was_taken  # noqa: PLC0415
 
         watch.read()
-        if self._order is None or watch.steps or self.restarts >= MAX_PORT_RETRIES:
+        if self.order is None or watch.stepping or self.restarts >= MAX_PORT_RETRIES:
             return False
         if not address_was_taken(self.paths, int(self.run["processes"])):
             return False
-        end_leftovers(self.run["marker"], os.getpid())
-        self.restarts += 1
-        self.message = "The rendezvous port was taken; started again on a free one."
-        log(self.message)
-        command = list(self._order["command"])
-        command[command.index("--main_process_port") + 1] = "0"
-        for path in self.paths.metrics.iterdir():
-            path.unlink()
-        for path in self.paths.logs.glob("*.log"):
-            if path != self.paths.supervisor_log:
-                path.replace(path.with_suffix(f".attempt-{self.restarts}"))
-        self.ranks, self.vanished = {}, {}
-        self.start({**self._order, "command": command})
+        self._end_leftovers(1)
+        why = "The rendezvous port was taken; started again on a free one."
+        self.attempts.end(last_step=watch.steps, message=why)
+        self.start(on_another_port(self.order, why))
+        self.message = why
         return True
 
     def write_state(self, phase: str) -> None:
@@ -214,21 +280,35 @@ class Supervisor:
             "started_at": self.started_at,
             "port": self.port,
             "restarts": self.restarts,
+            "attempt": self.attempts.number,
             "world_size_asked": self.run["processes"],
             "world_size_seen": self.world_size,
         }
         guarded("state.json", lambda: write_json_atomic(self.paths.state, document))
 
 
-def take_lock(paths: RunPaths) -> int | None:
+def _machines(supervisor: Supervisor) -> Machines | None:
+    if int(supervisor.run.get("nodes") or 1) < 2:
+        return None
+    from workbench.launch.machines import Machines  # noqa: PLC0415  (one machine does without)
+
+    return Machines(supervisor)
+
+
+def take_lock(paths: RunPaths, patience_seconds: float = 0.0) -> int | None:
     """Become the run's only supervisor; None when there is one. The kernel frees it when we die."""
     handle = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() >= deadline:
+                os.close(handle)
+                return None
+            time.sleep(TICK_SECONDS)
+        else:
+            return handle
 
 
 def main() -> None:
@@ -239,15 +319,22 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphaned ranks come to us
-    lock = take_lock(paths)
+    resume: dict[str, Any] = order.get("resume") or {}
+    lock = take_lock(paths, HANDOVER_SECONDS if resume else 0.0)
     run = read_json(paths.run)
     if lock is None or run is None:
         log("another supervisor has this run" if lock is None else "run.json cannot be read")
         return
-    if paths.exit.exists():
-        log("the run has ended")
-        return
+    secrets.learn(order.get("environment", {}))
     supervisor = Supervisor(paths, run)
+    if resume.get("after", supervisor.attempts.number) != supervisor.attempts.number:
+        log("somebody else has resumed the run")
+        return
+    if paths.exit.exists():
+        if not resume:
+            log("the run has ended")
+            return
+        paths.exit.unlink()
     guarded("reserve", lambda: (paths.control / "reserve").write_bytes(b"\0" * _RESERVE_BYTES))
     if adopting:
         supervisor.adopt()

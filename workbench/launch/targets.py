@@ -24,6 +24,17 @@ def resolve(target: str) -> tuple[Path, str | None]:
     return path.absolute(), None
 
 
+def spreads_itself(path: Path) -> bool:
+    """Whether the script is TensorFlow's: one process drives all its devices there."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.partition(".")[0])
+    return "tensorflow" in names and not names & {"torch", "accelerate"}
+
+
 def _no_such_script(path: Path, known: list[str]) -> str:
     folder = path.parent
     there = [entry.name for entry in folder.glob("*.py")] if folder.is_dir() else []

@@ -9,12 +9,19 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from workbench.launch.capture.recorder import LineWriter
+from workbench.diagnose.diagnoser import Diagnoser
+from workbench.diagnose.facts import Facts, RankFacts
+from workbench.diagnose.finding import Finding
+from workbench.launch.attempts import Attempts
+from workbench.launch.capture.writers import LineWriter
 from workbench.launch.journal import guarded, log
-from workbench.launch.outcome import judge
+from workbench.launch.outcome import Verdict, judge
+from workbench.observe.gap_keep import keep_gap
 from workbench.observe.gpu import GpuSampler
-from workbench.observe.host import PAGE_BYTES, HostSampler
-from workbench.observe.view import ViewBuilder, encode
+from workbench.observe.host import HostSampler
+from workbench.observe.view import ViewBuilder, encode, recent_samples
+from workbench.recover.checkpoints import Checkpoint
+from workbench.recover.sealing import Sealer
 from workbench.store import processes
 from workbench.store.files import read_json, write_bytes_atomic, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -24,15 +31,33 @@ if TYPE_CHECKING:
     from workbench.launch.supervisor import Supervisor
 
 _MARKED_EVERY_SECONDS = 5.0
+_CHECKPOINTS_EVERY_SECONDS = 3.0
 _EXIT_RETRY_SECONDS = 60.0
+_CHECKPOINTS, _FINDINGS = 20, 20  # told in the view; the files have all of them
+IDLE = frozenset({"idle-gpus", "idle-machine"})
+"""Findings that start what was asked for on an idle machine."""
 
 
 class Watch:
     """The measuring half of a supervisor."""
 
-    def __init__(self, paths: RunPaths, run: dict[str, Any]) -> None:
+    def __init__(
+        self, paths: RunPaths, run: dict[str, Any], attempts: Attempts, *, begins: bool
+    ) -> None:
+        """`begins`: an attempt that was started just now, not one that is adopted."""
         self._paths = paths
+        self._run = run
+        self._attempts = attempts
         self._builder = ViewBuilder(paths, run)
+        self._diagnoser = Diagnoser(paths, run)
+        self._sealer = Sealer(paths, log)
+        self._sealer.start()
+        self._checkpoints_due = 0.0
+        self._checkpoints: list[Checkpoint] = []
+        self.findings: list[Finding] = self._diagnoser.begin_attempt() if begins else []
+        self._began = time.monotonic()
+        self._seconds_before = attempts.seconds_before
+        self._first_step_seen: float | None = None
         self._gpus = GpuSampler() if run["device"] == "cuda" else None  # never raises
         self._host = HostSampler(paths.directory)
         self._system = LineWriter(str(paths.system))
@@ -40,6 +65,7 @@ class Watch:
         self._marked: list[ProcessDoc] = []
         self._marked_due = 0.0
         self._sample_due = 0.0
+        self.ranks: dict[int, RankFacts] = {}
 
     @property
     def steps(self) -> int:
@@ -51,48 +77,98 @@ class Watch:
         """Median duration of the recent steps."""
         return self._builder.recent.median
 
+    @property
+    def first_step(self) -> int:
+        """Optimizer steps that were done when this attempt began."""
+        return self._attempts.first_step
+
+    @property
+    def stepping(self) -> bool:
+        """Whether a rank has made a step in this attempt."""
+        return self.steps > self._attempts.first_step
+
     def read(self) -> None:
         """Take in new metric lines."""
-        self._builder.read()
+        self._diagnoser.rows(self._builder.read())
+        if self.stepping and self._first_step_seen is None:
+            self._first_step_seen = time.monotonic()
 
     def phase(self, supervisor: Supervisor) -> str:
         """The phase the run is in."""
         if supervisor.ladder.active:
             return "stopping"
-        return "running" if self.steps or len(supervisor.ranks) > 0 else "starting"
+        return "running" if self.stepping or len(supervisor.ranks) > 0 else "starting"
 
     def catch_up(self) -> None:
         """Take in all that was written before we came."""
-        self._builder.read()
+        self.read()
         while not self._builder.stream.at_end:
-            self._builder.read()
+            self.read()
+        for sample in recent_samples(self._paths):
+            self._builder.add_sample(sample)
 
     def look(self, supervisor: Supervisor) -> None:
         """Sample and write the view. No defect in here may take the stop ladder down with it."""
         try:
             self.sample(supervisor)
+            self._look_at_ranks(supervisor)
+            self.diagnose(supervisor)
             self.write_view(supervisor)
         except Exception:  # noqa: BLE001
             log(f"watching failed, going on:\n{traceback.format_exc()}")
 
+    def _look_at_ranks(self, supervisor: Supervisor) -> None:
+        """Once per look: rules, view and restarts tell of the same moment."""
+        self.ranks = {
+            rank: supervisor.rank_facts(rank, process) for rank, process in supervisor.ranks.items()
+        }
+
     def sample(self, supervisor: Supervisor) -> None:
         """Read metrics and hardware; samples thin out as the run grows long."""
-        self._builder.read()
-        first = self._builder.first_step_at
-        supervisor.check_world(None if first is None else time.time() - first)
+        self.read()
+        first = self._first_step_seen
+        supervisor.check_world(None if first is None else time.monotonic() - first)
         now = time.monotonic()
         if now >= self._marked_due:
-            self._marked = processes.members(self._marker, os.getpid())
+            self._marked = processes.members(self._marker, os.getpid(), supervisor.helpers.pids)
             self._marked_due = now + (_MARKED_EVERY_SECONDS if supervisor.ranks else 1.0)
         if now < self._sample_due:
             return
-        elapsed = time.time() - supervisor.started_at
+        elapsed = self._elapsed()
         self._sample_due = now + (0.9 if elapsed < 600 else 1.9 if elapsed < 3600 else 4.9)
         line = self._host.sample(self._marked)
         if self._gpus is not None:
             line["gpus"] = [sample.document() for sample in self._gpus.sample()]
         self._builder.add_sample(line)
+        self._diagnoser.sample(line)
         self._system.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+    def diagnose(self, supervisor: Supervisor) -> None:
+        """Let the rules look; an idle machine starts what was asked for then."""
+        if time.monotonic() >= self._checkpoints_due:
+            self._checkpoints_due = time.monotonic() + _CHECKPOINTS_EVERY_SECONDS
+            self._checkpoints = self._sealer.look()
+        self.findings = self._diagnoser.look(self._facts(supervisor))
+        idle = any(one.kind in IDLE and one.cleared_at is None for one in self.findings)
+        if idle and self.stepping:  # before the first step a run may load data for long
+            supervisor.helpers.idle()
+
+    def _facts(self, supervisor: Supervisor) -> Facts:
+        return Facts(
+            phase=self.phase(supervisor),
+            started_at=supervisor.started_at,
+            elapsed_seconds=self._elapsed(),
+            attempt=self._attempts.number,
+            world_size=supervisor.world_size,
+            stopping=supervisor.ladder.active,
+            ranks=self.ranks,
+            nodes=() if supervisor.machines is None else supervisor.machines.facts(),
+            checkpoints=tuple(self._checkpoints),
+        )
+
+    def _elapsed(self) -> float:
+        """Of all attempts, without the pauses between them."""
+        return self._seconds_before + time.monotonic() - self._began
 
     def write_view(self, supervisor: Supervisor, end: dict[str, Any] | None = None) -> None:
         """Replace view.json."""
@@ -103,36 +179,44 @@ class Watch:
                 "message": end["message"] if end else supervisor.message,
                 "started_at": supervisor.started_at,
                 "ended_at": end["ended_at"] if end else None,
+                "elapsed_seconds": round(self._elapsed(), 1),
                 "world_size": supervisor.world_size,
                 "restarts": supervisor.restarts,
-                "findings": [end["finding"]] if end and end["finding"] else [],
-                "ranks": self._rank_documents(supervisor),
+                "attempt": self._attempts.number,
+                "attempts": self._attempts.latest(),
+                "checkpoints": [one.document() for one in self._checkpoints[:_CHECKPOINTS]],
+                "findings": [one.document() for one in self.findings[:_FINDINGS]],
+                "ranks": self._rank_documents(),
             }
         )
         guarded("view.json", lambda: write_bytes_atomic(self._paths.view, encode(document)))
 
-    def _rank_documents(self, supervisor: Supervisor) -> dict[int, dict[str, Any]]:
+    def _rank_documents(self) -> dict[int, dict[str, Any]]:
         documents: dict[int, dict[str, Any]] = {}
-        for rank, process in supervisor.ranks.items():
-            fields = processes.stat_fields(process["pid"])
-            alive = rank not in supervisor.vanished
-            end = None if alive else read_json(self._paths.rank_end(rank))
+        for rank, facts in self.ranks.items():
+            end = None if facts.alive else read_json(self._paths.rank_end(rank))
             documents[rank] = {
-                "pid": process["pid"],
-                "alive": alive,
-                "rss_bytes": int(fields[21]) * PAGE_BYTES if alive and fields else None,
+                "pid": facts.process and facts.process["pid"],
+                "alive": facts.alive,
+                "rss_bytes": facts.rss_bytes,
+                "phase": facts.pulse.phase if facts.pulse and facts.alive else None,
+                "process_state": facts.process_state,
                 "ended": None
-                if alive
+                if facts.alive
                 else (end or {}).get("exception") or ("ok" if end else "lost"),
             }
         return documents
 
-    def finish(self, supervisor: Supervisor, exit_code: int | None, left: int) -> None:
-        """Drain, judge, write view and report, and exit.json last."""
-        self._builder.read(final=True)
+    def judge(self, supervisor: Supervisor, exit_code: int | None) -> Verdict:
+        """Read to the end and tell how the attempt ended."""
+        self._diagnoser.rows(self._builder.read(final=True))
+        self._look_at_ranks(supervisor)
         for rank in supervisor.ranks:
             supervisor.vanished.setdefault(rank, time.time())
-        verdict = judge(
+        # A run too short for the running check is judged at its end.
+        if self.stepping and supervisor.ranks:
+            supervisor.check_world(1e9)
+        return judge(
             self._paths,
             ranks=int(supervisor.run["processes"]),
             steps=self.steps,
@@ -140,8 +224,14 @@ class Watch:
             stop_reason=supervisor.ladder.reason if supervisor.ladder.active else None,
             capture=bool(supervisor.run["capture"]),
         )
-        self._settle_world(supervisor)
+
+    def finish(
+        self, supervisor: Supervisor, exit_code: int | None, verdict: Verdict, left: int
+    ) -> None:
+        """Write view and report of the whole run, and exit.json last."""
         message = verdict.message
+        if verdict.outcome in {"stopped", "preempted"} and self._checkpoints:
+            message = f"{message} Go on with: workbench resume {self._run['run']}"
         if supervisor.message and supervisor.world_size not in {None, supervisor.run["processes"]}:
             message = f"{message} {supervisor.message}"
         end: dict[str, Any] = {
@@ -158,8 +248,11 @@ class Watch:
         log(f"{verdict.outcome}: {message}")
         with contextlib.suppress(OSError):
             (self._paths.control / "reserve").unlink()
+        self._attempts.end(last_step=self.steps, message=message, at=end["ended_at"])
+        self._last_look(verdict)
         supervisor.write_state("ended")
         self.write_view(supervisor, end)
+        self._keep_gap()
         self._write_report(end)
         deadline = time.monotonic() + _EXIT_RETRY_SECONDS
         while not guarded("exit.json", lambda: write_json_atomic(self._paths.exit, end, indent=2)):
@@ -167,16 +260,30 @@ class Watch:
                 return
             time.sleep(2)
 
-    def _settle_world(self, supervisor: Supervisor) -> None:
-        """A run too short for the running check is judged at its end."""
-        if self.steps:
-            supervisor.check_world(1e9)
+    def close(self, verdict: Verdict) -> None:
+        """The run goes on with another attempt: keep what ended this one, seal what waits."""
+        self._last_look(verdict)
+
+    def _last_look(self, verdict: Verdict) -> None:
+        try:
+            self._sealer.look()
+            self._sealer.stop()
+            self._checkpoints = self._sealer.look()
+            self.findings = self._diagnoser.end(verdict.outcome, verdict.finding)
+        except Exception:  # noqa: BLE001  (no rule may cost the run its exit.json)
+            log(f"diagnosing the end failed:\n{traceback.format_exc()}")
 
     def _gpu_memory_left(self, supervisor: Supervisor) -> int | None:
         if self._gpus is None:
             return None
         pids = {process["pid"] for process in [*supervisor.ranks.values(), *self._marked]}
         return self._gpus.memory_of(pids)
+
+    def _keep_gap(self) -> None:
+        try:
+            keep_gap(self._paths, self._run, [one.document() for one in self.findings])
+        except Exception as error:  # noqa: BLE001  (nor must this)
+            log(f"comparison.json failed: {error!r}")
 
     def _write_report(self, end: dict[str, Any]) -> None:
         try:

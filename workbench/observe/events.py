@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 
 _NUMBER = (int, float)
+_BLOCK_BYTES = 1 << 16
 _PATIENCE_SECONDS = 3.0  # after that a step is taken with the ranks that reported it
 
 
@@ -29,8 +33,11 @@ class StepRow:
     step_seconds: float | None = None
     tokens: int | None = None
     finite: bool = True
-    losses: list[float] = field(default_factory=list[float])
+    losses: dict[int, float] = field(default_factory=dict[int, float])
+    """By rank, as are the next three; seconds on this host's clock, and waited for data."""
     backward_at: dict[int, float] = field(default_factory=dict[int, float])
+    ended_at: dict[int, float] = field(default_factory=dict[int, float])
+    data_seconds: dict[int, float] = field(default_factory=dict[int, float])
     seen_at: float = 0.0
 
 
@@ -103,13 +110,15 @@ class MetricStream:
             row = self._pending[step] = StepRow(step, ended, seen_at=time.monotonic())
         row.ranks += 1
         row.time = max(row.time, ended)
+        row.ended_at[rank] = ended
         if loss is not None:
-            row.losses.append(loss)
+            row.losses[rank] = loss
         if isinstance(lr, _NUMBER):
             row.lr = lr
         if isinstance(norm, _NUMBER):
             row.grad_norm = norm
         seconds, entered, tokens = get("step_seconds"), get("backward_at"), get("tokens")
+        waited = get("data_seconds")
         if isinstance(seconds, _NUMBER) and (
             row.step_seconds is None or seconds > row.step_seconds
         ):
@@ -118,6 +127,8 @@ class MetricStream:
             row.tokens = (row.tokens or 0) + tokens
         if isinstance(entered, _NUMBER):
             row.backward_at[rank] = entered
+        if isinstance(waited, _NUMBER):
+            row.data_seconds[rank] = waited
 
     def _complete(self, *, at_end: bool, final: bool = False) -> Iterator[StepRow]:
         """Rows all ranks have reported; at the files' end also those that waited long enough."""
@@ -135,7 +146,7 @@ class MetricStream:
 
     def _finish(self, row: StepRow) -> None:
         if row.losses:
-            row.loss = sum(row.losses) / len(row.losses)
+            row.loss = sum(row.losses.values()) / len(row.losses)
             row.finite = math.isfinite(row.loss)
         if len(row.backward_at) > 1:
             first = min(row.backward_at.values())
@@ -143,6 +154,56 @@ class MetricStream:
                 now, late = self.ranks[rank], entered - first
                 before = now.late_seconds
                 now.late_seconds = late if before is None else 0.9 * before + 0.1 * late
+
+
+def cut_after(path: Path, step: int, lost: Path) -> int:
+    """Move the lines of steps beyond `step` from the end of `path` to the end of `lost`.
+
+    For a run that goes on from a checkpoint of `step`: what came after it happens again. Reads
+    backwards from the end, so that it costs what it moves. Returns how many lines were moved.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    try:
+        file = path.open("r+b")
+    except FileNotFoundError:
+        return 0
+    with file:
+        end = file.seek(0, os.SEEK_END)
+        cut, tail = end, b""
+        while cut > 0:
+            begin = max(0, cut - _BLOCK_BYTES)
+            file.seek(begin)
+            tail = file.read(cut - begin) + tail
+            kept = _kept_bytes(tail, step, whole=begin == 0)
+            if kept is not None:
+                cut, tail = begin + kept, tail[kept:]
+                break
+            cut = begin
+        if tail:
+            with lost.open("ab") as other:
+                other.write(tail if tail.endswith(b"\n") else tail + b"\n")
+            file.truncate(cut)
+    return tail.count(b"\n")
+
+
+def _kept_bytes(block: bytes, step: int, *, whole: bool) -> int | None:
+    """Where in the block the lines up to `step` end; None when they lie before it."""
+    position = len(block)
+    while position > 0:
+        start = block.rfind(b"\n", 0, position - 1) + 1
+        if start == 0 and not whole:
+            return None  # the line may begin in the block before
+        try:
+            line = json.loads(block[start:position])
+        except ValueError:
+            line = None
+        number: Any = cast("dict[str, Any]", line).get("step") if isinstance(line, dict) else None
+        if type(number) is int and number <= step and block.endswith(b"\n", 0, position):
+            return position
+        position = start
+    return 0
 
 
 def read_metrics(paths: RunPaths, ranks: int, rank: int | None = None) -> list[dict[str, Any]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import psutil
 
 from workbench.describe.hardware import Gpu, nvml, visible_gpus
 
@@ -32,6 +34,36 @@ class GpuSample:
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuHolder:
+    """What is on one GPU before a run starts, and whose it is."""
+
+    index: int
+    """The driver's index."""
+    memory_bytes: int
+    """Memory in use by all processes on the card."""
+    total_bytes: int
+    """The card's memory."""
+    processes: tuple[tuple[int, str], ...]
+    """Pid and name of each process the driver names; those of other containers have no name."""
+
+
+def gpu_holders(gpus: Sequence[Gpu]) -> list[GpuHolder]:
+    """Who holds memory on `gpus`; cards that the driver does not answer for are left out."""
+    sampler = GpuSampler()
+    wanted = {gpu.index: gpu for gpu in gpus}
+    return [
+        GpuHolder(
+            index=sample.index,
+            memory_bytes=sample.memory_bytes,
+            total_bytes=wanted[sample.index].memory_bytes,
+            processes=tuple(sampler.processes_on(sample.index)),
+        )
+        for sample in sampler.sample()
+        if sample.index in wanted and sample.memory_bytes is not None
+    ]
 
 
 class GpuSampler:
@@ -83,16 +115,34 @@ class GpuSampler:
         except self._nvml.NVMLError:
             return None
 
+    def processes_on(self, index: int) -> Iterator[tuple[int, str]]:
+        """Pid and name of the processes that compute on GPU `index`."""
+        lib = self._nvml
+        for number, handle in self._handles if lib is not None else ():
+            if number == index:
+                found = self._ask(functools.partial(_computing, lib, handle))
+                yield from ((entry.pid, _process_name(entry.pid)) for entry in found or ())
+
     def memory_of(self, pids: set[int]) -> int | None:
         """GPU memory held by these processes; None when NVML cannot tell (or there is no GPU)."""
         if not self._handles or self._nvml is None:
             return None
         lib, total = self._nvml, 0
         for _, handle in self._handles:
-            found = self._ask(
-                lambda handle=handle: lib.nvmlDeviceGetComputeRunningProcesses(handle)
-            )
+            found = self._ask(functools.partial(_computing, lib, handle))
             if found is None:
                 return None
             total += sum(entry.usedGpuMemory or 0 for entry in found if entry.pid in pids)
         return total
+
+
+def _computing(lib: Any, handle: Any) -> Any:
+    return lib.nvmlDeviceGetComputeRunningProcesses(handle)
+
+
+def _process_name(pid: int) -> str:
+    """The program of a process of this container."""
+    try:
+        return psutil.Process(pid).name()
+    except psutil.Error:
+        return "a process outside this container"

@@ -62,6 +62,17 @@ def disk_free(path: Path) -> int | None:
     return stat.f_bavail * stat.f_frsize
 
 
+def memory_available() -> int:
+    """Bytes that new processes can have without swapping; a container's limit counts."""
+    free = int(psutil.virtual_memory().available)
+    try:
+        group = Path("/sys/fs/cgroup")
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):  # no limit is the word "max"
+        return free
+    return min(free, max(0, limit - used))
+
+
 def _memory_used() -> int:
     memory = psutil.virtual_memory()
     return int(memory.total - memory.available)

@@ -7,7 +7,12 @@ import shlex
 import time
 from typing import Any
 
-from workbench.observe.summary import peak_memory, predicted_memory, predicted_peak
+from workbench.observe.gap import read_gap
+from workbench.observe.report_gap import STYLE as GAP_STYLE
+from workbench.observe.report_gap import gap_section
+from workbench.observe.report_recovery import STYLE as TROUBLE_STYLE
+from workbench.observe.report_recovery import troubles
+from workbench.observe.summary import predicted_memory
 from workbench.observe.svg import Line, chart
 from workbench.observe.view import log_lines
 from workbench.store.files import read_json, read_tail, write_text_atomic
@@ -15,10 +20,6 @@ from workbench.store.layout import RunPaths
 from workbench.units import (
     GIB,
     format_bytes,
-    format_count,
-    format_ratio,
-    format_seconds,
-    format_usd,
 )
 
 _STYLE = """
@@ -54,11 +55,12 @@ def write_report(paths: RunPaths, end: dict[str, Any]) -> None:
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         '<meta name="viewport" content="width=device-width">',
-        f"<title>{name}: {outcome}</title><style>{_STYLE}</style>",
+        f"<title>{name}: {outcome}</title><style>{_STYLE}{TROUBLE_STYLE}{GAP_STYLE}</style>",
         f'<h1>{name} <span class="badge {outcome}">{outcome}</span></h1>',
         f"<p>{html.escape(str(end['message']))}</p>",
         f"<p><code>{html.escape(_script(run))}</code></p>",
-        _measured_table(run, view, end),
+        troubles(paths, view),
+        gap_section(read_gap(paths), run, view, end.get("exit_code")),
         f'<h2>Curves</h2><div class="charts">{_charts(view)}</div>',
         _memory_table(run),
         "<h2>Started as</h2>",
@@ -76,36 +78,6 @@ def _script(run: dict[str, Any]) -> str:
 def _command(run: dict[str, Any]) -> str:
     variables = [f"{name}={shlex.quote(value)}" for name, value in run["environment"].items()]
     return " \\\n  ".join([*variables, shlex.join(run["command"])])
-
-
-def _measured_table(run: dict[str, Any], view: dict[str, Any], end: dict[str, Any]) -> str:
-    peak = peak_memory(view)
-    predicted = predicted_peak(run)
-    loss = [view.get("loss_first"), view.get("loss_last")]
-    rows = [
-        (
-            "peak memory per rank",
-            format_bytes(predicted),
-            format_bytes(peak),
-            format_ratio(peak, predicted),
-        ),
-        ("loss, first → last", "n/a", " → ".join(_number(value) for value in loss), ""),
-        ("optimizer steps", _count(run.get("steps_total")), _count(view.get("steps")), ""),
-        ("step, median", "n/a", format_seconds(view.get("step_seconds_median")), ""),
-        ("tokens/s", "n/a", format_count(view.get("tokens_per_second")), ""),
-        ("elapsed", "n/a", format_seconds(view.get("elapsed_seconds")), ""),
-        ("cost", "n/a", format_usd(view.get("usd_so_far")), ""),
-        ("processes", _count(run.get("processes")), _count(view.get("world_size")), ""),
-        ("exit code", "0", _count(end.get("exit_code")), ""),
-    ]
-    body = "".join(
-        f"<tr><td>{row[0]}</td>"
-        + "".join(f'<td class="n">{cell}</td>' for cell in row[1:])
-        + "</tr>"
-        for row in rows
-    )
-    head = "<tr><th></th><th>predicted or asked</th><th>measured</th><th>ratio</th></tr>"
-    return f"<h2>Predicted beside measured</h2><table>{head}{body}</table>"
 
 
 def _memory_table(run: dict[str, Any]) -> str:
@@ -180,11 +152,3 @@ def _log(paths: RunPaths, rank: int) -> str:
     lines = log_lines(read_tail(paths.rank_log(rank), 6000))[-30:]
     text = html.escape("\n".join(lines)) or "nothing written"
     return f"<h2>Rank {rank}, end of log</h2><pre>{text}</pre>"
-
-
-def _number(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.4g}"
-
-
-def _count(value: int | None) -> str:
-    return "n/a" if value is None else str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from workbench.store.files import read_json
@@ -19,6 +20,7 @@ _SHORT = (
     "steps",
     "loss_first",
     "loss_last",
+    "nonfinite_step",
     "tokens_per_second",
     "started_at",
     "ended_at",
@@ -26,14 +28,21 @@ _SHORT = (
 )
 
 
-def predicted_memory(document: dict[str, Any]) -> dict[str, Any]:
+def predicted_memory(document: Mapping[str, Any]) -> dict[str, Any]:
     """The memory estimate kept in run.json (or in a summary); empty when there is none."""
     predicted: dict[str, Any] = document.get("predicted") or {}
     memory: dict[str, Any] = predicted.get("memory") or {}
     return memory
 
 
-def predicted_peak(document: dict[str, Any]) -> int | None:
+def predicted_time(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The step time kept in run.json (or in a summary); empty when none was predicted."""
+    predicted: dict[str, Any] = document.get("predicted") or {}
+    time: dict[str, Any] = predicted.get("time") or {}
+    return time
+
+
+def predicted_peak(document: Mapping[str, Any]) -> int | None:
     """The prediction that `peak_memory` is to be compared with.
 
     On a GPU a rank measures what PyTorch allocated, so context and NCCL are left out; on CPU it
@@ -43,10 +52,16 @@ def predicted_peak(document: dict[str, Any]) -> int | None:
     return predicted_memory(document).get(key)
 
 
-def peak_memory(document: dict[str, Any]) -> int | None:
+def peak_memory(document: Mapping[str, Any]) -> int | None:
     """Peak memory of the fullest rank, from a view or a summary; None when no rank told."""
     peaks: list[int | None] = document.get("peak_memory_bytes") or []
     return max((peak for peak in peaks if peak is not None), default=None)
+
+
+def read_comparison(paths: RunPaths, view: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Predicted beside measured: as kept at the end, or, of a run that goes on (again), so far."""
+    kept = read_json(paths.comparison) if view.get("phase") in {None, "ended"} else None
+    return kept or view.get("comparison")
 
 
 def summarise(paths: RunPaths, *, short: bool = False) -> dict[str, Any]:
@@ -77,8 +92,11 @@ def summarise(paths: RunPaths, *, short: bool = False) -> dict[str, Any]:
         "tokens_per_second": view.get("tokens_per_second"),
         "peak_memory_bytes": view.get("peak_memory_bytes", []),
         "predicted": run.get("predicted") or {},
+        "comparison": read_comparison(paths, view),
         "usd_so_far": view.get("usd_so_far"),
         "restarts": state.get("restarts", 0),
+        "attempts": view.get("attempts", []),
+        "elapsed_seconds": view.get("elapsed_seconds"),
         "findings": view.get("findings", []),
         "started_at": state.get("started_at") or run.get("created_at"),
         "ended_at": ended.get("ended_at"),

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from typing import Any, cast
 
 from workbench.observe.events import MetricStream, RecentSteps, StepRow
+from workbench.observe.gap import compare
+from workbench.observe.gap_sample import StepSample
 from workbench.observe.thinning import Rule, ThinnedTable
+from workbench.observe.timeline import Timeline
 from workbench.store.files import read_tail
 from workbench.store.layout import RunPaths
+from workbench.store.printable import printable
 from workbench.store.schema import SCHEMA_VERSION, VIEW_MAX_BYTES, SystemLine
 
 _STEP_ROWS = 320
+_SAMPLE_BYTES = 1 << 19
 _LOG_BYTES = 12_000  # all ranks' log tails together
 _STEP_COLUMNS: dict[str, Rule] = {
     "step": "last",
@@ -43,8 +47,6 @@ _GPU_COLUMNS: dict[str, Rule] = {
     "temperature_c": "max",
     "power_w": "mean",
 }
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 
 
 class ViewBuilder:
@@ -66,15 +68,17 @@ class ViewBuilder:
         self._steps = ThinnedTable(_STEP_COLUMNS, _STEP_ROWS)
         self._host = ThinnedTable(_HOST_COLUMNS, 120)
         self._devices = {gpu["index"]: ThinnedTable(_GPU_COLUMNS, rows) for gpu in gpus}
+        self._timeline = Timeline(int(run["processes"]))
+        self._sample = StepSample(paths)
         self._seq = 0
         self._tokens: int | None = None
 
-    def read(self, *, final: bool = False) -> int:
-        """Take in new metric lines; returns how many steps became complete."""
+    def read(self, *, final: bool = False) -> list[StepRow]:
+        """Take in new metric lines; returns the steps that became complete."""
         rows = self.stream.read(final=final)
         for row in rows:
             self._take(row)
-        return len(rows)
+        return rows
 
     def _take(self, row: StepRow) -> None:
         self.steps = row.step
@@ -86,6 +90,8 @@ class ViewBuilder:
         elif not row.finite:
             self.nonfinite_step = self.nonfinite_step or row.step
         self._tokens = row.tokens or self.run.get("tokens_per_step")
+        self._timeline.append(row)
+        self._sample.add(row)
         self._steps.append(
             {
                 "step": row.step,
@@ -119,8 +125,7 @@ class ViewBuilder:
         """The ViewDoc, to be written by `encode`; `now` has the supervisor's fields."""
         self._seq += 1
         written_at = time.time()
-        ended = now.get("ended_at")
-        elapsed = max(0.0, (ended or written_at) - now["started_at"])
+        ended, elapsed = now.get("ended_at"), now["elapsed_seconds"]
         price = self.run.get("usd_per_hour")
         document: dict[str, Any] = {
             "schema": SCHEMA_VERSION,
@@ -132,7 +137,6 @@ class ViewBuilder:
             "processes": self.run["processes"],
             "device": self.run["device"],
             "first_step_at": self.first_step_at,
-            "elapsed_seconds": round(elapsed, 1),
             "eta_seconds": None if ended else self._eta(elapsed),
             "steps": self.steps,
             "steps_total": self.run.get("steps_total"),
@@ -150,10 +154,13 @@ class ViewBuilder:
             "predicted": self.run.get("predicted"),
             "peak_memory_bytes": [rank.memory_bytes for rank in self.stream.ranks.values()],
             "lines_skipped": self.stream.lines_skipped,
+            "timeline": self._timeline.document(),
             **now,
             "ranks": self._ranks(now.get("ranks", {})),
         }
-        return document
+        return document | {
+            "comparison": compare(self.run, document, self._sample.steady()).document()
+        }
 
     def _series(self) -> dict[str, list[Any]]:
         columns = self._steps.columns()
@@ -215,6 +222,19 @@ class ViewBuilder:
         ]
 
 
+def recent_samples(paths: RunPaths) -> list[SystemLine]:
+    """The latest lines of system.jsonl, for whoever takes over the watch."""
+    found = list[SystemLine]()
+    for line in read_tail(paths.system, _SAMPLE_BYTES).splitlines():
+        try:
+            sample = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(sample, dict) and "time" in sample and "gpus" in sample:
+            found.append(cast("SystemLine", sample))
+    return found
+
+
 def log_lines(text: str, budget: int = 12_000) -> list[str]:
     r"""Printable lines of a log's end: escapes gone, a progress bar's ``\r`` states collapsed.
 
@@ -222,7 +242,7 @@ def log_lines(text: str, budget: int = 12_000) -> list[str]:
     ['100%', 'ok red']
     """
     lines = [
-        _CONTROL.sub("", _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2]))[:1000]
+        printable(line.rstrip("\r").rpartition("\r")[2]).replace("\r", "")
         for line in text.split("\n")
     ]
     while lines and not lines[-1]:
@@ -241,6 +261,7 @@ def encode(document: dict[str, Any]) -> bytes:
         for rank in tails:
             rank["log_tail"] = rank["log_tail"][len(rank["log_tail"]) // 2 :]
         if not tails and not _thin(document):
+            document["timeline"] = {"step": [], "ranks": []}
             document["ranks"] = document["ranks"][:16]  # the charts matter more than rank 17
             document["peak_memory_bytes"] = document["peak_memory_bytes"][:16]
             return _dumps(document)

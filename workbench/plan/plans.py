@@ -84,6 +84,8 @@ class Plan:
             "layout": self.layout,
             "micro_batch": self.workload.micro_batch,
             "accumulate": self.workload.accumulate,
+            "seq_len": self.workload.seq_len,
+            "precision": self.workload.precision,
             "recompute": self.strategy.recompute,
             "recompute_parts": list(self.strategy.recompute_parts),
             "offload": list(self.strategy.offload),

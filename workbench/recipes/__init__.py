@@ -9,6 +9,7 @@ script, and asking them takes milliseconds.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from workbench.errors import UnknownNameError, UsageError
 
 DEFAULT = "gpt"
 _HERE = Path(__file__).parent
+_SHARED = "recipe_options"  # the file beside the recipes that their heads import
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,14 @@ class Recipe:
     """Arguments for a first look on GPU: GPT-2 small's shape in bf16, sized for 24 GB cards."""
     block: str
     """Class name of its repeated block: what FSDP gathers one by one."""
+    splits: frozenset[str] = frozenset()
+    """What it does itself when told by flags (see launch/layout_flags.py): tp, cp, pp, ddp (the
+    options of DDP). For anything else it depends on what Accelerate does to any script."""
+    alone: tuple[str, ...] = ()
+    """The only degrees it knows, its own first: Accelerate's ways to spread do not reach it. Empty:
+    they do."""
+    needs: tuple[str, ...] = ()
+    """Packages beside torch and accelerate."""
 
 
 _RECIPES: Mapping[str, Recipe] = {
@@ -49,21 +59,100 @@ _RECIPES: Mapping[str, Recipe] = {
             *("--precision", "bf16", "--minutes", "2"),
         ),
         block="Block",
+        splits=frozenset({"tp", "cp", "pp", "ddp"}),
+    ),
+    "lora": Recipe(
+        name="lora",
+        path=_HERE / "lora.py",
+        summary="LoRA, QLoRA or full fine-tuning of a Hugging Face model on docstrings.",
+        cpu_arguments=("--steps", "100"),
+        gpu_arguments=(
+            *("--size", "12", "--seq-len", "512", "--micro-batch", "16"),
+            *("--precision", "bf16", "--steps", "100"),
+        ),
+        block="LlamaDecoderLayer",
+        needs=("transformers", "peft"),
+    ),
+    "vision": Recipe(
+        name="vision",
+        path=_HERE / "vision.py",
+        summary="A ViT or ResNet on shapes that are drawn as they are needed.",
+        cpu_arguments=("--steps", "100"),
+        gpu_arguments=(
+            *("--size", "6", "--image", "64", "--micro-batch", "256"),
+            *("--precision", "bf16", "--steps", "100"),
+        ),
+        block="Block",
+    ),
+    "tensor_parallel": Recipe(
+        name="tensor_parallel",
+        path=_HERE / "tensor_parallel.py",
+        summary="Tensor parallelism alone, to be read: matrices cut over the ranks.",
+        cpu_arguments=("--steps", "100"),
+        gpu_arguments=("--size", "12", "--seq-len", "1024", "--steps", "100"),
+        block="Block",
+        splits=frozenset({"tp"}),
+        alone=("tp",),
+    ),
+    "context_parallel": Recipe(
+        name="context_parallel",
+        path=_HERE / "context_parallel.py",
+        summary="Context parallelism alone, to be read: ring attention and Ulysses.",
+        cpu_arguments=("--steps", "100"),
+        gpu_arguments=("--size", "12", "--seq-len", "4096", "--steps", "100"),
+        block="Block",
+        splits=frozenset({"cp"}),
+        alone=("cp",),
+    ),
+    "pipeline": Recipe(
+        name="pipeline",
+        path=_HERE / "pipeline.py",
+        alone=("pp",),
+        summary="A pipeline alone, to be read: GPipe, 1F1B, interleaved, zero-bubble, naive.",
+        cpu_arguments=("--steps", "100"),
+        gpu_arguments=("--size", "12", "--layers", "12", "--seq-len", "1024", "--steps", "100"),
+        block="Block",
+        splits=frozenset({"pp"}),
+    ),
+    "deepspeed_pipeline": Recipe(
+        name="deepspeed_pipeline",
+        path=_HERE / "deepspeed_pipeline.py",
+        alone=("pp", "dp_replicate"),
+        needs=("deepspeed",),
+        summary="The same GPT in DeepSpeed's pipeline engine (1F1B).",
+        cpu_arguments=("--steps", "100"),
+        gpu_arguments=(
+            *("--size", "12", "--layers", "12", "--seq-len", "1024"),
+            *("--precision", "bf16", "--steps", "100"),
+        ),
+        block="Block",
+        splits=frozenset({"pp"}),
     ),
 }
 
-# What shape() returns, in this order: the model, then the run.
-_SHAPE = (
-    *("layers", "hidden", "heads", "vocab", "mlp", "tied", "parameters"),
-    *("seq_len", "micro_batch", "accumulate", "precision", "steps", "minutes"),
-)
+# What shape() returns, in this order: the model, then the run. Where a recipe says nothing, the
+# default holds; None for all of a model's sizes means that nothing is known of it.
+_SHAPE: Mapping[str, Any] = {
+    **dict.fromkeys(("layers", "hidden", "heads", "vocab", "mlp", "tied", "parameters")),
+    "kv_heads": None,
+    "gated_mlp": False,
+    "optimizer": "adamw-fused",
+    "lora_rank": 0,
+    "lora_targets": (),
+    "quantization": "none",
+    "head_dim": None,
+    "model": None,
+    "checkpoint_dir": None,
+    **dict.fromkeys(("seq_len", "micro_batch", "accumulate", "precision", "steps", "minutes")),
+    "checkpoint_every": 0,
+}
 
 
 def recipes() -> dict[str, Recipe]:
     """All recipes by name.
 
-    >>> list(recipes())
-    ['gpt']
+    >>> list(recipes())[:3]
+    ['gpt', 'lora', 'vision']
     """
     return dict(_RECIPES)
 
@@ -84,7 +173,9 @@ def shape(arguments: Sequence[str] = (), *, recipe: str = DEFAULT) -> dict[str, 
 
     The keys: layers, hidden, heads, vocab, mlp (the MLP's inner width), tied (embedding and head
     share one matrix), parameters (exact), seq_len, micro_batch (sequences per process), accumulate
-    (micro-batches per optimizer step), precision, and steps and minutes (None: no such limit).
+    (micro-batches per optimizer step), precision, optimizer, steps and minutes (None: no such
+    limit), checkpoint_every (steps; 0: never); kv_heads, gated_mlp, lora_rank, lora_targets and
+    quantization of a Hugging Face model. A recipe without a model of tokens has None as layers.
 
     >>> gpt2 = shape(["--size", "12", "--seq-len", "1024"])
     >>> gpt2["layers"], gpt2["hidden"], gpt2["parameters"], gpt2["minutes"]
@@ -96,12 +187,12 @@ def shape(arguments: Sequence[str] = (), *, recipe: str = DEFAULT) -> dict[str, 
     """
     script = find(recipe)
     if {"-h", "--help"} & set(arguments):
-        raise UsageError(f"--help describes no run: start {script.path.name} with it to read it.")
+        raise UsageError(f"--help describes no run: python {script.path} --help shows it.")
     try:
         options = _parser_of(script.path)(list(arguments))
     except ValueError as error:
         raise UsageError(f"{script.path.name}: {error}") from error
-    return {key: getattr(options, key) for key in _SHAPE}
+    return {key: getattr(options, key, default) for key, default in _SHAPE.items()}
 
 
 @functools.cache
@@ -110,5 +201,12 @@ def _parser_of(path: Path) -> Callable[[list[str]], Any]:
     head = path.read_text(encoding="utf-8").partition("\nimport torch\n")[0]
     names: dict[str, Any] = {"__name__": path.stem}
     code = compile(head, str(path), "exec", dont_inherit=True)
-    exec(code, names)  # noqa: S102 - a file of this package, not input from anybody
+    there = _SHARED in sys.modules
+    sys.path.insert(0, str(path.parent))  # as when the script is started
+    try:
+        exec(code, names)  # noqa: S102 - a file of this package, not input from anybody
+    finally:
+        sys.path.remove(str(path.parent))
+        if not there:
+            sys.modules.pop(_SHARED, None)  # the name may be somebody else's in this process
     return names["parse_options"]

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import re
+import stat
 from pathlib import Path
 from typing import Any, cast
 
+from workbench.store import secrets, shapes
+
 MAX_LINE_BYTES = 1 << 20  # a metric line is ~200 bytes; past a megabyte it is not one of ours
+MAX_JSON_BYTES = 8 << 20  # run.json of a large search is ~100 kB
 CHUNK_BYTES = 1 << 20  # read per call, so that catching up never starves the heartbeat
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_TO_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
+_LONG_INTEGER = b"0" * 40  # far from what a float can hold; the search for it costs next to nothing
 
 
 def write_json_atomic(path: Path, document: object, *, indent: int | None = None) -> int:
@@ -34,10 +45,18 @@ def write_text_atomic(path: Path, text: str) -> int:
 
 
 def write_bytes_atomic(path: Path, data: bytes) -> int:
-    """Replace `path` by `data` in one step. Returns the bytes written; raises OSError."""
+    """Replace `path` by `data` in one step, readable by us only. Returns the bytes written.
+
+    What has the shape of a key, or is one that this process holds in its environment, is hidden.
+
+    Raises:
+        OSError: the disk refused; the old file is untouched.
+    """
+    data = secrets.hide_bytes(data)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(data)
+        with os.fdopen(_create(temporary), "wb") as file:
+            file.write(data)
         temporary.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -46,13 +65,91 @@ def write_bytes_atomic(path: Path, data: bytes) -> int:
     return len(data)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Read a JSON object; None where the file is absent, unreadable or not an object."""
+def _create(path: Path) -> int:
+    """A new file of ours; what lies there already is removed, never followed and written to."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return cast("dict[str, Any]", document) if isinstance(document, dict) else None
+        return os.open(path, flags, 0o600)
+    except FileExistsError:  # left by a process that had our number and died, or planted
+        path.unlink()
+        return os.open(path, flags, 0o600)
+
+
+def open_file(path: Path) -> int:
+    """Open a file of a run for reading: a plain one, in its own folder, that leads nowhere else.
+
+    A link planted in a shared store must not show what only its reader may read, and a pipe must
+    not hold its reader up for ever.
+
+    Raises:
+        OSError: it cannot be opened, or is a link, a pipe, a device, or a second name of a file
+            that belongs to somebody else.
+    """
+    here = os.open(path.parent, _FOLDER_FLAGS)
+    try:
+        handle = os.open(path.name, _FILE_FLAGS, dir_fd=here)
+        about, owner = os.fstat(handle), os.fstat(here).st_uid
+    finally:
+        os.close(here)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    if about.st_nlink > 1 and about.st_uid != owner:
+        os.close(handle)
+        raise OSError(errno.EPERM, "a hard link to the file of another user", str(path))
+    return handle
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Content of a file of a run, opened as `open_file` does.
+
+    Raises:
+        OSError: it cannot be read, or has more than `max_bytes`.
+    """
+    with os.fdopen(open_file(path), "rb") as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", str(path))
+    return data
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Read a JSON object; None where the file is absent, unreadable or not an object.
+
+    Values that the schema does not allow in a file of that name are left out, see `shapes`.
+    """
+    return read_json_or_why(path)[0]
+
+
+def read_json_or_why(path: Path) -> tuple[dict[str, Any] | None, str | None]:
+    """Like `read_json`, and why there is nothing; no reason is given for a file that is absent."""
+    try:
+        data = read_file(path, MAX_JSON_BYTES)
+        document = _parse(data)
+    except FileNotFoundError:
+        return None, None
+    except OSError as error:
+        return None, _why(error)
+    except (ValueError, RecursionError, MemoryError):
+        return None, "not JSON"
+    if not isinstance(document, dict):
+        return None, "no JSON object"
+    return shapes.fit(path.name, cast("dict[str, Any]", document)), None
+
+
+def _why(error: OSError) -> str:
+    if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+        return "a symbolic link"
+    return (error.strerror or str(error)).lower()
+
+
+def _parse(data: bytes) -> Any:
+    """JSON of anybody: half a surrogate pair, which nothing could print, becomes "?"."""
+    document = json.loads(data)
+    if _SURROGATE.search(data):
+        text = json.dumps(document, ensure_ascii=False)
+        document = json.loads(text.encode("utf-8", errors="replace"))
+    return document
 
 
 class LineReader:
@@ -73,7 +170,7 @@ class LineReader:
     def read(self) -> list[dict[str, Any]]:
         """Return the objects that have been completed since the last call (at most one chunk)."""
         try:
-            with self.path.open("rb", buffering=0) as file:
+            with os.fdopen(open_file(self.path), "rb", buffering=0) as file:
                 if self._offset:
                     file.seek(self._offset)
                 data = file.read(CHUNK_BYTES)
@@ -96,20 +193,20 @@ class LineReader:
 
     def _parse_all(self, lines: list[bytes]) -> list[dict[str, Any]]:
         """All at once, twice as fast as line by line; one by one where one of them is broken."""
-        try:
-            documents: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
-        except ValueError:
-            documents = []
+        whole = b"[" + b",".join(lines) + b"]"
+        documents: list[Any] = []
+        if _LONG_INTEGER not in whole.translate(_TO_ZERO) and not _SURROGATE.search(whole):
+            with contextlib.suppress(ValueError, RecursionError, MemoryError):
+                documents = json.loads(whole)
         if len(documents) == len(lines) and all(type(one) is dict for one in documents):
             return documents
-        return [parsed for line in lines if (parsed := self._parse(line)) is not None]
+        return [parsed for line in lines if (parsed := self._parse_one(line)) is not None]
 
-    def _parse(self, line: bytes) -> dict[str, Any] | None:
-        try:
-            document = json.loads(line)
-        except ValueError:
-            document = None
-        if not isinstance(document, dict):
+    def _parse_one(self, line: bytes) -> dict[str, Any] | None:
+        document: Any = None
+        with contextlib.suppress(ValueError, RecursionError, MemoryError):
+            document = _parse(line)
+        if not isinstance(document, dict) or not shapes.line_fits(cast("dict[str, Any]", document)):
             self.skipped += 1
             return None
         return cast("dict[str, Any]", document)
@@ -118,7 +215,7 @@ class LineReader:
 def read_tail(path: Path, max_bytes: int) -> str:
     """Return the last `max_bytes` of a text file, decoded with replacement, whole lines if any."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_file(path), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - max_bytes))
             data = file.read(max_bytes)

@@ -34,6 +34,11 @@ class RunPaths:
         return self.directory / "exit.json"
 
     @property
+    def labels(self) -> Path:
+        """What people say of the run (`schema.LabelsDoc`)."""
+        return self.directory / "labels.json"
+
+    @property
     def system(self) -> Path:
         """Hardware samples, one JSON line each."""
         return self.directory / "system.jsonl"
@@ -42,6 +47,11 @@ class RunPaths:
     def report(self) -> Path:
         """The finished run on one page."""
         return self.directory / "report.html"
+
+    @property
+    def comparison(self) -> Path:
+        """Predicted beside measured (`schema.ComparisonDoc`), of a run that has ended."""
+        return self.directory / "comparison.json"
 
     @property
     def config(self) -> Path:
@@ -67,6 +77,34 @@ class RunPaths:
     def checkpoints(self) -> Path:
         """Folder of checkpoints."""
         return self.directory / "checkpoints"
+
+    @property
+    def nodes(self) -> Path:
+        """Folder of what several machines tell one another."""
+        return self.directory / "nodes"
+
+    @property
+    def node_order(self) -> Path:
+        """What each machine has to do now (`schema.NodeOrder`)."""
+        return self.nodes / "order.json"
+
+    def node(self, rank: int) -> Path:
+        """What machine `rank` tells of itself (`schema.NodeDoc`)."""
+        return self.nodes / f"node-{rank}.json"
+
+    def node_log(self, rank: int) -> Path:
+        """Output of the launcher on machine `rank`."""
+        return self.launcher_log if rank == 0 else self.logs / f"launcher-node-{rank}.log"
+
+    @property
+    def profiles(self) -> Path:
+        """Folder of traces, one folder ``step-N`` each, named after the first step traced."""
+        return self.directory / "profiles"
+
+    @property
+    def profile_request(self) -> Path:
+        """The steps that somebody wants traced; see `schema`."""
+        return self.control / "profile"
 
     @property
     def launcher_log(self) -> Path:
@@ -98,6 +136,42 @@ class RunPaths:
     def rank_end(self, rank: int) -> Path:
         """How `rank` ended."""
         return self.metrics / f"rank-{rank}.end.json"
+
+    @property
+    def findings(self) -> Path:
+        """What was diagnosed: ``{"findings": [...]}``, see `workbench.diagnose.finding`."""
+        return self.directory / "findings.json"
+
+    @property
+    def attempts(self) -> Path:
+        """One line per start of the launcher (`schema.AttemptLine`)."""
+        return self.directory / "attempts.jsonl"
+
+    @property
+    def saved(self) -> Path:
+        """One line per checkpoint that the hook saw being saved (`schema.SavedLine`)."""
+        return self.directory / "checkpoints.jsonl"
+
+    @property
+    def manifests(self) -> Path:
+        """Manifests of checkpoints that lie outside the run, made by the supervisor."""
+        return self.checkpoints / ".manifests"
+
+    def rank_pulse(self, rank: int) -> Path:
+        """Where `rank` is right now: 64 bytes, see `schema.PULSE_FORMAT`."""
+        return self.metrics / f"rank-{rank}.pulse"
+
+    def rank_stack(self, rank: int) -> Path:
+        """Python stacks of `rank`, appended each time they were asked for."""
+        return self.metrics / f"rank-{rank}.stack"
+
+    def rank_trace(self, rank: int) -> Path:
+        """The latest collectives of `rank` (torch's flight recorder), written when asked for."""
+        return self.metrics / f"rank-{rank}.trace.json"
+
+    def rank_said(self, rank: int) -> Path:
+        """What the script of `rank` told by ``workbench.log``, one JSON object per call."""
+        return self.metrics / f"rank-{rank}.said.jsonl"
 
     def make_folders(self) -> None:
         """Create the folders (not the directory itself, whose creation claims the run id)."""

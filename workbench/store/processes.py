@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -71,23 +71,40 @@ def is_alive(process: ProcessDoc | None) -> bool:
     )
 
 
+def is_marked(process: ProcessDoc | None, marker: str) -> bool:
+    """Whether that very process lives and bears the run's marker.
+
+    What a file of a run directory names as its process is signalled only if this holds: anybody who
+    can write there can name any process.
+    """
+    if process is None or not marker or not is_alive(process):
+        return False
+    return _bears(process["pid"], f"{MARKER}={marker}".encode())
+
+
+def _bears(pid: int, needle: bytes) -> bool:
+    environment = _read(f"/proc/{pid}/environ", _MAX_ENVIRONMENT)
+    return needle in environment and needle in environment.split(b"\0")
+
+
 def find_marked(marker: str) -> list[ProcessDoc]:
     """All living processes whose environment holds this run's marker, except the caller's own."""
+    if not marker:
+        return []
     needle = f"{MARKER}={marker}".encode()
     found: list[ProcessDoc] = []
     for entry in os.listdir(_PROC):
         if not entry.isdecimal() or int(entry) == os.getpid():
             continue
-        environment = _read(f"/proc/{entry}/environ", _MAX_ENVIRONMENT)
-        if needle in environment and needle in environment.split(b"\0"):
+        if _bears(int(entry), needle):
             process = identify(int(entry))
             if process is not None and is_alive(process):
                 found.append(process)
     return found
 
 
-def descendants(root: int) -> list[ProcessDoc]:
-    """Children of `root`, theirs, and so on, whatever session they moved to."""
+def descendants(root: int, besides: Collection[int] = ()) -> list[ProcessDoc]:
+    """Children of `root`, theirs, and so on, whatever session they moved to; not `besides`."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir(_PROC):
         if entry.isdecimal() and (fields := stat_fields(int(entry))) is not None:
@@ -96,6 +113,8 @@ def descendants(root: int) -> list[ProcessDoc]:
     queue = list(children.get(root, []))
     while queue:
         pid = queue.pop()
+        if pid in besides:
+            continue
         queue += children.get(pid, [])
         process = identify(pid)
         if process is not None and is_alive(process):
@@ -103,11 +122,24 @@ def descendants(root: int) -> list[ProcessDoc]:
     return found
 
 
-def members(marker: str, parent: int | None) -> list[ProcessDoc]:
-    """Processes of a run: those with its marker, and all that descend from `parent` if given."""
+def zombies(parent: int) -> list[int]:
+    """Children of `parent` that have ended and wait to be collected."""
+    found = list[int]()
+    for entry in os.listdir(_PROC):
+        fields = stat_fields(int(entry)) if entry.isdecimal() else None
+        if fields is not None and fields[0] == "Z" and int(fields[1]) == parent:
+            found.append(int(entry))
+    return found
+
+
+def members(marker: str, parent: int | None, besides: Collection[int] = ()) -> list[ProcessDoc]:
+    """Processes of a run: those with its marker, and all that descend from `parent` if given.
+
+    What descends through one of `besides` only (a tracker, a hook) is no part of the run.
+    """
     found = {process["pid"]: process for process in find_marked(marker)}
     if parent is not None:
-        found |= {process["pid"]: process for process in descendants(parent)}
+        found |= {process["pid"]: process for process in descendants(parent, besides)}
     return list(found.values())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from workbench.errors import RunNotFoundError, StoreError, UnknownNameError, UsageError
 from workbench.store import names
-from workbench.store.files import read_json
+from workbench.store.files import read_json, read_json_or_why
 from workbench.store.layout import RunPaths
 
 STORE_VARIABLE = "WORKBENCH_STORE"
@@ -42,7 +42,7 @@ class Store:
             for directory in self._candidates(name):
                 paths = RunPaths(directory)
                 try:
-                    paths.directory.mkdir(mode=0o755)
+                    paths.directory.mkdir(mode=0o700)  # logs may hold what only we may see
                 except FileExistsError:
                     continue
                 paths.make_folders()
@@ -65,9 +65,19 @@ class Store:
 
     def ids(self) -> list[str]:
         """Ids of all runs, newest first (by the time their directory was claimed)."""
+        dated = [(self.created(name, fallback), name) for fallback, name in self.folders()]
+        runs = [(created, name) for created, name in dated if created is not None]
+        return [name for _, name in sorted(runs, reverse=True)]
+
+    def folders(self) -> list[tuple[int, str]]:
+        """(ctime in nanoseconds, id) of each folder that may be a run, in no order.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
         try:
             with os.scandir(self.root) as entries:
-                found = [
+                return [
                     (entry.stat(follow_symlinks=False).st_ctime_ns, entry.name)
                     for entry in entries
                     if names.is_id(entry.name) and entry.is_dir(follow_symlinks=False)
@@ -76,17 +86,18 @@ class Store:
             return []
         except OSError as error:
             raise StoreError(f"The run store {self.root} cannot be read: {error}") from error
-        dated = [(self._created(name, fallback), name) for fallback, name in found]
-        runs = [(created, name) for created, name in dated if created is not None]
-        return [name for _, name in sorted(runs, reverse=True)]
 
-    def _created(self, run_id: str, ctime_ns: int) -> float | None:
+    def created(self, run_id: str, ctime_ns: int) -> float | None:
         """Creation time from run.json; None for a folder that is no run."""
-        document = read_json(self.root / run_id / "run.json")
-        if document is None:
-            return None
+        document, why = read_json_or_why(self.root / run_id / "run.json")
+        if document is None:  # a run that cannot be read is listed as such, below its own date
+            return None if why is None else ctime_ns / 1e9
         created = document.get("created_at")
         return float(created) if isinstance(created, int | float) else ctime_ns / 1e9
+
+    def _is_run(self, run_id: str) -> bool:
+        document, why = read_json_or_why(self.root / run_id / "run.json")
+        return document is not None or why is not None
 
     def find(self, run: str) -> RunPaths:
         """Return the run with that id, unique id prefix, name, or the newest one for "last".
@@ -94,8 +105,14 @@ class Store:
         Raises:
             RunNotFoundError: nothing fits; the message names near misses.
             UsageError: several runs fit.
+            StoreError: it is a link to somewhere else.
         """
-        if names.is_id(run) and (self.root / run / "run.json").is_file():
+        if names.is_id(run) and (self.root / run).is_symlink():
+            raise StoreError(
+                f"{run} in {self.root} is a symbolic link, and a run is a folder of its own. Move "
+                "it here, or name the store it lies in with --store DIR."
+            )
+        if names.is_id(run) and self._is_run(run):
             return RunPaths(self.root / run)
         known = self.ids()
         if run == LAST and known:

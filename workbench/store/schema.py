@@ -16,11 +16,27 @@ file                       content                                     written b
 ``metrics/rank-N.end.json``  :class:`RankEnd`, when the rank ends      rank N (the capture hook)
 ``system.jsonl``           one :class:`SystemLine` per sample          the supervisor
 ``view.json``              :class:`ViewDoc`, at most 64 kB, atomic     the supervisor
-``control/``               ``stop``, ``stop-now`` (empty files), and   clients; ``stop-at`` by the
-                           ``stop-at`` (the step to stop at)           supervisor, read by the ranks
+``metrics/rank-N.pulse``   where rank N is, see `PULSE_FORMAT`         rank N (the capture hook)
+``metrics/rank-N.stack``   its stacks, when asked for                  rank N (the capture hook)
+``metrics/rank-N.said.jsonl``  what it told by ``workbench.log``       rank N
+``attempts.jsonl``         one :class:`AttemptLine` per start and end  the supervisor
+``checkpoints.jsonl``      one :class:`SavedLine` per checkpoint seen  rank 0 (the capture hook)
+``findings.json``          what was diagnosed so far, atomic           the supervisor
+``control/``               ``stop``, ``stop-now``, ``preempt``,        clients; ``stop-at`` and
+                           ``dump`` (empty files), ``stop-at`` (a      ``terminating`` by the
+                           step), ``terminating``                      supervisor, read by the ranks
+``control/profile``        which steps to trace                        a client, read by the ranks
+``profiles/step-N/``       a trace, see :class:`ProfiledRank`          the ranks, its first reader
 ``checkpoints/``           what the script or a graceful stop saved    the ranks
+``nodes/order.json``       :class:`NodeOrder`: what each of several    the supervisor
+                           machines has to do now
+``nodes/node-N.json``      :class:`NodeDoc`, once a second, atomic     node N's agent; of node 0
+                                                                       the supervisor
+``logs/launcher-node-N.log``  of the launcher on node N                that launcher
+``comparison.json``        :class:`ComparisonDoc`, at the end          the supervisor
 ``report.html``            the finished run on one page                the supervisor
 ``exit.json``              :class:`ExitDoc`, last                      the supervisor
+``labels.json``            :class:`LabelsDoc`, atomic                  clients, at any time
 =========================  ==========================================  ============================
 
 Rules of reading: a line without its newline is *not yet written*; a line that does not parse is
@@ -47,6 +63,94 @@ class ProcessDoc(TypedDict):
     boot_id: str  # /proc/sys/kernel/random/boot_id
 
 
+# ``metrics/rank-N.pulse``, 64 bytes, rewritten in place through a shared mapping: magic, beats,
+# steps done, phase (index of PULSE_PHASES), Unix and CLOCK_MONOTONIC seconds of the latest beat.
+# A reader that meets a torn beat reads again; the numbers only ever tell how far a rank has come.
+PULSE_FORMAT = "<8sQIIdd24x"
+PULSE_MAGIC = b"WBPULSE1"
+PULSE_PHASES = ("starting", "forward", "backward", "saving", "ended")
+"""forward: between the end of a step and entering backward (data and forward pass); backward: from
+entering backward to the end of the step."""
+STACK_SIGNAL = 62  # SIGRTMAX - 2: a rank appends its Python stacks to ``rank-N.stack``
+
+
+class AttemptLine(TypedDict, total=False):
+    """``attempts.jsonl``: a start of the launcher, or its end."""
+
+    attempt: int  # counted from 1
+    event: Literal["start", "end"]
+    time: float
+    first_step: int  # optimizer steps already done when it starts; 0 = from the beginning
+    checkpoint: str | None  # what it resumes from
+    why: str | None  # of a start after the first: who or what asked for it
+    arguments: list[str] | None  # of the script, where a resume gave others than run.json has
+    given_up: list[Any]  # [path, saved_at] of each checkpoint beyond first_step at that time
+    last_step: int  # end: the furthest step that a rank reported
+    message: str | None  # end: what happened
+
+
+class NodeOrder(TypedDict):
+    """``nodes/order.json``: the attempt of a run over several machines."""
+
+    schema: int
+    attempt: int
+    phase: Literal["gather", "go", "end"]  # be ready; start the launcher; end its processes
+    patient: bool  # end: what ends by itself may
+    address: str  # of node 0
+    port: int  # of this attempt's rendezvous there
+    first_step: int
+    stop_at: int | None  # the step at which all ranks stop together; null = none is asked for
+    arguments: list[str]  # of the script, in this attempt
+    environment: dict[str, str]  # more of it for this attempt
+
+
+class NodeDoc(TypedDict):
+    """``nodes/node-N.json``: one machine of several, in its agent's words."""
+
+    schema: int
+    node: int
+    host: str
+    address: str | None  # by which it reaches node 0
+    boot_id: str
+    agent: ProcessDoc | None
+    beat: int  # counts up; who reads it needs no clock in common
+    heartbeat: float
+    phase: Literal["waiting", "ready", "running", "ended", "refused", "left"]
+    attempt: int  # that the phase is of; 0 = none yet
+    launcher: ProcessDoc | None
+    exit_code: int | None  # of the launcher; null while it runs, or when nobody saw it end
+    processes_left: int  # of the attempt, that could not be ended
+    preempt: bool  # whether this machine is announced to be taken away
+    unreachable_since: float | None  # Unix seconds; null = node 0's port answers from here
+    message: str | None  # one sentence for people
+    ranks: dict[str, NodeRank]  # global rank (as text) -> its process
+
+
+class NodeRank(TypedDict, total=False):
+    """A rank's process as only its own machine can see it."""
+
+    process: ProcessDoc
+    alive: bool
+    process_state: str | None
+    rss_bytes: int | None
+    cpu_seconds: float | None
+    beats: int | None  # its pulse: the file is mapped memory, which other machines see late
+    steps: int | None
+    phase: str | None
+    age_seconds: float | None
+
+
+class SavedLine(TypedDict, total=False):
+    """``checkpoints.jsonl``: a checkpoint that is complete as far as its writer knows."""
+
+    time: float
+    step: int  # optimizer steps done, as the hook counts them
+    path: str  # absolute
+    kind: Literal["accelerate", "trainer", "recipe"]
+    seconds: float  # what saving held the training up
+    world_size: int
+
+
 class RunDoc(TypedDict):
     """``run.json``: what was asked, how and where. Secrets are redacted before writing."""
 
@@ -58,16 +162,22 @@ class RunDoc(TypedDict):
     workbench_version: str
     script: str
     arguments: list[str]
+    layout_arguments: list[str]  # those of them, at the front, that the strategy put there
     recipe: str | None
     strategy: dict[str, Any]  # Strategy, field by field
     strategy_name: str
-    processes: int
+    processes: int  # ranks of all machines
+    nodes: int  # equal machines; those of node 0 come first
+    address: str | None  # where the other machines reach node 0; null = there are none
+    engine: dict[str, Any] | None  # {"name": "slurm", "job_id": "12"}; null = started by hand
     device: str  # "cpu" or "cuda"
     cluster: dict[str, Any]  # Cluster, field by field
     workload: dict[str, Any] | None  # Workload when known (recipes), else null
     predicted: (
         dict[str, Any] | None
-    )  # {"memory": {"parts": {...}, "total_bytes": n, "assumptions"}}
+    )  # {"memory": {"parts", "total_bytes", …}, "time": {"step_seconds", "parts", "range",
+    # "source", "host_key", "correction", …}, "usd": n}; each only where it is known
+    warnings: list[str]  # what the preflight saw
     command: list[str]  # exact argv
     environment: dict[str, str]  # only what differs from the parent's environment
     working_directory: str
@@ -76,6 +186,9 @@ class RunDoc(TypedDict):
     seconds_total: float | None  # a time limit, the ETA's other basis
     tokens_per_step: int | None
     usd_per_hour: float | None
+    recovery: dict[str, Any]  # recover.policy.Recovery, field by field
+    trackers: list[str]  # sinks fed by the supervisor: tensorboard, mlflow, trackio, wandb
+    resumed_from: dict[str, Any] | None  # {"run", "checkpoint", "step"} of a run in a new layout
 
 
 class StateDoc(TypedDict):
@@ -91,6 +204,7 @@ class StateDoc(TypedDict):
     started_at: float
     port: int | None
     restarts: int
+    attempt: int
     world_size_asked: int
     world_size_seen: int | None
 
@@ -105,8 +219,29 @@ class MetricLine(TypedDict, total=False):
     loss: float  # mean over the step's micro-batches on this rank
     lr: float
     grad_norm: float
+    data_seconds: float  # waited for data between the step before and this one's forward
     tokens: int  # tokens this rank consumed in the step
     memory_bytes: int  # peak so far: allocated on the GPU, resident set on CPU
+    profiled: bool  # only in steps that were being traced: their times hold the profiler's
+
+
+# ``control/profile``, and ``WORKBENCH_PROFILE`` in the environment of a run: a JSON object of
+# "from" (the first step traced, 2 or later), "steps", "memory" and "shapes" (traced too?).
+# ``profiles/step-N``: ``rank-R.trace.json.gz``, then ``rank-R.json``, or ``rank-R.error`` with the
+# reason; and ``merged.trace.json.gz`` of all ranks, by the first who looks.
+class ProfiledRank(TypedDict):
+    """``profiles/step-N/rank-R.json``: what was traced, and what the tracing cost."""
+
+    rank: int
+    begun_ns: int  # Unix nanoseconds, like all times of a trace
+    steps: list[dict[str, Any]]  # {"step", "end_ns", "data_seconds"}, as the hook saw them
+    memory: bool
+    shapes: bool
+    hostname: str
+    prepare_seconds: float  # before the step that warms up
+    start_seconds: float  # after it
+    stop_seconds: float  # after the last traced step
+    export_seconds: float  # beside the training, by a thread
 
 
 class RankEnd(TypedDict, total=False):
@@ -152,6 +287,39 @@ class ExitDoc(TypedDict):
     ended_at: float
 
 
+class ComparisonRow(TypedDict, total=False):
+    """One term of a run's prediction beside its measurement, see `observe.gap_terms.GapRow`."""
+
+    what: str
+    group: str  # time, cause (of the step's time), rate, memory, money, host
+    unit: str  # s, tokens/s, share, bytes, usd, cores
+    predicted: float | None
+    low: float | None
+    high: float | None
+    measured: float | None
+    ratio: float | None
+
+
+class ComparisonDoc(TypedDict, total=False):
+    """``comparison.json``, and ``comparison`` of the view while the run goes on."""
+
+    final: bool
+    steady_steps: int
+    source: str | None  # of the predicted times: "measured here on DATE …", "catalog"
+    explanation: str
+    rows: list[ComparisonRow]
+
+
+class LabelsDoc(TypedDict, total=False):
+    """``labels.json``: what people say of a run; nothing of the training depends on it."""
+
+    schema: int
+    tags: list[str]
+    note: str | None
+    archived: bool  # hidden from lists unless asked for
+    changed_at: float
+
+
 class ViewDoc(TypedDict):
     """``view.json``: all that the charts need, bounded however long the run.
 
@@ -191,7 +359,7 @@ class ViewDoc(TypedDict):
     # tokens_per_second
     series: dict[str, list[float | None]]
     # {"rank", "pid", "step", "loss", "late_seconds", "peak_memory_bytes", "rss_bytes", "alive",
-    #  "ended", "log_tail": [str, ...]}
+    #  "ended", "log_tail": [str, ...], "phase", "process_state"}
     ranks: list[dict[str, Any]]
     # {"id": "gpu0", "name", "memory_total_bytes", "power_limit_w", "series": {"time", "util",
     #  "memory_bytes", "temperature_c", "power_w"}}
@@ -200,7 +368,16 @@ class ViewDoc(TypedDict):
     #  "memory_used_bytes", "run_rss_bytes", "run_cpu_percent", "disk_free_bytes"}}
     host: dict[str, Any]
     predicted: dict[str, Any] | None
+    comparison: ComparisonDoc | None
     peak_memory_bytes: list[int | None]  # per rank
     restarts: int
     lines_skipped: int  # malformed metric lines
-    findings: list[dict[str, Any]]
+    findings: list[dict[str, Any]]  # diagnose.finding.Finding documents, worst first
+    attempt: int
+    attempts: list[dict[str, Any]]  # the latest AttemptLines
+    # {"step", "path", "name", "bytes", "saved_at", "kind", "sealed", "problem"}, newest first
+    checkpoints: list[dict[str, Any]]
+    # The latest steps, for "who waited for whom"; times in seconds after the step's first rank
+    # entered backward, data in seconds: {"step": [...], "ranks": [{"rank", "entered": [...],
+    # "ended": [...], "data": [...]}]}
+    timeline: dict[str, Any]

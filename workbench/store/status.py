@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from workbench.store import processes
-from workbench.store.files import read_json
+from workbench.store.files import read_json_or_why
 from workbench.store.layout import RunPaths
+from workbench.store.schema import Phase
 
 START_GRACE_SECONDS = 20.0
 HEARTBEAT_FRESH_SECONDS = 30.0  # a run on another machine of a shared store is judged by this
+_TORN = "not JSON"  # an interrupted write of a file that is not ours, or of a disk that lost it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,41 +37,64 @@ class Status:
 
 def read_status(paths: RunPaths) -> Status:
     """Derive the status from exit.json, else state.json and the living processes."""
-    ended = read_json(paths.exit)
+    ended = _read_end(paths)
     if ended is not None:
-        return Status(state="ended", outcome=ended.get("outcome"), message=ended.get("message"))
-    state = read_json(paths.state)
+        return ended
+    state, why = read_json_or_why(paths.state)
     if state is None:
-        return _status_before_supervisor(paths)
+        return _unreadable(paths.state.name, why) or _status_before_supervisor(paths)
     message = state.get("message")
     supervisor = state.get("supervisor")
-    elsewhere = bool(supervisor) and supervisor.get("boot_id") != processes.boot_id()
+    elsewhere = bool(supervisor) and supervisor["boot_id"] != processes.boot_id()
     fresh = time.time() - float(state.get("heartbeat", 0)) < HEARTBEAT_FRESH_SECONDS
     if processes.is_alive(supervisor) or (elsewhere and fresh):
-        phase = str(state.get("phase"))  # "ended" here: about to write exit.json
-        phase = "stopping" if phase == "ended" else phase
-        return Status(state=phase, outcome=None, message=message)
-    workers: list[Any] = [state.get("launcher"), *dict(state.get("ranks", {})).values()]
+        return Status(state=_living_phase(state), outcome=None, message=message)
+    workers: list[Any] = [state.get("launcher"), *state.get("ranks", {}).values()]
     if any(processes.is_alive(process) for process in workers if process):
         return Status(
             state="unsupervised",
             outcome=None,
             message="The supervisor is gone; training goes on. Attach to watch it again.",
         )
-    ended = read_json(paths.exit)  # the supervisor may have ended while we looked
-    if ended is not None:
-        return Status(state="ended", outcome=ended.get("outcome"), message=ended.get("message"))
-    return Status(
+    return _read_end(paths) or Status(  # the supervisor may have ended while we looked
         state="interrupted",
         outcome="interrupted",
         message="Every process of the run is gone and none could say how it ended.",
     )
 
 
+def _read_end(paths: RunPaths) -> Status | None:
+    """The end that exit.json tells; None where there is none yet, or half of one."""
+    ended, why = read_json_or_why(paths.exit)
+    if ended is None:
+        return _unreadable(paths.exit.name, why)
+    outcome = str(ended.get("outcome", ""))
+    known = re.fullmatch(r"[a-z][a-z-]{0,19}", outcome)  # also one of a later version
+    return Status(state="ended", outcome=outcome if known else None, message=ended.get("message"))
+
+
+def _unreadable(name: str, why: str | None) -> Status | None:
+    if why is None or why == _TORN:
+        return None
+    return Status(state="unreadable", outcome=None, message=f"unreadable: {name}: {why}")
+
+
+def _living_phase(state: dict[str, Any]) -> str:
+    phase = str(state.get("phase"))
+    if phase == "ended":  # about to write exit.json
+        return "stopping"
+    return phase if phase in get_args(Phase) else "running"
+
+
 def _status_before_supervisor(paths: RunPaths) -> Status:
-    run = read_json(paths.run)
+    run, why = read_json_or_why(paths.run)
     if run is None:
-        return Status(state="unreadable", outcome=None, message=f"{paths.run} cannot be read.")
+        why = f"{paths.run.name}: {why or 'no such file'}"
+        return Status(state="unreadable", outcome=None, message=f"unreadable: {why}")
+    engine: dict[str, Any] = run.get("engine") or {}
+    if engine:
+        job = f"{engine.get('name')} as job {engine.get('job_id')}"
+        return Status(state="starting", outcome=None, message=f"In the queue of {job}.")
     if time.time() - float(run.get("created_at", 0)) < START_GRACE_SECONDS:
         return Status(state="starting", outcome=None, message=None)
     return Status(

@@ -1,37 +1,57 @@
 // @ts-check
-/** The loss curves of two runs in one chart, over steps or over time. */
+/** The loss curves of ticked runs, read from their views: it works while the kernel is busy or gone. */
 
 import { element } from "./dom.js";
-import { number, plotText } from "./format.js";
-import { Panel } from "./panel.js";
-import { readTheme, watchTheme } from "./theme.js";
-import { smooth } from "./traces.js";
+import { known } from "./format.js";
+import { Overlay } from "./overlay.js";
 
 /** @typedef {import("./loader.js").Context} Context */
 
-const SMOOTHING = 0.6;
 const REFRESH_MS = 3000;
+
+/** Seconds at work until a time of day: pauses between attempts are left out.
+ * @param {any} view @returns {(at: number) => number} */
+function clock(view) {
+  /** @type {[number, number][]} */
+  const pauses = [];
+  /** @type {number|null} */
+  let ended = null;
+  for (const line of view.attempts ?? []) {
+    if (line.event === "start" && ended !== null) pauses.push([ended, line.time]);
+    ended = line.event === "end" ? line.time : null;
+  }
+  return (at) => {
+    const paused = pauses.map(([from, to]) => Math.max(0, Math.min(at, to) - from));
+    return at - view.started_at - paused.reduce((sum, one) => sum + one, 0);
+  };
+}
+
+/** The curve of a view. @param {any} view @returns {import("./overlay.js").Curve} */
+function curveOf(view) {
+  const { step = [], time = [], loss = [], tokens_per_second: rates = [], step_seconds: lengths = [] } = view.series ?? {};
+  const seconds = time.map(clock(view));
+  const price = view.usd_per_hour;
+  /** @type {number|null} */
+  let total = 0; // once a rate is unknown, so is every sum after it
+  const tokens = step.map((/** @type {number} */ at, /** @type {number} */ index) => {
+    const more = rates[index] * lengths[index] * (at - (step[index - 1] ?? 0));
+    total = total !== null && known(rates[index]) && known(lengths[index]) ? total + more : null;
+    return total === null ? null : Math.round(total);
+  });
+  const usd = seconds.map((/** @type {number} */ at) => (known(price) ? (at * price) / 3600 : null));
+  return { run: view.run, name: view.name, step, tokens, seconds, usd, loss };
+}
 
 export class Comparison {
   /** @param {Context} context */
   constructor(context) {
     this.context = context;
-    this.overTime = false;
-    this.toggle = element("button", { type: "button", class: "wb-button", "aria-pressed": "false" }, "Over time");
-    this.toggle.addEventListener("click", () => {
-      this.overTime = !this.overTime;
-      this.toggle.setAttribute("aria-pressed", String(this.overTime));
-      this.draw();
-    });
-    this.panel = new Panel("Loss of two runs", { area: "loss", controls: [this.toggle], empty: "No loss recorded yet" });
-    this.node = element("div", { class: "wb-comparison", hidden: "" }, this.panel.node);
+    this.overlay = new Overlay(context, { title: "Loss of the ticked runs", empty: "No loss recorded yet" });
+    this.node = element("div", { class: "wb-comparison", hidden: "" }, this.overlay.node);
     /** @type {any[]} */
     this.rows = [];
     /** @type {Map<string, any>} */
     this.views = new Map();
-    this.endTheme = watchTheme(() => this.draw());
-    this.resizing = new ResizeObserver(() => this.draw());
-    this.resizing.observe(this.node);
     this.onMessage = (/** @type {any} */ message) => {
       if (message?.type !== "series") return;
       this.views.set(message.view.run, message.view);
@@ -40,21 +60,19 @@ export class Comparison {
     context.model?.on("msg:custom", this.onMessage);
   }
 
-  /** @param {any[]} rows two rows of the table, or fewer to hide the chart */
+  /** @param {any[]} rows two or more rows of the table, or fewer to hide the chart */
   async show(rows) {
     this.rows = rows;
-    this.node.hidden = rows.length !== 2;
+    this.node.hidden = rows.length < 2;
     clearTimeout(this.timer);
-    if (this.node.hidden) return;
-    this.Plotly ??= await this.context.plotly();
-    await this.refresh();
+    if (!this.node.hidden) await this.refresh();
   }
 
   async refresh() {
     await Promise.all(this.rows.map((row) => this.load(row.run)));
     this.draw();
     clearTimeout(this.timer);
-    if (this.rows.length === 2 && this.rows.some((row) => !row.outcome)) {
+    if (this.rows.length >= 2 && this.rows.some((row) => !row.outcome)) {
       this.timer = window.setTimeout(() => this.refresh(), REFRESH_MS);
     }
   }
@@ -74,40 +92,13 @@ export class Comparison {
   }
 
   draw() {
-    if (this.node.hidden || !this.Plotly) return;
-    const theme = readTheme(this.node);
-    const views = this.rows.map((row) => this.views.get(row.run)).filter(Boolean);
-    const traces = views.map((view, index) => this.trace(view, theme.series[index], theme.font));
-    this.panel.draw(
-      {
-        traces,
-        value: "",
-        label: `Loss: ${views.map((view) => `${view.name} ${number(view.loss_last)}`).join(", ")}`,
-        chips: views.map((view, index) => ({
-          text: `${view.name}  ${number(view.loss_last)}`,
-          color: theme.series[index],
-        })),
-        layout: { xaxis: { title: { text: this.overTime ? "seconds since the start" : "optimizer step" } } },
-      },
-      theme,
-      this.Plotly,
-    );
-  }
-
-  /** @param {any} view @param {string} color @param {string} family */
-  trace(view, color, family) {
-    const { step = [], time = [], loss = [] } = view.series ?? {};
-    const x = this.overTime ? time.map((/** @type {number} */ at) => at - view.started_at) : step;
-    const hovertemplate = `${plotText(view.name)} %{y:.4~g}<extra></extra>`;
-    const line = { color, width: 2 };
-    return { type: "scatter", mode: "lines", x, y: smooth(loss, SMOOTHING), line, hovertemplate, hoverlabel: { font: { family } } };
+    if (this.node.hidden) return;
+    this.overlay.draw(this.rows.map((row) => this.views.get(row.run)).filter(Boolean).map(curveOf));
   }
 
   close() {
     clearTimeout(this.timer);
-    this.endTheme();
-    this.resizing.disconnect();
     this.context.model?.off("msg:custom", this.onMessage);
-    this.panel.close(this.Plotly);
+    this.overlay.close();
   }
 }

@@ -2,7 +2,9 @@
 /** The run's name, state, progress, figures and the Stop button. */
 
 import { element, setAttribute, setText } from "./dom.js";
+import { Alarm } from "./findings.js";
 import { count, known, number, percent, seconds, short, usd } from "./format.js";
+import { ResumeButton, resumable, whyNot } from "./resume.js";
 import { StopButton } from "./stop_button.js";
 
 const PHASES = { starting: "Starting", running: "Running", stopping: "Stopping", ended: "Ended" };
@@ -24,13 +26,37 @@ export function badge(view) {
   return { state: view.phase ?? "starting", text };
 }
 
+/** Whether nothing was heard of a living run's supervisor for a while.
+ * @param {any} view @param {number|null} ageSeconds */
+export const silent = (view, ageSeconds) =>
+  view.phase !== "ended" && known(ageSeconds) && ageSeconds > SILENT_AFTER_SECONDS;
+
+/** Which attempt this is, from where it went on and why. @param {any} view */
+export function attemptText(view) {
+  const starts = (view.attempts ?? []).filter((/** @type {any} */ one) => one.event === "start");
+  const start = starts.at(-1);
+  if (!((view.attempt ?? 1) > 1) || !start) return "";
+  const from = start.first_step > 0 ? `resumed from step ${count(start.first_step)}` : "started again from the beginning";
+  return `Attempt ${count(view.attempt)}, ${from}${start.why ? `: ${start.why}` : ""}`;
+}
+
 export class Header {
-  /** @param {string} name @param {(now: boolean) => Promise<void>} requestStop */
-  constructor(name, requestStop) {
+  /** @param {string} name
+   * @param {{stop: (now: boolean) => Promise<void>, resume: () => void, show: () => void, profile: () => void, kernel: boolean}} actions */
+  constructor(name, actions) {
+    this.kernel = actions.kernel;
+    this.resume = new ResumeButton("Resume", actions.resume);
+    this.resumeNote = { text: "", bad: false };
+    this.profile = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button" }, "Profile 5 steps"));
+    this.profile.title = "Trace the next steps on every rank: where their time goes";
+    this.profile.addEventListener("click", actions.profile);
+    this.profileNote = { text: "", busy: false };
+    this.alarm = new Alarm(actions.show);
+    this.attempt = element("p", { class: "wb-detail wb-attempt", hidden: "" });
     this.name = element("h2", {}, name);
     this.badge = element("span", { class: "wb-badge", role: "status", "aria-live": "polite" }, "Connecting");
     this.detail = element("p", { class: "wb-detail" });
-    this.stop = new StopButton(requestStop);
+    this.stop = new StopButton(actions.stop);
     this.bar = element("div", { class: "wb-bar" });
     this.progress = element(
       "div",
@@ -45,10 +71,15 @@ export class Header {
       { class: "wb-header" },
       element("div", { class: "wb-title" }, this.name, this.badge, this.stop.node),
       this.detail,
+      this.attempt,
       this.progress,
       this.facts,
       this.banner,
+      this.alarm.node,
+      this.alarm.spoken,
     );
+    this.stop.node.append(this.resume.node);
+    this.stop.node.before(this.profile);
   }
 
   /** @param {any} view @param {any} exit @param {number|null} ageSeconds since the last heartbeat */
@@ -62,6 +93,14 @@ export class Header {
     const where = [view.strategy, processes, view.device === "cuda" ? "GPU" : "CPU", view.run];
     setText(this.detail, where.filter(Boolean).join("  ·  "));
     this.stop.phase(view.phase);
+    this.resume.node.hidden = !resumable(view);
+    this.resume.refuse(whyNot(view, false, this.kernel));
+    this.profile.hidden = !this.kernel || view.phase !== "running";
+    this.profile.disabled = this.profileNote.busy;
+    if (view.phase !== "ended") this.resumeNote = { text: "", bad: false };
+    const attempt = attemptText(view);
+    setText(this.attempt, attempt);
+    this.attempt.hidden = attempt === "";
     this.drawProgress(view);
     this.drawFacts(view, ageSeconds);
     this.drawBanner(view, exit, ageSeconds);
@@ -116,12 +155,11 @@ export class Header {
   drawBanner(view, exit, ageSeconds) {
     const sentences = [];
     let tone = "note";
-    const silent = view.phase !== "ended" && known(ageSeconds) && ageSeconds > SILENT_AFTER_SECONDS;
     if (this.lost) {
       sentences.push(this.lost);
       tone = "warn";
-    } else if (silent) {
-      sentences.push(`Supervisor silent for ${Math.round(ageSeconds)} s; the figures are that old.`);
+    } else if (silent(view, ageSeconds)) {
+      sentences.push(`Supervisor silent for ${Math.round(ageSeconds ?? 0)} s; the figures are that old.`);
       tone = "warn";
     }
     const message = exit?.message ?? view.message;
@@ -131,9 +169,10 @@ export class Header {
       const left = exit.processes_left;
       sentences.push(left ? `Processes of the run still there: ${count(left)}.` : "No process of the run is left.");
     }
-    for (const finding of view.findings ?? []) {
-      if (finding.cause && !(message ?? "").includes(finding.cause)) sentences.push([finding.cause, finding.next].filter(Boolean).join(" "));
-    }
+    if (this.resumeNote.text) sentences.push(this.resumeNote.text);
+    if (this.profileNote.text) sentences.push(this.profileNote.text);
+    if (this.resumeNote.bad) tone = "bad";
+    this.alarm.draw(view, message ?? "");
     setAttribute(this.banner, "data-tone", tone);
     setText(this.banner, sentences.join("\n"));
     this.banner.hidden = sentences.length === 0;

@@ -17,9 +17,13 @@
  *   url: (path: string|null, version?: string) => string|null}} Context
  */
 
-/** @type {{bundles: Map<string, Promise<any>>, plotly: Promise<any>|null}} */
+/** @type {{bundles: Map<string, Promise<any>>, urls: Map<string, Record<string, string>>,
+ *   plotly: Promise<any>|null}} */
 // @ts-ignore: one cache per page, shared by all widgets
-const shared = (globalThis.__trainingWorkbench ??= { bundles: new Map(), plotly: null });
+const shared = (globalThis.__trainingWorkbench ??= {});
+shared.bundles ??= new Map();
+shared.urls ??= new Map();
+shared.plotly ??= null;
 
 /** URL of a file below the Jupyter server's root, or null outside Jupyter's own pages.
  * @param {string|null} path @param {string} [version] */
@@ -64,11 +68,9 @@ async function assetText(assets, config, model) {
   return overComm(model, assets);
 }
 
-/** Turns module sources into importable URLs, leaves first.
- * @param {Record<string, string>} modules */
-function link(modules) {
-  /** @type {Record<string, string>} */
-  const urls = {};
+/** Turns module sources into importable URLs, leaves first; a module that faces share is one.
+ * @param {Record<string, string>} modules @param {Record<string, string>} urls */
+function link(modules, urls) {
   /** @param {string} name @returns {string} */
   const visit = (name) => {
     if (!(name in urls)) {
@@ -85,21 +87,25 @@ function link(modules) {
   return urls;
 }
 
-/** The linked modules of this version; adds the style sheet to the page.
+/** The linked modules of this version and face; adds the style sheet to the page.
  * @param {Config} config @param {Model|null} model @returns {Promise<Record<string, string>>} */
 function bundle(config, model) {
-  const known = shared.bundles.get(config.version);
+  const known = shared.bundles.get(config.bundle);
   if (known) return known;
   const loading = assetText("bundle", config, model).then((text) => {
     const { css, modules } = JSON.parse(text);
-    const style = document.createElement("style");
-    style.dataset.workbench = config.version;
-    style.textContent = css;
-    document.head.append(style);
-    return link(modules);
+    let urls = shared.urls.get(config.version);
+    if (!urls) {
+      const style = document.createElement("style");
+      style.dataset.workbench = config.version;
+      style.textContent = css;
+      document.head.append(style);
+      shared.urls.set(config.version, (urls = {}));
+    }
+    return link(modules, urls);
   });
-  loading.catch(() => shared.bundles.delete(config.version));
-  shared.bundles.set(config.version, loading);
+  loading.catch(() => shared.bundles.delete(config.bundle));
+  shared.bundles.set(config.bundle, loading);
   return loading;
 }
 

@@ -9,7 +9,8 @@ const COLUMNS = ["Rank", "Step", "Loss", "Late by", "Memory peak", "State"];
 /** @param {any} one @param {any} view */
 function state(one, view) {
   if (one.ended) return typeof one.ended === "string" ? one.ended : "ended";
-  if (one.alive === true) return "alive";
+  if (one.process_state === "T" || one.process_state === "t") return "frozen (SIGSTOP)";
+  if (one.alive === true) return one.phase ?? "alive";
   if (one.alive === false) return view.phase === "ended" ? "ended" : "gone";
   return "n/a";
 }

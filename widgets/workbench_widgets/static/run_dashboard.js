@@ -1,21 +1,25 @@
 // @ts-check
 /** One run, live: header, charts, ranks and logs, redrawn from each snapshot. */
 
+import { Checkpoints } from "./checkpoints.js";
 import * as devices from "./device_traces.js";
 import { element } from "./dom.js";
-import { Header } from "./header.js";
+import { Findings } from "./findings.js";
+import { Gap } from "./gap.js";
+import { Header, silent } from "./header.js";
 import { Logs } from "./logs.js";
 import { Panel } from "./panel.js";
 import { Ranks } from "./ranks.js";
 import { RunSource } from "./source.js";
 import { readTheme, watchTheme } from "./theme.js";
+import * as timeline from "./timeline.js";
 import * as traces from "./traces.js";
 
 /** @typedef {import("./loader.js").Context} Context
  * @typedef {import("./source.js").Snapshot} Snapshot */
 
 /** @param {{logLoss: boolean, smoothing: number}} options @param {() => void} changed */
-function lossControls(options, changed) {
+export function lossControls(options, changed) {
   const slider = /** @type {HTMLInputElement} */ (
     element("input", { type: "range", min: "0", max: "0.98", step: "0.01", "aria-label": "Smoothing of the loss" })
   );
@@ -45,6 +49,7 @@ function makePanels(lossOptions) {
     { panel: new Panel("Memory", { area: "device" }), draw: devices.memory },
     { panel: new Panel("Temperature", { area: "device" }), draw: devices.temperature },
     { panel: new Panel("Power", { area: "device" }), draw: devices.power },
+    { panel: new Panel("Who waited for whom", { area: "waits", empty: "Needs two ranks that report their steps" }), draw: timeline.waiting },
   ];
 }
 
@@ -58,12 +63,26 @@ class Dashboard {
     this.receivedAt = 0;
     this.Plotly = /** @type {any} */ (null);
     this.source = new RunSource(context, (one) => this.receive(one), (lost) => this.lose(lost));
-    this.header = new Header(context.config.run ?? "", (now) => this.source.requestStop(now));
+    this.findings = new Findings();
+    this.header = new Header(context.config.run ?? "", {
+      stop: (now) => this.source.requestStop(now),
+      resume: () => this.resume(null),
+      show: () => this.findings.show(),
+      profile: () => this.source.profile(),
+      kernel: context.model !== null,
+    });
+    this.checkpoints = new Checkpoints((name) => this.resume(name), context.model !== null);
+    this.source.onResumed = (text, bad) => this.sayResume(text, bad);
+    this.source.onProfiled = (text, busy) => {
+      this.header.profileNote = { text, busy };
+      this.guard(() => this.tick());
+    };
     this.panels = makePanels(lossControls(this.options, () => this.drawCharts()));
     this.logs = new Logs(this.source);
+    this.gap = new Gap();
     this.ranks = new Ranks();
     this.error = element("div", { class: "wb-banner", role: "alert", "data-tone": "bad", hidden: "" });
-    this.body = element("div", { class: "wb-grid" }, ...this.panels.map(({ panel }) => panel.node), this.ranks.node, this.logs.node);
+    this.body = element("div", { class: "wb-grid" }, this.findings.node, ...this.panels.map(({ panel }) => panel.node), this.checkpoints.node, this.gap.node, this.ranks.node, this.logs.node);
     this.shell = element("div", { class: "wb-root", role: "group", "aria-label": "Training run" }, this.header.node, this.error, this.body);
   }
 
@@ -87,6 +106,8 @@ class Dashboard {
     this.receivedAt = performance.now();
     this.guard(() => {
       this.tick();
+      this.findings.draw(snapshot.view);
+      this.gap.draw(snapshot.view);
       this.ranks.draw(snapshot.view);
       this.logs.draw(snapshot.view);
     });
@@ -102,7 +123,22 @@ class Dashboard {
   tick() {
     const { view, exit, ageSeconds } = this.snapshot ?? { view: this.expected(), exit: null, ageSeconds: null };
     const since = (performance.now() - this.receivedAt) / 1000;
-    this.header.draw(view, exit, ageSeconds === null ? null : ageSeconds + since);
+    const age = ageSeconds === null ? null : ageSeconds + since;
+    this.header.draw(view, exit, age);
+    this.checkpoints.draw(view, silent(view, age));
+  }
+
+  /** @param {string|null} checkpoint null: the newest whole one */
+  resume(checkpoint) {
+    this.sayResume("Resuming …", false);
+    this.source.resume(checkpoint);
+  }
+
+  /** @param {string} text @param {boolean} bad */
+  sayResume(text, bad) {
+    this.checkpoints.say(text, bad);
+    this.header.resumeNote = { text, bad };
+    this.guard(() => this.tick());
   }
 
   /** What is known before the first snapshot. */

@@ -1,5 +1,5 @@
 // @ts-check
-/** The store as a table: sort, open, stop, and compare the loss curves of two runs. */
+/** The store as a table: sort, open, stop, and lay the loss curves of ticked runs over each other. */
 
 import { Comparison } from "./compare.js";
 import { element, setAttribute, setText } from "./dom.js";
@@ -12,6 +12,7 @@ import { StopButton } from "./stop_button.js";
 /** @typedef {import("./loader.js").Context} Context
  * @typedef {{title: string, key: (row: any) => any, text: (row: any) => string, number?: boolean}} Column */
 
+const MOST = 8; // one colour each
 const LIVE = ["starting", "running", "stopping", "unsupervised"];
 
 /** @param {any} row */
@@ -153,14 +154,14 @@ class RunsTable {
     const same = nodes.length === this.body.children.length && nodes.every((node, at) => node === this.body.children[at]);
     if (!same) this.body.replaceChildren(...nodes);
     this.table.hidden = rows.length === 0;
-    const choose = this.selected.length === 1 ? "Tick one more to compare their losses" : "Tick two to compare their losses";
+    const choose = this.selected.length === 1 ? "Tick another one to compare their losses" : "Tick some to compare their losses";
     setText(this.note, rows.length === 0 ? "No run in this store yet" : rows.length < 2 ? "" : choose);
   }
 
   /** @param {string} run @param {boolean} on */
   select(run, on) {
     this.selected = this.selected.filter((one) => one !== run);
-    if (on) this.selected = [...this.selected, run].slice(-2);
+    if (on) this.selected = [...this.selected, run].slice(-MOST);
     this.draw();
     const rows = this.model.get("rows") ?? [];
     this.comparison.show(rows.filter((/** @type {any} */ row) => this.selected.includes(row.run)));

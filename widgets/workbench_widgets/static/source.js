@@ -10,6 +10,7 @@
 
 const GIVE_UP_AFTER = 3; // failed polls before the connection is called lost
 const LOG_TAIL_BYTES = 24_000;
+const AWAKE_MS = 60_000; // how long a resumed run may take to leave "ended"
 
 /** @param {string} url @param {RequestInit} [options] */
 async function get(url, options = {}) {
@@ -32,6 +33,11 @@ export class RunSource {
     this.ended = false;
     this.timer = 0;
     this.seq = -1;
+    this.awakeUntil = 0;
+    /** What came of asking to resume. @type {(text: string, bad: boolean) => void} */
+    this.onResumed = () => {};
+    /** What came of asking for a profile. @type {(text: string, busy: boolean) => void} */
+    this.onProfiled = () => {};
     this.onMessage = this.onMessage.bind(this);
     this.context.model?.on("msg:custom", this.onMessage);
     this.wake = () => document.hidden || this.schedule(0);
@@ -124,14 +130,35 @@ export class RunSource {
   deliver(view, exit, ageSeconds) {
     if (this.closed) return;
     this.seq = view.seq;
-    this.ended = view.phase === "ended";
+    this.ended = view.phase === "ended" && Date.now() > this.awakeUntil;
     this.onSnapshot({ view, exit, ageSeconds });
   }
 
   /** @param {any} message */
   onMessage(message) {
+    if (message?.type === "resumed") this.resumed(message);
+    if (message?.type === "profiled") this.onProfiled(String(message.text ?? ""), Boolean(message.busy));
     if (message?.type !== "snapshot" || this.transport === "http") return;
     this.deliver(message.view, message.exit, message.age_seconds);
+  }
+
+  /** Asks the kernel for a trace of the next steps. */
+  profile() {
+    this.context.model?.send({ type: "profile" });
+  }
+
+  /** Asks the kernel to resume the run. @param {string|null} checkpoint null: the newest whole one */
+  resume(checkpoint) {
+    this.context.model?.send({ type: "resume", checkpoint });
+  }
+
+  /** The run goes on in the same directory, or an error says why not. @param {any} message */
+  resumed(message) {
+    this.onResumed(String(message.text ?? ""), Boolean(message.bad));
+    if (message.bad || message.run !== this.context.config.run) return;
+    this.awakeUntil = Date.now() + AWAKE_MS;
+    this.ended = false;
+    this.schedule(0);
   }
 
   /** The last lines of a log, or null where only the snapshot's tail is to be had.

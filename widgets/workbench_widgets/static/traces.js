@@ -81,14 +81,39 @@ export function loss(view, { theme, logLoss, smoothing }) {
     layout: {
       xaxis: { title: { text: "optimizer step" } },
       yaxis: { type: logLoss ? "log" : "linear" },
-      ...nonfinite(view, theme),
+      ...marks(view, theme),
     },
+  };
+}
+
+/** Rules where attempts began and where the loss stopped being a number.
+ * @param {any} view @param {Theme} theme */
+function marks(view, theme) {
+  const [first, second] = [restarts(view, theme), nonfinite(view, theme)];
+  return { shapes: [...first.shapes, ...second.shapes], annotations: [...first.annotations, ...second.annotations] };
+}
+
+const NAMED_RESTARTS = 3; // more names would lie over one another; the rules stay
+
+/** @param {any} view @param {Theme} theme */
+function restarts(view, theme) {
+  const found = (view.attempts ?? []).filter((/** @type {any} */ one) =>
+    one.event === "start" && one.attempt > 1 && known(one.first_step));
+  return {
+    shapes: found.map((/** @type {any} */ one) => ({
+      type: "line", x0: one.first_step, x1: one.first_step, yref: "paper", y0: 0, y1: 1,
+      layer: "below", line: { color: fade(theme.muted, 0.45), width: 1 },
+    })),
+    annotations: found.slice(-NAMED_RESTARTS).map((/** @type {any} */ one, /** @type {number} */ at) => ({
+      x: one.first_step, yref: "paper", y: 0.88 - 0.09 * at, xanchor: "left", showarrow: false,
+      text: ` attempt ${one.attempt}`, font: { color: theme.muted, size: 10.5 },
+    })),
   };
 }
 
 /** A mark where the loss stopped being a number. @param {any} view @param {Theme} theme */
 function nonfinite(view, theme) {
-  if (!known(view.nonfinite_step)) return {};
+  if (!known(view.nonfinite_step)) return { shapes: [], annotations: [] };
   const x = view.nonfinite_step;
   const rule = { type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1 };
   return {

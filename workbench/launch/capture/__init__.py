@@ -9,6 +9,8 @@ until the script itself has imported torch or accelerate.
 - ``hook.py`` decides whether this process is a rank, redirects its output, records its end.
 - ``recorder.py`` keeps the step's account and appends the metric lines.
 - ``patches.py`` observes backward, optimizer steps, gradient norms and the process group.
+- ``pipelines.py`` does so for pipelines, where no rank calls backward itself.
+- ``reader.py`` reads values off a GPU without waiting for it.
 """
 
 from pathlib import Path

@@ -7,7 +7,6 @@ import builtins
 import contextlib
 import faulthandler
 import io
-import json
 import os
 import sys
 import time
@@ -15,8 +14,10 @@ import traceback
 from types import TracebackType
 from typing import NoReturn
 
-from . import patches
-from .recorder import PatientFile, Recorder, current_rss_peak
+from . import leaving, patches, profiling
+from .answers import Answers
+from .recorder import Recorder, first_step
+from .writers import PatientFile, current_rss_peak, write_json
 
 _LAUNCHERS = ("accelerate", "torchrun", "deepspeed")
 _LAUNCHER_MODULES = ("accelerate.commands.launch", "torch.distributed.run", "deepspeed.launcher")
@@ -24,28 +25,57 @@ _HELPERS = ("multiprocessing.", "from multiprocessing", "torch._inductor")
 CLAIM = "WORKBENCH_RANK_PID"  # set by the process that is the rank; its children are not
 
 
+class _Current:
+    """The recorder of this process, if it is a rank."""
+
+    recorder: Recorder | None = None
+
+
+def recorder() -> Recorder | None:
+    """The recorder of this process; None outside a rank."""
+    return _Current.recorder
+
+
+def saving(kind: str) -> contextlib.AbstractContextManager[list[str]]:
+    """Around a recipe's own saving of a checkpoint, see `leaving.saving`."""
+    current = _Current.recorder
+    return contextlib.nullcontext([]) if current is None else leaving.saving(current, kind)
+
+
+def leave(current: Recorder) -> NoReturn:
+    """Leave a loop that tells its steps itself, at the agreed one."""
+    leaving.leave(current)
+
+
 def install() -> None:
     """Become the recorder of this rank, or do nothing in every other process."""
+    patches.keep_local()
     rank = _rank()
     if rank is None:
         return
     os.environ[CLAIM] = str(os.getpid())
     folder = os.environ["WORKBENCH_RUN_DIR"]
     _redirect_output(os.path.join(folder, "logs", f"rank-{rank}.log"))
-    _write_json(
+    write_json(
         os.path.join(folder, "metrics", f"rank-{rank}.start.json"),
         {
             "rank": rank,
             "time": time.time(),
             "process": _identity(),
             "world_size": int(os.environ.get("WORLD_SIZE", "1")),
+            "hostname": os.uname().nodename,
+            "python": sys.version.split()[0],
+            "attempt_first_step": first_step(),
         },
     )
     recorder = None
     if os.environ.get("WORKBENCH_CAPTURE", "full") == "full":
-        recorder = Recorder(folder, rank)
+        recorder = _Current.recorder = Recorder(folder, rank)
         patches.arm(recorder)
+        with contextlib.suppress(Exception):
+            profiling.from_environment(recorder)
     _record_end(folder, rank, recorder)
+    Answers(folder, rank, recorder).listen()
 
 
 def _rank() -> int | None:
@@ -125,10 +155,11 @@ def _record_end(folder: str, rank: int, recorder: Recorder | None) -> None:
         if recorder is not None:
             if drain:
                 recorder.drain()
+            recorder.flush()  # a reader of the end finds every step before it
             end.update(steps=recorder.steps, **recorder.end_fields())
         end.setdefault("time", time.time())
         end.update(peak_memory_bytes=current_rss_peak())
-        _write_json(os.path.join(folder, "metrics", f"rank-{rank}.end.json"), end)
+        write_json(os.path.join(folder, "metrics", f"rank-{rank}.end.json"), end)
 
     sys.excepthook = on_exception
     sys.exit = builtins.exit = builtins.quit = on_exit
@@ -140,6 +171,9 @@ def _describe(
 ) -> dict[str, object]:
     """An exception as the end record tells it: text, the user's own line, traceback."""
     frames = traceback.extract_tb(trace)
+    memory = (
+        _gpu_memory() if "OutOfMemory" in kind.__name__ or "out of memory" in str(value) else {}
+    )
     own = next((f for f in reversed(frames) if "site-packages" not in f.filename), None)
     return {
         "ok": False,
@@ -147,7 +181,28 @@ def _describe(
         "exception": f"{kind.__name__}: {value}"[:4000],
         "where": f"{os.path.basename(own.filename)}:{own.lineno} in {own.name}" if own else None,
         "traceback": "".join(traceback.format_exception(kind, value, trace))[-20_000:],
+        **memory,
     }
+
+
+def _gpu_memory() -> dict[str, object]:
+    """What the allocator and the card say when memory ran out; nothing on CPU."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        if cuda is None or not cuda.is_initialized():
+            return {}
+        free, total = cuda.mem_get_info()
+        return {
+            "gpu_memory": {
+                "allocated_bytes": cuda.memory_allocated(),
+                "reserved_bytes": cuda.memory_reserved(),
+                "peak_allocated_bytes": cuda.max_memory_allocated(),
+                "free_bytes": free,
+                "total_bytes": total,
+            }
+        }
+    except Exception:
+        return {}
 
 
 def _identity() -> dict[str, object]:
@@ -157,11 +212,3 @@ def _identity() -> dict[str, object]:
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
     return {"pid": os.getpid(), "start_ticks": int(fields[19]), "boot_id": boot}
-
-
-def _write_json(path: str, document: dict[str, object]) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        temporary = f"{path}.{os.getpid()}.tmp"
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(document, file)
-        os.replace(temporary, path)

@@ -4,151 +4,209 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import io
 import json
 import os
 import time
+import weakref
 from typing import Any
+
+from .nonfinite import FirstNonFinite
+from .plain import Numbers
+from .pulse import BACKWARD, ENDED, FORWARD, Pulse
+from .writers import LaterLines, current_rss_peak, write_json
 
 _STOP_POLL_SECONDS = 0.2
 _MEMORY_POLL_SECONDS = 1.0
-_MAX_PENDING_BYTES = 1 << 20
-_MAX_PENDING_LINES = 100_000  # lines kept in memory while the disk refuses them (about 20 MB)
-
-
-def current_rss_peak() -> int | None:
-    """Peak resident memory of this program (VmHWM: ru_maxrss would count the launcher's too)."""
-    with contextlib.suppress(OSError, ValueError), open("/proc/self/status", "rb") as file:
-        for line in file:
-            if line.startswith(b"VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return None
-
-
-class LineWriter:
-    """Appends lines; a full disk keeps them waiting, a torn write is continued where it tore."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._file: int | None = None
-        self._pending: collections.deque[bytes] = collections.deque()
-        self.dropped = 0
-
-    def write(self, line: bytes) -> None:
-        """Append `line` (newline included), or keep it for the next call."""
-        self._pending.append(line)
-        if len(self._pending) > _MAX_PENDING_LINES:
-            # The first one may be the rest of a torn line, which must stay.
-            del self._pending[1]
-            self.dropped += 1
-        with contextlib.suppress(OSError):
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._file is None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            self._file = os.open(self._path, flags, 0o644)
-        while self._pending:
-            written = os.write(self._file, self._pending[0])
-            if written < len(self._pending[0]):
-                self._pending[0] = self._pending[0][written:]
-            else:
-                self._pending.popleft()
-
-
-class PatientFile(io.RawIOBase):
-    """A file descriptor for logs: while the disk refuses, output waits, the oldest is given up."""
-
-    def __init__(self, descriptor: int, name: str) -> None:
-        super().__init__()
-        self.name = name
-        self._descriptor = descriptor
-        self._pending = b""
-
-    def fileno(self) -> int:
-        """The descriptor itself, for programs that the script starts."""
-        return self._descriptor
-
-    def writable(self) -> bool:
-        """Always."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Take all of `data`; what the disk refuses is tried again with the next call."""
-        self._pending += bytes(data)
-        with contextlib.suppress(OSError):
-            while self._pending:
-                self._pending = self._pending[os.write(self._descriptor, self._pending) :]
-        self._pending = self._pending[-_MAX_PENDING_BYTES:]
-        return len(data)
+_FLUSH_SECONDS = 2.0
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make one per line
+_MAX_LOSSES = 1024  # a script without a torch optimizer never takes a step that would empty them
 
 
 class Recorder:
     """One rank's account: the current step's losses and times, and the lines already due."""
 
     def __init__(self, run_directory: str, rank: int) -> None:
-        self.steps = 0
+        self.folder = run_directory
+        self.rank = rank
+        self.steps = first_step()
         self.owner = os.getpid()
         self.accelerator: Any = None  # the script's Accelerator, when it has one
-        self.reader: Any = None  # patches.ScalarReader once torch is there
+        self.reader: Any = None  # reader.ScalarReader once torch is there
+        self.models: weakref.WeakSet[Any] = weakref.WeakSet()  # wrapped by DDP, FSDP, an engine
+        self.loaders: Any = None  # loaders.Loaders once torch.utils.data is there
+        self.summed = False  # the micro-batches' losses add up to the step's (Trainer)
+        self.stops_itself = False  # the loop around (Trainer's) leaves at the agreed step
+        self.tracer: Any = None  # profiling.Tracer while a trace is asked for
+        self.held = 0  # an engine's step is under way: what it does inside is no step of its own
         self.stopped_at: int | None = None
         self.checkpoint: str | None = None
         self.world_size: int | None = None
-        self._writer = LineWriter(os.path.join(run_directory, "metrics", f"rank-{rank}.jsonl"))
-        self._start_file = os.path.join(run_directory, "metrics", f"rank-{rank}.start.json")
+        self.facts: dict[str, Any] = {}
+        metrics = os.path.join(run_directory, "metrics", f"rank-{rank}")
+        self.pulse = Pulse(f"{metrics}.pulse")
+        self.nonfinite = FirstNonFinite(f"{metrics}.first-nan.json", self)
+        self._lines = LaterLines(f"{metrics}.jsonl")
+        self._start_file = f"{metrics}.start.json"
         self._stop_file = os.path.join(run_directory, "control", "stop-at")
         self._stop_at: int | None = None
         self._next_stop_poll = 0.0
         self._next_memory_poll = 0.0
         self._memory: int | None = None
-        # Bounded: a script without a torch optimizer never takes a step that would empty it.
-        self._losses: collections.deque[Any] = collections.deque(maxlen=1024)
+        self._losses: collections.deque[Any] = collections.deque(maxlen=_MAX_LOSSES)
+        self._divisors: collections.deque[float | None] = collections.deque(maxlen=_MAX_LOSSES)
+        self._divisor: float | None = None  # by which the script divides each micro-batch's loss
         self._grad_norm: Any = None
         self._backward_at: float | None = None
         self._previous_end: float | None = None
+        self._forward_at: float | None = None
+        self._between: float = 0.0  # seconds since the step's end that were no waiting for data
+        self._says = False  # the script tells its steps itself
+        self._lead: weakref.ref[Any] | None = None
+        self._others: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def backward(self, loss: Any) -> None:
+    def forward(self, *, training: bool) -> None:
+        """The outermost wrapped model is entered; an evaluation makes the interval unknown."""
+        if self._forward_at is None:
+            self._forward_at = time.perf_counter() if training else float("nan")
+
+    def not_data(self, seconds: float) -> None:
+        """Time between two steps that was spent on a checkpoint."""
+        self._between += seconds
+
+    def backward(self, loss: Any, at: float | None = None) -> None:
         """A backward pass begins (the caller makes sure it is the outermost one)."""
-        self._backward_at = time.time()
-        if self.reader is not None:
-            value = self.reader.scalar(loss)  # detached: neither graph nor storage is kept alive
-            if value is not None:
-                self._losses.append(value)
+        self._backward_at = time.time() if at is None else at
+        self.pulse.beat(BACKWARD, self.steps)
+        if self.loaders is not None:
+            self.loaders.used()
+        self.loss(loss)
+
+    def loss(self, loss: Any) -> None:
+        """The loss of one micro-batch of the current step."""
+        if self.reader is None:
+            return
+        value = self.reader.scalar(loss)  # detached: neither graph nor storage is kept alive
+        if value is not None:
+            if isinstance(value, float):
+                self.nonfinite.loss(value)
+            self._losses.append(value)
+            self._divisors.append(self.reader.divisor(loss))
 
     def grad_norm(self, norm: Any) -> None:
         """The gradient norm that the script computed before this step."""
         self._grad_norm = norm
 
-    def step(self, lr: float | None) -> None:
+    def step(self, lr: float | None, optimizer: Any = None) -> None:
         """An optimizer step ended. A second optimizer without a backward of its own is no step."""
-        if self._backward_at is None or os.getpid() != self.owner:
+        if self.held or self._backward_at is None or os.getpid() != self.owner:
             return
-        now = time.time()
+        if self._says and optimizer is not None:  # told just before its first backward
+            self._says, self._backward_at = False, None
+            self._losses.clear()
+            return
+        losses, norm, scale = list(self._losses), self._grad_norm, self._scale()
+        entered, self._backward_at, self._grad_norm = self._backward_at, None, None
+        self._losses.clear()
+        self._divisors.clear()
+        if not self._leads(optimizer):
+            return
         self.steps += 1
-        line: dict[str, Any] = {"step": self.steps, "time": round(now, 6)}
-        if self._previous_end is not None:
-            line["step_seconds"] = round(now - self._previous_end, 6)
-        line["backward_at"] = round(self._backward_at, 6)
+        line: dict[str, Any] = {"step": self.steps, "time": round(time.time(), 6)}
+        now = self._add_durations(line)
+        line["backward_at"] = round(entered, 6)
         if lr is not None:
             line["lr"] = lr
         memory = self._memory_bytes(now)
         if memory is not None:
             line["memory_bytes"] = memory
-        self._previous_end = now
-        losses, norm = list(self._losses), self._grad_norm
-        self._losses.clear()
-        self._grad_norm = self._backward_at = None
+        if self.tracer is not None:
+            self.tracer.step_ended(line)
+        self.pulse.beat(FORWARD, self.steps)
+        ready = [line] if self.reader is None else self.reader.add(line, losses, norm, scale)
+        for one in ready:
+            self._emit(one)
+
+    def said_step(self, step: int | None, told: dict[str, Any]) -> bool:
+        """A step that the script tells itself, where no optimizer's was seen; whether it is one."""
+        if not self._says and (self._previous_end or self._backward_at) is not None:
+            return False
+        self._says = True
         if self.reader is None:
-            self._emit(line)
-        else:
-            for ready in self.reader.add(line, losses, norm):
-                self._emit(ready)
+            self.reader = Numbers()
+        if step is not None and step > self.steps:
+            self.steps = step - 1
+        self.backward(told["loss"])
+        self.grad_norm(told.get("grad_norm"))
+        rate = told.get("lr")
+        self.step(rate if isinstance(rate, float) else None)
+        return True
+
+    def _leads(self, optimizer: Any) -> bool:
+        """Whether this optimizer's steps are the script's steps.
+
+        Where several optimizers have a backward of their own each (a GAN), a round of all is one
+        step, told with the first one's loss. One that steps twice while the first rests takes over.
+        """
+        if optimizer is None:
+            return True
+        lead = self._lead() if self._lead is not None else None
+        if lead is not None and lead is not optimizer and optimizer not in self._others:
+            self._others.add(optimizer)
+            return False
+        if lead is not optimizer:
+            self._lead = weakref.ref(optimizer)
+        if self._others:
+            self._others.clear()
+        return True
+
+    def lead(self) -> Any:
+        """The optimizer whose steps are counted; None before the first, or when it is gone."""
+        return self._lead() if self._lead is not None else None
+
+    def _scale(self) -> float:
+        """What the mean of the losses is multiplied by to be the step's loss.
+
+        Loops that accumulate divide each micro-batch's loss by their number before backward. A
+        division by exactly that number is taken back, also in a last, shorter group.
+        """
+        count = len(self._losses)
+        if self.summed:
+            return float(count)
+        divisors = set(self._divisors)
+        divisor = divisors.pop() if len(divisors) == 1 else None
+        if divisor is None or (divisor != self._divisor and (count < 2 or divisor != count)):
+            return 1.0
+        self._divisor = divisor
+        return divisor
+
+    def _add_durations(self, line: dict[str, Any]) -> float:
+        """Add what a steady clock measured; the wall clock may jump. Returns its reading."""
+        now = time.perf_counter()
+        previous = self._previous_end
+        if previous is not None:
+            line["step_seconds"] = round(now - previous, 6)
+        waited, tokens = (None, None) if self.loaders is None else self.loaders.take()
+        if waited is None and previous is not None and self._forward_at is not None:
+            waited = self._forward_at - previous - self._between  # NaN after an evaluation
+        if waited is not None and waited >= 0:
+            line["data_seconds"] = round(waited, 6)
+        if tokens:
+            line["tokens"] = tokens
+        self._previous_end, self._forward_at, self._between = now, None, 0.0
+        return now
 
     def drain(self) -> None:
         """Write what still waits for a device; called once, at the end."""
+        if self.tracer is not None and os.getpid() == self.owner:
+            self.tracer.finish()
         if self.reader is not None and os.getpid() == self.owner:
             for ready in self.reader.drain():
                 self._emit(ready)
+        self.pulse.beat(ENDED, self.steps)
+
+    def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
+        """Wait for the lines handed over, but not for a disk that stalls; whether all are there."""
+        return os.getpid() != self.owner or self._lines.flush(seconds)
 
     def stop_due(self) -> bool:
         """Whether the step that all ranks agreed to stop at lies behind this rank."""
@@ -165,18 +223,20 @@ class Recorder:
     def group_ready(self, world_size: int, backend: str) -> None:
         """The process group exists: record its real size, which may not be the one asked for."""
         self.world_size = world_size
+        self.note(group_world_size=world_size, backend=backend)
+
+    def note(self, **facts: Any) -> None:
+        """Add to this rank's start record what has become known."""
+        self.facts.update(facts)
         with contextlib.suppress(OSError, ValueError):
             with open(self._start_file, encoding="utf-8") as file:
                 document = json.load(file)
-            document.update(group_world_size=world_size, backend=backend)
-            temporary = f"{self._start_file}.tmp"
-            with open(temporary, "w", encoding="utf-8") as file:
-                json.dump(document, file)
-            os.replace(temporary, self._start_file)
+            write_json(self._start_file, {**document, **self.facts})
 
     def end_fields(self) -> dict[str, Any]:
         """What the end record says beside the exception."""
         return {
+            **self.facts,
             "stopped_at": self.stopped_at,
             "checkpoint": self.checkpoint,
             "group_world_size": self.world_size,
@@ -192,4 +252,11 @@ class Recorder:
         return self._memory
 
     def _emit(self, line: dict[str, Any]) -> None:
-        self._writer.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        self.nonfinite.line(line)
+        self._lines.write(_ENCODE(line).encode() + b"\n")
+
+
+def first_step() -> int:
+    """Optimizer steps that the attempts before this one have done."""
+    text = os.environ.get("WORKBENCH_FIRST_STEP", "0")
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,150 @@
+"""Curves, alignment, the cost of a loss, and what differs: of runs whose numbers are known."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+from tests.compare.made_runs import BEGAN, make_run
+from workbench.compare.alignment import aligned, common_loss, reach
+from workbench.compare.curves import Curve, read_curve
+from workbench.compare.differences import configuration, differing
+from workbench.compare.runs import compare
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> wb.Store:
+    root = tmp_path / "runs"
+    make_run(root, "quick", steps=200, step_seconds=0.25, slow=40)
+    make_run(root, "slow", steps=200, step_seconds=1.0, slow=40, arguments=["--lr", "1e-4"])
+    make_run(root, "poor", steps=80, floor=4.0, usd_per_hour=None, tokens_per_step=None)
+    return wb.Store(root)
+
+
+def line(values: list[float | None], **more: object) -> Curve:
+    steps = tuple(range(1, len(values) + 1))
+    unknown = (None,) * len(values)
+    columns = {"seconds": steps, "tokens": unknown, "usd": unknown} | more
+    return Curve(step=steps, loss=tuple(values), loss_min=unknown, loss_max=unknown, **columns)
+
+
+def test_the_curve_has_every_scale(store: wb.Store) -> None:
+    curve = read_curve(store.find("quick"))
+    assert (len(curve.step), curve.stride) == (200, 1)
+    assert curve.seconds[-1] == pytest.approx(50)
+    assert curve.tokens[-1] == 200 * 1024
+    assert curve.usd[-1] == pytest.approx(7.2 * 50 / 3600)
+    poor = read_curve(store.find("poor"))
+    assert set(poor.tokens) == set(poor.usd) == {None}
+
+
+def test_without_a_view_the_metrics_tell_the_same(tmp_path: Path) -> None:
+    seen = read_curve(make_run(tmp_path, "seen", steps=300))
+    raw = read_curve(make_run(tmp_path, "raw", steps=300, view=False))
+    assert raw.step == seen.step
+    assert raw.tokens == seen.tokens
+    assert raw.loss == pytest.approx(seen.loss, rel=1e-4)
+
+
+def test_a_long_run_is_thinned_and_keeps_its_spike(tmp_path: Path) -> None:
+    paths = make_run(tmp_path, "long", steps=3000, ranks=1, view=False)
+    lines = paths.rank_metrics(0).read_text().splitlines()
+    spike = json.loads(lines[1500]) | {"loss": 99.0}
+    lines[1500] = json.dumps(spike)
+    paths.rank_metrics(0).write_text("\n".join(lines) + "\n")
+    curve = read_curve(paths)
+    assert len(curve.step) <= 500
+    assert curve.stride == 8
+    assert curve.step[-1] == 3000
+    assert max(value for value in curve.loss_max if value is not None) == 99.0
+
+
+def test_pauses_between_attempts_cost_nothing(tmp_path: Path) -> None:
+    paths = make_run(tmp_path, "resumed", steps=20, step_seconds=1.0)
+    attempts = [
+        {"attempt": 1, "event": "start", "time": BEGAN},
+        {"attempt": 1, "event": "end", "time": BEGAN + 10},
+        {"attempt": 2, "event": "start", "time": BEGAN + 16},
+        {"attempt": 2, "event": "end", "time": BEGAN + 20},
+    ]
+    paths.attempts.write_text("".join(json.dumps(one) + "\n" for one in attempts))
+    curve = read_curve(paths)
+    assert curve.seconds[9] == pytest.approx(10)
+    assert curve.seconds[12] == pytest.approx(10)  # in the pause
+    assert curve.seconds[-1] == pytest.approx(14)
+
+
+def test_runs_meet_at_the_same_place(store: wb.Store) -> None:
+    curves = {run: read_curve(store.find(run)) for run in ("quick", "slow")}
+    by_step = aligned(curves, "step", weight=0)
+    assert (by_step["at"][0], by_step["at"][-1]) == (1, 200)
+    assert by_step["loss"]["quick"] == pytest.approx(by_step["loss"]["slow"])
+    by_time = aligned(curves, "time", weight=0)
+    assert by_time["at"][-1] == pytest.approx(50)  # as far as both go
+    for at, quick, slow in zip(by_time["at"], *by_time["loss"].values(), strict=True):
+        assert quick == pytest.approx(2 + 3 * math.exp(-at / 0.25 / 40), abs=2e-3)
+        assert slow == pytest.approx(2 + 3 * math.exp(-at / 40), abs=2e-3)
+    poor = curves | {"poor": read_curve(store.find("poor"))}
+    assert set(aligned(poor, "tokens")["loss"]["poor"]) == {None}
+    with pytest.raises(wb.UnknownNameError, match="usd"):
+        aligned(curves, "dollars")
+
+
+def test_a_loss_counts_when_it_stays() -> None:
+    dip = [5.0] * 5 + [1.0] + [5.0] * 30 + [1.0] * 20
+    found = reach(line(dip), 2.0, weight=0)
+    assert found is not None
+    assert found.step == 37
+    assert reach(line(dip), 0.5) is None
+    assert reach(line([]), 1.0) is None
+    later_broken = [5.0] * 5 + [1.0] * 40 + [9.0] * 55
+    assert reach(line(later_broken), 2.0, weight=0).step == 6  # pyright: ignore[reportOptionalMemberAccess]
+    gaps: list[float | None] = [5.0, None, 1.0, None, 1.0, 1.0, math.nan]
+    assert reach(line(gaps), 2.0, weight=0).step == 3  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_what_a_loss_cost(store: wb.Store) -> None:
+    both = compare(store, ["quick", "slow", "poor"])
+    reached = both.reach(3.0)["runs"]
+    assert reached["poor"] is None
+    assert reached["quick"]["step"] == reached["slow"]["step"]
+    assert reached["slow"]["seconds"] == pytest.approx(4 * reached["quick"]["seconds"])
+    assert reached["slow"]["usd"] == pytest.approx(4 * reached["quick"]["usd"])
+    by_itself = both.reach()
+    assert by_itself["loss"] == common_loss(both.curves)
+    assert None not in by_itself["runs"].values()
+
+
+def test_only_what_differs_is_said(store: wb.Store) -> None:
+    found = compare(store, ["quick", "slow"])
+    values = {one["what"]: one["values"] for one in found.configuration}
+    assert values == {"argument --lr": {"quick": "3e-4", "slow": "1e-4"}}
+    results = {one["what"]: one["values"] for one in found.results}
+    assert results["hours"] == {
+        "quick": pytest.approx(50 / 3600),
+        "slow": pytest.approx(200 / 3600),
+    }
+    assert results["memory_bytes"] == {"quick": 71234567, "slow": 71234567}
+    assert json.loads(json.dumps(found.document(by="usd"), allow_nan=False))["aligned"]["at"]
+
+
+def test_arguments_of_the_strategy_are_not_said_twice() -> None:
+    one = configuration(
+        {"arguments": ["--tp", "2", "--lr", "1"], "layout_arguments": ["--tp", "2"]}
+    )
+    two = configuration({"arguments": ["--lr", "-1e-3", "--compile"]})
+    assert {row["what"] for row in differing({"a": one, "b": two})} == {
+        "argument --lr",
+        "argument --compile",
+    }
+
+
+def test_two_to_ten_runs(store: wb.Store) -> None:
+    with pytest.raises(wb.UsageError, match="1 run given; 2 to 10"):
+        compare(store, ["quick", "qui"])
+    with pytest.raises(wb.RunNotFoundError, match="Did you mean quick"):
+        compare(store, ["quick", "quikc"])

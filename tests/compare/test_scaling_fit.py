@@ -1,0 +1,126 @@
+"""The laws of a scaling study: what they give back of what they were made from."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from workbench.compare.studies.curves import curve_of
+from workbench.compare.studies.fit import MESSAGE_SECONDS, extrapolate, law
+from workbench.compare.studies.measured_parts import Host, Measured, parts_of
+from workbench.compare.studies.step_split import StepSplit, medians
+from workbench.errors import UsageError
+
+CPU = Host(cores=2)
+PASS = 0.02  # seconds of one pass of the gradients
+
+
+def made(ranks: int, *, batch: float = 1.0, host: Host = CPU, seed: int = 0) -> Measured:
+    """Steps of a machine on which the laws hold: forward 100 ms on one core, backward twice it."""
+    dice = random.Random(seed + ranks)
+    crowd, threads = host.crowd(ranks), host.threads(ranks)
+    forward = 0.1 * batch * crowd / threads
+    messages, volume = 2 * (ranks - 1), 2 * (ranks - 1) / ranks
+    sent = crowd * (MESSAGE_SECONDS * messages + PASS * volume)
+    splits = []
+    for _ in range(30):
+        noise = 1 + 0.02 * dice.random()
+        rest = noise * (2 * forward + sent)
+        waiting = 0.002 * dice.random() if ranks > 1 else 0.0
+        split = {"data": 0.001, "forward": noise * forward, "waiting": waiting, "rest": rest}
+        splits.append(StepSplit(step=sum(split.values()), **split))
+    return Measured(ranks=ranks, splits=tuple(splits))
+
+
+def test_four_ranks_follow_from_one_and_two_on_shared_cores() -> None:
+    (four,) = extrapolate([made(1), made(2)], CPU, [4])
+    measured = medians(made(4).splits)
+    assert four.step_seconds == pytest.approx(measured.step, rel=0.03)
+    assert four.low_seconds < measured.step < four.high_seconds
+    assert four.parts["communication"] == pytest.approx(2 * (6e-4 + 1.5 * PASS), rel=0.1)
+
+
+def test_a_line_through_two_sizes_is_far_off_where_the_ring_is_not() -> None:
+    gpus = Host(cores=None)
+    one, two, eight = (medians(made(ranks, host=gpus).splits).step for ranks in (1, 2, 8))
+    line = two + 6 * (two - one)
+    (predicted,) = extrapolate([made(1, host=gpus), made(2, host=gpus)], gpus, [8])
+    assert predicted.step_seconds == pytest.approx(eight, rel=0.05)
+    assert line > 1.25 * eight
+
+
+def test_ranks_with_a_gpu_each_compute_alike() -> None:
+    gpus = Host(cores=None)
+    (many,) = extrapolate([made(1, host=gpus), made(2, host=gpus)], gpus, [16])
+    alone = medians(made(1, host=gpus).splits).step
+    assert many.parts["compute"] == pytest.approx(alone - many.parts["data"], rel=0.02)
+    assert alone < many.step_seconds < 1.25 * alone
+
+
+def test_strong_scaling_keeps_what_a_smaller_batch_does_not_shrink() -> None:
+    gpus = Host(cores=64)
+
+    def strong(ranks: int) -> Measured:  # a third of one rank's work is there whatever the batch
+        return made(ranks, batch=(1 / 3 + 2 / 3 / ranks) * (64 // ranks), host=gpus)
+
+    def weak(ranks: int) -> Measured:
+        return made(ranks, batch=64 // ranks, host=gpus)
+
+    points = [strong(1), strong(2)]
+    fitted = law(points, gpus, strong=True, same_work=weak(2))
+    assert fitted.fixed == pytest.approx(0.5, abs=0.05)  # of 1/3 + 1/3
+    free = law(points, gpus, strong=True)
+    assert free.fixed == 0.0
+    assert fitted.at(4)["compute"] > free.at(4)["compute"]
+
+
+def test_the_range_grows_with_the_distance() -> None:
+    found = extrapolate([made(1), made(2)], CPU, [2, 4, 16, 64])
+    widths = [(one.high_seconds - one.low_seconds) / one.step_seconds for one in found]
+    assert widths == sorted(widths)
+    assert widths[-1] > 2 * widths[0]
+
+
+def test_three_sizes_tell_messages_from_bytes() -> None:
+    gpus = Host(cores=None)
+    slow = [made(ranks, host=gpus) for ranks in (1, 2, 4, 8)]
+    fitted = law(slow, gpus)
+    assert fitted.whole == pytest.approx(PASS, rel=0.35)
+    assert fitted.at(8)["communication"] == pytest.approx(
+        parts_of(slow, gpus)[-1]["communication"], rel=0.15
+    )
+
+
+@pytest.mark.parametrize("mode", ["weak", "strong"])
+def test_causes_and_efficiency_make_one(mode: str) -> None:
+    by_mode = {"weak": [], "strong": []} | {mode: [made(1), made(2), made(4)]}
+    curve = curve_of(mode, by_mode, CPU, [8])
+    assert [point.measured for point in curve.points] == [True, True, True, False]
+    for point in curve.points:
+        assert point.efficiency + sum(point.lost.values()) == pytest.approx(1.0)
+        assert sum(point.parts.values()) == pytest.approx(point.step_seconds)
+    assert curve.points[0].efficiency == 1.0
+
+
+def test_a_script_whose_parts_are_not_seen_still_has_a_curve() -> None:
+    blind = [
+        Measured(
+            ranks=one.ranks,
+            splits=tuple(
+                StepSplit(step=s.step, data=0.0, forward=0.0, waiting=0.0, rest=s.step)
+                for s in one.splits
+            ),
+        )
+        for one in (made(1), made(2))
+    ]
+    parts = parts_of(blind, CPU)
+    assert parts[1]["communication"] == pytest.approx(
+        medians(blind[1].splits).step - medians(blind[0].splits).step
+    )
+    assert extrapolate(blind, CPU, [4])[0].step_seconds > 0
+
+
+def test_one_size_is_no_fit() -> None:
+    with pytest.raises(UsageError, match="a fit needs two"):
+        law([made(1)], CPU)

@@ -1,0 +1,191 @@
+"""Studies on real runs: what they measure, what they keep, and what a bad trial does to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("accelerate", reason="the train extra is not installed")
+
+import workbench as wb
+from tests.conftest import SCRIPTS, until
+from workbench.compare.scaling_study import scale
+from workbench.compare.studies.study import Bench, Study, StudyStoppedError, studies
+from workbench.compare.studies.trial import Trial, TrialResult
+from workbench.compare.studies.tuning import Varied, batch_size, sweep
+
+pytestmark = pytest.mark.slow
+
+TINY = ("--layers", "1", "--hidden", "64", "--seq-len", "32", "--micro-batch", "4")
+LOADER = str(SCRIPTS / "slow_loader.py")
+
+
+def bench(store: Path, target: str = "gpt", **options: object) -> Bench:
+    return Bench(target=target, store=wb.Store(store), cpu=True, **options)
+
+
+def test_a_scaling_study_measures_keeps_and_goes_on(store: Path) -> None:
+    told = []
+    first = scale(
+        "gpt", TINY, sizes=(1, 2), steps=12, cpu=True, store=store, on_progress=told.append
+    )
+    points = first.curve("weak").points
+    assert [(one.ranks, one.measured) for one in points] == [(1, True), (2, True)]
+    assert points[1].parts["communication"] >= 0
+    assert points[1].efficiency + sum(points[1].lost.values()) == pytest.approx(1)
+    assert {one.label for one in told} == {"weak 1", "weak 2"}
+    assert told[-1].of == 2
+    runs = wb.Store(store).ids()
+    command = [sys.executable, "-m", "workbench.cli", "scale", "gpt", "--cpu", "--sizes", "1,2"]
+    command += ["--steps", "12", "--to", "4,8", "--gpu", "h100-sxm", "--nodes-to", "8,64"]
+    command += ["--resume", "last", "--json", "--store", str(store), "--", *TINY]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    again = json.loads(done.stdout)  # one JSON value and nothing else
+    assert wb.Store(store).ids() == runs  # nothing was repeated
+    assert again["study"] == first.study
+    shown = again["curves"][0]["points"]
+    assert [point["run"] in runs for point in shown] == [True, True, False, False]
+    for was, now in zip(points, shown, strict=False):
+        assert now["step_seconds"] == pytest.approx(was.step_seconds, rel=1e-3)
+    four = shown[2]
+    assert (four["ranks"], four["measured"]) == (4, False)
+    assert four["low_seconds"] < four["step_seconds"] < four["high_seconds"]
+    assert [point["gpus"] for point in again["rented"]] == [8, 64]
+    assert all(point["measured_ratio"] is None for point in again["rented"])
+    kept = json.loads((store / "studies" / f"{first.study}.json").read_text())
+    assert kept["found"]["curves"] == again["curves"]
+    assert "studies" not in [run["run"] for run in wb.runs(store)]
+
+
+def test_strong_scaling_divides_the_batch(store: Path) -> None:
+    found = scale("gpt", TINY, sizes=(1, 2), mode="strong", steps=10, cpu=True, store=store)
+    batches = [
+        wb.attach(one.run, store).document["workload"]["micro_batch"] for one in found.results
+    ]
+    assert batches == [4, 2]
+    assert len({one.tokens_per_step for one in found.results}) == 1
+
+
+def test_any_script_stops_after_its_steps(store: Path) -> None:
+    script = SCRIPTS / "raw_ddp.py"
+    arguments = ("--steps", "100000", "--step-seconds", "0.02")
+    found = scale(script, arguments, sizes=(2,), steps=10, to=(4,), cpu=True, store=store)
+    (one,) = found.curve("weak").points
+    assert one.step_seconds >= 0.02
+    assert wb.attach(found.results[0].run, store).outcome == "stopped"
+    assert any("One weak size alone" in note for note in found.notes)
+
+
+def test_a_trial_that_fails_is_a_result_and_is_tried_again(store: Path) -> None:
+    study = Study(bench(store, str(SCRIPTS / "raw_ddp.py")), "scale")
+    broken = Trial(label="broken", processes=2, arguments=("--raise-at", "2"))
+    result = study.run(broken)
+    assert result.outcome == "failed"
+    assert "boom at step 2" in (result.problem or "")
+    again = Study(replace(study.bench, resume=study.id), "scale")
+    assert [one.outcome for one in again.results] == ["failed"]
+    assert again.run(broken).run != result.run
+    assert len(again.results) == 1
+
+
+def test_the_batch_stops_growing_at_the_memory_limit(store: Path) -> None:
+    arguments = ("--batch", "{value}", "--hog-mb", "64", "--sample-seconds", "0.002")
+    limited = bench(store, LOADER, memory_limit_bytes=1100 << 20)
+    varied = Varied(kind="batch-size", arguments=arguments, steps=8)
+    found = batch_size(limited, varied, start=2, gain=-1.0)  # memory alone decides
+    by_value = {one.value: one.outcome for one in found.results}
+    assert by_value[2] == "good"
+    assert "memory" in by_value.values()
+    fits = [value for value, outcome in by_value.items() if outcome == "good"]
+    over = [value for value, outcome in by_value.items() if outcome == "memory"]
+    assert max(fits) < min(over) <= max(1.25 * max(fits), max(fits) + 1)  # closed in on
+    assert found.best in fits
+    assert "memory ended the doubling (limit 1.07 GiB per rank)" in found.why
+
+
+def test_workers_are_worth_it_while_data_is_waited_for(store: Path) -> None:
+    varied = Varied(kind="workers", arguments=("--workers", "{value}", "--batch", "16"), steps=8)
+    found = sweep(bench(store, LOADER), varied, (0, 3))
+    assert found.best == 3
+    none, three = found.results
+    assert none.step_seconds > 0.16  # 16 samples of 10 ms
+    waits = [
+        sorted(split.data for split in one.splits)[len(one.splits) // 2] for one in (none, three)
+    ]
+    assert waits[1] < 0.6 * waits[0]
+
+
+def test_stopping_ends_the_run_and_keeps_what_is_done(store: Path) -> None:
+    stop = threading.Event()
+
+    def told(now: object) -> None:
+        if now.label == "weak 2" and now.steps >= 2:
+            stop.set()
+
+    with pytest.raises(StudyStoppedError, match="finished trials are kept"):
+        scale(
+            SCRIPTS / "raw_ddp.py",
+            ("--steps", "100000", "--step-seconds", "0.02"),
+            sizes=(1, 2),
+            steps=40,
+            cpu=True,
+            store=store,
+            on_progress=told,
+            stop=stop,
+        )
+    (kept,) = studies(wb.Store(store), "scale")
+    assert [(one["label"], one["outcome"]) for one in kept["trials"]] == [("weak 1", "good")]
+    assert not [run for run in wb.runs(store) if run["state"] == "running"]
+
+
+def test_ctrl_c_leaves_no_process_and_a_sentence(store: Path) -> None:
+    command = [sys.executable, "-m", "workbench.cli", "scale", str(SCRIPTS / "raw_ddp.py")]
+    command += ["--cpu", "--sizes", "2", "--steps", "5000", "--store", str(store), "--"]
+    command += ["--steps", "100000", "--step-seconds", "0.02"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    until(lambda: [one for one in wb.runs(store) if (one["steps"] or 0) > 2], 120, "steps")
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "--resume last" in said
+    assert [one["outcome"] for one in wb.runs(store)] == ["stopped"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sizes": (2, 1)}, "rising numbers of ranks"),
+        ({"steps": 3}, "Use at least 8"),
+        ({"mode": "both ways"}, "weak or strong"),
+        ({"to": (1000,)}, "Extrapolate to 128 at most"),
+        ({"sizes": (1, 3), "mode": "strong"}, "cannot be spread over 3"),
+        ({"resume": "last"}, "no scale study"),
+        ({"global_batch": 64}, "is for scripts"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_starts(store, options, said) -> None:
+    with pytest.raises(wb.UsageError, match=said):
+        scale("gpt", TINY, cpu=True, store=store, **options)
+    assert not wb.runs(store)
+
+
+def test_a_script_says_where_its_number_goes(store: Path) -> None:
+    with pytest.raises(wb.UsageError, match=r"put \{value\} among its arguments"):
+        sweep(bench(store, LOADER), Varied(kind="accumulate"), (1, 2))
+    with pytest.raises(wb.UsageError, match="no loader whose workers"):
+        sweep(bench(store), Varied(kind="workers"), (0, 2))
+    with pytest.raises(wb.UsageError, match=r"--global-batch N and \{micro_batch\}"):
+        scale(LOADER, mode="strong", cpu=True, store=store)
+
+
+@pytest.mark.parametrize("broken", [None, [], {"label": "x"}, {"splits": [[1, 2]]}, "text"])
+def test_a_damaged_trial_is_run_again(broken: object) -> None:
+    assert TrialResult.read(broken) is None

@@ -1,0 +1,154 @@
+"""Why a run failed, from what it leaves behind: rank records and logs as torch writes them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.diagnose.sample import run_document
+from workbench.describe import Cluster, Model, Strategy, Workload
+from workbench.diagnose.failure import explain
+from workbench.diagnose.finding import Finding
+from workbench.diagnose.oom_kills import OomKills, killed_for_memory
+from workbench.store.layout import RunPaths
+
+CUDA = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+    "capacity of 79.15 GiB of which 1.19 GiB is free."
+)
+CPU = (
+    "RuntimeError: [enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't "
+    "allocate memory: you tried to allocate 8589934592 bytes. Error code 12 (Cannot allocate memory)"
+)
+KILLED = """Root Cause (first observed failure):
+[0]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 11342)
+"""
+ECHO = "torch.distributed.DistBackendError: Connection closed by peer [127.0.0.1]:24893"
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    made = RunPaths(tmp_path)
+    made.make_folders()
+    made.run.write_text(json.dumps(run_document()))
+    return made
+
+
+def failed(paths: RunPaths, *exceptions: str | None, steps: int = 5, **more: Any) -> Finding:
+    """One rank per exception; None: it left no word."""
+    ends = {
+        rank: None
+        if text is None
+        else {"ok": False, "time": 1.0 + rank, "exception": text, "where": "train.py:9 in main"}
+        | more
+        for rank, text in enumerate(exceptions)
+    }
+    return explain(paths, ends, 1, steps)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (CUDA, "out-of-memory"),
+        (CPU, "out-of-memory"),
+        ("ModuleNotFoundError: No module named 'flash_attn'", "missing-module"),
+        ("OSError: [Errno 28] No space left on device", "disk-full"),
+        ("AssertionError: Torch not compiled with CUDA enabled", "no-gpu"),
+        (
+            "RuntimeError: The NVIDIA driver on your system is too old (found 11040)",
+            "version-mismatch",
+        ),
+        ("ImportError: libcudnn.so.9: cannot open shared object file", "version-mismatch"),
+        (
+            "RuntimeError: CUDA error: no kernel image is available for execution",
+            "version-mismatch",
+        ),
+        ("RuntimeError: Unable to find interface for: [0.0.0.1]", "network-interface"),
+        (
+            "RuntimeError: Expected to have finished reduction in the prior iteration",
+            "unused-parameters",
+        ),
+        ("RuntimeError: CUDA error: device-side assert triggered", "cuda-error"),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "gpu-lost"),
+        ("ValueError: boom", "rank-failed"),
+        ("KeyError: 'Xidentifier'", "rank-failed"),
+    ],
+)
+def test_errors_people_have_met_before(paths: RunPaths, text: str, kind: str) -> None:
+    found = failed(paths, text)
+    assert (found.kind, found.rank, found.severity) == (kind, 0, "error")
+    assert "train.py:9 in main" in found.evidence
+
+
+def test_the_echo_of_a_lost_peer_is_not_the_cause(paths: RunPaths) -> None:
+    found = failed(paths, ECHO, CUDA)
+    assert (found.kind, found.rank) == ("out-of-memory", 1)
+    assert "2.00 GiB" in found.evidence
+
+
+def test_out_of_memory_says_what_saves_how_much(paths: RunPaths) -> None:
+    model = Model(name="small", layers=12, hidden=768, heads=12, mlp_hidden=3072, vocab=50_304)
+    workload = Workload(model=model, seq_len=1024, micro_batch=16)
+    strategy = Strategy.parse("ddp", 2)
+    parts = {"activations: blocks": 9 << 30, "optimizer states": 1 << 30}
+    document = run_document(
+        device="cuda",
+        cluster=asdict(Cluster(name="here")),
+        workload=asdict(workload),
+        strategy=asdict(strategy),
+        predicted={"memory": {"parts": parts}},
+    )
+    paths.run.write_text(json.dumps(document))
+    found = failed(paths, CUDA)
+    assert "Most of it by the estimate: activations: blocks 9" in found.next
+    assert "By the estimate" in found.next
+    assert "saves" in found.next
+    assert "GiB (--" in found.next
+
+
+def test_a_script_that_refuses_its_arguments_is_quoted(paths: RunPaths) -> None:
+    paths.rank_log(0).write_text(
+        "usage: train.py [-h] [--steps STEPS]\ntrain.py: error: unrecognized arguments: --stepz 5\n"
+    )
+    ends = {0: {"ok": False, "time": 1.0, "exception": None, "exit_code": 2}}
+    found = explain(paths, ends, 1, 0)
+    assert found.kind == "script-arguments"
+    assert "unrecognized arguments: --stepz 5" in found.cause
+
+
+def killed(paths: RunPaths) -> Finding:
+    paths.launcher_log.write_text(KILLED)
+    return failed(paths, None, None)
+
+
+def test_a_kill_for_memory_is_told_from_any_other(paths: RunPaths) -> None:
+    found = killed(paths)
+    assert (found.kind, found.rank) == ("rank-killed", 1)
+    counter = paths.directory / "memory.events"
+    counter.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
+    known = {"first": {str(counter): 2}, "last": {str(counter): 2}}
+    (paths.control / "oom-kills.json").write_text(json.dumps(known))
+    assert killed(paths).kind == "rank-killed"
+    counter.write_text("low 0\noom 4\noom_kill 3\noom_group_kill 0\n")
+    paths.system.write_text('{"time":1,"run_rss_bytes":314572800}\n')
+    found = killed(paths)
+    assert (found.kind, found.rank) == ("killed-for-memory", 1)
+    assert "300 MiB" in found.evidence
+    assert "often" not in found.cause
+
+
+def test_the_counters_of_this_machine_can_be_read_or_are_unknown(paths: RunPaths) -> None:
+    OomKills(paths).look()
+    assert killed_for_memory(paths) in {0, None}
+
+
+def test_a_broken_memory_of_counters_is_unknown(paths: RunPaths) -> None:
+    for text in ("", "[]", '{"first": 3}', '{"first": {"x": "y"}, "last": {}}'):
+        (paths.control / "oom-kills.json").write_text(text)
+        assert killed_for_memory(paths) is None

@@ -1,0 +1,162 @@
+"""What runs out, what the script leaves out, and what costs money."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.diagnose.sample import Replay, gpu, kinds, row, sample
+from workbench.diagnose.facts import RankFacts
+
+GIB = 1 << 30
+
+
+def test_memory_that_grows_until_it_is_gone(tmp_path: Path) -> None:
+    """60 of 100 GiB and a GiB more each two seconds: full in a minute."""
+    grows = [sample(1000.0 + n, memory_used_bytes=(50 + n // 2) * GIB) for n in range(90)]
+    replay = Replay(tmp_path)
+    assert kinds(replay.samples(grows[:20])) == []
+    found = replay.samples(grows[20:])
+    assert kinds(found) == ["host-memory"]
+    assert "at this rate" in found[0].evidence
+
+
+@pytest.mark.parametrize("share", [0.3, 0.8])
+def test_memory_in_use_or_taken_at_once_is_no_trend(tmp_path: Path, share: float) -> None:
+    used = [10 * GIB] * 60 + [int(share * 100) * GIB] * 120
+    found = Replay(tmp_path).samples(
+        [sample(1000.0 + n, memory_used_bytes=one) for n, one in enumerate(used)]
+    )
+    assert found == []
+
+
+def test_a_disk_that_fills(tmp_path: Path) -> None:
+    fills = [sample(1000.0 + n, disk_free_bytes=(200 - n) * GIB // 4) for n in range(120)]
+    found = Replay(tmp_path).samples(fills)
+    assert kinds(found) == ["disk"]
+
+
+def test_checkpoints_that_come_and_go_do_not_fill_a_disk(tmp_path: Path) -> None:
+    free = [(50 - (n // 20) % 3) * GIB for n in range(300)]
+    found = Replay(tmp_path).samples(
+        [sample(1000.0 + n, disk_free_bytes=one) for n, one in enumerate(free)]
+    )
+    assert found == []
+
+
+def test_idle_processors_and_idle_gpus(tmp_path: Path) -> None:
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "gpu").mkdir()
+    idle = [sample(1000.0 + 5 * n, run_cpu_percent=0.2) for n in range(130)]
+    cpu = Replay(tmp_path / "cpu", recovery={"idle_minutes": 10.0})
+    steps(cpu)
+    assert kinds(cpu.samples(idle[:110])) == []
+    assert kinds(cpu.samples(idle[110:])) == ["idle-machine"]
+    cards = Replay(tmp_path / "gpu", device="cuda", recovery={"idle_minutes": 5.0})
+    steps(cards)
+    found = cards.samples([one | {"gpus": [gpu(0, util=0.0), gpu(1, util=1.0)]} for one in idle])
+    assert kinds(found) == ["idle-gpus"]
+    unknown = [one | {"gpus": []} for one in idle]
+    later = cards.samples([one | {"time": one["time"] + 1000} for one in unknown])
+    assert kinds(later) == ["gpu-lost"]  # what nobody can read is not idle
+
+
+def told(replay: Replay, **facts: object) -> None:
+    for rank in range(2):
+        replay.paths.rank_start(rank).write_text(json.dumps(facts))
+
+
+def steps(replay: Replay, count: int = 40) -> list[str]:
+    return kinds(replay.rows([row(n, 3.0 - n / 1000) for n in range(1, count)]))
+
+
+def feed(**changed: object) -> dict[str, object]:
+    known = {"sampler": "DistributedSampler", "distributed": True, "shuffle": True}
+    return {"samplers": [known | {"iterations": 3, "set_epoch": True} | changed]}
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (feed(), []),
+        (feed(set_epoch=None, iterations=1), []),
+        (feed(set_epoch=False), ["missing-set-epoch"]),
+        (feed(set_epoch=False, shuffle=False), []),
+        (feed(sampler="RandomSampler", distributed=False), ["no-distributed-sampler"]),
+        (feed(distributed=None), []),
+        ({"unused_parameters": {"count": 0, "find_unused_parameters": False}}, []),
+        ({"unused_parameters": {"count": 2, "first": "head.bias"}}, ["unused-parameters"]),
+        (
+            {"unused_parameters": {"count": 0, "find_unused_parameters": True}},
+            ["needless-find-unused"],
+        ),
+        ({"samplers": 3, "unused_parameters": []}, []),
+    ],
+)
+def test_what_the_script_leaves_out(tmp_path: Path, facts: dict, expected: list[str]) -> None:
+    replay = Replay(tmp_path)
+    told(replay, **facts)
+    assert steps(replay) == expected
+    assert replay.diagnoser.problems == {}
+
+
+def test_ranks_of_one_tensor_parallel_model_share_their_data(tmp_path: Path) -> None:
+    replay = Replay(tmp_path, strategy={"name": "tp", "tp": 2, "dp_replicate": 1, "dp_shard": 1})
+    told(replay, **feed(sampler="RandomSampler", distributed=False))
+    assert steps(replay) == []
+
+
+def test_a_group_of_another_size(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    replay.facts = {"world_size": 1}
+    assert steps(replay) == ["world-size"]
+
+
+def test_no_steps_at_the_end(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    replay.look(1001.0)
+    assert kinds(replay.diagnoser.end("no-steps", None)) == ["no-steps"]
+    assert kinds(Replay(tmp_path).diagnoser.end("succeeded", None)) == []
+
+
+@dataclass
+class Saved:
+    step: int
+    saved_at: float | None
+
+
+def test_checkpoints_too_far_apart_for_a_machine_that_may_vanish(tmp_path: Path) -> None:
+    replay = Replay(tmp_path, recovery={"preemption": "aws"})
+    replay.paths.saved.write_text('{"step": 5, "seconds": 2.0}\n')
+    far = [Saved(n, 1000.0 + 3600 * n) for n in range(3)]
+    replay.facts = {"checkpoints": far}
+    assert kinds(replay.look(9000.0)) == ["checkpoint-interval"]
+    near = [Saved(n, 1000.0 + 300 * n) for n in range(3)]
+    replay.facts = {"checkpoints": near}
+    replay.look(9010.0)
+    assert kinds(replay.look(9050.0)) == []
+
+
+def test_an_hour_without_a_checkpoint(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    steps(replay)
+    assert kinds(replay.look(4000.0)) == []
+    assert kinds(replay.look(4700.0)) == ["no-checkpoint"]
+
+
+def test_silence_of_ranks_without_a_pulse(tmp_path: Path) -> None:
+    """No hook's pulse, no stacks: the metrics alone tell, and nobody is blamed."""
+    replay = Replay(tmp_path)
+    steps(replay)
+    replay.facts = {"ranks": {rank: RankFacts(alive=True, process_state="S") for rank in range(2)}}
+    found = []
+    for second in range(40):
+        found = replay.look(1004.0 + second)
+    assert kinds(found) == ["hang"]
+    assert found[0].rank is None
+    replay.facts = {"ranks": {}, "stopping": True}
+    replay.look(1050.0)
+    assert kinds(replay.look(1055.0)) == []

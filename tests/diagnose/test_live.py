@@ -1,0 +1,67 @@
+"""Troubles of real runs of two processes: the right finding, the right rank, in time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+import workbench as wb
+from tests.conftest import until
+from tests.faults.matrix import record
+from workbench.store.files import read_json
+
+pytestmark = pytest.mark.slow
+Start = Callable[..., wb.Run]
+
+
+def standing(run: wb.Run) -> dict[str, dict]:
+    found = (read_json(run.directory / "findings.json") or {}).get("findings", [])
+    return {one["kind"]: one for one in found if one["cleared_at"] is None}
+
+
+def troubled(start: Start, trouble: str, *more: str) -> wb.Run:
+    return start("troubled.py", ("--trouble", trouble, *more))
+
+
+def begun(run: wb.Run, steps: int = 15) -> None:
+    until(lambda: run.view().get("steps", 0) >= steps or not run.status.live, 90, "the first steps")
+    assert run.status.live, run.status
+
+
+def test_four_ways_to_stand_still_and_one_to_be_at_work(start: Start) -> None:
+    """All at once: they sleep most of the time. Each is told by its kind and its rank."""
+    kinds = {"sleep": "hang", "deadlock": "deadlock", "gil": "gil-held"}
+    runs = {trouble: troubled(start, trouble) for trouble in kinds}
+    validates = troubled(start, "validation", "--seconds", "25", "--steps", "100")
+    stopped = troubled(start, "none")
+    begun(stopped)
+    pid = read_json(stopped.directory / "state.json")["ranks"]["1"]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    until(lambda: "stopped-rank" in standing(stopped), 60, "the stopped rank")
+    assert time.monotonic() - began < 45  # promised: 15 s on an idle machine
+    found = standing(stopped)["stopped-rank"]
+    assert found["rank"] == 1
+    assert f"kill -CONT {pid}" in found["next"]
+    for trouble, kind in kinds.items():
+        run = runs[trouble]
+        until(lambda run=run, kind=kind: kind in standing(run), 60, f"{trouble}: {kind}")
+        found = standing(run)[kind]
+        assert found["rank"] == 1, found
+        assert "troubled.py" in found["evidence"], found
+        others = standing(run).keys() & {"hang", "deadlock", "stopped-rank", "gil-held"} - {kind}
+        assert not others
+    deadlock = standing(runs["deadlock"])["deadlock"]["cause"]
+    assert "rank 1 waits in barrier at troubled.py:" in deadlock
+    assert "rank 0 waits in backward at troubled.py:" in deadlock
+    os.kill(pid, signal.SIGCONT)
+    until(lambda: "stopped-rank" not in standing(stopped), 30, "the finding to be cleared")
+    assert validates.wait(120) == "succeeded"
+    kept = read_json(validates.directory / "findings.json") or {"findings": []}
+    assert kept["findings"] == []  # 25 s without a step, but at work; and nothing else is said
+    record(3, "deadlock: rank 1 waits in barrier, rank 0 in backward, each with file and line")
+    record(4, "gil-held: rank 1")

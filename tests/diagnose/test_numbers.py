@@ -1,0 +1,121 @@
+"""What the loss tells, on curves with and without trouble."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.diagnose.sample import Replay, kinds, row
+
+
+def falling(steps: int, noise: float = 0.05, seed: int = 0) -> list[float]:
+    """A healthy curve: it falls fast, then slowly, with the noise of batches."""
+    chance = random.Random(seed)
+    return [5.0 * step**-0.25 * math.exp(chance.gauss(0.0, noise)) for step in range(1, steps + 1)]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02, 0.1, 0.25])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_healthy_curve_says_nothing(tmp_path: Path, noise: float, seed: int) -> None:
+    losses = falling(900, noise, seed)
+    chance = random.Random(seed)
+    rows = [
+        row(
+            n,
+            [loss, loss * math.exp(chance.gauss(0, noise))],
+            grad_norm=chance.lognormvariate(0, 1),
+        )
+        for n, loss in enumerate(losses, 1)
+    ]
+    assert kinds(Replay(tmp_path).rows(rows)) == []
+
+
+def test_nan_on_one_rank_names_it_and_its_step(tmp_path: Path) -> None:
+    rows = [row(n, [2.0, 2.1]) for n in range(1, 20)]
+    rows += [row(20, [2.0, math.nan])] + [row(n, math.nan) for n in range(21, 40)]
+    (found,) = Replay(tmp_path).rows(rows)
+    assert (found.kind, found.rank, found.step, found.severity) == ("nan-loss", 1, 20, "error")
+    assert "2.05" in found.evidence
+    assert "other ranks had a number" in found.cause
+
+
+def test_infinity_on_all_ranks_blames_none_and_is_forgiven(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    rows = [row(n, 2.0 + n % 3 / 10) for n in range(1, 30)] + [row(30, math.inf)]
+    (found,) = replay.rows(rows)
+    assert (found.kind, found.rank, found.step) == ("inf-loss", None, 30)
+    replay.rows([row(n, 2.0 + n % 3 / 10) for n in range(31, 600)])
+    (found,) = replay.look(replay.now)
+    assert found.cleared_at is not None
+    assert found.seen_at is not None
+    assert found.seen_at < found.cleared_at
+
+
+def test_gradients_that_are_no_number_under_good_losses(tmp_path: Path) -> None:
+    rows = [row(n, 2.0 + n % 5 / 10, grad_norm=1.0) for n in range(1, 30)]
+    scaler = [row(30, 2.2, grad_norm=math.inf), row(31, 2.3, grad_norm=1.0)]
+    replay = Replay(tmp_path)
+    assert kinds(replay.rows(rows + scaler)) == []
+    bad = [row(n, 2.0 + n % 5 / 10, grad_norm=math.nan) for n in range(32, 40)]
+    (found,) = replay.rows(bad)
+    assert (found.kind, found.step) == ("nan-gradient", 32)
+
+
+def test_a_spike_of_several_steps_and_not_of_one(tmp_path: Path) -> None:
+    losses = falling(200)
+    losses[150] *= 4
+    assert kinds(Replay(tmp_path / "one").rows([row(n, x) for n, x in enumerate(losses, 1)])) == []
+    for at in range(190, 196):
+        losses[at] *= 4
+    found = Replay(tmp_path / "many").rows([row(n, x) for n, x in enumerate(losses, 1)])
+    assert kinds(found) == ["loss-spike"]
+    assert 185 <= (found[0].step or 0) <= 195
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path) -> None:
+    for name in ("one", "many"):
+        (tmp_path / name).mkdir()
+
+
+def test_divergence(tmp_path: Path) -> None:
+    losses = falling(200) + [1.3 * 1.03**n for n in range(150)]
+    found = Replay(tmp_path).rows([row(n, loss) for n, loss in enumerate(losses, 1)])
+    assert "divergence" in kinds(found)
+    assert found[0].severity == "error"
+
+
+def test_a_constant_loss_blames_the_learning_rate_that_is_zero(tmp_path: Path) -> None:
+    (found,) = Replay(tmp_path).rows([row(n, 2.5, lr=0.0) for n in range(1, 80)])
+    assert found.kind == "plateau"
+    assert "learning rate is 0" in found.cause
+
+
+def test_a_plateau_is_a_note(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    rows = [row(n, 3.0 + chance.gauss(0, 0.1)) for n in range(1, 1400)]
+    (found,) = Replay(tmp_path).rows(rows)
+    assert (found.kind, found.severity) == ("plateau", "note")
+
+
+def test_ranks_whose_losses_part_for_good(tmp_path: Path) -> None:
+    chance = random.Random(2)
+    rows = [row(n, [chance.gauss(1.0, 0.05), chance.gauss(2.0, 0.05)]) for n in range(1, 200)]
+    (found,) = Replay(tmp_path).rows(rows)
+    assert found.kind == "ranks-diverge"
+
+
+def test_a_finding_does_not_flicker(tmp_path: Path) -> None:
+    """Spikes that come and go: one finding, raised once, cleared at most once."""
+    replay, seen = Replay(tmp_path), set[float | None]()
+    losses = falling(1500)
+    for start in range(300, 600, 60):
+        for at in range(start, start + 5):
+            losses[at] *= 4
+    for number, loss in enumerate(losses, 1):
+        for found in replay.rows([row(number, loss)]):
+            seen.add(found.seen_at)
+    assert len(seen) == 1

@@ -1,0 +1,214 @@
+"""Stacks, collectives and pulses as ranks write them, and the words made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from workbench.diagnose import traces
+from workbench.diagnose.evidence import Evidence
+from workbench.diagnose.facts import Facts, RankFacts, rank_facts
+from workbench.diagnose.hang import compute_alike
+from workbench.diagnose.hang_words import Standstill, describe
+from workbench.diagnose.stacks import Frame, Stack, answer, ask, groups, parse
+from workbench.observe.pulse import Pulse, read_pulse
+from workbench.store import processes
+from workbench.store.layout import RunPaths
+from workbench.store.schema import PULSE_FORMAT, PULSE_MAGIC, STACK_SIGNAL
+
+TORCH = "/venv/lib/python3.11/site-packages/torch"
+BARRIER = f"""Thread 0x00007f0d5c9fe6c0 (most recent call first):
+  File "/repo/workbench/launch/capture/answers.py", line 93 in _look
+  File "/usr/lib/python3.11/threading.py", line 982 in run
+  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap
+
+Current thread 0x00007f0e8a3ff740 (most recent call first):
+  File "{TORCH}/distributed/distributed_c10d.py", line 5168 in barrier
+  File "{TORCH}/distributed/c10d_logger.py", line 83 in wrapper
+  File "/home/me/train.py", line 31 in main
+  File "/home/me/train.py", line 60 in <module>
+"""
+BACKWARD = f"""Current thread 0x00007f0e8a3ff740 (most recent call first):
+  File "{TORCH}/autograd/graph.py", line 865 in _engine_run_backward
+  File "{TORCH}/_tensor.py", line 625 in backward
+  File "/home/me/train.py", line 40 in main
+"""
+LOADER = f"""Current thread 0x00007f0e8a3ff740 (most recent call first):
+  File "/usr/lib/python3.11/selectors.py", line 415 in select
+  File "{TORCH}/utils/data/dataloader.py", line 1288 in _try_get_data
+  File "/home/me/train.py", line 22 in main
+"""
+
+
+def stack(text: str) -> Stack:
+    found = parse(text)
+    assert found is not None
+    return found
+
+
+def test_a_stack_in_words() -> None:
+    assert stack(BARRIER).place == "barrier at train.py:31"
+    assert stack(BARRIER).waits_for_peers
+    assert stack(BACKWARD).place == "backward at train.py:40"
+    assert stack(LOADER).place == "data loading at train.py:22"
+    assert not stack(LOADER).waits_for_peers
+    assert parse("") is None
+    assert parse("Current thread 0x00 (most recent call first):\n  <no Python frame>\n") is None
+
+
+def test_ranks_at_the_same_place_are_one_group_and_outliers_come_first() -> None:
+    stacks = {rank: stack(BACKWARD) for rank in range(7)} | {3: stack(LOADER)}
+    assert [ranks for _, ranks in groups(stacks)] == [(3,), (0, 1, 2, 4, 5, 6)]
+
+
+def pulse(steps: int, phase: str) -> Pulse:
+    return Pulse(beats=1, steps=steps, phase=phase, time=0.0, monotonic=0.0)
+
+
+def still(stacks: dict[int, Stack], phases: list[str], **more: object) -> Standstill:
+    ranks = {
+        rank: RankFacts(alive=True, process_state="S", pulse=pulse(19, phase))
+        for rank, phase in enumerate(phases)
+    }
+    known = {"step": 19, "steps": 19, "ranks": ranks, "silent": dict.fromkeys(ranks, 20.0)}
+    return Standstill(
+        **{**known, "stacks": stacks, "collectives": {}, "busy": set(), "mute": set(), **more}
+    )
+
+
+def test_ranks_that_all_compute_in_their_own_code_do_not_hang(tmp_path: Path) -> None:
+    facts = Facts(phase="running", elapsed_seconds=60.0, started_at=0.0)
+    evidence = Evidence(RunPaths(tmp_path), {"device": "cpu"}, facts)
+    own = {rank: Stack((Frame("/home/me/train.py", 18, "evaluate"),)) for rank in range(2)}
+    phases = ["forward"] * 2
+    assert compute_alike(still(own, phases, busy={0, 1}), evidence)
+    assert not compute_alike(still(own, phases, busy={0}), evidence)
+    waiting = dict.fromkeys(range(2), stack(BARRIER))
+    assert not compute_alike(still(waiting, phases, busy={0, 1}), evidence)
+    evidence.run = {"device": "cuda"}
+    assert not compute_alike(still(own, phases, busy={0, 1}), evidence)
+
+
+def test_different_collectives_are_a_deadlock() -> None:
+    found = describe(
+        still({0: stack(BACKWARD), 1: stack(BARRIER)}, ["backward", "forward"]), 20, "15 s"
+    )
+    assert (found.kind, found.rank, found.step) == ("deadlock", 1, 20)
+    assert "rank 1 waits in barrier at train.py:31" in found.cause
+    assert "rank 0 waits in backward at train.py:40" in found.cause
+
+
+def test_the_rank_that_waits_for_data_is_named_among_eight() -> None:
+    stacks = {rank: stack(BACKWARD) for rank in range(8)} | {5: stack(LOADER)}
+    phases = ["backward"] * 8
+    phases[5] = "forward"
+    found = describe(still(stacks, phases), 20, "15 s")
+    assert (found.kind, found.rank) == ("hang", 5)
+    assert "its data loader" in found.cause
+
+
+def test_without_stacks_the_pulse_tells() -> None:
+    found = describe(still({}, ["backward", "forward", "backward"]), 20, "15 s")
+    assert (found.kind, found.rank) == ("hang", 1)
+    assert found.confidence < 0.7
+
+
+def test_all_at_the_same_place_blames_nobody() -> None:
+    found = describe(still({0: stack(BACKWARD), 1: stack(BACKWARD)}, ["backward"] * 2), 20, "15 s")
+    assert (found.kind, found.rank) == ("hang", None)
+
+
+def dump(paths: RunPaths, rank: int, last: int, name: str = "all_reduce") -> None:
+    entries = [
+        {
+            "collective_seq_id": number,
+            "op_id": number,
+            "is_p2p": False,
+            "profiling_name": f"gloo:{name}",
+            "process_group": ["0", "default_pg"],
+            "input_sizes": [[11]],
+        }
+        for number in range(1, last + 1)
+    ]
+    paths.rank_trace(rank).write_text(json.dumps({"entries": entries, "version": "2.10"}))
+
+
+def test_the_latest_collectives_are_compared(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    paths.make_folders()
+    dump(paths, 0, 4)
+    dump(paths, 1, 3)
+    last = {rank: traces.last_collective(paths, rank) for rank in (0, 1)}
+    said, behind = traces.compare(last)
+    assert behind == (1,)
+    assert "rank 1 all_reduce #3" in said
+    assert traces.counted(paths, 1, 0.0) == 3
+    assert traces.last_collective(paths, 1, time.time() + 60) is None
+    paths.rank_trace(1).write_text('{"version":"2.10"}')
+    assert traces.counted(paths, 1, 0.0) == 0
+    paths.rank_trace(1).write_text('{"entries": [3, {"op_id"')
+    assert traces.counted(paths, 1, 0.0) is None
+    assert traces.last_collective(paths, 1) is None
+
+
+def test_a_pulse_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.pulse"
+    assert read_pulse(path) is None
+    path.write_bytes(struct.pack(PULSE_FORMAT, PULSE_MAGIC, 7, 42, 2, 1e9, 5.0))
+    found = read_pulse(path)
+    assert found is not None
+    assert (found.steps, found.phase, found.age_seconds(8.0)) == (42, "backward", 3.0)
+    for bad in (b"", b"x" * 64, struct.pack(PULSE_FORMAT, PULSE_MAGIC, 7, 42, 99, 1e9, 5.0)):
+        path.write_bytes(bad)
+        assert read_pulse(path) is None
+    path.write_bytes(struct.pack(PULSE_FORMAT, PULSE_MAGIC, 7, 42, 2, float("nan"), 5.0))
+    assert read_pulse(path) is None
+
+
+RANK = """
+import faulthandler, sys, time
+file = open(sys.argv[1], "a")
+if sys.argv[2] == "listens":
+    faulthandler.register({signal}, file=file, all_threads=True, chain=False)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("word", ["listens", "deaf"])
+def test_only_who_listens_is_asked(tmp_path: Path, word: str) -> None:
+    """The signal would end a process that has no handler for it."""
+    paths = RunPaths(tmp_path)
+    paths.make_folders()
+    script = tmp_path / "rank.py"
+    script.write_text(RANK.format(signal=STACK_SIGNAL))
+    listens = word == "listens"
+    command = [sys.executable, str(script), str(paths.rank_stack(0)), word]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            process = processes.identify(child.pid)
+            facts = rank_facts(paths, 0, process)
+            assert facts.alive
+            assert facts.rss_bytes
+            offset = ask(paths, 0, process)
+            assert (offset == 0) is listens
+            if listens:
+                deadline = time.monotonic() + 20
+                while (found := answer(paths, 0, 0)) is None and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                assert found is not None
+                assert found.place.partition(":")[0].endswith("rank.py")
+            assert child.poll() is None
+        finally:
+            child.kill()
+    assert not rank_facts(paths, 0, process).alive
+    assert os.getpid() != child.pid

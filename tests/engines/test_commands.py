@@ -1,0 +1,143 @@
+"""Plain commands for several machines: what is printed, and what cannot be."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from workbench.describe import Strategy
+from workbench.engines import slurm, slurm_watch
+from workbench.engines.commands import plain_commands
+from workbench.engines.job import Job
+from workbench.errors import UsageError
+from workbench.launch.placement import Placement, interface_towards, own_address
+
+
+def job(strategy: str = "fsdp", **options: object) -> Job:
+    """Two nodes with two GPUs each."""
+    known: dict[str, object] = {
+        "name": "a run",
+        "script": "gpt",
+        "arguments": ("--steps", "5", "--note", "it's"),
+        "strategy": Strategy.parse(strategy, 4),
+        "nodes": 2,
+        "processes_per_node": 2,
+        "gpu": "h100-sxm",
+    }
+    return Job(**{**known, **options})  # type: ignore[arg-type]
+
+
+def words_of(text: str) -> list[str]:
+    """The command at the end of a shell text."""
+    return shlex.split(text.splitlines()[-1])
+
+
+def test_each_node_gets_its_own_rank_and_all_the_same_address() -> None:
+    texts = plain_commands(job(), "10.0.0.1", 29_600)
+    for rank, text in enumerate(texts):
+        words = words_of(text)
+        for flag, value in {
+            "--num_machines": "2",
+            "--machine_rank": str(rank),
+            "--main_process_ip": "10.0.0.1",
+            "--main_process_port": "29600",
+        }.items():
+            assert words[words.index(flag) + 1] == value
+        assert words[-1] == "it's"
+    assert texts[0].replace("--machine_rank 0", "--machine_rank 1") == texts[1]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "zero2", "zero3", "hsdp"])
+def test_the_config_file_says_how_many_machines_and_ranks(strategy: str) -> None:
+    text = plain_commands(job(strategy), "10.0.0.1")[0]
+    config = yaml.safe_load(text.split("accelerate.yaml <<'END'\n")[1].split("\nEND\n")[0])
+    assert (config["num_machines"], config["num_processes"]) == (2, 4)
+    launcher = config.get("deepspeed_config", {}).get("deepspeed_multinode_launcher")
+    assert launcher == ("standard" if strategy.startswith("zero") else None)
+
+
+def test_torchrun_starts_what_needs_nothing_of_accelerate() -> None:
+    words = words_of(plain_commands(job("ddp"), "10.0.0.1", launcher="torchrun")[1])
+    assert words[words.index("--node-rank") + 1] == "1"
+    assert words[words.index("--nproc-per-node") + 1] == "2"
+    with pytest.raises(UsageError, match="which torchrun does not read"):
+        plain_commands(job("fsdp"), "10.0.0.1", launcher="torchrun")
+
+
+def test_one_machine_needs_no_address() -> None:
+    words = words_of(plain_commands(job(nodes=1, processes_per_node=4), "127.0.0.1")[0])
+    assert "--main_process_ip" not in words
+
+
+def test_a_placement_replaces_the_one_before() -> None:
+    first = Placement(nodes=2, node_rank=0, address="a", port=1)
+    second = Placement(nodes=2, node_rank=1, address="b", port=2)
+    start = ["python", "--main_process_port", "0", "train.py", "--x"]
+    assert second.of(first.of(start)) == second.of(start)
+
+
+def test_the_loopback_leads_to_itself() -> None:
+    assert own_address("127.0.0.1") == "127.0.0.1"
+    assert interface_towards("127.0.0.1") == "lo"
+
+
+def test_a_batch_script_says_what_was_asked() -> None:
+    text = slurm.sbatch_text(job(max_hours=1.5, restarts=2), partition="gpu", grace_seconds=60)
+    lines = {line.removeprefix("#SBATCH --") for line in text.splitlines() if "#SBATCH" in line}
+    assert lines == {
+        "job-name=a-run",
+        "nodes=2",
+        "ntasks-per-node=1",
+        "cpus-per-task=8",
+        "gpus-per-node=h100:2",
+        "time=01:30:00",
+        "partition=gpu",
+        "output=%x-%j.out",
+        "open-mode=append",
+        "signal=B:USR1@60",
+        "requeue",
+    }
+
+
+def test_a_notice_reaches_a_run_whose_path_has_spaces(tmp_path: Path) -> None:
+    folder = tmp_path / "My Runs" / "it's one"
+    (folder / "control").mkdir(parents=True)
+    text = slurm.sbatch_text(job(), run_directory=folder, cpus_per_rank=3)
+    assert f'#SBATCH --output="{folder}/logs/slurm.log"' in text
+    assert "#SBATCH --cpus-per-task=6" in text
+    assert "export SRUN_CPUS_PER_TASK=6" in text
+    (trap,) = [line for line in text.splitlines() if line.startswith("trap ")]
+    subprocess.run(["bash", "-ec", f'{trap}\nkill -USR1 $$\n[ -n "$noticed" ]'], check=True)
+    assert (folder / "control" / "preempt").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"image": "docker:x"}, "no container"),
+        ({"checkpoint_uri": "s3://bucket"}, "mounts no bucket"),
+        ({"provider": "aws"}, "are where they are"),
+        ({"max_usd_per_hour": 3.0}, "knows no prices"),
+        ({"max_hours": 0.01}, "less than one"),
+    ],
+)
+def test_slurm_is_not_asked_for_what_it_does_not_do(options: dict[str, object], words: str) -> None:
+    asked = job(**options)
+    assert any(words in one for one in slurm.check(asked))
+    with pytest.raises(UsageError, match=words):
+        slurm.sbatch_text(asked)
+
+
+def test_what_scontrol_says_is_read() -> None:
+    text = (
+        "JobId=12 JobName=my job=1 UserId=u(1) JobState=RUNNING Reason=None Restarts=0 "
+        "ExitCode=0:0 NodeList=n[1-2] BatchHost=n1"
+    )
+    read = slurm_watch.parse(text)
+    assert (read.job_id, read.state, read.reason, read.nodes) == ("12", "RUNNING", None, "n[1-2]")
+    assert read.at_work
+    assert not read.waiting

@@ -1,0 +1,73 @@
+"""Starts real ranks of a script under the capture hook, without launcher and supervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import SCRIPTS
+from workbench.launch.capture import SITE_FOLDER
+
+
+class Ranks:
+    """The processes of one script, and what the hook wrote for them under `folder`."""
+
+    def __init__(self, folder: Path, script: str, *arguments: str, ranks: int = 1, **more: str):
+        for name in ("logs", "metrics", "control", "checkpoints"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.folder = folder
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, str(SCRIPTS / script), *arguments],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                env={
+                    **{k: v for k, v in os.environ.items() if k != "WORKBENCH_RANK_PID"},
+                    "PYTHONPATH": str(SITE_FOLDER),
+                    "WORKBENCH_RUN_DIR": str(folder),
+                    "WORKBENCH_CAPTURE_DEBUG": "1",
+                    "OMP_NUM_THREADS": "1",
+                    "ACCELERATE_USE_CPU": "true",
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(ranks),
+                    "LOCAL_WORLD_SIZE": str(ranks),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                    **more,
+                },
+            )
+            for rank in range(ranks)
+        ]
+
+    def wait(self, seconds: float = 240.0) -> list[int]:
+        """Exit codes, when all have ended."""
+        try:
+            return [process.wait(seconds) for process in self.processes]
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def lines(self, rank: int = 0) -> list[dict[str, Any]]:
+        path = self.folder / "metrics" / f"rank-{rank}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def document(self, name: str, rank: int = 0) -> dict[str, Any]:
+        return json.loads((self.folder / "metrics" / f"rank-{rank}.{name}.json").read_text())
+
+    def log(self, rank: int = 0) -> str:
+        return (self.folder / "logs" / f"rank-{rank}.log").read_text(errors="replace")

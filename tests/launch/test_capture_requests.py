@@ -1,0 +1,90 @@
+"""What a rank answers while it trains: pulse, stacks, collectives, SIGTERM and the stop."""
+
+from __future__ import annotations
+
+import json
+import signal
+import struct
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import until
+from tests.launch.ranks import Ranks
+from workbench.launch.capture import answers, pulse
+from workbench.store import schema
+
+pytestmark = pytest.mark.slow
+Begin = Callable[..., Ranks]
+
+
+def beat(ranks: Ranks, rank: int = 0) -> tuple[int, int, str]:
+    """Beats, steps and phase of a rank's pulse."""
+    content = (ranks.folder / "metrics" / f"rank-{rank}.pulse").read_bytes()
+    magic, beats, steps, phase, _wall, steady = struct.unpack(schema.PULSE_FORMAT, content)
+    assert magic == schema.PULSE_MAGIC
+    assert 0 <= time.monotonic() - steady < 200
+    return beats, steps, schema.PULSE_PHASES[phase]
+
+
+def test_the_hook_and_the_schema_agree() -> None:
+    assert pulse.FORMAT.format == schema.PULSE_FORMAT
+    assert pulse.MAGIC == schema.PULSE_MAGIC
+    phases = (pulse.STARTING, pulse.FORWARD, pulse.BACKWARD, pulse.SAVING, pulse.ENDED)
+    assert phases == tuple(range(len(schema.PULSE_PHASES)))
+    assert answers.STACK_SIGNAL == schema.STACK_SIGNAL
+
+
+def test_a_training_rank_answers(begin: Begin) -> None:
+    ranks = begin(
+        "loops.py", "ddp", "--steps", "10000", "--step-seconds", "0.05", ranks=2,
+        WORKBENCH_FIRST_STEP="100",
+    )  # fmt: skip
+    until(lambda: len(ranks.lines()) >= 3, 90, "three steps")
+    assert ranks.lines()[0]["step"] == 101
+    beats, steps, phase = beat(ranks)
+    assert phase in {"forward", "backward"}
+    assert steps > 100
+    assert beats > 3
+
+    ranks.processes[1].send_signal(schema.STACK_SIGNAL)
+    stack = ranks.folder / "metrics" / "rank-1.stack"
+    until(lambda: "in ddp" in stack.read_text(), 10, "the stack")
+
+    (ranks.folder / "control" / "dump").touch()
+    trace = ranks.folder / "metrics" / "rank-0.trace.json"
+    until(trace.exists, 10, "the trace")
+    entries = json.loads(trace.read_text())["entries"]
+    assert any("allreduce" in one["profiling_name"].replace("_", "") for one in entries)
+
+    # A notice to make room: asked for a stop step, trained on.
+    for process in ranks.processes:
+        process.send_signal(signal.SIGTERM)
+    until((ranks.folder / "control" / "preempt").exists, 10, "the request")
+    reached = ranks.lines()[-1]["step"]
+    until(lambda: ranks.lines()[-1]["step"] > reached + 2, 20, "training goes on")
+    stop_at = ranks.lines()[-1]["step"] + 40
+    (ranks.folder / "control" / "stop-at").write_text(str(stop_at))
+    assert ranks.wait() == [0, 0]
+    for rank in (0, 1):
+        assert ranks.lines(rank)[-1]["step"] == stop_at
+        assert ranks.document("end", rank)["stopped_at"] == stop_at
+        assert beat(ranks, rank)[1:] == (stop_at, "ended")
+
+
+def test_sigterm_ends_a_rank_that_is_to_end_or_that_nobody_watches(begin: Begin) -> None:
+    ranks = begin("loops.py", "said", "--steps", "100000", "--step-seconds", "0.05")
+    until(lambda: len(ranks.lines()) >= 2, 60, "two steps")
+    (ranks.folder / "control" / "terminating").touch()
+    ranks.processes[0].send_signal(signal.SIGTERM)
+    assert ranks.wait(10) == [-signal.SIGTERM]
+    assert not (ranks.folder / "control" / "preempt").exists()
+    # That file is of an attempt that is over; in the next one nobody names a stop step.
+    before = len(ranks.lines())
+    ranks = begin("loops.py", "said", "--steps", "100000", "--step-seconds", "0.05")
+    until(lambda: len(ranks.lines()) > before, 60, "a step")
+    ranks.processes[0].send_signal(signal.SIGTERM)
+    time.sleep(2)
+    assert ranks.processes[0].poll() is None
+    assert ranks.wait(60) == [-signal.SIGTERM]

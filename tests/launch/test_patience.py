@@ -1,0 +1,59 @@
+"""A run is ended for a standstill only when nothing healthy looks like it."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.diagnose.facts import RankFacts
+from workbench.diagnose.finding import Finding
+from workbench.launch.patience import BUSY_SECONDS, IDLE_SECONDS, Patience
+
+
+def standing(kind: str, rank: int | None) -> Finding:
+    return Finding(kind=kind, rank=rank, evidence="e", cause="c", next="n", confidence=0.9)
+
+
+def ended_after(hang: Finding, share: float, state: str = "S") -> float | None:
+    """Seconds until the run is ended when rank 0 uses `share` of a core; None: not in an hour."""
+    patience = Patience()
+    for now in range(0, 3600, 5):
+        works = RankFacts(alive=True, process_state=state, cpu_seconds=7.0 + share * now)
+        waits = RankFacts(alive=True, process_state="S", cpu_seconds=7.0)
+        if patience.over(hang, {0: works, 1: waits}, 1000.0 + now):
+            return now
+    return None
+
+
+@pytest.mark.parametrize("kind", ["stopped-rank", "exit-hang"])
+def test_what_is_certain_is_ended_at_once(kind):
+    assert ended_after(standing(kind, 0), 0.0) == 0
+
+
+@pytest.mark.parametrize("kind", ["hang", "gil-held"])
+@pytest.mark.parametrize(
+    ("rank", "share", "state", "seconds"),
+    [
+        (0, 0.0, "S", IDLE_SECONDS),
+        (0, 1.0, "R", BUSY_SECONDS),  # an evaluation on one rank, or an endless loop
+        (0, 0.0, "D", BUSY_SECONDS),  # a file system that may answer again
+        (1, 1.0, "R", IDLE_SECONDS),  # rank 0 spins while it waits for rank 1
+        (None, 1.0, "R", BUSY_SECONDS),  # all stand alike, and somebody computes
+        (None, 0.0, "S", IDLE_SECONDS),
+    ],
+)
+def test_who_works_is_given_time(kind, rank, share, state, seconds):
+    assert ended_after(standing(kind, rank), share, state) == seconds
+
+
+def test_a_deadlock_is_none_while_one_of_the_ranks_computes():
+    assert ended_after(standing("deadlock", 1), 1.0, "R") == BUSY_SECONDS
+    assert ended_after(standing("deadlock", 1), 0.0) == IDLE_SECONDS
+
+
+def test_a_standstill_that_ended_counts_from_the_beginning_when_it_comes_again():
+    patience, hang, ranks = Patience(), standing("hang", 0), {0: RankFacts(cpu_seconds=1.0)}
+    assert not patience.over(hang, ranks, 0.0)
+    assert not patience.over(hang, ranks, IDLE_SECONDS - 1)
+    patience.forget()
+    assert not patience.over(hang, ranks, IDLE_SECONDS + 1)
+    assert patience.over(hang, ranks, 2 * IDLE_SECONDS + 1)

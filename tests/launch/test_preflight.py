@@ -1,0 +1,163 @@
+"""What this host cannot do is refused before anything starts; what may go wrong is said."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench as wb
+from workbench.errors import HostError, UsageError
+from workbench.launch import preflight
+from workbench.observe.gpu import GpuHolder
+from workbench.recover import Recovery
+
+
+def asked(store: Path, *arguments: str, **options: Any) -> wb.Request:
+    options = {"processes": 2, "cpu": True} | options
+    return wb.request("gpt", arguments, store=store, **options)
+
+
+def on_gpus(request: wb.Request, gpu: str, gpus: int) -> wb.Request:
+    """The same request as it would be on a host with these GPUs."""
+    cluster = wb.Cluster.rented(gpu, gpus=gpus)
+    assert request.workload is not None
+    predicted = wb.training_memory(request.workload, request.strategy, cluster)
+    return replace(request, cluster=cluster, device="cuda", predicted=predicted)
+
+
+def test_restarts_without_checkpoints_are_warned_of(tmp_path: Path) -> None:
+    how = {"cpu": True, "store": tmp_path, "recovery": Recovery(restarts=2)}
+    anew = wb.request("gpt", ["--steps", "9"], **how)
+    assert any("begin anew" in one for one in anew.warnings)
+    saving = wb.request("gpt", ["--steps", "9", "--checkpoint-minutes", "5"], **how)
+    assert not any("begin anew" in one for one in saving.warnings)
+
+
+def test_nothing_is_said_where_all_is_well(tmp_path: Path) -> None:
+    assert asked(tmp_path, "--steps", "5").warnings == ()
+
+
+def test_a_taken_port_is_refused_and_a_free_one_is_not(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"Port {port} cannot be used"):
+            asked(tmp_path, port=port)
+    assert asked(tmp_path, port=port).port == port
+    with pytest.raises(UsageError, match="between 0"):
+        asked(tmp_path, port=70_000)
+
+
+def test_more_memory_than_the_host_has_is_said_with_the_numbers(tmp_path: Path) -> None:
+    (warning,) = asked(tmp_path, "--size", "64").warnings
+    assert "2 ranks will need about" in warning
+    assert "are free here" in warning
+
+
+def test_a_checkpoint_larger_than_the_disk_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"One checkpoint takes about .* --store"):
+        asked(tmp_path, "--size", "300", "--layers", "300", "--checkpoint-every", "5")
+
+
+def test_many_checkpoints_are_counted(tmp_path: Path) -> None:
+    steps = ("--steps", "90000000", "--checkpoint-every", "1")
+    (warning,) = asked(tmp_path, *steps).warnings
+    assert warning.startswith("90000000 checkpoints of about")
+
+
+def test_a_missing_package_comes_with_its_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = importlib.util.find_spec
+
+    def without_deepspeed(name: str, package: str | None = None) -> Any:
+        return None if name == "deepspeed" else there(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without_deepspeed)
+    with pytest.raises(HostError, match=r"pip install deepspeed"):
+        asked(tmp_path, strategy="zero2")
+
+
+def test_a_full_card_names_the_switches_that_make_it_fit(tmp_path: Path) -> None:
+    request = asked(tmp_path, "--size", "40", "--seq-len", "1024", strategy="fsdp")
+    (warning,) = preflight.checked(on_gpus(request, "t4", 2)).warnings
+    assert "of a card of" in warning
+    assert "It would fit with: " in warning
+
+
+def test_a_card_without_bf16_is_named(tmp_path: Path) -> None:
+    request = asked(tmp_path, "--precision", "bf16")
+    (warning,) = preflight.checked(on_gpus(request, "t4", 2)).warnings
+    assert "has no bf16 units" in warning
+    assert "--precision fp16" in warning
+
+
+def test_whoever_holds_a_gpu_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = GpuHolder(
+        index=1, memory_bytes=20 << 30, total_bytes=24 << 30, processes=((42, "python"),)
+    )
+    monkeypatch.setattr(preflight, "gpu_holders", lambda gpus: [holder])
+    (warning,) = preflight.checked(on_gpus(asked(tmp_path), "rtx-4090", 2)).warnings
+    assert warning.startswith("GPU 1: 20 GiB are held by python (pid 42); 4 GiB are free.")
+
+
+def test_warnings_stay_with_the_run(tmp_path: Path) -> None:
+    steps = ("--steps", "1", "--layers", "1", "--eval-every", "0", "--checkpoint-every", "90")
+    request = replace(asked(tmp_path, *steps, processes=1), warnings=("little disk",))
+    run = wb.start(request)
+    run.stop(now=True)
+    assert run.document["warnings"] == ["little disk"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "said"),
+    [
+        ("pipeline", {"strategy": "fsdp", "processes": 2}, "spreads by pp and nothing else"),
+        ("tensor_parallel", {"strategy": "dp2-tp2"}, "spreads by tp and nothing else"),
+        ("deepspeed_pipeline", {"strategy": "pp2-fsdp2"}, "spreads by pp and nothing else"),
+        ("vision", {"arguments": ["--precision", "fp16"]}, "trains in fp32 when it is asked"),
+        ("gpt", {"arguments": ["--tp", "2"]}, "is said by the strategy"),
+        ("gpt", {"arguments": ["--schedule=gpipe"], "strategy": "pp2"}, "is said by the strategy"),
+        ("gpt", {"arguments": ["--optimizer", "muon"], "strategy": "zero2"}, "whole matrices"),
+        ("gpt", {"arguments": ["--optimizer", "adamw-8bit"], "strategy": "fsdp"}, "bitsandbytes"),
+    ],
+)
+def test_what_would_not_be_what_runs_is_refused(
+    tmp_path: Path, recipe: str, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        wb.request(recipe, cpu=True, store=tmp_path, **options)
+
+
+def test_recipes_of_one_idea_are_started_by_it(tmp_path: Path) -> None:
+    assert wb.request("pipeline", cpu=True, store=tmp_path).strategy.pp == 2
+    assert wb.request("tensor_parallel", cpu=True, processes=1, store=tmp_path).processes == 1
+    both = wb.request("deepspeed_pipeline", cpu=True, strategy="pp2-dp2", store=tmp_path)
+    assert both.processes == 4
+
+
+def test_tensorflow_spreads_itself(tmp_path: Path) -> None:
+    script = tmp_path / "mirrored.py"
+    script.write_text("import tensorflow as tf\n")
+    assert wb.request(script, cpu=True, store=tmp_path).strategy.name == "single"
+    with pytest.raises(UsageError, match="Use --strategy single"):
+        wb.request(script, cpu=True, strategy="ddp", processes=2, store=tmp_path)
+
+
+def test_several_machines_get_the_next_port_when_the_usual_one_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # somebody else has it: that will do, too
+            other.bind(("", preflight.USUAL_PORT))
+            other.listen()
+        two = asked(tmp_path, processes=1, nodes=2, address="127.0.0.1")
+        assert preflight.USUAL_PORT < two.port < preflight.USUAL_PORT + 100
+        with pytest.raises(UsageError, match="cannot be used for the ranks' rendezvous"):
+            asked(tmp_path, processes=1, nodes=2, address="127.0.0.1", port=preflight.USUAL_PORT)

@@ -1,0 +1,86 @@
+"""The report's findings, attempts and checkpoints: told in full, inert, and never in the way."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.widgets.sample_troubles import ATTEMPTS, CHECKPOINTS, HOSTILE, finding, hang
+from workbench.observe.report import write_report
+from workbench.observe.report_recovery import lost, read_attempts, troubles
+from workbench.store.layout import RunPaths
+
+RUN = {"run": "r", "name": HOSTILE, "script": "t.py", "environment": {}, "command": [HOSTILE]}
+END = {"outcome": "failed", "message": HOSTILE, "exit_code": 1}
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    paths = RunPaths(tmp_path / "r")
+    paths.directory.mkdir()
+    paths.make_folders()
+    return paths
+
+
+def write(paths: RunPaths, **view: Any) -> str:
+    known = {"step_seconds_median": 0.5, "usd_per_hour": 12.0}
+    paths.run.write_text(json.dumps(RUN))
+    paths.view.write_text(json.dumps({**known, **view}))
+    write_report(paths, END)
+    return paths.report.read_text()
+
+
+def test_all_of_it_is_told(paths: RunPaths) -> None:
+    paths.attempts.write_text("".join(json.dumps(line) + "\n" for line in ATTEMPTS))
+    kept = [finding("straggler"), hang(), finding("spike", "note", cleared_at=9.0)]
+    paths.findings.write_text(json.dumps({"findings": kept}))
+    text = write(paths, checkpoints=CHECKPOINTS)
+    kinds = re.findall(r"<h3>(\w+) <small>(\w+)", text)
+    assert kinds == [("hang", "error"), ("straggler", "warning"), ("spike", "note")]
+    for part in ("cause", "evidence", "next"):
+        assert hang()[part] in text
+    assert "rank 1 · since step 121 · 95 % sure" in text
+    assert "11 steps were made twice (5.5 s at the median step), 10 s passed" in text
+    assert "together $0.05" in text  # 15.5 s at $12 an hour
+    assert "broken: model.safetensors has 1,000 of 428,113 bytes" in text
+    assert text.count("step-00000") >= 4
+    assert '<td class="wide">n/a</td>' in text  # the checkpoint of unknown size and time
+
+
+def test_foreign_text_is_inert_and_no_script_is_in_it(paths: RunPaths) -> None:
+    bad = dict.fromkeys(("kind", "cause", "evidence", "next"), HOSTILE)
+    paths.findings.write_text(json.dumps({"findings": [{**finding("x", HOSTILE), **bad}]}))
+    line = {"attempt": HOSTILE, "event": "end", "time": HOSTILE, "last_step": HOSTILE}
+    begun = {**line, "event": "start", "why": HOSTILE, "first_step": None}
+    paths.attempts.write_text(json.dumps(line) + "\n" + json.dumps(begun) + "\n")
+    text = write(paths, checkpoints=[dict.fromkeys(CHECKPOINTS[0], HOSTILE), 7, None])
+    assert "<img" not in text
+    assert "<script" not in text
+    assert text.count("&lt;img") >= 8
+
+
+def test_a_calm_run_says_so_and_has_no_empty_tables(paths: RunPaths) -> None:
+    text = write(paths)
+    assert "<p>No findings.</p>" in text
+    assert "Attempts" not in text
+    assert "Checkpoints" not in text
+
+
+@pytest.mark.parametrize("rubbish", ["7", "[]", '{"findings": 7}', '{"findings": [7, null]}', "{"])
+def test_rubbish_is_no_finding(paths: RunPaths, rubbish: str) -> None:
+    paths.findings.write_text(rubbish)
+    paths.attempts.write_text('{"event": "start", "attempt": 1}\n\x00\x00\n[1]\n{"event": "sta')
+    assert "No findings" in troubles(paths, {"findings": rubbish, "attempts": 3})
+    assert read_attempts(paths) == [{"event": "start", "attempt": 1}]
+
+
+def test_what_is_unknown_costs_an_unknown_sum() -> None:
+    assert lost([], {}) is None
+    assert lost(ATTEMPTS[:2], {}) is None  # ended, not started again
+    cost = lost(ATTEMPTS, {"usd_per_hour": 10.0})
+    assert cost is not None
+    assert (cost.steps, cost.repeat_seconds, cost.usd) == (11, None, None)

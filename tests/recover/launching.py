@@ -1,0 +1,50 @@
+"""Starts a script on CPU ranks under a strategy, with Accelerate's launcher and nothing of ours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import workbench as wb
+from workbench.launch import accelerate_config
+from workbench.recipes import recipes
+
+# torch with gloo aborts in its own shut-down in about one run of eighty, after the training's end.
+ABORTED_AT_EXIT = "terminate called without an active exception"
+
+
+def argv(script: Path, arguments: list[str], strategy: str, ranks: int, folder: Path) -> list[str]:
+    """The launcher's command; its config files go into `folder`."""
+    plan, recipe = wb.Strategy.parse(strategy, ranks), recipes()["gpt"]
+    texts = accelerate_config.files(plan, "cpu", recipe.block, folder=folder, splits=recipe.splits)
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return accelerate_config.command(
+        *(folder, script, arguments),
+        strategy=plan,
+        device="cpu",
+        threads=1,
+        port=0,
+        splits=recipe.splits,
+    )
+
+
+def environment(**more: str) -> dict[str, str]:
+    """For CPU ranks."""
+    own = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **accelerate_config.environment("cpu"), **own, **more}
+
+
+def run(
+    script: Path, arguments: list[str], strategy: str, ranks: int, folder: Path, **options: object
+) -> subprocess.CompletedProcess[str]:
+    """To the end; stdout and stderr as text."""
+    folder.mkdir(exist_ok=True, parents=True)
+    return subprocess.run(
+        argv(script, arguments, strategy, ranks, folder),
+        **{"env": environment(), "cwd": folder, "timeout": 200} | options,
+        check=False,
+        capture_output=True,
+        text=True,
+    )

@@ -1,0 +1,189 @@
+"""S3, S4, S5, S16, S18: data of others never becomes code."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+from tests.security.payloads import CANARY
+from workbench.recover import checkpoints
+from workbench.store.layout import RunPaths
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [
+    *sorted((ROOT / "workbench").rglob("*.py")),
+    *sorted((ROOT / "widgets").rglob("*.py")),
+    *sorted((ROOT / "environments").rglob("*.py")),
+]
+SCRIPTS = sorted((ROOT / "widgets").rglob("*.js"))
+BANNED = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "os.system",
+    "os.popen",
+    "pickle.load",
+    "pickle.loads",
+    "pickle.Unpickler",
+    "cloudpickle.load",
+    "cloudpickle.loads",
+    "marshal.loads",
+    "shelve.open",
+    "joblib.load",
+    "yaml.load",
+    "yaml.unsafe_load",
+    "yaml.full_load",
+    "subprocess.getoutput",
+    "subprocess.getstatusoutput",
+    "shutil.unpack_archive",
+    "tarfile.open",
+    "extractall",
+}
+BANNED_WORDS = {
+    "shell": True,
+    "weights_only": False,
+    "allow_pickle": True,
+    "trust_remote_code": True,
+}
+# Where one of them is right, and why.
+ALLOWED = {
+    # A file of this package is run under another name, to read its parser's options.
+    ("workbench/recipes/__init__.py", "exec"),
+    ("workbench/recipes/__init__.py", "compile"),
+    # The child of a simulation reads what its parent, this same program, writes to its stdin.
+    ("workbench/estimate/simulation/child.py", "pickle.loads"),
+}
+
+
+@functools.cache
+def calls(path: Path) -> list[tuple[str, ast.Call]]:
+    """Every call in a file with the full name it goes under, imports unfolded."""
+    tree = ast.parse(path.read_text())
+    full: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            full |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+        elif isinstance(node, ast.Import):
+            full |= {one.asname: one.name for one in node.names if one.asname}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            head, dot, rest = ast.unparse(node.func).partition(".")
+            found.append((full.get(head, head) + dot + rest, node))
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_of_ours_turns_data_into_code(path: Path) -> None:
+    name = str(path.relative_to(ROOT))
+    for called, node in calls(path):
+        last = called.rpartition(".")[2]
+        hit = called if called in BANNED else last if last == "extractall" else None
+        assert hit is None or (name, hit) in ALLOWED, f"{name}:{node.lineno}: {called}"
+        if called == "torch.load":
+            words = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            assert words.get("weights_only") == "True", f"{name}:{node.lineno}: {called}"
+        for word in node.keywords:
+            value = word.value.value if isinstance(word.value, ast.Constant) else None
+            banned = word.arg in BANNED_WORDS and value is BANNED_WORDS[word.arg]
+            assert not banned, f"{name}:{node.lineno}: {word.arg}={value}"
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_no_script_of_the_page_makes_markup_or_code_of_text(path: Path) -> None:
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+    ways = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function\(|setTimeout\(['\"`]|DOMParser|createContextualFragment|srcdoc"
+    assert re.search(ways, code) is None
+
+
+class Bomb:
+    """What an unpickler would run."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self.target}",)
+
+
+def test_looking_at_a_checkpoint_of_somebody_runs_nothing(tmp_path: Path) -> None:
+    canary = tmp_path / CANARY
+    bomb = pickle.dumps(Bomb(canary))
+    paths = RunPaths(tmp_path / "runs" / "theirs")
+    folder = paths.checkpoints / "step-00000010"
+    folder.mkdir(parents=True)
+    for name in ("optimizer.bin", "random_states_0.pkl", "custom_checkpoint_0.pkl", "model.pt"):
+        (folder / name).write_bytes(bomb)
+    with zipfile.ZipFile(folder / "pytorch_model.bin", "w") as archive:
+        archive.writestr("archive/data.pkl", bomb)
+    for checkpoint in checkpoints.list_checkpoints(paths):
+        checkpoints.verify(checkpoint)
+        str(checkpoint.document())
+    checkpoints.newest_whole(paths)
+    assert not canary.exists()
+    pickle.loads(bomb)  # the bomb is a real one
+    assert canary.exists()
+
+
+def test_yaml_constructs_no_objects(tmp_path: Path) -> None:
+    canary = tmp_path / CANARY
+    path = tmp_path / "accelerate.yaml"
+    for text in (
+        f"distributed_type: !!python/object/apply:os.system ['touch {canary}']\n",
+        f"!!python/object/new:os.system ['touch {canary}']: 1\ndistributed_type: FSDP\n",
+        "distributed_type: !!python/name:os.system\n",
+    ):
+        path.write_text(text)
+        with pytest.raises(wb.UsageError, match="neither YAML nor JSON"):
+            wb.read_strategy(path)
+    assert not canary.exists()
+
+
+def test_a_small_yaml_cannot_unfold_to_a_large_one(tmp_path: Path) -> None:
+    lines = ['a0: &a0 ["lol","lol","lol","lol","lol","lol","lol","lol","lol"]']
+    for level in range(1, 30):
+        lines.append(f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * 9)}]")
+    path = tmp_path / "laughs.yaml"
+    path.write_text("\n".join([*lines, "distributed_type: *a29", "num_processes: 2"]))
+    with pytest.raises(wb.UsageError, match="aliases"):
+        wb.read_strategy(path)
+    path.write_text("x: " + "[" * 200_000)
+    with pytest.raises(wb.UsageError):
+        wb.read_strategy(path)
+    path.write_text("x: 1\n" * 1_000_000)
+    with pytest.raises(wb.UsageError, match="larger than"):
+        wb.read_strategy(path)
+
+
+def test_a_sitecustomize_of_the_working_directory_is_not_ours_to_load(tmp_path: Path) -> None:
+    """The hook chains to the user's own, found on sys.path; the folder one stands in is not that."""
+    from workbench.launch.capture import SITE_FOLDER
+
+    assert SITE_FOLDER.is_absolute()
+    assert SITE_FOLDER.is_relative_to(ROOT / "workbench")
+    canary = tmp_path / CANARY
+    (tmp_path / "sitecustomize.py").write_text(f"open({str(canary)!r}, 'w')")
+    environment = {**os.environ, "PYTHONPATH": str(SITE_FOLDER)}
+    for argv in (["-m", "json.tool", "--help"], ["-c", ""]):
+        subprocess.run(
+            [sys.executable, *argv], cwd=tmp_path, env=environment, check=True, capture_output=True
+        )
+    assert not canary.exists()
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    shutil.move(tmp_path / "sitecustomize.py", theirs)
+    environment["PYTHONPATH"] = f"{SITE_FOLDER}{os.pathsep}{theirs}"
+    subprocess.run([sys.executable, "-c", ""], cwd=tmp_path, env=environment, check=True)
+    assert canary.exists()  # what the user put on the path still works

@@ -1,0 +1,123 @@
+"""The Compare face without a browser: options, what is ticked, labels, deletion, refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("anywidget", reason="the lab extra is not installed")
+
+from workbench_widgets import Compare, Runs
+
+import workbench as wb
+from tests.compare.made_runs import make_run
+from tests.conftest import until
+from workbench.store.labels import change_labels, read_labels
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> wb.Store:
+    root = tmp_path / "runs"
+    for number in range(3):
+        make_run(root, f"run-{number}", steps=60, slow=20 + 10 * number, age=number)
+    change_labels(make_run(root, "old", steps=5), archived=True)
+    return wb.Store(root)
+
+
+def told(face: Compare, message: dict[str, Any]) -> dict[str, Any]:
+    """What the face says to a message of the page."""
+    sent: list[dict[str, Any]] = []
+    face.send = lambda message, buffers=None: sent.append(message)
+    face._on_message(face, message, [])
+    until(lambda: sent, what=f"an answer to {message}")
+    return sent[0]
+
+
+def test_options(store: wb.Store) -> None:
+    with pytest.raises(TypeError, match=r"Compare has no option 'run'; its options are .*runs"):
+        Compare(store=store.root, run=["run-1"])
+    with pytest.raises(wb.RunNotFoundError):
+        Compare(store=store.root, runs=["nobody"])
+    with pytest.raises(wb.UsageError, match="no condition"):
+        Compare(store=store.root, where="loss")
+    assert Compare(store=store.root.parent / "empty").rows == []
+
+
+def test_ticked_runs_are_set_beside_each_other(store: wb.Store) -> None:
+    face = Compare(store=store.root, runs=["run-0"])
+    assert face.comparison == {}
+    assert [row["run"] for row in face.rows] == ["run-2", "run-1", "run-0"]
+    assert told(face, {"type": "pick", "runs": ["run-0", "run-1", "run-1", "../x"]})["bad"] is False
+    assert face.picked == ["run-0", "run-1"]
+    assert len(face.comparison["curves"]["run-1"]["loss"]) == 60
+    assert face.comparison["reach"]["chosen"] == "highest last loss"
+    told(face, {"type": "pick", "runs": ["run-0", "run-1"], "loss": 3.0})
+    reach = face.comparison["reach"]
+    assert reach["loss"] == 3.0
+    assert reach["runs"]["run-0"]["step"] < reach["runs"]["run-1"]["step"]
+    assert "run-0: loss 3.0 at step" in repr(face)
+    face.close()
+
+
+def test_ten_long_runs_are_one_short_message(store: wb.Store) -> None:
+    for number in range(3, 10):
+        make_run(store.root, f"run-{number}", steps=700, ranks=1)
+    face = Compare(store=store.root, runs=[f"run-{number}" for number in range(10)])
+    text = json.dumps(face.comparison, allow_nan=False)
+    assert len(face.comparison["curves"]) == 10
+    assert len(text) < 200_000
+    assert math.isclose(face.comparison["curves"]["run-9"]["step"][-1], 700)
+    face.close()
+
+
+def test_the_list_is_filtered_and_sorted_by_what_the_command_takes(store: wb.Store) -> None:
+    face = Compare(store=store.root, where="loss<2.5")
+    assert [row["run"] for row in face.rows] == ["run-1", "run-0"]
+    assert told(face, {"type": "list", "where": "lss<2"})["bad"] is True
+    assert face.listed["where"] == "loss<2.5"  # as it was
+    told(face, {"type": "list", "where": "", "archived": True, "sort": "loss_last"})
+    assert [row["run"] for row in face.rows] == ["run-0", "run-1", "run-2", "old"]
+    assert (face.listed["found"], face.listed["of"]) == (4, 4)
+    face.close()
+
+
+def test_labels_are_written_and_shown(store: wb.Store) -> None:
+    face = Compare(store=store.root)
+    told(face, {"type": "label", "run": "run-1", "tags": "lr base"})
+    told(face, {"type": "label", "run": "run-1", "tags": "base", "note": "<b>kept</b>"})
+    assert read_labels(store.find("run-1")).tags == ("base",)
+    assert next(row for row in face.rows if row["run"] == "run-1")["note"] == "<b>kept</b>"
+    assert "is archived" in told(face, {"type": "label", "run": "run-1", "archived": True})["text"]
+    assert [row["run"] for row in face.rows] == ["run-2", "run-0"]
+    assert told(face, {"type": "label", "run": "run-0", "tags": "no/[way]"})["bad"] is True
+    assert told(face, {"type": "label", "run": "run-1", "archived": False})["bad"] is True  # hidden
+    face.close()
+
+
+def test_deleting_says_what_it_frees_and_takes_only_what_is_listed(store: wb.Store) -> None:
+    face = Compare(store=store.root, runs=["run-0", "run-1", "run-2"])
+    said = told(face, {"type": "size", "run": "run-1"})["text"]
+    assert said.startswith("Press again to delete run-1 for good: ")
+    assert store.find("run-1").directory.exists()
+    for run in ("../run-1", "old", None, "run"):
+        assert told(face, {"type": "delete", "run": run})["bad"] is True
+    assert "is deleted" in told(face, {"type": "delete", "run": "run-1"})["text"]
+    assert face.picked == ["run-0", "run-2"]
+    assert list(face.comparison["curves"]) == ["run-0", "run-2"]
+    assert set(store.ids()) == {"run-2", "run-0", "old"}
+    face.close()
+
+
+def test_runs_sends_what_every_axis_needs(store: wb.Store) -> None:
+    table = Runs(store=store.root)
+    sent: list[dict[str, Any]] = []
+    table.send = lambda message, buffers=None: sent.append(message)
+    table._on_message(table, {"type": "series", "run": "run-0"}, [])
+    view = sent[0]["view"]
+    assert {len(column) for column in view["series"].values()} == {60}
+    assert view["usd_per_hour"] == 7.2
+    table.close()

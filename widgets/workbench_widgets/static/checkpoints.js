@@ -1,0 +1,128 @@
+// @ts-check
+/** The checkpoints of a run: step, size, whether they are known to be whole, and "Resume from here". */
+
+import { element, setAttribute, setText } from "./dom.js";
+import { bytes, count, known, moment } from "./format.js";
+import { ResumeButton, whyNot } from "./resume.js";
+import { RunSource } from "./source.js";
+
+/** @typedef {import("./loader.js").Context} Context
+ * @typedef {{step: number|null, name: string, path: string, bytes: number|null, saved_at: number|null,
+ *   kind: string|null, sealed: boolean|null, problem: string|null}} Checkpoint */
+
+const COLUMNS = ["Step", "Size", "Saved", "Written by", "Verified", ""];
+const SILENT_AFTER_SECONDS = 10;
+
+/** @param {Checkpoint} one @returns {{state: string, text: string, title: string}} */
+export function verified(one) {
+  if (one.problem) return { state: "bad", text: "broken", title: one.problem };
+  if (one.sealed) return { state: "good", text: "whole", title: "Every file has the size and hash of its manifest" };
+  return { state: "open", text: "not yet", title: "No manifest of sizes and hashes yet; it is verified before it is used" };
+}
+
+/** One line of the table; keeps its button, so that an armed one outlives a redraw. */
+class Line {
+  /** @param {Checkpoint} one @param {(name: string) => void} resume */
+  constructor(one, resume) {
+    this.cells = COLUMNS.map(() => element("td"));
+    this.button = new ResumeButton("Resume from here", () => resume(one.name));
+    this.button.node.setAttribute("aria-label", `Resume from ${one.name}`);
+    this.problem = element("span", { class: "wb-problem" });
+    this.mark = element("span", { class: "wb-verified" });
+    this.cells[4].append(this.mark, this.problem);
+    this.cells[5].append(this.button.node);
+    this.node = element("tr", {}, ...this.cells);
+  }
+
+  /** @param {Checkpoint} one @param {string} refused */
+  draw(one, refused) {
+    const texts = [count(one.step), bytes(one.bytes), moment(one.saved_at), one.kind ?? "n/a"];
+    texts.forEach((text, at) => setText(this.cells[at], text));
+    this.cells[0].title = one.path ?? one.name;
+    const { state, text, title } = verified(one);
+    setAttribute(this.mark, "data-state", state);
+    setText(this.mark, text);
+    this.mark.title = title;
+    setText(this.problem, one.problem ?? "");
+    this.button.node.hidden = state === "bad";
+    this.button.refuse(refused);
+  }
+}
+
+export class Checkpoints {
+  /** @param {(checkpoint: string|null) => void} resume @param {boolean} kernel */
+  constructor(resume, kernel) {
+    this.resume = resume;
+    this.kernel = kernel;
+    this.body = element("tbody");
+    this.total = element("span", { class: "wb-panel-value" });
+    this.note = element("p", { class: "wb-note", role: "status", "aria-live": "polite" });
+    const heads = COLUMNS.map((text) => element("th", { scope: "col" }, text));
+    this.table = element("table", { class: "wb-checkpoints" }, element("thead", {}, element("tr", {}, ...heads)), this.body);
+    this.node = element(
+      "section",
+      { class: "wb-panel wb-area-checkpoints", "aria-label": "Checkpoints" },
+      element("header", {}, element("h3", {}, "Checkpoints"), this.total),
+      this.note,
+      element("div", { class: "wb-table-box", tabindex: "0", role: "region", "aria-label": "Table of checkpoints" }, this.table),
+    );
+    /** @type {Map<string, Line>} */
+    this.lines = new Map();
+    this.said = "";
+  }
+
+  /** @param {any} view @param {boolean} silent */
+  draw(view, silent) {
+    /** @type {Checkpoint[]} */
+    const found = view.checkpoints ?? [];
+    const refused = whyNot(view, silent, this.kernel);
+    const names = new Set(found.map((one) => one.name));
+    for (const name of [...this.lines.keys()].filter((one) => !names.has(one))) this.lines.delete(name);
+    const rows = found.map((one) => {
+      const line = this.lines.get(one.name) ?? new Line(one, this.resume);
+      this.lines.set(one.name, line);
+      line.draw(one, refused);
+      return line.node;
+    });
+    const same = rows.length === this.body.children.length && rows.every((row, at) => row === this.body.children[at]);
+    if (!same) this.body.replaceChildren(...rows);
+    this.table.hidden = rows.length === 0;
+    const sizes = found.map((one) => one.bytes).filter(known);
+    setText(this.total, sizes.length ? bytes(sizes.reduce((sum, one) => sum + one, 0)) : "");
+    setText(this.note, this.said || (rows.length ? "" : "No checkpoint yet"));
+  }
+
+  /** An answer of the kernel, or what is being done. @param {string} text @param {boolean} bad */
+  say(text, bad = false) {
+    this.said = text;
+    setText(this.note, text);
+    setAttribute(this.note, "data-tone", bad ? "bad" : "note");
+  }
+}
+
+/** The panel alone. @param {HTMLElement} root @param {Context} context */
+export function mount(root, context) {
+  const panel = new Checkpoints((name) => ask(name), context.model !== null);
+  const lost = element("div", { class: "wb-banner", role: "status", hidden: "" });
+  const shell = element("div", { class: "wb-root", role: "group", "aria-label": "Checkpoints" }, panel.node, lost);
+  const source = new RunSource(
+    context,
+    ({ view, ageSeconds }) => panel.draw(view, known(ageSeconds) && ageSeconds > SILENT_AFTER_SECONDS),
+    (text) => {
+      lost.hidden = text === null;
+      setText(lost, text ?? "");
+    },
+  );
+  const ask = (/** @type {string|null} */ name) => {
+    panel.say("Resuming …");
+    source.resume(name);
+  };
+  source.onResumed = (text, bad) => panel.say(text, bad);
+  root.append(shell);
+  panel.draw({ run: context.config.run, phase: "starting", checkpoints: [] }, false);
+  source.start().catch((error) => panel.say(String(error), true));
+  return () => {
+    source.close();
+    shell.remove();
+  };
+}

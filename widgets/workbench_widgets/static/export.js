@@ -1,0 +1,114 @@
+// @ts-check
+/** The files of another engine, what to type, and what each engine would refuse. */
+
+import { Calculator } from "./calculator.js";
+import { copyButton } from "./clipboard.js";
+import { element, setAttribute, setText } from "./dom.js";
+import { addExportStyle } from "./export_style.js";
+
+/** @typedef {import("./loader.js").Context} Context
+ * @typedef {{what: string, reason: string, instead: string}} Reason
+ * @typedef {{name: string, text: string}} File */
+
+/** @param {Node[]} children @param {string} label */
+const panel = (label, ...children) => element("section", { class: "wb-panel", "aria-label": label }, element("header", {}, element("h3", {}, label)), ...children);
+
+/** Text with a button that copies it. @param {string} kind @param {string} label */
+function box(kind, label) {
+  const text = element("pre", { class: `wb-command wbx-text ${kind}`, tabindex: "0", role: "region", "aria-label": label });
+  const button = copyButton(() => text.textContent ?? "", `Copy: ${label}`);
+  return { text, node: element("div", { class: "wb-command-box" }, text, button) };
+}
+
+class Export extends Calculator {
+  /** @param {HTMLElement} root @param {Context} context */
+  constructor(root, context) {
+    super(root, context, "Export");
+    this.shell.classList.add("wbx");
+    this.chosen = "";
+    this.reasons = element("ul", { class: "wbx-reasons", role: "status", "aria-label": "Why it is refused" });
+    this.notes = element("ul", { class: "wbx-notes", "aria-label": "To know before" });
+    this.tabs = element("div", { class: "wbx-tabs", role: "tablist", "aria-label": "Files" });
+    this.file = box("", "the file");
+    this.next = box("wbx-next", "what to type");
+    this.copies = element("p", { class: "wb-note" });
+    this.save = element("button", { type: "button", class: "wb-button" }, "Save the folder");
+    this.saved = element("span", { class: "wb-note", role: "status", "aria-live": "polite" });
+    this.save.addEventListener("click", () => this.model.send({ type: "save" }));
+    this.engines = element("tbody");
+    const saving = element("div", { class: "wbx-save" }, this.save, this.saved);
+    this.files = panel("Files", this.tabs, this.file.node, this.copies, saving);
+    this.typing = panel("Type in that folder", this.next.node);
+    const table = element("table", { class: "wbx-engines" }, this.engines);
+    this.build([this.reasons, this.files, this.typing, this.notes, panel("The same on each engine", table)]);
+  }
+
+  open() {
+    addExportStyle();
+    super.open();
+    this.listen("saved", () => setText(this.saved, this.model.get("saved")));
+  }
+
+  /** @param {any} figure */
+  drawFigure(figure) {
+    const refused = figure.refused.length > 0;
+    this.headline.dataset.fits = String(!refused);
+    for (const part of [this.files, this.typing]) part.hidden = refused;
+    this.reasons.hidden = !refused;
+    this.reasons.replaceChildren(...figure.refused.map(reason));
+    this.notes.hidden = figure.notes.length === 0;
+    this.notes.replaceChildren(...figure.notes.map((/** @type {string} */ one) => element("li", {}, one)));
+    this.drawFiles(figure.files);
+    setText(this.next.text, figure.next.join("\n"));
+    const { copies } = figure;
+    setText(this.copies, copies.length ? `Beside them: ${copies[0]} and ${copies.length - 1} modules that it imports.` : "");
+    this.engines.replaceChildren(...figure.engines.map((/** @type {any} */ one) => this.row(one, figure)));
+  }
+
+  /** @param {File[]} files */
+  drawFiles(files) {
+    if (!files.some(({ name }) => name === this.chosen)) this.chosen = files[0]?.name ?? "";
+    const key = files.map(({ name }) => name).join("\n");
+    if (this.tabs.dataset.key !== key) {
+      this.tabs.dataset.key = key;
+      this.tabs.replaceChildren(...files.map(({ name }) => this.tab(name)));
+    }
+    for (const tab of this.tabs.children) {
+      setAttribute(/** @type {HTMLElement} */ (tab), "aria-selected", String(tab.textContent === this.chosen));
+    }
+    setText(this.file.text, files.find(({ name }) => name === this.chosen)?.text ?? "");
+  }
+
+  /** @param {string} name */
+  tab(name) {
+    const tab = element("button", { type: "button", class: "wb-button", role: "tab" }, name);
+    tab.addEventListener("click", () => {
+      this.chosen = name;
+      this.guard(() => this.drawFiles(this.model.get("figure").files));
+    });
+    return tab;
+  }
+
+  /** @param {{name: string, title: string, refused: Reason[]}} one @param {any} figure */
+  row(one, figure) {
+    const able = one.refused.length === 0;
+    const says = able ? "nothing against it" : one.refused.map(({ reason }) => reason).join(" ");
+    const chosen = figure.engine === one.name;
+    const take = element("button", { type: "button", class: "wb-button", "aria-label": `Show ${one.title}`, "aria-pressed": String(chosen) }, chosen ? "shown" : "show");
+    take.addEventListener("click", () => this.moves.move({ engine: one.name }));
+    return element("tr", { "data-able": String(able) }, element("th", { scope: "row" }, one.title), element("td", {}, says), element("td", {}, take));
+  }
+}
+
+/** @param {Reason} one */
+function reason(one) {
+  const ways = one.instead ? [element("p", {}, one.instead)] : [];
+  return element("li", {}, element("p", {}, one.reason), ...ways);
+}
+
+/** @param {HTMLElement} root @param {Context} context */
+export function mount(root, context) {
+  const face = new Export(root, context);
+  face.open();
+  return () => face.close();
+}

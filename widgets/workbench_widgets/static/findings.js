@@ -1,0 +1,129 @@
+// @ts-check
+/** What is wrong with the run: evidence, cause and next move of each finding; the cleared ones folded. */
+
+import { element, setAttribute, setText } from "./dom.js";
+import { count, known, moment, percent } from "./format.js";
+
+/** @typedef {{kind: string, severity: string, rank: number|null, step: number|null, cause: string,
+ *   evidence: string, next: string, confidence: number|null, seen_at: number|null,
+ *   cleared_at: number|null}} Finding */
+
+const SEVERITIES = ["error", "warning", "note"];
+const WORDS = { nan: "NaN", gpu: "GPU", cpu: "CPU", nccl: "NCCL", ecc: "ECC", xid: "Xid", ddp: "DDP", oom: "Out of memory" };
+
+/** "nan-loss" -> "NaN loss", "out-of-memory" -> "Out of memory". @param {unknown} kind */
+export function kindText(kind) {
+  const words = String(kind ?? "finding").split("-").map((word) => /** @type {any} */ (WORDS)[word] ?? word);
+  const text = words.join(" ");
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** An unknown severity is taken seriously. @param {any} finding */
+export const severityOf = (finding) => (SEVERITIES.includes(finding?.severity) ? finding.severity : "warning");
+
+/** Those that stand, worst first. @param {any} view @returns {Finding[]} */
+export function standing(view) {
+  const found = (view.findings ?? []).filter((/** @type {any} */ one) => !known(one.cleared_at));
+  return found.sort((/** @type {any} */ left, /** @type {any} */ right) =>
+    SEVERITIES.indexOf(severityOf(left)) - SEVERITIES.indexOf(severityOf(right)));
+}
+
+/** Where and since when, as short words. @param {any} one */
+function circumstances(one) {
+  const words = [known(one.rank) ? `rank ${one.rank}` : "whole run"];
+  if (known(one.step)) words.push(`since step ${count(one.step)}`);
+  if (known(one.seen_at)) words.push(`seen ${moment(one.seen_at)}`);
+  if (known(one.cleared_at)) words.push(`gone ${moment(one.cleared_at)}`);
+  words.push(known(one.confidence) ? `${percent(100 * one.confidence)} sure` : "sureness n/a");
+  return words.join("  ·  ");
+}
+
+/** @param {any} one */
+function card(one) {
+  const severity = known(one.cleared_at) ? "cleared" : severityOf(one);
+  const rows = [["Evidence", one.evidence], ["Next", one.next]].filter(([, text]) => text);
+  return element(
+    "li",
+    { class: "wb-finding", "data-severity": severity },
+    element(
+      "header",
+      {},
+      element("span", { class: "wb-severity" }, severity),
+      element("h4", {}, kindText(one.kind)),
+      element("span", { class: "wb-circumstances" }, circumstances(one)),
+    ),
+    element("p", { class: "wb-cause" }, String(one.cause ?? "Cause n/a")),
+    element("dl", {}, ...rows.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, String(text))])),
+  );
+}
+
+export class Findings {
+  constructor() {
+    this.count = element("span", { class: "wb-panel-value" });
+    this.calm = element("p", { class: "wb-note" });
+    this.list = element("ul", { class: "wb-findings" });
+    this.gone = element("ul", { class: "wb-findings" });
+    this.summary = element("summary", {});
+    this.fold = element("details", { class: "wb-cleared", hidden: "" }, this.summary, this.gone);
+    this.node = element(
+      "section",
+      { class: "wb-panel wb-area-findings", "aria-label": "Findings", tabindex: "-1" },
+      element("header", {}, element("h3", {}, "Findings"), this.calm, this.count),
+      this.list,
+      this.fold,
+    );
+    this.key = "";
+    setText(this.calm, "No findings");
+  }
+
+  /** @param {any} view */
+  draw(view) {
+    const now = standing(view);
+    const gone = (view.findings ?? []).filter((/** @type {any} */ one) => known(one.cleared_at));
+    const key = JSON.stringify([now, gone]);
+    if (key === this.key) return;
+    this.key = key;
+    setText(this.calm, now.length ? "" : gone.length ? "Nothing stands" : "No findings");
+    setText(this.count, now.length > 1 ? count(now.length) : "");
+    setAttribute(this.node, "data-severity", now.length ? severityOf(now[0]) : "none");
+    this.list.replaceChildren(...now.map(card));
+    this.gone.replaceChildren(...gone.map(card));
+    this.fold.hidden = gone.length === 0;
+    setText(this.summary, `${count(gone.length)} cleared`);
+  }
+
+  /** Brings the panel into sight and gives it the focus. */
+  show() {
+    this.node.scrollIntoView({ block: "center", behavior: "auto" });
+    this.node.focus({ preventScroll: true });
+  }
+}
+
+/** The header's alarm: the worst finding that stands, as a button that leads to the panel. */
+export class Alarm {
+  /** @param {() => void} show */
+  constructor(show) {
+    this.text = element("span", { class: "wb-alarm-text" });
+    this.node = element(
+      "button",
+      { type: "button", class: "wb-alarm", hidden: "" },
+      this.text,
+      element("span", { class: "wb-alarm-more", "aria-hidden": "true" }, "Show"),
+    );
+    this.spoken = element("span", { class: "wb-spoken", role: "alert" });
+    this.node.addEventListener("click", show);
+  }
+
+  /** @param {any} view @param {string} said what the banner says already */
+  draw(view, said) {
+    const serious = standing(view).filter((one) => severityOf(one) !== "note");
+    this.node.hidden = serious.length === 0;
+    const [worst] = serious;
+    const severity = worst ? severityOf(worst) : "none";
+    setAttribute(this.node, "data-severity", severity);
+    const more = serious.length > 1 ? ` And ${count(serious.length - 1)} more.` : "";
+    const cause = worst && !said.includes(worst.cause) ? `: ${worst.cause}` : "";
+    setText(this.text, worst ? `${severity === "error" ? "Error" : "Warning"}, ${kindText(worst.kind)}${cause}${more}` : "");
+    setText(this.spoken, severity === "error" ? `Error: ${worst.cause}` : "");
+  }
+}

@@ -1,0 +1,103 @@
+// @ts-check
+/** The loss curves of several runs in one chart, along steps, tokens, time or dollars. */
+
+import { element } from "./dom.js";
+import { number, plotText, seconds, short, usd } from "./format.js";
+import { Panel } from "./panel.js";
+import { lossControls } from "./run_dashboard.js";
+import { readTheme, watchTheme } from "./theme.js";
+import { someKnown, smooth } from "./traces.js";
+
+/** @typedef {import("./loader.js").Context} Context
+ * @typedef {{run: string, name: string, step: any[], tokens: any[], seconds: any[], usd: any[], loss: any[]}} Curve
+ * @typedef {{name: string, column: "step"|"tokens"|"seconds"|"usd", title: string, text: (value: unknown) => string}} Axis */
+
+/** @type {Axis[]} */
+const AXES = [
+  { name: "Steps", column: "step", title: "optimizer step", text: short },
+  { name: "Tokens", column: "tokens", title: "tokens", text: short },
+  { name: "Time", column: "seconds", title: "seconds at work", text: seconds },
+  { name: "Dollars", column: "usd", title: "US dollars", text: usd },
+];
+// Ten runs, eight colours: the last two are dashed.
+const DASHES = ["solid", "dash"];
+
+export class Overlay {
+  /** @param {Context} context @param {{title: string, empty: string}} words */
+  constructor(context, words) {
+    this.context = context;
+    this.options = { logLoss: false, smoothing: 0.6 };
+    this.axis = AXES[0];
+    this.select = /** @type {HTMLSelectElement} */ (
+      element("select", { "aria-label": "Horizontal axis" }, ...AXES.map((one) => element("option", {}, one.name)))
+    );
+    this.select.addEventListener("change", () => {
+      this.axis = AXES[this.select.selectedIndex];
+      this.redraw();
+    });
+    const along = element("label", { class: "wb-slider" }, "Along", this.select);
+    const controls = [along, ...lossControls(this.options, () => this.redraw())];
+    this.panel = new Panel(words.title, { area: "loss", controls, empty: words.empty });
+    this.node = this.panel.node;
+    /** @type {Curve[]} */
+    this.curves = [];
+    this.endTheme = watchTheme(() => this.redraw());
+    this.resizing = new ResizeObserver(() => this.redraw());
+    this.resizing.observe(this.node);
+  }
+
+  /** @param {Curve[]} curves */
+  async draw(curves) {
+    this.curves = curves;
+    this.redraw();
+    if (this.Plotly || curves.length === 0) return;
+    this.Plotly = await this.context.plotly();
+    this.redraw();
+  }
+
+  redraw() {
+    if (!this.Plotly || !this.node.isConnected) return;
+    const theme = readTheme(this.node);
+    const { axis, curves } = this;
+    const shown = curves.map((curve, index) => ({ curve, color: theme.series[index % 8], dash: DASHES[index < 8 ? 0 : 1] }));
+    const drawn = shown.filter(({ curve }) => someKnown(curve[axis.column]));
+    const missing = shown.filter((one) => !drawn.includes(one)).map(({ curve }) => curve.name);
+    const last = (/** @type {Curve} */ curve) => number(smooth(curve.loss, this.options.smoothing).filter((one) => one !== null).at(-1));
+    const without = missing.length ? ` Not known along ${axis.name.toLowerCase()}: ${missing.join(", ")}.` : "";
+    this.panel.draw(
+      {
+        traces: drawn.map((one) => this.trace(one.curve, one.color, one.dash, theme.font)),
+        value: "",
+        label: `Loss along ${axis.name.toLowerCase()}: ${curves.map((curve) => `${curve.name} ${last(curve)}`).join(", ")}.${without}`,
+        chips: shown.map(({ curve, color, dash }) => ({
+          text: `${curve.name}  ${missing.includes(curve.name) ? `no ${axis.name.toLowerCase()}` : last(curve)}`,
+          color,
+          dash: dash !== "solid",
+        })),
+        empty: drawn.length ? undefined : curves.length ? `Not known along ${axis.name.toLowerCase()}` : undefined,
+        layout: {
+          xaxis: { title: { text: axis.title } },
+          yaxis: { type: this.options.logLoss ? "log" : "linear" },
+          uirevision: `${axis.column} ${this.options.logLoss}`,
+        },
+      },
+      theme,
+      this.Plotly,
+    );
+    if (drawn.length === 0 && this.panel.drawn) this.Plotly.purge(this.panel.plot);
+  }
+
+  /** @param {Curve} curve @param {string} color @param {string} dash @param {string} family */
+  trace(curve, color, dash, family) {
+    const hovertemplate = `${plotText(curve.name)} %{y:.4~g}<extra></extra>`;
+    const y = smooth(curve.loss, this.options.smoothing);
+    const line = { color, dash, width: 2 };
+    return { type: "scatter", mode: "lines", x: curve[this.axis.column], y, line, hovertemplate, hoverlabel: { font: { family } } };
+  }
+
+  close() {
+    this.endTheme();
+    this.resizing.disconnect();
+    this.panel.close(this.Plotly);
+  }
+}

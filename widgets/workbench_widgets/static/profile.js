@@ -1,0 +1,200 @@
+// @ts-check
+/** A run's profile: a bar per rank, the longest operators, the memory, and the trace files. */
+
+import { element, setAttribute, setText } from "./dom.js";
+import { byteUnit, bytes, number, percent, shortSeconds } from "./format.js";
+import { addRules, addStyle } from "./memory_style.js";
+import { Panel } from "./panel.js";
+import { fillBar } from "./stack.js";
+import { readTheme, watchTheme } from "./theme.js";
+
+/** @typedef {import("./loader.js").Context} Context
+ * @typedef {Record<string, number>} Mean
+ * @typedef {{rank: number, device: string, memory: [number, number][], mean: Mean, says: string}} Rank
+ * @typedef {{steps: number[], folder: string, ranks: Rank[], sentences: string[], files: string[],
+ *   place: string, operations: {name: string, calls: number, seconds: number}[]}} Found */
+
+const PARTS = [
+  { key: "compute", name: "compute", series: 3, shade: "" },
+  { key: "exposed", name: "exposed communication", series: 2, shade: "" },
+  { key: "copies", name: "copies", series: 4, shade: "" },
+  { key: "input", name: "input", series: 5, shade: "" },
+  { key: "idle", name: "idle", series: 8, shade: "hatched" },
+];
+const RULES = `
+.wb-root.wb-profile .wbf-rank { display: grid; grid-template-columns: 56px minmax(0, 1fr) 76px; gap: 8px; align-items: center; margin: 4px 0; }
+.wb-root.wb-profile .wbm-bar { height: 26px; margin: 0; }
+.wb-root.wb-profile .wbm-part { line-height: 26px; }
+.wb-root.wb-profile .wbf-wall { text-align: right; font-variant-numeric: tabular-nums; }
+.wb-root.wb-profile .wbf-legend i { width: 11px; height: 11px; padding: 0; border-radius: 2px; }
+.wb-root.wb-profile .wb-panel + .wb-panel { margin-top: 10px; }
+.wb-root.wb-profile td:first-child { overflow-wrap: anywhere; white-space: normal; text-align: left; }
+.wb-root.wb-profile .wb-detail[data-tone="bad"] { color: var(--wb-bad); }
+`;
+
+/** @param {Mean} mean @param {number} longest */
+export function segments(mean, longest) {
+  return PARTS.filter(({ key }) => mean[key] > 0).map(({ key, name, series, shade }) => ({
+    share: mean[key] / longest,
+    style: `--part: var(--wb-series-${series})`,
+    shade,
+    says: `${name} ${shortSeconds(mean[key])} (${percent((100 * mean[key]) / mean.wall)})`,
+    label: name,
+  }));
+}
+
+class Face {
+  /** @param {HTMLElement} root @param {Context} context */
+  constructor(root, context) {
+    this.context = context;
+    this.Plotly = /** @type {any} */ (null);
+    this.button = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button" }));
+    this.button.addEventListener("click", () => context.model?.send({ type: "profile" }));
+    this.detail = element("p", { class: "wb-detail" });
+    this.note = element("p", { class: "wb-detail", role: "status", "aria-live": "polite" });
+    this.bars = element("div");
+    this.legend = element("ul", { class: "wb-chips wbf-legend" }, ...PARTS.map(legend));
+    this.waits = element("div");
+    this.body = element("tbody");
+    this.files = element("p", { class: "wb-detail" });
+    this.memory = new Panel("Memory allocated", { empty: "Not traced: ask with memory=True" });
+    this.time = section("Time of a step", this.bars, this.legend, this.waits, this.files);
+    this.table = section("Longest operations", table(this.body));
+    const title = element("div", { class: "wb-title" }, element("h2", {}, "Profile"), this.button);
+    const header = element("header", { class: "wb-header" }, title, this.detail, this.note);
+    this.shell = element("div", { class: "wb-root wb-profile", role: "group", "aria-label": "Profile of a run" }, header, this.time, this.table, this.memory.node);
+    root.append(this.shell);
+  }
+
+  open() {
+    addStyle();
+    addRules("workbench-profile-style", RULES);
+    this.redraw = () => this.draw();
+    for (const name of ["profile", "said"]) this.context.model?.on(`change:${name}`, this.redraw);
+    this.endTheme = watchTheme(this.redraw);
+    this.resizing = new ResizeObserver(this.redraw);
+    this.resizing.observe(this.shell);
+    this.context.plotly().then((Plotly) => {
+      this.Plotly = Plotly;
+      this.draw();
+    }, (error) => setText(this.note, String(error)));
+  }
+
+  draw() {
+    const said = this.context.model?.get("said") ?? {};
+    const found = /** @type {Found} */ (this.context.model?.get("profile") ?? {});
+    setText(this.button, `Profile ${/** @type {any} */ (this.context.config).steps} steps`);
+    this.button.hidden = !said.live;
+    this.button.disabled = Boolean(said.busy);
+    const none = said.live ? "No profile yet" : "No profile; only a run that lives can be traced";
+    setText(this.note, said.text || (found.ranks ? "" : none));
+    setAttribute(this.note, "data-tone", said.bad ? "bad" : "note");
+    for (const part of [this.time, this.table]) part.hidden = !found.ranks?.length;
+    this.memory.node.hidden = !found.ranks?.some((one) => one.memory.length);
+    setText(this.detail, [this.context.config.run, found.steps && stepText(found.steps)].filter(Boolean).join("  ·  "));
+    if (!found.ranks?.length) return;
+    this.drawBars(found);
+    this.drawTable(found);
+    this.drawFiles(found);
+    if (!this.memory.node.hidden) this.memory.draw(memory(found, readTheme(this.shell)), readTheme(this.shell), this.Plotly);
+  }
+
+  /** @param {Found} found */
+  drawBars(found) {
+    const longest = Math.max(...found.ranks.map((one) => one.mean.wall));
+    this.bars.replaceChildren(
+      ...found.ranks.map((one) => {
+        const bar = element("div", { class: "wbm-bar", role: "img" });
+        fillBar(bar, segments(one.mean, longest));
+        const wall = element("span", { class: "wbf-wall" }, shortSeconds(one.mean.wall));
+        wall.title = `All communication, hidden by computing or not: ${shortSeconds(one.mean.communication)}`;
+        return element("div", { class: "wbf-rank" }, element("span", {}, `Rank ${one.rank}`), bar, wall);
+      }),
+    );
+    const used = (/** @type {string} */ key) => found.ranks.some((one) => one.mean[key] > 0);
+    PARTS.forEach(({ key }, at) => (/** @type {HTMLElement} */ (this.legend.children[at]).hidden = !used(key)));
+    this.waits.replaceChildren(...found.sentences.map((text) => element("p", { class: "wb-detail" }, text)));
+  }
+
+  /** @param {Found} found */
+  drawTable(found) {
+    const wall = found.ranks.reduce((sum, one) => sum + one.mean.wall, 0) / found.ranks.length;
+    this.body.replaceChildren(
+      ...found.operations.map(({ name, calls, seconds }) => {
+        const cells = [name, number(calls), shortSeconds(seconds), percent((100 * seconds) / wall)];
+        return element("tr", {}, ...cells.map((text) => element("td", {}, text)));
+      }),
+    );
+  }
+
+  /** @param {Found} found */
+  drawFiles(found) {
+    const path = this.context.config.run_path;
+    const links = found.files.map((name) => {
+      const url = this.context.url(path && `${path}/profiles/${found.folder}/${name}`);
+      return url ? element("a", { href: url, download: name }, name) : name;
+    });
+    const spaced = links.flatMap((one) => [one, "  "]);
+    this.files.replaceChildren("Open in ui.perfetto.dev: ", ...spaced);
+    this.files.title = found.place;
+  }
+
+  close() {
+    for (const name of ["profile", "said"]) this.context.model?.off(`change:${name}`, this.redraw);
+    this.endTheme?.();
+    this.resizing?.disconnect();
+    this.memory.close(this.Plotly);
+    this.shell.remove();
+  }
+}
+
+/** @param {{name: string, series: number, shade: string}} part */
+function legend({ name, series, shade }) {
+  const mark = element("i", { class: "wbm-part", style: `--part: var(--wb-series-${series})`, "data-shade": shade });
+  return element("li", {}, mark, name);
+}
+
+/** @param {number[]} steps */
+const stepText = (steps) => `steps ${steps[0]} to ${steps.at(-1)}, mean of a step`;
+
+/** @param {string} title @param {HTMLElement[]} children */
+function section(title, ...children) {
+  return element("section", { class: "wb-panel", "aria-label": title }, element("header", {}, element("h3", {}, title)), ...children);
+}
+
+/** @param {HTMLElement} body */
+function table(body) {
+  const heads = ["Kernel or operator", "Calls a step", "Own time a step", "Share"].map((text) => element("th", { scope: "col" }, text));
+  const all = element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body);
+  return element("div", { class: "wb-table-box wb-tall", tabindex: "0", role: "region", "aria-label": "Longest operations" }, all);
+}
+
+/** @param {Found} found @param {import("./theme.js").Theme} theme */
+function memory(found, theme) {
+  const largest = Math.max(1, ...found.ranks.flatMap((one) => one.memory.map(([, size]) => size)));
+  const unit = byteUnit(largest);
+  const color = (/** @type {number} */ at) => theme.series[at % theme.series.length];
+  const host = found.ranks.every((one) => one.device === "cpu");
+  return {
+    traces: found.ranks.map((one, at) => ({
+      type: "scatter",
+      mode: "lines",
+      x: one.memory.map(([time]) => time * 1000),
+      y: one.memory.map(([, size]) => size / unit.bytes),
+      line: { color: color(at), width: 1.4, shape: "hv" },
+      hovertemplate: `rank ${one.rank} %{y:.4~g} ${unit.name}<extra></extra>`,
+    })),
+    chips: found.ranks.map((one, at) => ({ text: `rank ${one.rank}`, color: color(at) })),
+    value: `peak ${bytes(largest)}${host ? ", counted from the first traced step" : ""}`,
+    label: `Memory allocated during the traced steps, at most ${bytes(largest)}`,
+    layout: { xaxis: { ticksuffix: " ms" }, yaxis: { ticksuffix: ` ${unit.name}`, rangemode: "tozero" } },
+  };
+}
+
+/** @param {HTMLElement} root @param {Context} context */
+export function mount(root, context) {
+  const face = new Face(root, context);
+  face.open();
+  face.draw();
+  return () => face.close();
+}

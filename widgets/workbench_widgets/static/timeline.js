@@ -1,0 +1,140 @@
+// @ts-check
+/**
+ * Who waited for whom: the latest steps, one row per rank. In each step the bar of a rank says how
+ * long it was still on its way after the first rank had entered backward, how long it then waited
+ * for the last one, and how long they exchanged gradients together. No DOM here.
+ *
+ * Step times cannot show a straggler: in data parallelism all ranks end a step together, so all
+ * are equally slow. The time of entering backward can.
+ *
+ * @typedef {import("./traces.js").Drawing} Drawing
+ * @typedef {import("./traces.js").Options} Options
+ * @typedef {{rank: number, entered: number|null, ended: number|null, data: number|null}} Moment
+ * @typedef {{step: number, moments: Moment[], last: Moment|null, length: number}} Slot
+ */
+
+import { known, shortSeconds } from "./format.js";
+import { fade } from "./theme.js";
+
+const STEPS_MAX = 12;
+const NOTICED = 0.003; // seconds within which ranks count as together
+
+/** @param {number[]} values */
+const median = (values) => [...values].sort((one, two) => one - two)[Math.floor(values.length / 2)];
+
+/** The latest steps that have a time of every kind. @param {any} view @returns {Slot[]} */
+export function slots(view) {
+  const { step = [], ranks = [] } = view.timeline ?? {};
+  const first = Math.max(0, step.length - STEPS_MAX);
+  const found = step.slice(first).map((/** @type {number} */ number, /** @type {number} */ at) => {
+    const moments = ranks.map((/** @type {any} */ one) => ({
+      rank: one.rank,
+      entered: one.entered?.[first + at] ?? null,
+      ended: one.ended?.[first + at] ?? null,
+      data: one.data?.[first + at] ?? null,
+    }));
+    const there = moments.filter((/** @type {Moment} */ one) => known(one.entered));
+    const last = there.reduce((/** @type {any} */ late, /** @type {any} */ one) =>
+      (late === null || one.entered > late.entered ? one : late), null);
+    const length = Math.max(0, ...moments.flatMap((/** @type {Moment} */ one) => [one.entered ?? 0, one.ended ?? 0]));
+    return { step: number, moments, last, length };
+  });
+  return found.filter((/** @type {Slot} */ slot) => slot.last !== null && slot.length > 0);
+}
+
+/** What a rank's bar says in words. @param {Slot} slot @param {Moment} one */
+export function words(slot, one) {
+  const { last } = slot;
+  const data = known(one.data) && one.data > NOTICED ? `; ${shortSeconds(one.data)} of its time went into waiting for data` : "";
+  if (!last || !known(one.entered)) return `step ${slot.step}: rank ${one.rank} n/a`;
+  const late = /** @type {number} */ (last.entered);
+  const begin = `step ${slot.step}: rank ${one.rank} entered backward`;
+  if (late < NOTICED) return `${begin} together with the others, within ${shortSeconds(late)}${data}`;
+  if (one === last) return `${begin} ${shortSeconds(late)} after the first; the others waited${data}`;
+  const when = one.entered < NOTICED ? "first" : `${shortSeconds(one.entered)} after the first`;
+  return `${begin} ${when} and waited ${shortSeconds(late - one.entered)} for rank ${last.rank}${data}`;
+}
+
+/** The rank that is late most, by the median over the steps. @param {Slot[]} found */
+function latest(found) {
+  const all = found[0].moments.map(({ rank }) => {
+    const times = found.map((slot) => slot.moments.find((one) => one.rank === rank)?.entered).filter(known);
+    return { rank, late: times.length ? median(times) : 0 };
+  });
+  return all.reduce((late, one) => (one.late > late.late ? one : late));
+}
+
+/** @param {Slot[]} found @param {(slot: Slot, one: Moment) => [number, number]} part from, to
+ * @param {any} marker */
+function bars(found, part, marker) {
+  const trace = { type: "bar", orientation: "h", x: [], y: [], base: [], hovertext: [], hoverinfo: "text", textposition: "none" };
+  /** @type {any} */
+  const filled = { ...trace, marker: { line: { width: 0 }, ...marker } };
+  let start = 0;
+  for (const slot of found) {
+    for (const one of slot.moments) {
+      const [from, to] = part(slot, one);
+      if (!(to > from)) continue;
+      filled.base.push(start + from);
+      filled.x.push(to - from);
+      filled.y.push(`rank ${one.rank}`);
+      filled.hovertext.push(words(slot, one));
+    }
+    start += slot.length * 1.12;
+  }
+  return filled;
+}
+
+/** @param {Slot[]} found @param {import("./theme.js").Theme} theme */
+function axes(found, theme) {
+  const tickvals = [];
+  const shapes = [];
+  let start = 0;
+  for (const slot of found) {
+    tickvals.push(start + slot.length / 2);
+    if (start > 0) {
+      const x = start - slot.length * 0.06;
+      shapes.push({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, layer: "below", line: { color: theme.grid, width: 1 } });
+    }
+    start += slot.length * 1.12;
+  }
+  const ticktext = found.map((slot, at) => (found.length <= 6 || at % 2 === (found.length - 1) % 2 ? String(slot.step) : ""));
+  return {
+    barmode: "overlay",
+    bargap: 0.28,
+    hovermode: "closest",
+    shapes,
+    xaxis: { title: { text: "optimizer step, times to scale" }, tickmode: "array", tickvals, ticktext, fixedrange: true, showgrid: false },
+    yaxis: { autorange: "reversed", type: "category", showgrid: false, fixedrange: true, categoryorder: "array", categoryarray: found[0]?.moments.map(({ rank }) => `rank ${rank}`) },
+  };
+}
+
+/** @param {any} view @param {Options} options @returns {Drawing} */
+export function waiting(view, { theme }) {
+  const hidden = (view.processes ?? 1) < 2;
+  const found = slots(view);
+  const label = "Who waited for whom";
+  if (!found.length) return { traces: [], value: "", label: `${label}: n/a`, hidden };
+  const [onTheWay, waits, together] = [theme.series[1], fade(theme.muted, 0.4), fade(theme.series[0], 0.5)];
+  const last = (/** @type {Slot} */ slot) => slot.last?.entered ?? 0;
+  const { rank, late } = latest(found);
+  const noticed = late >= NOTICED;
+  const value = noticed ? `rank ${rank}: ${shortSeconds(late)} late` : `together within ${shortSeconds(Math.max(late, 1e-4))}`;
+  const others = noticed ? `rank ${rank} entered backward ${shortSeconds(late)} after the first (median); the others waited` : "all ranks entered backward together";
+  return {
+    traces: [
+      bars(found, (_, one) => [0, one.entered ?? 0], { color: onTheWay }),
+      bars(found, (slot, one) => [one.entered ?? 0, known(one.entered) ? last(slot) : 0], { color: waits }),
+      bars(found, (slot, one) => [last(slot), one.ended ?? 0], { color: together }),
+    ],
+    chips: [
+      { text: "still on its way", color: onTheWay },
+      { text: "waits for the last", color: waits },
+      { text: "backward and exchange", color: together },
+    ],
+    value,
+    label: `${label}: over the last ${found.length} steps ${others}`,
+    layout: axes(found, theme),
+    hidden,
+  };
+}

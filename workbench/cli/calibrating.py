@@ -1,0 +1,115 @@
+"""``workbench calibrate``: measure this host, beside the catalog; estimates then use it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from workbench.cli.tables import print_json
+from workbench.cli.terminal import JsonOption, StoreOption, console
+from workbench.compare.calibrate import QUICK_SECONDS, USUAL_SECONDS, kept
+from workbench.compare.calibrate import calibrate as measure
+from workbench.estimate.calibration import Calibration
+from workbench.estimate.calibration_check import amount, lines, troubles
+from workbench.store.calibrations import folder
+from workbench.units import format_ratio, format_seconds
+
+_CPU_HELP = "Measure the CPU of a machine with GPUs."
+
+
+def calibrate(
+    *,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A third of the time, for a first look.")
+    ] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help=_CPU_HELP)] = False,
+    show: Annotated[
+        bool,
+        typer.Option("--show", help="Only show what was measured last; exit code 1 if nothing."),
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure this host in a minute: matmul, memory, collectives, disk, loader, real steps."""
+    if show:
+        found = kept(store, cpu=cpu)
+        if found is None:
+            hint = "This host was not calibrated yet. Next: workbench calibrate"
+            print_json(None) if as_json else console.print(hint, markup=False)
+            raise typer.Exit(1)
+    else:
+        found = _measured(QUICK_SECONDS if quick else USUAL_SECONDS, store, cpu=cpu)
+    if as_json:
+        print_json(document(found))
+    else:
+        _print(found, store)
+
+
+def _measured(seconds: float, store: str | None, *, cpu: bool) -> Calibration:
+    """Measure, with a bar on stderr; Ctrl-C ends every probe and keeps the earlier calibration."""
+    columns = (TextColumn("calibrating:"), BarColumn(), TextColumn("{task.description}"))
+    stderr = Console(stderr=True, highlight=False)
+    try:
+        with Progress(*columns, TimeElapsedColumn(), console=stderr, transient=True) as progress:
+            task = progress.add_task("starting", total=1.0)
+
+            def told(share: float, text: str) -> None:
+                progress.update(task, completed=share, description=text)
+
+            return measure(store, seconds=seconds, on_progress=told, cpu=cpu)
+    except KeyboardInterrupt:
+        stderr.print("Stopped; nothing was kept, and no process is left.", markup=False)
+        raise typer.Exit(1) from None
+
+
+def document(found: Calibration) -> dict[str, Any]:
+    """The JSON form; keys are a contract."""
+    rows = [
+        {
+            "name": one.name,
+            "measured": one.measured,
+            "catalog": one.expected,
+            "unit": one.unit,
+            "ratio": one.ratio,
+            "slow": one.is_slow,
+        }
+        for one in lines(found)
+    ]
+    slow = [{"what": one.what, "next": one.next} for one in troubles(found)]
+    return {"calibration": found.document(), "lines": rows, "troubles": slow}
+
+
+def _print(found: Calibration, store: str | os.PathLike[str] | None) -> None:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.measured_at))
+    what = f"{found.gpus} x {found.device_name}" if found.gpus else found.device_name or "CPU"
+    title = f"{found.host}: {what}, {found.cores} cores, torch {found.versions.get('torch', 'n/a')}"
+    console.print(escape(title), style="bold")
+    console.print(f"measured {when} in {format_seconds(found.seconds)}", markup=False)
+    table = Table("", "measured", "catalog", "ratio", "", box=None, pad_edge=False)
+    for at in (1, 2, 3):
+        table.columns[at].justify = "right"
+    for one in lines(found):
+        mark = "[red]slow[/]" if one.is_slow else ""
+        ratio = format_ratio(one.measured, one.expected)
+        table.add_row(
+            escape(one.name),
+            amount(one.measured, one.unit),
+            amount(one.expected, one.unit),
+            ratio,
+            mark,
+        )
+    console.print(table)
+    for trouble in troubles(found):
+        console.print(f"! {trouble.what}", style="bold red", markup=False)
+        console.print(f"  {trouble.next}", markup=False)
+    if found.device == "cpu":
+        console.print("The catalog has no CPUs: there is nothing to compare with.", markup=False)
+    path = folder(store) / f"{found.key}.json"
+    console.print(f"kept in {path}; estimates of this host now say: measured here", markup=False)

@@ -1,0 +1,175 @@
+"""``workbench export``: a run, a script or a plan as the files of an engine beyond this host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from workbench.cli.describing import option, with_description
+from workbench.cli.tables import print_json
+from workbench.cli.terminal import JsonOption, StoreOption, console, errors
+from workbench.describe.checks import require_choice
+from workbench.engines.asked import Wish, known_provider, plan_entry, wished_job
+from workbench.engines.exporting import Export, slug
+from workbench.engines.exporting import export as make
+from workbench.engines.refusals import ENGINES, RENTING, places, starters
+from workbench.errors import UsageError
+
+_WHAT = "A run (id, prefix, name or 'last'), a recipe, or a script."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportAsked:
+    """The options of ``workbench export``."""
+
+    what: Annotated[str | None, typer.Argument(metavar="RUN_RECIPE_OR_SCRIPT", help=_WHAT)] = None
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGS...]", help="Of a script; {checkpoints} is replaced."),
+    ] = None
+    to: Annotated[str | None, option(f"{', '.join(ENGINES)}.", "--to", metavar="ENGINE")] = None
+    why: Annotated[bool, option("Only show what each engine refuses where.", "--why")] = False
+    plan: Annotated[
+        Path | None, option("Machines of a plan: the output of workbench plan --json.")
+    ] = None
+    rank: Annotated[int, option("Which plan of it, from 1.")] = 1
+    strategy: Annotated[str | None, option("As for launch [default: the run's, or ddp].")] = None
+    nodes: Annotated[int | None, option("Machines [default: 1].")] = None
+    nproc: Annotated[int | None, option("Ranks on each [default: all of the run on one].")] = None
+    gpu: Annotated[str | None, option("h100, a100-sxm-80 … [default: the run's; else CPU].")] = None
+    provider: Annotated[str | None, option("Only there: aws, lambda, runpod …")] = None
+    region: Annotated[str | None, option("Only there.")] = None
+    spot: Annotated[bool, option("Machines that may be taken back.", "--spot")] = False
+    checkpoints: Annotated[
+        str | None,
+        option("s3://…, volume:NAME, pvc:NAME or a shared path.", "--checkpoints", "--bucket"),
+    ] = None
+    checkpoint_every: Annotated[int | None, option("Recipes: optimizer steps between.")] = None
+    restarts: Annotated[int, option("Starts after a failure.")] = 0
+    max_hours: Annotated[float | None, option("The job ends then.")] = None
+    max_usd_per_hour: Annotated[float | None, option("Of all machines together.")] = None
+    idle_minutes: Annotated[int | None, option("Idle machines are given back then.")] = None
+    disk_gb: Annotated[int | None, option("Of each machine [default: 256, if rented].")] = None
+    image: Annotated[str | None, option("Container image [default: the engine's].")] = None
+    address: Annotated[str | None, option("torchrun, accelerate: the first machine's.")] = None
+    name: Annotated[str | None, option("Display name.")] = None
+    out: Annotated[Path | None, option("Write the files into this folder.", metavar="DIR")] = None
+    store: StoreOption = None
+    as_json: JsonOption = False
+
+
+@with_description
+def export(asked: ExportAsked) -> None:
+    """Turn a run, script or plan into the files of another engine, or say what it refuses."""
+    if asked.why:
+        _why(asked)
+        return
+    if asked.what is None or asked.to is None:
+        raise UsageError(
+            "Say what and whereto: workbench export RUN --to ENGINE. Engines: "
+            f"{', '.join(ENGINES)}."
+        )
+    if asked.out is not None and asked.out.exists() and not asked.out.is_dir():
+        raise UsageError(f"--out {asked.out} is a file. Give a folder.")
+    made = make(wished_job(_wish(asked), asked.store), asked.to, address=asked.address)
+    written = made.write(asked.out) if asked.out is not None else []
+    if asked.as_json:
+        out = None if asked.out is None else str(asked.out.absolute())
+        print_json({**made.document(), "out": out})
+    else:
+        _show(made, asked.out, written)
+
+
+def _wish(asked: ExportAsked) -> Wish:
+    assert asked.what is not None
+    return Wish(
+        what=asked.what,
+        arguments=tuple(asked.arguments or ()),
+        plan=None if asked.plan is None else plan_entry(asked.plan, asked.rank),
+        strategy=asked.strategy,
+        nodes=asked.nodes,
+        processes_per_node=asked.nproc,
+        gpu=asked.gpu,
+        provider=asked.provider,
+        region=asked.region,
+        spot=asked.spot,
+        checkpoint_uri=asked.checkpoints,
+        checkpoint_every=asked.checkpoint_every,
+        restarts=asked.restarts,
+        max_hours=asked.max_hours,
+        max_usd_per_hour=asked.max_usd_per_hour,
+        idle_minutes=asked.idle_minutes,
+        disk_gb=asked.disk_gb,
+        image=asked.image,
+        name=asked.name,
+    )
+
+
+def _show(made: Export, out: Path | None, written: list[Path]) -> None:
+    for note in made.notes:
+        errors.print(f"note: {note}", markup=False, soft_wrap=True)
+    if out is None:
+        for name, text in made.files.items():
+            console.print(f"[bold]# {escape(name)}[/]")
+            console.print(text, markup=False, soft_wrap=True)
+        copies = ", ".join(made.copies)
+        if copies:
+            console.print(f"beside it: {copies}", markup=False, soft_wrap=True)
+        console.print(f"write them with: --out {slug(made.job)}", markup=False, soft_wrap=True)
+    else:
+        console.print(f"wrote {len(written)} files to {out}", markup=False, soft_wrap=True)
+        console.print(f"  cd {out}", markup=False, soft_wrap=True)
+    for line in made.next:
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def _why(asked: ExportAsked) -> None:
+    """The table of what each engine refuses, or the answer for one provider."""
+    if asked.to is not None and asked.to not in RENTING:
+        require_choice("engine", asked.to, ENGINES)
+        raise UsageError(
+            f"{asked.to} rents nothing: it runs on machines that you have. Engines that rent: "
+            f"{', '.join(RENTING)}."
+        )
+    provider = None if asked.provider is None else known_provider(asked.provider)
+    found = [one for one in places() if asked.to in {None, one.engine}]
+    found = [one for one in found if provider in {None, one.provider}]
+    if not found:
+        who = "No engine of ours" if asked.to is None else f"{asked.to} never"
+        raise UsageError(
+            f"{who} rents at {provider}. Machines that you have: --to torchrun, accelerate or "
+            "slurm."
+        )
+    if asked.as_json:
+        print_json([_document(one) for one in found])
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("engine", "provider", "several machines", "spot", "storage", "image", "idle"):
+        table.add_column(column, overflow="fold")
+    for one in found:
+        cells = (one.nodes, one.spot, one.bucket, one.image, one.idle)
+        table.add_row(one.engine, one.provider, *(_cell(cell) for cell in cells))
+    console.print(table)
+    if provider is not None:
+        _started(provider, nodes=asked.nodes or 1, spot=asked.spot)
+
+
+def _document(one: Any) -> dict[str, Any]:
+    names = ("engine", "provider", "nodes", "spot", "bucket", "image", "idle", "source", "date")
+    return {name: getattr(one, name) or None for name in names}
+
+
+def _cell(reason: str) -> str:
+    return f"[yellow]no[/]: {escape(reason)}" if reason else "yes"
+
+
+def _started(provider: str, *, nodes: int, spot: bool) -> None:
+    """For one provider: which engine starts so many machines there."""
+    console.print(f"\n{nodes} {'spot ' if spot else ''}machines at {provider}:")
+    for engine, reason in starters(provider, nodes=nodes, spot=spot).items():
+        console.print(f"  {engine}: {reason or 'yes'}", markup=False, soft_wrap=True)

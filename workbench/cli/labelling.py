@@ -1,0 +1,107 @@
+"""``workbench tag``, ``note``, ``archive`` and ``delete``: keeping a store in order."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+import workbench as wb
+from workbench.cli.tables import print_json
+from workbench.cli.terminal import JsonOption, RunArgument, StoreOption, console, errors
+from workbench.compare.removing import Size, check_deletable, size
+from workbench.compare.removing import delete as remove
+from workbench.compare.rows import labelled
+from workbench.store.labels import Labels, change_labels, check_tag
+from workbench.units import format_bytes
+
+_Runs = Annotated[list[str], typer.Argument(metavar="RUN...", help="Ids, prefixes or names.")]
+_Ids = Annotated[list[str], typer.Argument(metavar="RUN...", help="Whole run ids.")]
+
+
+def tag(
+    run: RunArgument,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG]...")] = None,
+    *,
+    remove: Annotated[list[str] | None, typer.Option(help="A tag to take away.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a run tags, take tags away, or, without any, show them."""
+    paths = wb.Store(store).find(run)
+    away = [check_tag(one) for one in remove or ()]
+    _tell(paths.directory.name, change_labels(paths, add=tags or (), remove=away), as_json=as_json)
+
+
+def note(
+    run: RunArgument,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The note; '' takes it away.")],
+    *,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep a note with a run, in place of the one before."""
+    paths = wb.Store(store).find(run)
+    _tell(paths.directory.name, change_labels(paths, note=text), as_json=as_json)
+
+
+def archive(
+    runs: _Runs,
+    *,
+    undo: Annotated[bool, typer.Option("--undo", help="Show them in lists again.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hide runs from lists; nothing of them is removed, and --undo brings them back."""
+    place = wb.Store(store)
+    every = [place.find(one) for one in runs]  # all are known before the first is changed
+    done = {one.directory.name: change_labels(one, archived=not undo) for one in every}
+    if as_json:
+        print_json([{"run": run, **labelled(labels)} for run, labels in done.items()])
+    else:
+        console.print(f"{'shown again' if undo else 'archived'}: {', '.join(done)}", markup=False)
+
+
+def _tell(run: str, labels: Labels, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"run": run, **labelled(labels)})
+        return
+    said = [f"tags: {' '.join(labels.tags) or 'none'}"]
+    said += [f"note: {labels.note}"] if labels.note else []
+    console.print(f"{run}  {'  '.join(said)}", markup=False, soft_wrap=True)
+
+
+def delete(
+    runs: _Ids,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete ended runs for good, checkpoints and all. To only hide them: workbench archive."""
+    place = wb.Store(store)
+    sizes = [size(check_deletable(place, run)) for run in dict.fromkeys(runs)]
+    if not yes:
+        _ask(sizes)
+    freed: list[dict[str, Any]] = []
+    for one in sizes:
+        freed.append(asdict(remove(place, one.run)))
+        if not as_json:
+            console.print(f"deleted {one.run}: {format_bytes(one.bytes)} freed", markup=False)
+    if as_json:
+        print_json(freed)
+
+
+def _ask(sizes: list[Size]) -> None:
+    """Ask on stderr, so that --json stays one value on stdout."""
+    for one in sizes:
+        checkpoints = f", {one.checkpoints} checkpoints" if one.checkpoints else ""
+        text = f"{one.run}: {one.files:,} files{checkpoints}, {format_bytes(one.bytes)}"
+        errors.print(text, markup=False)
+    if not sys.stdin.isatty():
+        raise wb.UsageError("Deleting asks first, and nobody is at a terminal. Confirm with --yes.")
+    if not typer.confirm(f"Delete {len(sizes)} for good?", err=True):
+        errors.print("nothing deleted")
+        raise typer.Exit(1)

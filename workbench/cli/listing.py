@@ -1,0 +1,66 @@
+"""``workbench runs``: the store as a table, filtered and sorted, or as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import workbench as wb
+from workbench.cli.progress import status_line
+from workbench.cli.tables import print_json, runs_table
+from workbench.cli.terminal import JsonOption, StoreOption, console, errors
+from workbench.compare import export, index
+from workbench.compare.filters import choose
+from workbench.compare.rows import LISTED
+
+_WHERE = "Only these, for example 'strategy=ddp outcome=failed tag=x loss<2 name~gpt'."
+_SORT = "A field, for example loss_last; -loss_last: largest first [default: newest first]."
+_FIRST = 1000
+_MORE = ("tags", "note", "archived")
+
+
+def runs(
+    *,
+    where: Annotated[str, typer.Option(metavar="CONDITIONS", help=_WHERE)] = "",
+    tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
+    sort: Annotated[str | None, typer.Option(metavar="FIELD", help=_SORT)] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Archived runs too.")] = False,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write them as CSV.")] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="As Parquet.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the runs of the store, newest first."""
+    place = wb.Store(store)
+    files = [path for path in (csv, parquet) if path is not None]
+    for path in files:
+        export.check(path)
+    with status_line() as show:
+
+        def told(done: int, of: int) -> None:
+            if show is not None:
+                show(f"{done:,} of {of:,} runs read")
+
+        known = index.table(place, told)
+    found = choose(known, where=where, tag=tag, archived=everything, sort=sort)
+    for path in files:
+        export.write(path, export.table_rows(found), export.TABLE_COLUMNS)
+        errors.print(f"{len(found):,} runs written to {path}", markup=False)
+    if as_json:
+        print_json([{key: one[key] for key in (*LISTED, *_MORE)} for one in found])
+    elif not known:
+        console.print(f"No runs in {place.root} yet. Start one: workbench launch gpt", markup=False)
+    else:
+        if found:
+            console.print(runs_table(found[:_FIRST]))
+        _say_the_rest(len(known), len(found), asked=bool(where or tag))
+
+
+def _say_the_rest(known: int, found: int, *, asked: bool) -> None:
+    if found > _FIRST:
+        errors.print(f"{found - _FIRST:,} more; --where chooses, --csv writes them all")
+    if found < known:
+        hidden = "are not what was asked for" if asked else "are archived (--all shows them)"
+        errors.print(f"{known - found:,} of {known:,} runs {hidden}")

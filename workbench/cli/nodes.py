@@ -1,0 +1,186 @@
+"""``workbench node`` joins a run over several machines; ``submit`` hands one to Slurm."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import workbench as wb
+from workbench.cli.describing import option, with_description
+from workbench.cli.tables import print_json
+from workbench.cli.terminal import (
+    CpuOption,
+    JsonOption,
+    NprocOption,
+    StoreOption,
+    WaitOption,
+    console,
+    errors,
+    exit_with,
+    stay,
+)
+from workbench.describe import Cluster
+from workbench.engines import slurm_run
+from workbench.engines.slurm import GRACE_SECONDS
+from workbench.errors import UsageError
+from workbench.launch.node_agent import NodeAgent
+from workbench.launch.node_lead import lead
+from workbench.recover.policy import Recovery
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+
+_DIRECTORY_HELP = "The run directory, as this machine sees it on the shared storage."
+_QUEUE_SECONDS = 5.0
+_SOMEWHERE = "node-0"  # in run.json, until Slurm has chosen the machines
+
+
+def node(
+    directory: Annotated[Path, typer.Argument(metavar="RUN_DIR", help=_DIRECTORY_HELP)],
+    *,
+    rank: Annotated[int, typer.Option(help="Which machine of the run this is, from 1.")],
+    address: Annotated[
+        str | None, typer.Option(help="Of node 0, where an engine starts that one too.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Rendezvous port there.")] = None,
+) -> None:
+    """Join a run over several machines; stays until the run has ended."""
+    paths = RunPaths(directory.expanduser().absolute())
+    run = read_json(paths.run)
+    if run is None:
+        raise UsageError(
+            f"{paths.run} cannot be read. Give the run directory that `workbench launch --nodes` "
+            "printed, at the place where this machine sees the shared storage."
+        )
+    if rank == 0 and run.get("engine"):
+        exit_with(lead(paths, address, port, _say))
+        return
+    agent = NodeAgent(paths, run, rank, _say)
+    agent.join()
+    _say(f"node {rank} of {run['run']} on {paths.directory}; Ctrl-C ends its ranks")
+    try:
+        code = agent.work()
+    except KeyboardInterrupt:
+        _say("left the run; its processes here are ended")
+        code = 130
+    raise typer.Exit(code)
+
+
+def _say(text: str) -> None:
+    console.print(time.strftime("%H:%M:%S"), text, markup=False, soft_wrap=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitAsked:
+    """What to submit, and what Slurm is asked for."""
+
+    script: Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help="As for launch.")]
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGS...]", help="The script's own arguments."),
+    ] = None
+    to: Annotated[str, option("The engine: slurm.", "--to")] = "slurm"
+    strategy: Annotated[str | None, option("As for launch [ddp].")] = None
+    nodes: Annotated[int, option("Machines.")] = 1
+    nproc: NprocOption = None
+    cpu: CpuOption = False
+    gpu: Annotated[str | None, option("Of the nodes, where this machine has none: h100 …")] = None
+    hours: Annotated[float | None, option("Time limit of each start [the partition's].")] = None
+    partition: Annotated[str | None, option("Slurm's [its default].")] = None
+    account: Annotated[str | None, option("Slurm's [yours].")] = None
+    cpus: Annotated[int | None, option("Cores of each rank [1; beside a GPU 4].")] = None
+    grace: Annotated[int, option("Seconds from Slurm's notice to the end.")] = GRACE_SECONDS
+    requeues: Annotated[int, option("Starts after the first, from the newest checkpoint.")] = 3
+    restarts: Annotated[int, option("As for launch: within one start of the job.")] = 0
+    name: Annotated[str | None, option("Display name of the run.")] = None
+    dry_run: Annotated[bool, option("Only show the batch script.", "--dry-run")] = False
+    wait: WaitOption = False
+    store: StoreOption = None
+    as_json: JsonOption = False
+
+
+@with_description
+def submit(asked: SubmitAsked) -> None:
+    """Hand a run to Slurm: its directory is there at once, its nodes join it when they are free."""
+    if asked.to != "slurm":
+        raise UsageError(
+            f"submit knows slurm, not {asked.to!r}. For other engines: workbench export --to …"
+        )
+    there = None
+    if asked.gpu is not None:
+        there = Cluster.rented(asked.gpu, asked.nproc or 8, asked.nodes)
+    checked = wb.request(
+        asked.script,
+        asked.arguments or [],
+        strategy=asked.strategy,
+        processes=asked.nproc,
+        cpu=asked.cpu,
+        name=asked.name,
+        store=asked.store,
+        nodes=asked.nodes,
+        address=_SOMEWHERE if asked.nodes > 1 else None,
+        cluster=there,
+        recovery=Recovery(restarts=asked.restarts, grace_seconds=float(asked.grace)),
+    )
+    limits = slurm_run.Limits(
+        hours=asked.hours,
+        partition=asked.partition,
+        account=asked.account,
+        grace_seconds=asked.grace,
+        cpus_per_rank=asked.cpus,
+        requeues=asked.requeues,
+    )
+    if asked.dry_run:
+        _show_script(checked, limits, as_json=asked.as_json)
+    else:
+        _submit(checked, limits, wait=asked.wait, as_json=asked.as_json)
+
+
+def _show_script(checked: wb.Request, limits: slurm_run.Limits, *, as_json: bool) -> None:
+    text = slurm_run.text_of(checked, limits, checked.planned_directory, sys.executable)
+    if as_json:
+        print_json({"run": None, "dir": str(checked.planned_directory), "script": text})
+    else:
+        console.print(text, markup=False, soft_wrap=True)
+
+
+def _submit(checked: wb.Request, limits: slurm_run.Limits, *, wait: bool, as_json: bool) -> None:
+    for warning in checked.warnings:
+        errors.print(f"warning: {warning}", markup=False, soft_wrap=True)
+    run, job = slurm_run.submit(checked, limits, sys.executable)
+    engine: dict[str, Any] = run.document["engine"]
+    document: dict[str, Any] = {
+        "run": run.id,
+        "dir": str(run.directory),
+        "command": run.command,
+        "config_files": run.config_files,
+        "engine": engine,
+    }
+    if not as_json:
+        told = f"Slurm job {engine['job_id']}." if job is None else job.sentence
+        console.print(f"submitted {run.id} in {run.directory}", markup=False, soft_wrap=True)
+        console.print(told, markup=False)
+        for verb in ("attach", "show", "stop"):
+            console.print(f"  workbench {verb} {run.id}", markup=False)
+    if wait:
+        _stay(run, quiet=as_json)
+        document |= run.summary()
+    if as_json:
+        print_json(document)
+    if wait:
+        exit_with(run)
+
+
+def _stay(run: wb.Run, *, quiet: bool) -> None:
+    """First through the queue, then as beside any run."""
+    while not (run.directory / "state.json").exists() and run.status.live:
+        told = slurm_run.settle(run)
+        if told is not None and not quiet:
+            errors.print(told, markup=False)
+        time.sleep(_QUEUE_SECONDS)
+    if run.status.live:
+        stay(run, quiet=quiet)

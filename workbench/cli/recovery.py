@@ -1,0 +1,150 @@
+"""``workbench resume``, ``checkpoints`` and ``diagnose``: what a run needs when it has stopped."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+import workbench as wb
+from workbench.cli.tables import print_json
+from workbench.cli.terminal import (
+    JsonOption,
+    NprocOption,
+    RunArgument,
+    StoreOption,
+    WaitOption,
+    console,
+    exit_with,
+    stay,
+)
+from workbench.diagnose.finding import Finding
+from workbench.diagnose.nodes import node_command
+from workbench.recover.checkpoints import Checkpoint
+from workbench.units import format_bytes
+
+_SEVERITY = {"error": "red", "warning": "yellow", "note": "cyan"}
+
+
+def resume(
+    run: RunArgument = "last",
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- ARGS...]",
+            help="Other arguments of the script; {checkpoint} becomes the checkpoint's folder.",
+        ),
+    ] = None,
+    *,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="A checkpoint's name [default: the newest whole one].")
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="Another strategy, where the checkpoint allows it.")
+    ] = None,
+    nproc: NprocOption = None,
+    wait: WaitOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Go on from a checkpoint: in the same run, or in a new one with another strategy or size."""
+    before = wb.attach(run, store)
+    again = before.resume(checkpoint, strategy=strategy, processes=nproc, arguments=arguments)
+    document: dict[str, Any] = {
+        "run": again.id,
+        "dir": str(again.directory),
+        "command": again.command,
+        "config_files": again.config_files,
+        "nodes": node_commands(again),
+    }
+    if not as_json:
+        console.print(f"resumed {again.id} in {again.directory}", markup=False, soft_wrap=True)
+        for node, line in enumerate(document["nodes"], 1):
+            console.print(f"type on machine {node}:  {line}", markup=False, soft_wrap=True)
+    if wait:
+        stay(again, quiet=as_json)
+        document |= again.summary()
+    if as_json:
+        print_json(document)
+    if wait:
+        exit_with(again)
+
+
+def node_commands(run: wb.Run) -> list[str]:
+    """What to type on the other machines of a run, where no engine does."""
+    told = run.document
+    nodes = 1 if told.get("engine") else int(told.get("nodes") or 1)
+    return [node_command(run.directory, node) for node in range(1, nodes)]
+
+
+def checkpoints(
+    run: RunArgument = "last",
+    *,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every byte against the kept hashes.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what a run can be resumed from, newest first."""
+    handle = wb.attach(run, store)
+    found = handle.checkpoints(check=verify)
+    if as_json:
+        print_json([one.document() for one in found])
+    elif not found:
+        console.print(f"{handle.id} has no checkpoint.", markup=False)
+    else:
+        console.print(_checkpoint_table(found, verified=verify))
+        console.print(f"resume with: workbench resume {handle.id}", markup=False)
+    if any(one.problem for one in found) and verify:
+        raise typer.Exit(1)
+
+
+def _checkpoint_table(found: list[Checkpoint], *, verified: bool) -> Table:
+    table = Table("checkpoint", "step", "size", "saved", "state", box=None, pad_edge=False)
+    for one in found:
+        good = "whole" if verified else "sealed" if one.sealed else "not sealed yet"
+        saved = "n/a" if one.saved_at is None else _clock(one.saved_at)
+        good = "given up: the run went back to before it" if one.abandoned else good
+        state = f"[red]{escape(one.problem)}[/]" if one.problem else good
+        table.add_row(escape(one.name), str(one.step), format_bytes(one.bytes), saved, state)
+    return table
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def diagnose(
+    run: RunArgument = "last", *, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Say what is wrong with a run, why, and what to do next."""
+    handle = wb.attach(run, store)
+    found = handle.findings()
+    if as_json:
+        print_json([one.document() for one in found])
+    elif not found:
+        console.print(f"Nothing found in {handle.id}.", markup=False)
+    else:
+        for one in found:
+            _print_finding(one)
+
+
+def _print_finding(one: Finding) -> None:
+    color = "dim" if one.cleared_at is not None else _SEVERITY[one.severity]
+    where = [f"rank {one.rank}"] if one.rank is not None else []
+    where += [f"step {one.step}"] if one.step is not None else []
+    where += [f"confidence {one.confidence:.0%}"]
+    where += [f"gone since {_clock(one.cleared_at)}"] if one.cleared_at is not None else []
+    head = f"[{color}]{one.severity}[/] [bold]{escape(one.kind)}[/]  {', '.join(where)}"
+    console.print(head)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", min_width=8)
+    table.add_column(overflow="fold")
+    for name, text in (("cause", one.cause), ("evidence", one.evidence), ("next", one.next)):
+        table.add_row(name, escape(text))
+    console.print(table)
+    console.print()

@@ -1,0 +1,113 @@
+"""Tables of studies for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from workbench.cli.tables import number
+from workbench.compare.scaling_study import ScalingStudy
+from workbench.compare.studies.compression import Compression
+from workbench.compare.studies.curves import Curve
+from workbench.compare.studies.measured_parts import PARTS
+from workbench.compare.studies.rented import RentedPoint
+from workbench.compare.studies.trial import TrialResult
+from workbench.compare.studies.tuning import Tuning
+from workbench.units import format_bytes, format_count, format_seconds
+
+WORDS = {
+    "compute": "compute",
+    "communication": "exchange",
+    "waiting": "slowest rank",
+    "data": "data",
+}
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left")
+    return table
+
+
+def curve_table(curve: Curve, found: ScalingStudy) -> Table:
+    """One mode: step, efficiency, and by cause what the rest of the time goes to."""
+    where = "GPUs" if found.cores is None else "ranks"
+    causes = [f"lost: {WORDS[name]}" for name in PARTS]
+    title = f"{curve.mode} scaling of {escape(found.target)}"
+    table = _table(title, where, "step", "from", "to", "efficiency", *causes, "")
+    for point in curve.points:
+        table.add_row(
+            str(point.ranks),
+            format_seconds(point.step_seconds),
+            format_seconds(point.low_seconds),
+            format_seconds(point.high_seconds),
+            f"{point.efficiency:.0%}",
+            *(f"{point.lost[name]:.0%}" for name in PARTS),
+            "measured" if point.measured else "[yellow]predicted[/]",
+        )
+    return table
+
+
+def rented_table(points: Sequence[RentedPoint], gpu: str) -> Table:
+    """The same work on a rented cluster."""
+    table = _table(f"weak scaling on {escape(gpu)}", "GPUs", "step", "from", "to", "efficiency", "")
+    for one in points:
+        ratio = one.measured_ratio
+        held = "catalog" if ratio is None else f"catalog x {ratio:.2f} measured here"
+        table.add_row(
+            str(one.gpus),
+            format_seconds(one.step_seconds),
+            format_seconds(one.low_seconds),
+            format_seconds(one.high_seconds),
+            f"{one.efficiency:.0%}",
+            held,
+        )
+    return table
+
+
+def tuning_table(found: Tuning) -> Table:
+    """One line a value; the chosen one is marked."""
+    unit = "steps/s" if found.kind == "workers" else "samples/s"
+    table = _table(found.study, found.kind, unit, "tokens/s", "step", "data wait", "memory", "")
+    for one, rate in zip(found.results, found.rates, strict=True):
+        table.add_row(
+            str(one.value),
+            number(rate),
+            format_count(one.tokens_per_second),
+            format_seconds(one.step_seconds),
+            format_seconds(_data_wait(one)),
+            format_bytes(one.peak_memory_bytes),
+            "[green]take this[/]" if one.value == found.best else _trouble(one),
+        )
+    return table
+
+
+def compression_table(found: Compression) -> Table:
+    """One line a variant: what it sends, what a step takes, what the loss pays."""
+    plain = found.plain
+    table = _table(found.study, "variant", "bytes/step", "of plain", "step", "loss", "added", "")
+    for one in found.results:
+        sent, base = one.sent_bytes, plain.sent_bytes if plain else None
+        loss = plain.loss if plain else None
+        table.add_row(
+            escape(str(one.value)),
+            format_bytes(sent),
+            f"{sent / base:.1%}" if sent is not None and base else "n/a",
+            format_seconds(one.step_seconds),
+            number(one.loss),
+            f"{one.loss - loss:+.3f}" if one.loss is not None and loss is not None else "n/a",
+            _trouble(one),
+        )
+    return table
+
+
+def _trouble(one: TrialResult) -> str:
+    return "" if one.good else f"[yellow]{one.outcome}[/]: {escape(one.problem or '')}"
+
+
+def _data_wait(one: TrialResult) -> float | None:
+    waits = sorted(split.data for split in one.splits)
+    return waits[len(waits) // 2] if waits else None

@@ -1,0 +1,71 @@
+"""What several commands share: the two consoles, the usual options, and staying to a run's end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from workbench.cli.live import follow
+from workbench.launch.run import Run
+
+# A pipe has no width: tables are not squeezed, and ids stay whole.
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+errors = Console(stderr=True, highlight=False)
+
+_STORE_HELP = "Run store [default: $WORKBENCH_STORE or ./runs]."
+StoreOption = Annotated[str | None, typer.Option("--store", metavar="DIR", help=_STORE_HELP)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
+_RUN_HELP = "Run id, unique prefix, name, or 'last'."
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
+NprocOption = Annotated[
+    int | None, typer.Option(help="Processes [default: the strategy's, all GPUs, or 2 on CPU].")
+]
+_WAIT_HELP = "Stay to the end (Ctrl-C detaches)."
+WaitOption = Annotated[bool, typer.Option("--wait", help=_WAIT_HELP)]
+CpuOption = Annotated[bool, typer.Option("--cpu", help="CPU ranks although there are GPUs.")]
+
+
+PREEMPTED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, try again later
+
+
+def stay(run: Run, *, quiet: bool) -> None:
+    """Wait for the run's end, showing it unless `quiet`.
+
+    Ctrl-C leaves it running; SIGTERM, which a machine sends before it goes, is handed to the run.
+    """
+    try:
+        with _handing_over_sigterm(run):
+            if quiet:
+                run.wait()
+            else:
+                follow(run, console)
+    except KeyboardInterrupt:
+        hint = f"detached; the run goes on. Stop it with: workbench stop {run.id}"
+        errors.print(hint, markup=False)
+        raise typer.Exit(0) from None
+
+
+@contextmanager
+def _handing_over_sigterm(run: Run) -> Generator[None]:
+    def hand_over(_number: int, _frame: object) -> None:
+        run.preempt()
+
+    before = signal.signal(signal.SIGTERM, hand_over)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def exit_with(run: Run) -> None:
+    """Leave with the exit code of a run that was waited for: 0, 1, or 75 when pre-empted."""
+    if run.outcome == "preempted":
+        raise typer.Exit(PREEMPTED_EXIT_CODE)
+    if run.outcome not in {"succeeded", "stopped", None}:
+        raise typer.Exit(1)

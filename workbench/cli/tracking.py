@@ -1,0 +1,40 @@
+"""``workbench track``: feed a run, living or ended, to an experiment tracker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import workbench as wb
+from workbench.cli.terminal import RunArgument, StoreOption, console
+from workbench.observe.trackers import default_folder, feed, names
+from workbench.store.layout import RunPaths
+
+_LOOK = {
+    "tensorboard": "tensorboard --logdir {place}",
+    "mlflow": "mlflow ui --backend-store-uri sqlite:///{place}/mlflow.db",
+    "trackio": "TRACKIO_DIR={place} trackio show",
+    "wandb": "wandb sync {place}/wandb/offline-run-*",
+}
+
+
+def track(
+    run: RunArgument = "last",
+    *,
+    to: Annotated[str, typer.Option(help=f"One of {', '.join(names())}.")] = "tensorboard",
+    folder: Annotated[
+        Path | None, typer.Option(help="Where it writes [default: trackers/ of the run].")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until the run ends.")] = False,
+    store: StoreOption = None,
+) -> None:
+    """Write a run's curves, samples and outcome to a tracker, from the first step on."""
+    handle = wb.attach(run, store)
+    feed(RunPaths(handle.directory), to, follow=follow, folder=folder)
+    place = folder or default_folder(RunPaths(handle.directory), to)
+    console.print(f"{handle.id} is in {to}: {place}", markup=False, soft_wrap=True)
+    look = _LOOK.get(to)
+    if look is not None:
+        console.print(f"look at it with: {look.format(place=place)}", markup=False, soft_wrap=True)

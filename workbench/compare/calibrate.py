@@ -1,0 +1,181 @@
+"""Measure this host in a minute, in processes of their own, and keep what was found."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.compare.probe_processes import ProbeProcesses
+from workbench.describe import Cluster, Conditions
+from workbench.describe.hardware import detect_host
+from workbench.errors import UsageError
+from workbench.estimate.calibration import FORMAT, Calibration, read
+from workbench.store.calibrations import (
+    folder,
+    host_key,
+    read_calibration,
+    unwritable,
+    write_calibration,
+)
+
+Progress = Callable[[float, str], None]
+"""Told the share that is done (0 … 1) and what is measured now."""
+CPU_PROCESSES = (1, 2, 4)
+LEAST_SECONDS, USUAL_SECONDS = 5.0, 60.0
+QUICK_SECONDS = 20.0
+LOADING_SHARE = 0.42  # of the time goes into starting the processes and into rounds begun late
+
+
+def calibrate(
+    store: str | os.PathLike[str] | None = None,
+    *,
+    cluster: Cluster | None = None,
+    seconds: float = USUAL_SECONDS,
+    on_progress: Progress | None = None,
+    cpu: bool = False,
+    processes: Sequence[int] | None = None,
+) -> Calibration:
+    """Measure this host and keep the result in the store; Ctrl-C leaves the earlier one as it was.
+
+    Args:
+        store: The run store [default: $WORKBENCH_STORE or ./runs].
+        cluster: This host as `detect_host` describes it; None = detect it.
+        seconds: About how long it may take on a host that does nothing else.
+        on_progress: Told how far it is, in this thread, several times a second; what it raises
+            ends the measurement.
+        cpu: Measure the CPU of a machine with GPUs.
+        processes: Numbers of processes that measure side by side, 1 among them; None = 1, 2 and 4
+            on a CPU, one and all of the GPUs elsewhere.
+
+    Raises:
+        UsageError: less than 5 s, or a cluster that is not this host.
+        StoreError: the store cannot be written.
+        HostError: a probe died; the message has its last words.
+    """
+    host = cluster or detect_host()
+    _check(host, seconds)
+    began = time.time()
+    on_gpu = bool(host.gpus) and not cpu
+    key = host_key(host, cpu=cpu)
+    sizes = sorted({1, *(processes or ((len(host.gpus),) if on_gpu else CPU_PROCESSES))})
+    found = _measure(host, _made(folder(store)), seconds, on_progress, sizes, on_gpu=on_gpu)
+    made = read(
+        {
+            "format": FORMAT,
+            "key": key,
+            "host": host.name,
+            "device": "cuda" if on_gpu else "cpu",
+            "device_name": host.gpus[0].name if on_gpu else host.cpu_name,
+            "gpu": host.accelerator.id if on_gpu and host.accelerator else None,
+            "gpus": len(host.gpus) if on_gpu else 0,
+            "cores": host.cpu_cores or 1,
+            "measured_at": time.time(),
+            "seconds": time.time() - began,
+            **found,
+        }
+    )
+    assert made is not None, "it has just been made"
+    write_calibration(store, key, made.document())
+    return made
+
+
+def _check(host: Cluster, seconds: float) -> None:
+    if not seconds >= LEAST_SECONDS:
+        raise UsageError(
+            f"A calibration in {seconds:g} s says nothing. Give at least {LEAST_SECONDS:g} s; "
+            f"{USUAL_SECONDS:g} s are usual."
+        )
+    if host.nodes > 1 or host.name != detect_host().name:
+        raise UsageError(
+            f"{host.name!r} is not this host, so it cannot be measured from here. Leave the "
+            "cluster out, and run workbench calibrate there."
+        )
+
+
+def kept(
+    store: str | os.PathLike[str] | None = None,
+    *,
+    cluster: Cluster | None = None,
+    cpu: bool = False,
+) -> Calibration | None:
+    """This host's calibration of an earlier time; None where there is none, or of another host."""
+    host = cluster or detect_host()
+    return read(read_calibration(store, host_key(host, cpu=cpu)))
+
+
+def measured_conditions(
+    cluster: Cluster, store: str | os.PathLike[str] | None = None
+) -> Conditions | None:
+    """What an estimate is to use where `cluster` is this host, or some of its GPUs; else None.
+
+    A cluster that was described (`Cluster.rented`) gets the catalog's figures, also where it has
+    the same GPU: another machine is another machine.
+    """
+    if cluster.accelerator is None:
+        return None
+    host = detect_host()
+    found = kept(store, cluster=host)
+    return found.conditions() if found is not None and found.fits(cluster) else None
+
+
+def _made(path: Path) -> Path:
+    """The folder, so that a store that cannot be written is told before the minute, not after."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return path
+
+
+def _measure(
+    host: Cluster,
+    where: Path,
+    seconds: float,
+    on_progress: Progress | None,
+    sizes: list[int],
+    *,
+    on_gpu: bool,
+) -> dict[str, Any]:
+    """All rows and rates, by field of `Calibration`."""
+    found = _Found(on_progress)
+    found.take({})
+    probes = ProbeProcesses(
+        sizes,
+        device="cuda" if on_gpu else "cpu",
+        cores=host.cpu_cores or 1,
+        seconds=seconds * (1 - LOADING_SHARE),
+        folder=where,
+    )
+    try:
+        probes.follow(found.take)
+    finally:
+        probes.end()
+    if on_progress is not None:
+        on_progress(1.0, "done")
+    return found.values
+
+
+class _Found:
+    """Gathers what the probes tell, and hands on how far they are."""
+
+    def __init__(self, on_progress: Progress | None) -> None:
+        self.values: dict[str, Any] = {"notes": []}
+        self._on_progress = on_progress
+        self._last = (0.0, "starting")
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """One message of the first process; an empty one only says that time has passed."""
+        if "progress" in message:
+            self._last = (message["progress"], message["text"])
+        if self._on_progress is not None:
+            self._on_progress(*self._last)
+        for name, value in message.get("found", {}).items():
+            if isinstance(value, list):
+                self.values.setdefault(name, []).extend(value)
+            else:
+                self.values[name] = value
+        if message.get("done"):
+            self.values["versions"] = message["versions"]

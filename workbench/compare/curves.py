@@ -1,0 +1,198 @@
+"""The curve of a run: at most a few hundred rows with every scale that runs are compared along."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, cast
+
+from workbench.observe.events import MetricStream, StepRow
+from workbench.observe.thinning import Number, Rule, ThinnedTable
+from workbench.store.files import LineReader, read_json
+from workbench.store.layout import RunPaths
+
+MAX_ROWS = 500
+MAX_METRIC_BYTES = 256 << 20  # about 1.3 million lines: half a minute
+_RULES: dict[str, Rule] = {
+    "step": "last",
+    "time": "last",
+    "tokens": "last",
+    "loss": "mean",
+    "loss_min": "min",
+    "loss_max": "max",
+    "step_seconds": "mean",
+}
+Interval = tuple[float, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Equally long columns; a row stands for `stride` optimizer steps and lies at its last one."""
+
+    step: tuple[Number, ...] = ()
+    """Optimizer steps done."""
+    seconds: tuple[Number, ...] = ()
+    """Since the start, without the pauses between attempts."""
+    tokens: tuple[Number, ...] = ()
+    """Consumed by all ranks since the start."""
+    usd: tuple[Number, ...] = ()
+    """Spent since the start; None throughout where the run has no price."""
+    loss: tuple[Number, ...] = ()
+    """Mean over the row's steps and all ranks."""
+    loss_min: tuple[Number, ...] = ()
+    """Lowest loss of a step in the row."""
+    loss_max: tuple[Number, ...] = ()
+    """Highest."""
+    stride: int = 1
+    """Steps per row."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form; `read` takes it back."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Curve:
+        """The curve of a kept document."""
+        names = [one.name for one in fields(cls) if one.name != "stride"]
+        columns: dict[str, Any] = {name: tuple(document[name]) for name in names}
+        return cls(**columns, stride=document["stride"])
+
+
+def read_curve(paths: RunPaths) -> Curve:
+    """The curve of a run, from its view; from its metric files where it has none.
+
+    Those are read once, in bounded memory, and not at all beyond `MAX_METRIC_BYTES`: an empty
+    curve then says that nothing is known.
+    """
+    run, view = read_json(paths.run) or {}, read_json(paths.view) or {}
+    series: dict[str, list[Number]] = _filled(view.get("series") or {})
+    if series["step"]:
+        stride = view.get("stride") or 1
+        series["tokens"] = _tokens(series, run)
+    else:
+        series, stride = _from_metrics(paths, run)
+    clock = Clock.read(paths, view.get("started_at") or run.get("created_at") or 0.0)
+    seconds = [None if at is None else clock.active(at) for at in series["time"]]
+    curve = Curve(
+        step=tuple(series["step"]),
+        seconds=tuple(seconds),
+        tokens=tuple(series["tokens"]),
+        loss=tuple(series["loss"]),
+        loss_min=tuple(series["loss_min"]),
+        loss_max=tuple(series["loss_max"]),
+        stride=stride,
+    )
+    return replace(curve, usd=_usd(seconds, run.get("usd_per_hour")))
+
+
+def _usd(seconds: Sequence[Number], usd_per_hour: float | None) -> tuple[Number, ...]:
+    if usd_per_hour is None:
+        return (None,) * len(seconds)
+    return tuple(None if at is None else usd_per_hour * at / 3600 for at in seconds)
+
+
+def _filled(series: Mapping[str, list[Number]]) -> dict[str, list[Number]]:
+    """A view's columns; what a foreign or an older one does not have is unknown throughout."""
+    rows = len(series.get("step", ()))
+    wanted = (*_RULES, "tokens_per_second")
+    fitting = {name: column for name in wanted if len(column := series.get(name, [])) == rows}
+    return {name: fitting.get(name, [None] * rows) for name in wanted}
+
+
+def _tokens(series: Mapping[str, Sequence[Number]], run: Mapping[str, Any]) -> list[Number]:
+    """Tokens consumed up to each row: counted where a step's are known, else from the rates."""
+    per_step: int | None = run.get("tokens_per_step")
+    if per_step:
+        return [None if step is None else step * per_step for step in series["step"]]
+    total: float | None = 0.0
+    before, found = 0.0, list[Number]()
+    columns = (series["step"], series["tokens_per_second"], series["step_seconds"])
+    for step, rate, seconds in zip(*columns, strict=True):
+        if total is None or step is None or rate is None or seconds is None:
+            total = None
+        else:
+            total += rate * seconds * (step - before)
+            before = step
+        found.append(None if total is None else round(total))
+    return found
+
+
+def _from_metrics(paths: RunPaths, run: Mapping[str, Any]) -> tuple[dict[str, list[Number]], int]:
+    """Of a run without a view: every metric line, read once and thinned on the way."""
+    table = ThinnedTable(_RULES, MAX_ROWS)
+    ranks = run.get("processes") or 1
+    if not 0 < _metric_bytes(paths, ranks) <= MAX_METRIC_BYTES:
+        return table.columns(), 1
+    stream = MetricStream(paths, ranks)
+    count = TokenCount(run)
+    while True:
+        rows = stream.read(final=stream.at_end)
+        for row in rows:
+            same = {"loss": row.loss, "loss_min": row.loss, "loss_max": row.loss}
+            place = {"step": row.step, "time": row.time, "tokens": count.up_to(row)}
+            table.append({**place, **same, "step_seconds": row.step_seconds})
+        if stream.at_end and not rows:
+            return table.columns(), table.stride
+
+
+def _metric_bytes(paths: RunPaths, ranks: int) -> int:
+    total = 0
+    for rank in range(ranks):
+        with contextlib.suppress(OSError):
+            total += os.lstat(paths.rank_metrics(rank)).st_size
+    return total
+
+
+class TokenCount:
+    """Tokens of all ranks up to a step, taken in step by step."""
+
+    def __init__(self, run: Mapping[str, Any]) -> None:
+        self._per_step: int | None = run.get("tokens_per_step")
+        self._total: int | None = 0
+
+    def up_to(self, row: StepRow) -> int | None:
+        """Tokens up to and with this step; None once a step's tokens are unknown."""
+        if self._per_step:
+            return row.step * self._per_step
+        if self._total is not None:
+            self._total = None if row.tokens is None else self._total + row.tokens
+        return self._total
+
+
+class Clock:
+    """Seconds that a run was at work, of a time of day: pauses between attempts left out."""
+
+    def __init__(self, attempts: Sequence[Interval]) -> None:
+        self._attempts = attempts
+
+    @classmethod
+    def read(cls, paths: RunPaths, started_at: float) -> Clock:
+        """From the run's attempts; one attempt from `started_at` on where none were written."""
+        lines, reader = list[dict[str, Any]](), LineReader(paths.attempts)
+        while found := reader.read():
+            lines += found
+        starts = [_time(one) for one in lines if one.get("event") == "start"]
+        ends = [_time(one) for one in lines if one.get("event") == "end"]
+        begun = sorted(at for at in starts if at is not None) or [started_at]
+        intervals: list[Interval] = []
+        for at, following in zip(begun, [*begun[1:], None], strict=True):
+            before = [
+                one for one in ends if one is not None and at <= one <= (following or float("inf"))
+            ]
+            intervals.append((at, max(before, default=following)))
+        return cls(intervals)
+
+    def active(self, at: float) -> float:
+        """Seconds at work until the Unix time `at`."""
+        total = 0.0
+        for start, end in self._attempts:
+            if at > start:
+                total += (at if end is None else min(at, end)) - start
+        return round(total, 3)
+
+
+def _time(line: Mapping[str, Any]) -> float | None:
+    at = line.get("time")
+    return float(cast("float", at)) if isinstance(at, int | float) else None

@@ -1,0 +1,128 @@
+"""What differs between runs: in what was asked for, and in what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+_SECTIONS = {
+    "strategy": "strategy",
+    "workload": "workload",
+    "recovery": "recovery",
+    "environment": "environment",
+}
+_PLAIN = {
+    "script": "script",
+    "recipe": "recipe",
+    "processes": "processes",
+    "nodes": "machines",
+    "device": "device",
+    "usd_per_hour": "USD per hour",
+    "capture": "capture",
+    "trackers": "trackers",
+    "workbench_version": "workbench version",
+}
+_OWN = ("strategy name", "environment WORKBENCH_RUN_")  # differ in any two runs, or stand elsewhere
+RESULTS = {
+    "outcome": "",
+    "steps": "",
+    "loss_last": "",
+    "loss_best": "",
+    "tokens_per_second": "tokens/s",
+    "step_seconds_median": "s",
+    "memory_bytes": "bytes",
+    "hours": "h",
+    "usd": "USD",
+    "tokens": "tokens",
+    "restarts": "",
+    "step_ratio": "x predicted",
+    "memory_ratio": "x predicted",
+}
+"""Keys of a row that are results, and their units."""
+
+
+def configuration(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything of a run.json that somebody chose, flat: what -> value."""
+    flat: dict[str, Any] = {"strategy": run.get("strategy_name")}
+    flat |= {name: run.get(key) for key, name in _PLAIN.items()}
+    flat |= _gpus(run.get("cluster") or {})
+    for key, name in _SECTIONS.items():
+        flat |= _flat(name, run.get(key))
+    words: list[str] = run.get("arguments") or []
+    chosen = words[len(run.get("layout_arguments") or []) :]  # the others follow from the strategy
+    flat |= {f"argument {name}": value for name, value in arguments(chosen).items()}
+    return {name: value for name, value in flat.items() if not name.startswith(_OWN)}
+
+
+def _gpus(cluster: Mapping[str, Any]) -> dict[str, Any]:
+    gpus = cast("list[dict[str, Any]]", cluster.get("gpus") or [])
+    names = sorted({str(one.get("name")) for one in gpus})
+    return {"GPUs": f"{len(gpus)} x {', '.join(names)}" if gpus else None} | {
+        "host": cluster.get("name"),
+        "CPU": cluster.get("cpu_name"),
+    }
+
+
+def _flat(prefix: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {} if value is None else {prefix: value}
+    found: dict[str, Any] = {}
+    for key, inner in cast("dict[str, Any]", value).items():
+        found |= _flat(f"{prefix} {key}", inner)
+    return found
+
+
+def arguments(words: Sequence[str]) -> dict[str, str]:
+    """Arguments of a script by name; those without one by their place.
+
+    >>> arguments(["data.bin", "--lr", "3e-4", "--size=tiny", "--compile"])
+    {'1': 'data.bin', '--lr': '3e-4', '--size': 'tiny', '--compile': 'given'}
+    """
+    found: dict[str, str] = {}
+    name: str | None = None
+    places = 0
+    for word in words:
+        if word.startswith("-") and not _is_number(word):
+            name, equals, value = word.partition("=")
+            found[name] = value if equals else "given"
+            name = None if equals else name
+        elif name is not None:
+            found[name] = word if found[name] == "given" else f"{found[name]} {word}"
+        else:
+            places += 1
+            found[str(places)] = word
+    return found
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def differing(configurations: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """``{"what", "values": {run: value}}`` for all that is not the same in every run.
+
+    A value that a run does not have at all is None.
+    """
+    names: dict[str, None] = {}
+    for one in configurations.values():
+        names |= dict.fromkeys(one)
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        values = {run: one.get(name) for run, one in configurations.items()}
+        if len(set(map(repr, values.values()))) > 1:
+            rows.append({"what": name, "values": values})
+    return rows
+
+
+def results(rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """``{"what", "unit", "values": {run: value}}`` for each result that a run has."""
+    found: list[dict[str, Any]] = []
+    for key, unit in RESULTS.items():
+        values = {run: row.get(key) for run, row in rows.items()}
+        if any(value is not None for value in values.values()):
+            found.append({"what": key, "unit": unit, "values": values})
+    return found

@@ -1,0 +1,196 @@
+"""Runs as CSV or Parquet: the whole curves, a row per step and run, or the table of runs.
+
+Reads and writes on as it goes: memory stays bounded however long the runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import importlib
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.compare.curves import Clock, TokenCount
+from workbench.errors import HostError, StoreError
+from workbench.observe.events import MetricStream
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+
+STEP_COLUMNS: dict[str, type] = {
+    "run": str,
+    "step": int,
+    "time": float,
+    "seconds": float,
+    "tokens": int,
+    "usd": float,
+    "loss": float,
+    "lr": float,
+    "grad_norm": float,
+    "step_seconds": float,
+}
+"""Columns of exported steps: their names and types; base units, time as Unix seconds."""
+_ROWS_AT_ONCE = 20_000
+Row = Mapping[str, Any]
+Told = Callable[[int], None]
+"""Told how many rows are written so far."""
+
+
+def steps(paths: RunPaths) -> Generator[dict[str, Any]]:
+    """A row of `STEP_COLUMNS` for every optimizer step of a run, values averaged over its ranks."""
+    run, view = read_json(paths.run) or {}, read_json(paths.view) or {}
+    clock = Clock.read(paths, view.get("started_at") or run.get("created_at") or 0.0)
+    price, count = run.get("usd_per_hour"), TokenCount(run)
+    stream = MetricStream(paths, run.get("processes") or 1)
+    while True:
+        final = stream.at_end
+        rows = stream.read(final=final)
+        for one in rows:
+            seconds = clock.active(one.time)
+            yield {
+                "run": paths.directory.name,
+                "step": one.step,
+                "time": one.time,
+                "seconds": seconds,
+                "tokens": count.up_to(one),
+                "usd": None if price is None else price * seconds / 3600,
+                "loss": one.loss,
+                "lr": one.lr,
+                "grad_norm": one.grad_norm,
+                "step_seconds": one.step_seconds,
+            }
+        if final:
+            return
+
+
+TABLE_COLUMNS: dict[str, type] = {
+    "run": str,
+    "name": str,
+    "outcome": str,
+    "strategy": str,
+    "processes": int,
+    "device": str,
+    "script": str,
+    "steps": int,
+    "tokens": int,
+    "loss_first": float,
+    "loss_last": float,
+    "loss_best": float,
+    "tokens_per_second": float,
+    "step_seconds_median": float,
+    "memory_bytes": int,
+    "hours": float,
+    "usd": float,
+    "restarts": int,
+    "step_ratio": float,
+    "memory_ratio": float,
+    "started_at": float,
+    "ended_at": float,
+    "tags": str,
+    "note": str,
+    "archived": bool,
+}
+"""Columns of an exported table of runs; its tags stand in one cell, a space between them."""
+
+
+def table_rows(rows: Iterable[Row]) -> Generator[dict[str, Any]]:
+    """Rows of `index.table` as `write` takes them."""
+    for one in rows:
+        yield {**one, "tags": " ".join(one["tags"])}
+
+
+def write(
+    path: Path, rows: Iterable[Row], columns: Mapping[str, type], told: Told | None = None
+) -> int:
+    """Write rows to a ``.parquet`` file, or to a CSV file of any other name; returns how many.
+
+    Unknown values are empty cells (CSV) or nulls (Parquet). An existing file is replaced when the
+    new one is whole, and kept when it fails.
+
+    Raises:
+        HostError: Parquet without pyarrow.
+        StoreError: the file cannot be written.
+    """
+    writer = _parquet if path.suffix == ".parquet" else _csv
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(partial.unlink, missing_ok=True)
+            done = writer(partial, rows, columns, told or (lambda _: None))
+            partial.replace(path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
+    return done
+
+
+def check(path: Path) -> None:
+    """Fail before the work rather than after it.
+
+    Raises:
+        HostError: Parquet without pyarrow.
+        StoreError: there is no such folder.
+    """
+    if path.suffix == ".parquet":
+        _pyarrow()
+    if not path.absolute().parent.is_dir():
+        raise StoreError(f"{path} cannot be written: there is no folder {path.absolute().parent}.")
+
+
+def _csv(path: Path, rows: Iterable[Row], columns: Mapping[str, type], told: Told) -> int:
+    done = 0
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for done, row in enumerate(rows, start=1):
+            writer.writerow([_cell(row.get(name)) for name in columns])
+            if done % _ROWS_AT_ONCE == 0:
+                told(done)
+    return done
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula gets an apostrophe."""
+    if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t", "\r"}:
+        return f"'{value}"
+    return value
+
+
+def _pyarrow() -> Any:
+    try:
+        importlib.import_module("pyarrow.parquet")
+        return importlib.import_module("pyarrow")
+    except ImportError as error:
+        raise HostError(
+            "Parquet files are written by pyarrow, which is not installed. Install it: "
+            "pip install pyarrow, or export to CSV."
+        ) from error
+
+
+def _parquet(path: Path, rows: Iterable[Row], columns: Mapping[str, type], told: Told) -> int:
+    arrow = _pyarrow()
+    kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
+    schema = arrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    done, batch = 0, list[Row]()
+
+    def flush(writer: Any) -> int:
+        table = {name: _typed([one.get(name) for one in batch], columns[name]) for name in columns}
+        writer.write_table(arrow.table(table, schema=schema))
+        written = done + len(batch)
+        batch.clear()
+        told(written)
+        return written
+
+    with arrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for row in rows:
+            batch.append(row)
+            if len(batch) >= _ROWS_AT_ONCE:
+                done = flush(writer)
+        return flush(writer)
+
+
+def _typed(values: Sequence[Any], kind: type) -> list[Any]:
+    """Values as their column has them; what is not of its type is unknown."""
+    if kind is float:
+        return [float(one) if isinstance(one, int | float) else None for one in values]
+    return [one if isinstance(one, kind) else None for one in values]

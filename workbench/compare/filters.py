@@ -1,0 +1,160 @@
+"""Which runs of a table, and in what order: ``strategy=ddp outcome=failed tag=x loss<2``."""
+
+from __future__ import annotations
+
+import operator
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.compare.rows import COLUMNS
+from workbench.errors import UnknownNameError, UsageError
+
+_SHORT = {
+    "loss": "loss_last",
+    "tag": "tags",
+    "ranks": "processes",
+    "step": "steps",
+    "step_seconds": "step_seconds_median",
+    "memory": "memory_bytes",
+    "started": "started_at",
+    "ended": "ended_at",
+}
+_ORDERS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_CONDITION = re.compile(r"([A-Za-z_]+)(<=|>=|!=|=|<|>|~)(.*)", re.DOTALL)
+_UNKNOWN = ("", "n/a", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition on a run's row."""
+
+    field: str
+    """One of `rows.COLUMNS`."""
+    sign: str
+    """``=``, ``!=``, ``~`` (contains), ``<``, ``<=``, ``>`` or ``>=``."""
+    value: str
+    """What it is compared with; ``n/a`` stands for unknown."""
+
+    def holds(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row fulfils it. Of an unknown value only ``=n/a`` and ``!=`` hold."""
+        found = row.get(self.field)
+        if isinstance(found, list):
+            texts = [str(one).lower() for one in found]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        else:
+            texts = [] if found is None else [str(found).lower()]
+        wanted = self.value.lower()
+        if self.sign == "~":
+            return any(wanted in one for one in texts)
+        if self.sign in {"=", "!="}:
+            unknown = wanted in _UNKNOWN
+            equal = not texts if unknown else any(_same(one, wanted) for one in texts)
+            return equal == (self.sign == "=")
+        if isinstance(found, bool) or not isinstance(found, int | float):
+            return False
+        return _ORDERS[self.sign](found, float(self.value))
+
+
+def _same(found: str, wanted: str) -> bool:
+    if found == wanted or (
+        found in {"true", "false"} and wanted == {"true": "yes"}.get(found, "no")
+    ):
+        return True
+    try:
+        return float(found) == float(wanted)
+    except ValueError:
+        return False
+
+
+def conditions(text: str) -> list[Condition]:
+    """The conditions of a text; all of them have to hold. Nothing in it is ever executed.
+
+    >>> [one.sign for one in conditions("strategy=ddp loss<2 name~'my run'")]
+    ['=', '<', '~']
+
+    Raises:
+        UsageError: a word is no condition, or compares with what is no number.
+        UnknownNameError: a field that runs do not have.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} cannot be read: {error}. Close the quotation.") from error
+    return [_condition(word) for word in words]
+
+
+def _condition(word: str) -> Condition:
+    found = _CONDITION.fullmatch(word)
+    if found is None:
+        raise UsageError(
+            f"{word!r} is no condition. Write FIELD, one of = != ~ < <= > >=, and a value, for "
+            "example strategy=ddp loss<2 tag=baseline name~gpt."
+        )
+    field, sign, value = found.groups()
+    if sign in _ORDERS:
+        try:
+            float(value)
+        except ValueError:
+            raise UsageError(
+                f"{word!r} compares with {value!r}, which is no number. For texts there are = != ~."
+            ) from None
+    return Condition(field=named(field), sign=sign, value=value)
+
+
+def named(field: str) -> str:
+    """The row's key that people mean by `field`.
+
+    Raises:
+        UnknownNameError: none.
+    """
+    key = _SHORT.get(field, field)
+    if key not in COLUMNS:
+        raise UnknownNameError.near("field of runs", field, {*COLUMNS, *_SHORT})
+    return key
+
+
+def choose(
+    rows: Iterable[dict[str, Any]],
+    *,
+    where: str = "",
+    tag: str | None = None,
+    archived: bool = False,
+    sort: str | None = None,
+) -> list[dict[str, Any]]:
+    """Rows that fulfil everything asked for, in the order asked for.
+
+    Args:
+        rows: Of `index.table`.
+        where: Conditions, see `conditions`.
+        tag: A tag that they have.
+        archived: Archived ones too; they are also shown where `where` asks for them.
+        sort: A field, smallest first; with a ``-`` before it, largest first. Unknown values come
+            last either way. None = as they are.
+
+    Raises:
+        UsageError: `where` or `sort` cannot be read.
+    """
+    wanted = conditions(where)
+    if tag is not None:
+        wanted.append(Condition(field="tags", sign="=", value=tag))
+    shown = archived or any(one.field == "archived" for one in wanted)
+    found = [one for one in rows if shown or not one["archived"]]
+    found = [one for one in found if all(condition.holds(one) for condition in wanted)]
+    if sort is None:
+        return found
+    key, down = named(sort.removeprefix("-")), sort.startswith("-")
+    known = [one for one in found if one.get(key) is not None]
+    known.sort(key=lambda one: _order(one[key]), reverse=down)
+    return known + [one for one in found if one.get(key) is None]
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    number = isinstance(value, int | float)
+    return (0, float(value), "") if number else (1, 0.0, str(value).lower())

@@ -1,0 +1,206 @@
+"""The store's index: rows and curves of ended runs, kept beside them so that lists open quickly.
+
+``<store>/.index.sqlite`` is never the record. Each entry carries the stamp (times, sizes, inodes)
+of the run's files that it was made from, and counts only while they are the same; a damaged index,
+one of another version, or one that is not ours is as good as none; one that cannot be written is
+done without. Delete it at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import stat
+import zlib
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from workbench.compare.curves import Curve, read_curve
+from workbench.compare.rows import COLUMNS, row
+from workbench.observe.view import finite
+from workbench.store.layout import RunPaths
+from workbench.store.runs import Store
+
+FILE = ".index.sqlite"
+VERSION = 1
+_WAIT_SECONDS = 0.5  # for another writer; then this reading is not kept
+_BATCH = 100  # runs read between two writings: what Ctrl-C can lose
+_STAMPED = (
+    *("run.json", "state.json", "view.json", "exit.json", "labels.json", "comparison.json"),
+    "attempts.jsonl",
+)
+_TABLE = "CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, stamp TEXT, row TEXT, curve BLOB)"
+
+Told = Callable[[int, int], None]
+"""Told (runs read, runs to read) while a list is made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    run: str
+    stamp: str
+    row: dict[str, Any]
+    curve: Curve
+
+
+def table(store: Store, told: Told | None = None) -> list[dict[str, Any]]:
+    """A row (`rows.row`) for every run of the store, newest first.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    kept, folders = _kept(store.root), store.folders()
+    found: list[tuple[float, str, dict[str, Any]]] = []
+    stale: list[tuple[int, str, str]] = []
+    for ctime_ns, run in folders:
+        stamp = _stamp(store.root / run)
+        if run in kept and kept[run][0] == stamp:
+            about = kept[run][1]
+            found.append((about["created_at"] or ctime_ns / 1e9, run, about))
+        else:
+            stale.append((ctime_ns, run, stamp))
+    gone = kept.keys() - {run for _, run in folders}
+    found += _read_again(store, stale, gone, told)
+    return [about for _, _, about in sorted(found, key=lambda one: one[:2], reverse=True)]
+
+
+def _read_again(
+    store: Store, stale: list[tuple[int, str, str]], gone: Iterable[str], told: Told | None
+) -> Generator[tuple[float, str, dict[str, Any]]]:
+    """Rows of runs that the index does not know as they are; keeps those that cannot change."""
+    fresh: list[_Entry] = []
+    try:
+        for done, (ctime_ns, run, stamp) in enumerate(stale):
+            if told is not None:
+                told(done, len(stale))
+            created = store.created(run, ctime_ns)
+            if created is None:
+                continue
+            paths = RunPaths(store.root / run)
+            curve = read_curve(paths)
+            about = row(paths, curve)
+            if about["state"] == "ended":
+                fresh.append(_Entry(run=run, stamp=stamp, row=about, curve=curve))
+            if len(fresh) >= _BATCH:
+                _keep(store.root, fresh, gone)
+                fresh, gone = [], ()
+            yield created, run, about
+    finally:
+        if fresh or gone:
+            _keep(store.root, fresh, gone)
+
+
+def curve(store: Store, run: str) -> Curve:
+    """The curve of a run, from the index where that has it as it is, else from its files."""
+    paths = RunPaths(store.root / run)
+    with contextlib.suppress(sqlite3.Error, OSError, ValueError, KeyError, zlib.error):
+        with _open(store.root, write=False) as index:
+            query = "SELECT curve FROM runs WHERE run = ? AND stamp = ?"
+            found = index.execute(query, (run, _stamp(paths.directory))).fetchone()
+        if found is not None:
+            return Curve.read(json.loads(zlib.decompress(found[0])))
+    return read_curve(paths)
+
+
+def _stamp(directory: Path) -> str:
+    """Changes whenever a file that a row is made from is written."""
+    parts: list[str] = []
+    prefix = f"{directory}{os.sep}"
+    for name in _STAMPED:
+        try:
+            about = os.lstat(prefix + name)
+        except OSError:
+            parts.append("-")
+        else:
+            parts.append(f"{about.st_mtime_ns:x}.{about.st_size:x}.{about.st_ino:x}")
+    return " ".join(parts)
+
+
+def _kept(root: Path) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Stamp and row of every kept run; empty where there is no index to go by."""
+    try:
+        with _open(root, write=False) as index:
+            rows = index.execute("SELECT run, stamp, row FROM runs").fetchall()
+        read = ((run, stamp, json.loads(text)) for run, stamp, text in rows)
+        return {run: (stamp, about) for run, stamp, about in read if _is_row(about)}
+    except sqlite3.OperationalError:
+        return {}  # none yet, or another one is writing it
+    except (sqlite3.Error, OSError, ValueError):
+        _drop(root)
+        return {}
+
+
+def _is_row(about: Any) -> bool:
+    return isinstance(about, dict) and set(COLUMNS) <= cast("dict[str, Any]", about).keys()
+
+
+def _keep(root: Path, fresh: Iterable[_Entry], gone: Iterable[str]) -> None:
+    """Put entries in and take others out. An index that cannot be written is done without."""
+    entries = [(one.run, one.stamp, _dumps(one.row), _packed(one.curve)) for one in fresh]
+    try:
+        with _open(root, write=True) as index:
+            index.executemany("DELETE FROM runs WHERE run = ?", [(run,) for run in gone])
+            index.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", entries)
+            index.commit()
+    except (sqlite3.OperationalError, OSError):
+        return  # busy, read-only or full: the next reading will keep it
+    except sqlite3.Error:
+        _drop(root)
+
+
+def _dumps(document: Mapping[str, Any]) -> str:
+    return json.dumps(finite(document), allow_nan=False, separators=(",", ":"))
+
+
+def _packed(one: Curve) -> bytes:
+    return zlib.compress(_dumps(one.document()).encode(), 1)
+
+
+@contextlib.contextmanager
+def _open(root: Path, *, write: bool) -> Generator[sqlite3.Connection]:
+    """The index of our version.
+
+    Raises:
+        sqlite3.Error: damaged, busy, or (OperationalError) not there.
+        OSError: what lies there is not an index of ours.
+    """
+    path = root / FILE
+    _check(path)
+    if write and not path.exists():  # readable by us only, as the runs are
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    mode = "rw" if write else "ro"
+    uri = f"{path.as_uri()}?mode={mode}"
+    with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_WAIT_SECONDS)) as index:
+        index.execute("PRAGMA trusted_schema = OFF")
+        version = index.execute("PRAGMA user_version").fetchone()[0]
+        if write and version == 0:
+            index.execute(f"PRAGMA user_version = {VERSION}")
+            index.execute(_TABLE)
+        elif version not in {0, VERSION}:
+            raise sqlite3.DatabaseError(f"an index of version {version}")
+        yield index
+
+
+def _check(path: Path) -> None:
+    """Refuse a link, a pipe, and the file of another user, beside which nothing is written."""
+    for one in (path, path.with_name(f"{FILE}-journal")):
+        try:
+            about = os.lstat(one)
+        except FileNotFoundError:
+            continue
+        ours = about.st_uid == os.geteuid() and about.st_nlink == 1
+        if not stat.S_ISREG(about.st_mode) or not ours:
+            raise PermissionError(f"{one} is not ours")
+
+
+def _drop(root: Path) -> None:
+    """Remove an index that cannot be read, so that the next writing begins anew."""
+    for name in (FILE, f"{FILE}-journal"):
+        path = root / name
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(os.lstat(path).st_mode) and os.lstat(path).st_uid == os.geteuid():
+                path.unlink()

@@ -1,0 +1,1 @@
+"""What a calibration measures, in child processes: products, memory, collectives, disk, steps."""

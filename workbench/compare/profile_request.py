@@ -1,0 +1,192 @@
+"""Asks the ranks of a run for a trace, and waits until all of them have left it.
+
+The first step to trace must lie so far ahead that every rank reads the request before it gets
+there. A rank looks twice a second; where the steps were faster than thought, it says so, and the
+request is made again, three times as far ahead.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from workbench.compare.profile import accounts, read_profile, reasons
+from workbench.compare.profile_values import Profile
+from workbench.errors import StoreError, UsageError, WorkbenchError
+from workbench.launch.capture.profiling import LATE, MAX_STEPS, VARIABLE
+from workbench.launch.run import Run
+from workbench.observe.pulse import read_pulse
+from workbench.store.files import write_text_atomic
+from workbench.store.layout import RunPaths
+
+_AHEAD_SECONDS = 2.0
+FIRST = 6  # of a run that has not begun: the first steps are not like the others
+_WARM_STEPS = FIRST - 1
+_TRIES = 3
+_LOOK_SECONDS = 0.2
+
+
+def request_text(first: int, steps: int, *, memory: bool = False, shapes: bool = False) -> str:
+    """What the ranks read: in ``control/profile``, or in ``WORKBENCH_PROFILE``.
+
+    Raises:
+        UsageError: not that many steps, or not from that one on.
+    """
+    if not 1 <= steps <= MAX_STEPS:
+        raise UsageError(
+            f"{steps} steps cannot be traced: choose 1 to {MAX_STEPS}. 5 are usual; each is about "
+            "a megabyte per rank."
+        )
+    if first < 2:
+        raise UsageError(
+            f"The trace cannot begin with step {first}: the profiler warms up in the step before. "
+            "Choose 2 or later."
+        )
+    return json.dumps({"from": first, "steps": steps, "memory": memory, "shapes": shapes})
+
+
+def traced_from_the_start(wish: str | None, *, capture: bool = True) -> dict[str, str]:
+    """The environment of a run that traces itself; `wish` is COUNT or FIRST:COUNT.
+
+    >>> traced_from_the_start("100:5")
+    {'WORKBENCH_PROFILE': '{"from": 100, "steps": 5, "memory": false, "shapes": false}'}
+
+    Raises:
+        UsageError: it is neither, or the run is not observed.
+    """
+    if wish is None:
+        return {}
+    if not capture:
+        raise UsageError("--profile needs the capture hook. Leave --no-capture out.")
+    first, _, steps = wish.rpartition(":")
+    if not steps.isdecimal() or not (first or str(FIRST)).isdecimal():
+        raise UsageError(
+            f"--profile {wish}: give a number of steps, as --profile 5, or the first step and a "
+            "number, as --profile 100:5."
+        )
+    return {VARIABLE: request_text(int(first or FIRST), int(steps))}
+
+
+def ask(
+    run: Run, steps: int = 5, *, memory: bool = False, shapes: bool = False, patience: int = 1
+) -> Path:
+    """Ask a living run to trace its next `steps` steps; returns the folder they will be in.
+
+    `patience` multiplies how far ahead they lie.
+
+    Raises:
+        UsageError: the run has ended, or is not observed.
+        StoreError: its directory cannot be written.
+    """
+    if not run.status.live:
+        raise UsageError(
+            f"{run.id} has ended: only steps to come can be traced. Start it again under the "
+            "profiler: workbench profile SCRIPT_OR_RECIPE [-- ARGS]"
+        )
+    if not run.document.get("capture", True):
+        raise UsageError(
+            f"{run.id} was started with --no-capture, so nobody in it hears the request. Start it "
+            "without that option."
+        )
+    paths = RunPaths(run.directory)
+    first = _first_step(run, paths, patience)
+    text = request_text(first, steps, memory=memory, shapes=shapes)
+    try:
+        write_text_atomic(paths.profile_request, text)
+    except OSError as error:
+        raise StoreError(f"Cannot ask {run.id} for a profile: {error}") from error
+    return folder_of(paths, first)
+
+
+def folder_of(paths: RunPaths, first: int) -> Path:
+    """Where the trace that begins with step `first` lies."""
+    return paths.profiles / f"step-{first:08d}"
+
+
+def _first_step(run: Run, paths: RunPaths, patience: int) -> int:
+    """The earliest step that all ranks are sure to hear of in time."""
+    pulses = [read_pulse(paths.rank_pulse(rank)) for rank in range(_ranks(run))]
+    done = max((one.steps for one in pulses if one is not None), default=0)
+    pace = run.view()["step_seconds_median"]
+    if not done or not pace:
+        return done + 1 + _WARM_STEPS * patience
+    return done + 2 + math.ceil(_AHEAD_SECONDS * patience / pace)
+
+
+def _ranks(run: Run) -> int:
+    return int(run.document.get("processes", 1))
+
+
+def collect(
+    run: Run,
+    folder: Path,
+    *,
+    timeout: float | None = None,
+    told: Callable[[str], None] = lambda _text: None,
+) -> bool:
+    """Wait until every rank has answered; False where the request came too late for some rank.
+
+    Raises:
+        WorkbenchError: the run ended, or `timeout` seconds went by, before all had answered.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    wanted, ended = set(range(_ranks(run))), False
+    while True:
+        live = run.status.live
+        there = set(accounts(folder))
+        why = reasons(folder)
+        if wanted <= there | set(why):
+            return not any(text.startswith(LATE) for text in why.values())
+        if ended:  # looked once more after the end
+            missing = ", ".join(map(str, sorted(wanted - there - set(why))))
+            raise WorkbenchError(
+                f"{run.id} ended ({run.outcome}) without a trace of rank {missing}. Give it more "
+                f"steps, or see: workbench logs {run.id}"
+            )
+        told(f"step {run.view()['steps']}; {len(there)} of {len(wanted)} ranks traced")
+        if deadline is not None and time.monotonic() > deadline:
+            raise WorkbenchError(
+                f"{run.id} has not traced its steps after {timeout:g} s. Wait longer, or look at "
+                f"it: workbench show {run.id}"
+            )
+        ended = not live
+        time.sleep(_LOOK_SECONDS)
+
+
+def profile(
+    run: Run,
+    steps: int = 5,
+    *,
+    memory: bool = False,
+    shapes: bool = False,
+    timeout: float | None = 600.0,
+    told: Callable[[str], None] = lambda _text: None,
+) -> Path:
+    """Trace the next `steps` steps of a living run on every rank; returns their folder.
+
+    Raises:
+        UsageError: the run has ended, or is not observed.
+        WorkbenchError: not all ranks could trace.
+    """
+    for attempt in range(_TRIES):
+        folder = ask(run, steps, memory=memory, shapes=shapes, patience=3**attempt)
+        if collect(run, folder, timeout=timeout, told=told):
+            return folder
+    raise WorkbenchError(
+        f"{run.id} was asked {_TRIES} times and each time had passed the step to begin with. Start "
+        "it under the profiler: workbench profile SCRIPT_OR_RECIPE"
+    )
+
+
+def trace(run: Run, steps: int = 5, *, memory: bool = False) -> Profile:
+    """Trace the next steps of a living run, and say where their time went.
+
+    Raises:
+        UsageError: the run has ended, or is not observed.
+        WorkbenchError: not all ranks could trace.
+    """
+    folder = profile(run, steps, memory=memory)
+    return read_profile(RunPaths(run.directory), folder)

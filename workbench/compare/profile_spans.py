@@ -1,0 +1,56 @@
+"""Sets of time: spans ``(begin, end)`` in seconds, sorted and without overlap once united."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+Span = tuple[float, float]
+
+
+def united(spans: Iterable[Span]) -> list[Span]:
+    """The same time without overlaps, sorted.
+
+    >>> united([(3.0, 4.0), (0.0, 1.0), (0.5, 2.0)])
+    [(0.0, 2.0), (3.0, 4.0)]
+    """
+    found: list[Span] = []
+    for begin, end in sorted(spans):
+        if end <= begin:
+            continue
+        if found and begin <= found[-1][1]:
+            if end > found[-1][1]:
+                found[-1] = (found[-1][0], end)
+        else:
+            found.append((begin, end))
+    return found
+
+
+def without(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
+    """What of `spans` lies outside `taken`; both united.
+
+    >>> without([(0.0, 4.0)], [(1.0, 2.0), (3.0, 5.0)])
+    [(0.0, 1.0), (2.0, 3.0)]
+    """
+    found: list[Span] = []
+    at = 0
+    for begin, end in spans:
+        while at < len(taken) and taken[at][1] <= begin:
+            at += 1
+        here, left = at, begin
+        while here < len(taken) and taken[here][0] < end:
+            if taken[here][0] > left:
+                found.append((left, taken[here][0]))
+            left = max(left, taken[here][1])
+            here += 1
+        if left < end:
+            found.append((left, end))
+    return found
+
+
+def within(spans: Sequence[Span], begin: float, end: float) -> float:
+    """Seconds of united `spans` between `begin` and `end`.
+
+    >>> within([(0.0, 2.0), (3.0, 5.0)], 1.0, 4.0)
+    2.0
+    """
+    return sum(max(0.0, min(end, last) - max(begin, first)) for first, last in spans)

@@ -1,0 +1,118 @@
+"""Deleting a run: only one that has ended, only what lies in its own folder, and for good.
+
+The folder is first renamed into ``<store>/.workbench-trash``, so that no list ever shows half a
+run, and is then removed from there; what an interrupted deletion left is removed by the next one.
+Nothing is followed: a link in a run is removed, never what it leads to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.errors import StoreError, UsageError
+from workbench.store import processes
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.runs import Store
+from workbench.store.status import read_status
+
+TRASH = ".workbench-trash"
+_OURS = re.compile(r".+-[0-9a-f]{8}")  # whatever else lies there was put there by somebody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """What a run's folder holds."""
+
+    run: str
+    """Its id."""
+    files: int
+    """Plain files, links not counted."""
+    bytes: int
+    """On disk; of a file that has another name elsewhere nothing is freed, so it is not counted."""
+    checkpoints: int
+    """Folders and files directly in ``checkpoints/``: what could no longer be resumed from."""
+
+
+def size(paths: RunPaths) -> Size:
+    """What deleting the run would free. Follows no link; cannot fail on what vanishes meanwhile."""
+    files = on_disk = 0
+    for folder, _, names in os.walk(paths.directory, followlinks=False):
+        for name in names:
+            try:
+                about = os.lstat(os.path.join(folder, name))  # noqa: PTH118  (thousands of files)
+            except OSError:
+                continue
+            if stat.S_ISREG(about.st_mode):
+                files += 1
+                on_disk += about.st_blocks * 512 if about.st_nlink == 1 else 0
+    try:
+        saved = [one for one in os.listdir(paths.checkpoints) if not one.startswith(".")]
+    except OSError:
+        saved = []
+    return Size(run=paths.directory.name, files=files, bytes=on_disk, checkpoints=len(saved))
+
+
+def check_deletable(store: Store, run: str) -> RunPaths:
+    """The paths of a run that may be deleted: its exact id is needed, no prefix and no "last".
+
+    Raises:
+        RunNotFoundError: there is none of that name.
+        UsageError: it still runs, or `run` is not the whole id.
+        StoreError: it is a link.
+    """
+    paths = store.find(run)
+    if paths.directory.name != run:
+        raise UsageError(f"{run!r} means {paths.directory.name}. To delete it, give its whole id.")
+    status = read_status(paths)
+    marker = str((read_json(paths.run) or {}).get("marker") or "")
+    if status.live or (marker and processes.find_marked(marker)):
+        raise UsageError(
+            f"{run} is {status.state}, or a process of it is left. Stop it first: "
+            f"workbench stop {run}"
+        )
+    return paths
+
+
+def delete(store: Store, run: str) -> Size:
+    """Delete an ended run for good and return what that freed.
+
+    Raises:
+        UsageError: see `check_deletable`.
+        StoreError: it cannot be removed; what remains lies in `TRASH` of the store.
+    """
+    paths = check_deletable(store, run)
+    freed = size(paths)
+    try:
+        trash = _trash(store.root)
+        gone = trash / f"{run}-{uuid.uuid4().hex[:8]}"
+        paths.directory.rename(gone)
+        shutil.rmtree(gone)
+    except OSError as error:
+        raise StoreError(f"{run} cannot be deleted: {error.strerror or error}") from error
+    _empty(trash)
+    return freed
+
+
+def _trash(root: Path) -> Path:
+    trash = root / TRASH
+    trash.mkdir(mode=0o700, exist_ok=True)
+    about = os.lstat(trash)
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+        raise PermissionError(f"{trash} is not a folder of ours; remove it first")
+    return trash
+
+
+def _empty(trash: Path) -> None:
+    """Remove what interrupted deletions left, as far as no other one is at work on it."""
+    with contextlib.suppress(OSError):
+        for name in filter(_OURS.fullmatch, os.listdir(trash)):
+            shutil.rmtree(trash / name, ignore_errors=True)
+        trash.rmdir()

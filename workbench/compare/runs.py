@@ -1,0 +1,97 @@
+"""Two to ten runs set beside each other: what differs, what came of it, and what a loss cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.compare import alignment, index
+from workbench.compare.curves import Curve
+from workbench.compare.differences import configuration, differing, results
+from workbench.compare.rows import row
+from workbench.errors import UsageError
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.runs import Store
+
+MOST = 10
+"""Runs beside each other; more than that nobody can tell apart in one figure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Runs beside each other."""
+
+    rows: Mapping[str, Mapping[str, Any]]
+    """The table's row of each run, by id, in the order asked for."""
+    curves: Mapping[str, Curve]
+    """Their curves."""
+    configuration: Sequence[Mapping[str, Any]]
+    """``{"what", "values": {run: value}}`` for whatever was asked for differently."""
+    results: Sequence[Mapping[str, Any]]
+    """``{"what", "unit", "values": {run: value}}``."""
+
+    def reach(self, loss: float | None = None) -> dict[str, Any]:
+        """What each run took to reach `loss`; by default the highest of their last losses.
+
+        Returns:
+            ``{"loss", "chosen": "given" or "highest last loss", "runs": {run: {"step", "tokens",
+            "seconds", "usd", "resolution_steps"} or None}}``.
+        """
+        target = alignment.common_loss(self.curves) if loss is None else loss
+        found = {
+            run: None if target is None else alignment.reach(curve, target)
+            for run, curve in self.curves.items()
+        }
+        return {
+            "loss": target,
+            "chosen": "highest last loss" if loss is None else "given",
+            "runs": {run: one and one.document() for run, one in found.items()},
+        }
+
+    def document(self, *, by: str = "step", loss: float | None = None) -> dict[str, Any]:
+        """Plain JSON form: what ``workbench compare --json`` prints.
+
+        Raises:
+            UnknownNameError: `by` is none of step, tokens, time, usd.
+        """
+        return {
+            "runs": list(self.rows),
+            "configuration": list(self.configuration),
+            "results": list(self.results),
+            "aligned": alignment.aligned(self.curves, by),
+            "reach": self.reach(loss),
+        }
+
+
+def find(store: Store, names: Sequence[str]) -> list[RunPaths]:
+    """The runs of those ids, prefixes or names, each once.
+
+    Raises:
+        RunNotFoundError: one is not there.
+        UsageError: they are not two to `MOST` different runs.
+    """
+    found = {paths.directory.name: paths for paths in map(store.find, names)}
+    if not 2 <= len(found) <= MOST:
+        raise UsageError(
+            f"{len(found)} run{'s' * (len(found) != 1)} given; 2 to {MOST} different ones can be "
+            "compared. workbench runs lists them."
+        )
+    return list(found.values())
+
+
+def compare(store: Store, names: Sequence[str]) -> Comparison:
+    """Set runs of a store beside each other.
+
+    Raises:
+        RunNotFoundError: one is not there.
+        UsageError: they are not two to `MOST` different runs.
+    """
+    paths = {one.directory.name: one for one in find(store, names)}
+    curves = {run: index.curve(store, run) for run in paths}
+    rows = {run: row(one, curves[run]) for run, one in paths.items()}
+    asked = {run: configuration(read_json(one.run) or {}) for run, one in paths.items()}
+    return Comparison(
+        rows=rows, curves=curves, configuration=differing(asked), results=results(rows)
+    )

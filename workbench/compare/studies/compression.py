@@ -1,0 +1,137 @@
+"""Gradient compression and precision: loss after the same steps, bytes sent, time of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench import recipes
+from workbench.compare.studies.study import Bench, Study
+from workbench.compare.studies.trial import Trial, TrialResult
+from workbench.describe.hardware import detect_host
+from workbench.errors import UsageError
+
+_VARIANTS: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    "none": (None, ("--count-bytes",)),
+    "fp16": ("fp16", ()),
+    "bf16": ("bf16", ()),
+    "powersgd": ("powersgd", ()),
+    "topk": ("topk", ()),
+    "topk-no-feedback": ("topk", ("--no-error-feedback",)),
+    "precision-bf16": (None, ("--count-bytes", "--precision", "bf16")),
+}
+VARIANTS = (*_VARIANTS, "precision-fp8")
+"""none: fp32 as it is. precision-…: what is computed in, not what is sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """What a compression study found."""
+
+    study: str
+    """Id: the file in ``<store>/studies``."""
+    results: tuple[TrialResult, ...]
+    """One a variant, in the order asked; those that cannot run here say why."""
+
+    @property
+    def plain(self) -> TrialResult | None:
+        """The uncompressed one, against which the others are read."""
+        return next((one for one in self.results if one.value == "none" and one.good), None)
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        plain = self.plain
+        return {
+            "study": self.study,
+            "kind": "compression",
+            "trials": [
+                {**one.document(), "splits": None, **_beside(one, plain)} for one in self.results
+            ],
+        }
+
+
+def _beside(one: TrialResult, plain: TrialResult | None) -> dict[str, float | None]:
+    """Against the uncompressed run: bytes and time as shares, the loss as a difference."""
+    sent = plain.sent_bytes if plain else None
+    step = plain.step_seconds if plain else None
+    loss = plain.loss if plain else None
+    return {
+        "sent_share": one.sent_bytes / sent if sent and one.sent_bytes is not None else None,
+        "step_share": one.step_seconds / step if step and one.step_seconds else None,
+        "loss_added": one.loss - loss if loss is not None and one.loss is not None else None,
+    }
+
+
+def compression(
+    bench: Bench,
+    arguments: Sequence[str] = (),
+    *,
+    processes: int = 2,
+    steps: int = 60,
+    variants: Sequence[str] = VARIANTS,
+) -> Compression:
+    """Train the same thing once per variant, from the same weights on the same data.
+
+    Raises:
+        UsageError: a script, or a recipe that has no hooks; one rank; an unknown variant.
+    """
+    _check(bench, processes, variants)
+    study = Study(bench, "compression", of=len(variants))
+    results: list[TrialResult] = []
+    for name in variants:
+        if name == "precision-fp8":
+            results.append(_fp8(processes))
+            continue
+        hook, flags = _VARIANTS[name]
+        results.append(
+            study.run(
+                Trial(
+                    label=name,
+                    processes=processes,
+                    arguments=(*arguments, "--steps", str(steps), *flags),
+                    options={"comm_hook": hook} if hook else {},
+                    value=name,
+                )
+            )
+        )
+    found = Compression(study=study.id, results=tuple(results))
+    study.save(found=found.document())
+    return found
+
+
+def _check(bench: Bench, processes: int, variants: Sequence[str]) -> None:
+    known = recipes.recipes()
+    if bench.target not in known or "ddp" not in known[bench.target].splits:
+        able = [name for name, one in known.items() if "ddp" in one.splits]
+        raise UsageError(
+            f"{bench.target} does not let its gradients' exchange be chosen from outside. Use "
+            f"{' or '.join(able)}; its file gradient_hooks.py fits any DDP script."
+        )
+    if processes < 2:
+        raise UsageError(f"{processes} rank sends no gradients. Use --nproc 2 or more.")
+    wrong = [one for one in variants if one not in VARIANTS]
+    if wrong or not variants:
+        raise UsageError(f"Unknown variant {wrong or 'none given'}. Known: {', '.join(VARIANTS)}.")
+
+
+def _fp8(processes: int) -> TrialResult:
+    """Why fp8 is not trained here."""
+    gpu = detect_host().accelerator
+    able = gpu is not None and gpu.fp8_flops is not None
+    why = (
+        "the recipe computes in fp32, bf16 or fp16; Accelerate's fp8 needs TransformerEngine or "
+        "torchao and a model whose linear layers they can replace"
+        if able
+        else "no GPU with fp8 tensor cores here (Ada, Hopper, Blackwell: compute capability 8.9 "
+        "or newer), and on other devices fp8 is emulated, slower than fp32"
+    )
+    return TrialResult(
+        label="precision-fp8",
+        key="",
+        processes=processes,
+        value="precision-fp8",
+        run=None,
+        outcome="refused",
+        problem=why,
+    )

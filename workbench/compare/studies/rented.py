@@ -1,0 +1,89 @@
+"""What the same work would keep on rented GPUs: the catalog's estimate, held to a measurement.
+
+A measurement on CPU says nothing about a GPU's rate, so then it is the estimate alone. Measured on
+GPUs of the same kind, the estimate is scaled to what they did, and only its growth is taken over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench.compare.scaling_study import ScalingStudy
+from workbench.compare.studies.curves import CurvePoint
+from workbench.describe import Cluster, Workload
+from workbench.describe.hardware import detect_host
+from workbench.describe.strategy import Strategy
+from workbench.errors import UsageError
+from workbench.estimate.scaling import ScalingPoint, scaling
+from workbench.launch.request import request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RentedPoint:
+    """One size of a rented cluster."""
+
+    gpus: int
+    """In all."""
+    step_seconds: float
+    """Estimated."""
+    low_seconds: float
+    """Lower end of the estimate's range."""
+    high_seconds: float
+    """Upper end."""
+    efficiency: float
+    """Tokens per second and GPU over one GPU's."""
+    measured_ratio: float | None
+    """Measured over estimated on this host's GPUs of the same kind, with which the estimate was
+    multiplied; None = nothing of this host went into it."""
+
+
+def rented(
+    found: ScalingStudy, arguments: Sequence[str], gpu: str, sizes: Sequence[int]
+) -> tuple[RentedPoint, ...]:
+    """Weak scaling of the study's work on nodes of 8 of these GPUs (smaller sizes: one node).
+
+    Raises:
+        UsageError: a script, whose work is not known; a size that is no whole number of nodes.
+        UnknownNameError: no such GPU in the catalog.
+    """
+    checked = request(found.target, list(arguments), processes=1, cpu=found.device == "cpu")
+    if checked.workload is None:
+        raise UsageError(
+            f"What {found.target} computes is not known, so the catalog cannot say what it would "
+            "do on other GPUs. Take a recipe, or run workbench scale on the rented machine."
+        )
+    cluster = Cluster.rented(gpu, 8)
+    points = scaling(
+        checked.workload, Strategy.parse("ddp", 1), cluster, gpus=sorted({1, *sizes}), mode="weak"
+    )
+    ratio = _ratio(found, checked.workload, cluster)
+    return tuple(_point(one, ratio) for one in points if one.gpus in sizes)
+
+
+def _ratio(found: ScalingStudy, workload: Workload, cluster: Cluster) -> float | None:
+    here = detect_host()
+    same = here.accelerator is not None and here.accelerator == cluster.accelerator
+    measured = _largest(found)
+    if found.device != "cuda" or not same or measured is None:
+        return None
+    sizes = sorted({1, measured.ranks})
+    there = scaling(workload, Strategy.parse("ddp", 1), here, gpus=sizes)[-1]
+    return measured.step_seconds / there.step.step_seconds
+
+
+def _largest(found: ScalingStudy) -> CurvePoint | None:
+    curves = [one for one in found.curves if one.mode == "weak"]
+    return [one for one in curves[0].points if one.measured][-1] if curves else None
+
+
+def _point(one: ScalingPoint, ratio: float | None) -> RentedPoint:
+    step = one.step.step_seconds * (ratio or 1.0)
+    return RentedPoint(
+        gpus=one.gpus,
+        step_seconds=step,
+        low_seconds=step * one.step.low,
+        high_seconds=step * one.step.high,
+        efficiency=one.efficiency,
+        measured_ratio=ratio,
+    )

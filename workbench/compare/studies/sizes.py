@@ -1,0 +1,120 @@
+"""The trials of a scaling study: the same work on 1, 2, 4 … ranks, weak or strong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench import recipes
+from workbench.compare.studies.trial import Trial
+from workbench.errors import UsageError
+from workbench.estimate.scaling import spread
+from workbench.launch.request import request
+
+MODES = ("weak", "strong")
+FEWEST_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What a scaling study is asked to run."""
+
+    target: str
+    """Script or recipe."""
+    arguments: tuple[str, ...] = ()
+    """Of it. A script's may hold {ranks} and, for strong scaling, {micro_batch}."""
+    sizes: tuple[int, ...] = (1, 2)
+    """Numbers of ranks, rising."""
+    mode: str = "weak"
+    """weak: the same batch per rank. strong: the same batch for all ranks together."""
+    steps: int = 30
+    """Optimizer steps of each run."""
+    strategy: str = "ddp"
+    """Of all sizes above one rank."""
+    global_batch: int | None = None
+    """Strong scaling of a script: samples per step over all ranks."""
+    cpu: bool = False
+    """CPU ranks although there are GPUs."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would measure nothing."""
+        if self.mode not in MODES:
+            raise UsageError(f"mode must be weak or strong, not {self.mode!r}.")
+        if not self.sizes or list(self.sizes) != sorted(set(self.sizes)) or self.sizes[0] < 1:
+            raise UsageError(
+                f"sizes must be rising numbers of ranks such as 1,2,4, not {self.sizes}."
+            )
+        if self.steps < FEWEST_STEPS:
+            raise UsageError(
+                f"{self.steps} steps tell nothing: the first ones warm up. Use at least "
+                f"{FEWEST_STEPS}; 20 to 50 are usual."
+            )
+
+
+def trials(asked: Sequence[Sizes]) -> list[tuple[str, Trial]]:
+    """Mode and trial, smallest size first; checked against this host before anything is started.
+
+    Raises:
+        UsageError: a size that cannot run here, or a batch that cannot be divided.
+    """
+    found: list[tuple[str, Trial]] = []
+    for one in asked:
+        for ranks in one.sizes:
+            trial = _trial(one, ranks)
+            request(
+                one.target,
+                list(trial.arguments),
+                strategy="single" if ranks == 1 else one.strategy,
+                processes=ranks,
+                cpu=one.cpu,
+            )
+            found.append((one.mode, trial))
+    return found
+
+
+def _trial(asked: Sizes, ranks: int) -> Trial:
+    is_recipe = asked.target in recipes.recipes()
+    arguments = _recipe(asked, ranks) if is_recipe else _script(asked, ranks)
+    return Trial(
+        label=f"{asked.mode} {ranks}",
+        processes=ranks,
+        arguments=arguments,
+        strategy=asked.strategy,
+        steps=None if is_recipe else asked.steps,
+        value=ranks,
+    )
+
+
+def _recipe(asked: Sizes, ranks: int) -> tuple[str, ...]:
+    if asked.global_batch is not None:
+        raise UsageError(
+            "--global-batch is for scripts; of a recipe it is micro-batch x accumulation of the "
+            "smallest size."
+        )
+    arguments = (*asked.arguments, "--steps", str(asked.steps))
+    if asked.mode == "weak" or ranks == asked.sizes[0]:
+        return arguments
+    whole = request(asked.target, list(arguments), processes=1, cpu=asked.cpu).arguments
+    shape = recipes.shape(whole, recipe=asked.target)
+    if shape["accumulate"] is None or shape["micro_batch"] is None:
+        raise UsageError(f"{asked.target} has no accumulation to divide. Use --mode weak.")
+    total = shape["micro_batch"] * shape["accumulate"] * asked.sizes[0]
+    micro, accumulate = spread(total, ranks, shape["micro_batch"])
+    return (*arguments, "--micro-batch", str(micro), "--accumulate", str(accumulate))
+
+
+def _script(asked: Sizes, ranks: int) -> tuple[str, ...]:
+    words = {"{ranks}": str(ranks)}
+    if asked.mode == "strong":
+        if asked.global_batch is None or not any("{micro_batch}" in one for one in asked.arguments):
+            raise UsageError(
+                "Strong scaling keeps the whole batch, and how a script divides it is not known: "
+                "give --global-batch N and {micro_batch} among its arguments, as in "
+                "-- --batch-size {micro_batch}."
+            )
+        micro, _once = spread(asked.global_batch, ranks, asked.global_batch)
+        words["{micro_batch}"] = str(micro)
+    arguments = asked.arguments
+    for word, value in words.items():
+        arguments = tuple(one.replace(word, value) for one in arguments)
+    return arguments

@@ -1,0 +1,95 @@
+"""Where the time of each step of a run went, from what its ranks recorded."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, median
+from typing import Any
+
+from workbench.observe.events import MetricStream, StepRow
+from workbench.store.layout import RunPaths
+
+MOST = 400
+"""Steps that are kept: medians of more change nothing."""
+WARM_STEPS = 3
+"""The first steps allocate, build buckets and load kernels: never part of a measurement."""
+_WARM_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSplit:
+    """One optimizer step, mean over the ranks; the parts add up to `step`. Seconds."""
+
+    step: float
+    """From the end of the step before to the end of this one."""
+    data: float
+    """Waiting for data, where a loader was seen."""
+    forward: float
+    """To the entry of the last backward pass (with earlier micro-steps, where there are any)."""
+    waiting: float
+    """From entering backward to when the last rank enters it: waiting for the slowest."""
+    rest: float
+    """Backward pass, exchange of gradients and optimizer."""
+
+    def document(self) -> list[float]:
+        """The five numbers, in the order of the fields."""
+        return [round(value, 7) for value in asdict(self).values()]
+
+    @classmethod
+    def read(cls, numbers: Sequence[float]) -> StepSplit:
+        """The step that `document` wrote; raises ValueError or TypeError for anything else."""
+        return cls(**dict(zip(cls.__slots__, map(float, numbers), strict=True)))
+
+
+def steady_steps(paths: RunPaths, ranks: int) -> tuple[StepSplit, ...]:
+    """The steps of a finished run without its first ones; empty where it recorded none."""
+    return _split(MetricStream(paths, ranks).read(final=True))
+
+
+def last_loss(paths: RunPaths, ranks: int) -> float | None:
+    """Mean over the last fifth of the steps."""
+    rows = MetricStream(paths, ranks).read(final=True)
+    losses = [row.loss for row in rows[-max(1, len(rows) // 5) :] if row.loss is not None]
+    return fmean(losses) if losses else None
+
+
+def _split(rows: Sequence[StepRow]) -> tuple[StepSplit, ...]:
+    warm = max(WARM_STEPS, int(_WARM_SHARE * len(rows)))
+    pairs = list(itertools.pairwise(rows))[max(0, min(warm, len(rows) - 2) - 1) :]
+    found = [split for before, now in pairs if (split := _one(before, now)) is not None]
+    return tuple(found[-MOST:])
+
+
+def _one(before: StepRow, now: StepRow) -> StepSplit | None:
+    """The ranks that are known in both rows; None where there is none, or a step is missing."""
+    ranks = [rank for rank in now.ended_at if rank in before.ended_at]
+    if not ranks or now.step != before.step + 1:
+        return None
+    whole = {rank: now.ended_at[rank] - before.ended_at[rank] for rank in ranks}
+    if min(whole.values()) <= 0:
+        return None
+    step = fmean(whole.values())
+    entered = {rank: now.backward_at.get(rank) for rank in ranks}
+    known = {rank: at for rank, at in entered.items() if at is not None}
+    if len(known) < len(ranks):  # a script whose backward pass is not seen
+        return StepSplit(step=step, data=0.0, forward=0.0, waiting=0.0, rest=step)
+    last = max(known.values())
+    data = fmean(min(now.data_seconds.get(rank, 0.0), whole[rank]) for rank in ranks)
+    entry = fmean(known[rank] - before.ended_at[rank] for rank in ranks)
+    waiting = fmean(last - at for at in known.values())
+    data, entry = min(data, max(0.0, entry)), min(max(0.0, entry), step)
+    waiting = min(waiting, step - entry)
+    rest = step - entry - waiting
+    return StepSplit(step=step, data=data, forward=entry - data, waiting=waiting, rest=rest)
+
+
+def medians(splits: Sequence[StepSplit]) -> StepSplit:
+    """The median step, its parts in the proportion of their own medians."""
+    step = median(split.step for split in splits)
+    names = [name for name in StepSplit.__slots__ if name != "step"]
+    parts = {name: median(getattr(split, name) for split in splits) for name in names}
+    scale = step / (sum(parts.values()) or step)
+    scaled: dict[str, Any] = {name: scale * value for name, value in parts.items()}
+    return StepSplit(step=step, **scaled)

@@ -1,0 +1,315 @@
+"""A study's file, its trials one after the other, and going on where it was stopped.
+
+``<store>/studies/<id>.json`` holds what was asked and every finished trial; it is replaced whole
+after each of them. The runs themselves are ordinary runs of the store.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from workbench import recipes
+from workbench.compare.studies.step_split import last_loss, steady_steps
+from workbench.compare.studies.trial import Trial, TrialResult
+from workbench.diagnose.known_errors import OUT_OF_MEMORY
+from workbench.errors import StoreError, UnknownNameError, UsageError, WorkbenchError
+from workbench.launch.launching import launch
+from workbench.launch.run import Run
+from workbench.observe.summary import peak_memory
+from workbench.store import names
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.layout import RunPaths
+from workbench.store.runs import LAST, Store
+
+FOLDER = "studies"
+MEMORY = "memory"
+"""The outcome of a trial that ran out of it, or needed more than the limit."""
+_POLL_SECONDS = 0.1
+_STALLED_SECONDS = 900.0
+_SENT = re.compile(r"^gradients: ([\d,]+) bytes sent", re.MULTILINE)
+
+
+class StudyStoppedError(WorkbenchError):
+    """Somebody stopped the study; the trials that were done are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a study is; told several times a second."""
+
+    label: str
+    """The trial that runs."""
+    done: int
+    """Trials that are done."""
+    of: int | None
+    """Trials in all; None where each decides about the next."""
+    steps: int
+    """Of the present trial so far."""
+    run: str | None
+    """Its run; None before it has started."""
+
+
+Told = Callable[[Progress], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What all trials of a study have in common."""
+
+    target: str
+    """Script or recipe."""
+    store: Store
+    """Where the runs and the study's file go."""
+    cpu: bool = False
+    """CPU ranks although there are GPUs."""
+    memory_limit_bytes: int | None = None
+    """A rank that needs more ends its trial as out of memory; None = no such limit."""
+    on_progress: Told | None = None
+    """Called with a `Progress`."""
+    stop: Event | None = None
+    """Set by somebody else to stop the study."""
+    resume: str | None = None
+    """Id of a study to go on with, or "last"; None = a new one."""
+
+
+class Study:
+    """The handle of one study; opening it claims its file."""
+
+    def __init__(self, bench: Bench, kind: str, *, of: int | None = None) -> None:
+        """Open a study of that kind (scale, batch-size …), with `of` trials where that is known.
+
+        Raises:
+            UsageError: there is no such study to go on with.
+            StoreError: the store cannot be written.
+        """
+        self.bench, self.kind, self.of = bench, kind, of
+        self.folder = study_folder(bench.store)
+        self.created_at = time.time()
+        kept: dict[str, Any] = {}
+        if bench.resume is None:
+            self.id = self._claim(kind)
+        else:
+            self.id = find_study(bench.store, bench.resume, kind)
+            kept = read_json(self.path) or {}
+            self.created_at = kept.get("created_at", self.created_at)
+        found = [TrialResult.read(one) for one in kept.get("trials", [])]
+        self.results = [one for one in found if one is not None]
+        self._here = 0
+        self.save()
+
+    @property
+    def path(self) -> Path:
+        """The study's file."""
+        return self.folder / f"{self.id}.json"
+
+    def _claim(self, kind: str) -> str:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for number in range(1, 100_000):
+                handle = self.folder / f"{kind}-{number}.json"
+                try:
+                    os.close(os.open(handle, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+                except FileExistsError:
+                    continue
+                return handle.stem
+        except OSError as error:
+            raise StoreError(
+                f"{self.folder} cannot be written: {error.strerror}. Choose another store with "
+                "--store DIR."
+            ) from error
+        raise StoreError(f"{self.folder} has 100,000 studies of the kind {kind}.")
+
+    def save(self, **found: Any) -> None:
+        """Replace the file; `found` is what the study has concluded."""
+        document = {
+            "schema": 1,
+            "study": self.id,
+            "kind": self.kind,
+            "created_at": self.created_at,
+            "target": self.bench.target,
+            "trials": [one.document() for one in self.results],
+            **found,
+        }
+        try:
+            write_json_atomic(self.path, document)
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be written: {error.strerror}.") from error
+
+    def run(self, trial: Trial) -> TrialResult:
+        """The trial's result: a kept one, or of a run that is made now.
+
+        Raises:
+            StudyStoppedError: it was stopped; what was done before is kept.
+            KeyboardInterrupt: the same by Ctrl-C. The present run has ended by then.
+        """
+        key = trial.key(self.bench.target, "cpu" if self.bench.cpu else "auto")
+        self._here += 1
+        for kept in self.results:
+            if kept.key == key and kept.outcome != "failed":
+                return _with(kept, label=trial.label)  # weak and strong begin with the same run
+        result = self._measured(trial, key)
+        self.results = [one for one in self.results if one.key != key] + [result]
+        self.save()
+        return result
+
+    def _measured(self, trial: Trial, key: str) -> TrialResult:
+        self._tell(trial, None, 0)
+        blank = TrialResult(
+            label=trial.label,
+            key=key,
+            processes=trial.processes,
+            value=trial.value,
+            run=None,
+            outcome="refused",
+            problem=None,
+        )
+        try:
+            run = self._start(trial)
+        except UsageError as error:
+            return _with(blank, problem=str(error))
+        try:
+            over = self._stay(run, trial)
+        except BaseException:
+            run.stop()
+            raise
+        return _read(run, _with(blank, run=run.id), over)
+
+    def _start(self, trial: Trial) -> Run:
+        bench, is_recipe = self.bench, self.bench.target in recipes.recipes()
+        return launch(
+            bench.target,
+            list(trial.arguments),
+            strategy="single" if trial.processes == 1 else trial.strategy,
+            processes=trial.processes,
+            options=dict(trial.options) if trial.processes > 1 else None,
+            cpu=bench.cpu,
+            name=names.slug(f"study-{self.id}-{trial.label}"),
+            store=bench.store,
+            environment=None if is_recipe or trial.processes > 1 else _group_of_one(),
+        )
+
+    def _stay(self, run: Run, trial: Trial) -> str | None:
+        """Until the run ends or has its steps; returns what it was stopped for, if for anything."""
+        moved, steps = time.monotonic(), -1
+        limit = self.bench.memory_limit_bytes
+        while run.status.live:
+            run.adopt()
+            view = run.view()
+            peak, now = peak_memory(view), int(view["steps"] or 0)
+            if now != steps:
+                moved, steps = time.monotonic(), now
+                self._tell(trial, run.id, now)
+            if self.bench.stop is not None and self.bench.stop.is_set():
+                raise StudyStoppedError(f"{self.id} was stopped; its finished trials are kept.")
+            if limit is not None and peak is not None and peak > limit:
+                run.stop(now=True)
+                return MEMORY
+            if trial.steps is not None and steps >= trial.steps:
+                run.stop()
+                return None
+            if time.monotonic() - moved > _STALLED_SECONDS:
+                run.stop(now=True)
+                return f"no step for {_STALLED_SECONDS:g} s"
+            time.sleep(_POLL_SECONDS)
+        return None
+
+    def _tell(self, trial: Trial, run: str | None, steps: int) -> None:
+        if self.bench.on_progress is not None:
+            done = self._here - 1
+            self.bench.on_progress(
+                Progress(label=trial.label, done=done, of=self.of, steps=steps, run=run)
+            )
+
+
+def _group_of_one() -> dict[str, str]:
+    """What a script of raw torch.distributed needs to be its own group of one rank."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    return {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
+def _with(result: TrialResult, **changes: Any) -> TrialResult:
+    given = {name: getattr(result, name) for name in TrialResult.__slots__}
+    return TrialResult(**{**given, **changes})
+
+
+def _read(run: Run, blank: TrialResult, over: str | None) -> TrialResult:
+    """What a run that has ended shows."""
+    paths, ranks = RunPaths(run.directory), blank.processes
+    summary = run.summary()
+    splits = steady_steps(paths, ranks)
+    measured = _with(
+        blank,
+        outcome="good",
+        splits=splits,
+        tokens_per_step=run.document.get("tokens_per_step") or _tokens(summary, splits),
+        peak_memory_bytes=peak_memory(summary),
+        loss=last_loss(paths, ranks),
+        sent_bytes=_sent_bytes(run),
+    )
+    if over == MEMORY:
+        return _with(measured, outcome=MEMORY, problem="a rank needed more than the limit")
+    if over is not None or run.outcome not in {"succeeded", "stopped"}:
+        known = {one.kind for one in run.findings()}
+        outcome = MEMORY if OUT_OF_MEMORY in known else "failed"
+        return _with(measured, outcome=outcome, problem=over or str(summary["message"]))
+    if not splits:
+        why = f"only {summary['steps'] or 0} steps were seen; give it more of them"
+        return _with(measured, outcome="failed", problem=why)
+    return measured
+
+
+def _tokens(summary: dict[str, Any], splits: Sequence[object]) -> int | None:
+    rate, step = summary["tokens_per_second"], summary["step_seconds_median"]
+    return round(rate * step) if splits and rate and step else None
+
+
+def _sent_bytes(run: Run) -> int | None:
+    """What the recipe says its gradients cost, see recipes/gradient_hooks.py."""
+    said = _SENT.search(run.logs(0, tail=40))
+    return int(said[1].replace(",", "")) if said else None
+
+
+def study_folder(store: Store) -> Path:
+    """Where a store keeps its studies.
+
+    Raises:
+        UsageError: a run of that name lies there.
+    """
+    folder = store.root / FOLDER
+    if (folder / "run.json").exists():
+        raise UsageError(f"{folder} is a run. Rename its folder, or choose another --store.")
+    return folder
+
+
+def studies(store: Store, kind: str | None = None) -> list[dict[str, Any]]:
+    """Documents of all studies, or those of one kind, newest first."""
+    read = (read_json(path) for path in sorted(study_folder(store).glob("*.json")))
+    found = [one for one in read if one and (kind is None or one.get("kind") == kind)]
+    return sorted(found, key=lambda one: -float(one.get("created_at") or 0))
+
+
+def find_study(store: Store, study: str, kind: str) -> str:
+    """Id of the study of that kind, or of the newest one for "last".
+
+    Raises:
+        UsageError: there is none.
+    """
+    known = [str(one["study"]) for one in studies(store, kind) if names.is_id(str(one["study"]))]
+    if study == LAST and known:
+        return known[0]
+    if study in known:
+        return study
+    if not known:
+        raise UsageError(f"There is no {kind} study in {store.root} yet to go on with.")
+    raise UnknownNameError.near(f"{kind} study", study, known)

@@ -1,0 +1,59 @@
+"""What goes wrong in a run and why: rules over what was recorded, each giving a `Finding`.
+
+The kinds are stable words:
+
+numbers
+    ``nan-loss``, ``inf-loss``: the first loss that was no number, and whose it was.
+    ``nan-gradient``: gradient norms that are no number while the loss is one.
+    ``loss-spike``: the latest losses are far above those before.
+    ``divergence``: the loss is well above where it began.
+    ``plateau``: the loss has stopped falling, or never fell.
+    ``ranks-diverge``: the ranks train models of their own.
+progress
+    ``hang``: a rank does not reach the next backward pass, or all wait for one another.
+    ``deadlock``: the ranks wait in different collectives.
+    ``stopped-rank``: a rank's process is stopped (state T).
+    ``gil-held``: C code of a rank holds the interpreter, so that none of its threads runs.
+    ``exit-hang``: a rank does not end a minute after another one did.
+    ``slow-start``: no step for ten minutes, and hardly any work.
+    ``slow-save``: a checkpoint has been in the making for ten minutes.
+speed
+    ``straggler``: a rank enters the backward pass later than its peers.
+    ``input-bound``: three tenths of the step are waiting for data.
+    ``communication-bound``: the exchange of gradients takes most of the step.
+    ``slow-down``: steps take half as long again as at the start.
+    ``low-utilisation``: the GPUs wait most of the time.
+    ``scaling``: less than 70 % of what the ranks would do alone.
+failure
+    ``rank-failed``: a rank's own exception or exit code.
+    ``rank-killed``: a rank was ended by a signal.
+    ``killed-for-memory``: a rank was ended by the kernel's memory killer.
+    ``out-of-memory``: an allocation failed, on the GPU or the host.
+    ``launcher-failed``, ``launcher-killed``: the launcher ended first.
+    ``crash-at-exit``: a process died after its script had ended well.
+    ``checkpoint-failed``: the checkpoint of a stop could not be saved.
+    ``script-arguments``: the script refused its arguments.
+    ``missing-module``, ``no-gpu``, ``version-mismatch``, ``disk-full``, ``port-in-use``,
+    ``network-interface``, ``gpu-lost``, ``cuda-error``, ``collective-timeout``, ``nccl-error``,
+    ``access-denied``: known errors, by their text.
+hardware
+    ``thermal-throttling``, ``power-throttling``: a GPU is slowed down by heat or power.
+    ``slow-clock``: a GPU works with clocks well below its peers' or its own best.
+    ``ecc-errors``: uncorrectable memory errors since the start.
+    ``xid-N``: the driver reported Xid N.
+    ``gpu-lost``: a GPU does not answer any more.
+host
+    ``host-memory``, ``shared-memory``, ``disk``: nearly full, or soon to be.
+    ``swap``: a part of a rank is swapped out.
+script
+    ``world-size``: the process group has another size than was asked for.
+    ``no-steps``: the script ended without an optimizer step.
+    ``no-distributed-sampler``: every rank reads the whole data set.
+    ``missing-set-epoch``: every epoch has the same order.
+    ``unused-parameters``, ``needless-find-unused``: parameters without a gradient under DDP.
+economy
+    ``no-checkpoint``: an hour of work that nothing could be resumed from.
+    ``checkpoint-interval``: checkpoints too far apart for the rate of interruptions.
+    ``idle-gpus``, ``idle-machine``: nothing is computed any more.
+    ``unused-gpu``: a GPU does nothing while its peers train.
+"""

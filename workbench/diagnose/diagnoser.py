@@ -1,0 +1,235 @@
+"""`Diagnoser`: looks at a run once a second and keeps what it found.
+
+A finding is raised when its rule gives it and cleared when the rule has not given it for a while,
+so that one that comes and goes with the noise stands instead of flickering.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, cast
+
+from workbench.diagnose import economy, hardware, host, nodes, numbers, progress, script, speed
+from workbench.diagnose.alone import single_rank_seconds
+from workbench.diagnose.apart import ApartWatch
+from workbench.diagnose.evidence import Evidence
+from workbench.diagnose.facts import Facts
+from workbench.diagnose.finding import EXIT_HANG, HANGS, Finding, worst_first
+from workbench.diagnose.hang import HangWatch
+from workbench.diagnose.host import MemoryWatch
+from workbench.diagnose.oom_kills import OomKills
+from workbench.diagnose.progress import ExitWatch
+from workbench.observe.events import StepRow
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.layout import RunPaths
+from workbench.store.processes import boot_id
+from workbench.store.schema import SystemLine
+
+Rule = Callable[[Evidence], Iterator[Finding]]
+RULES: tuple[Rule, ...] = (
+    *nodes.RULES,
+    *numbers.RULES,
+    *progress.RULES,
+    *speed.RULES,
+    *script.RULES,
+    *host.RULES,
+    *economy.RULES,
+)
+# Over a minute and more of samples: they need not be looked at every second.
+SLOW_RULES: tuple[Rule, ...] = (*hardware.RULES, speed.low_utilisation, economy.unused_gpu)
+_SLOW_SECONDS = 3.0
+
+_CLEAR_SECONDS = 20.0
+# What the noise of a shared machine can look like for a moment has to last before it is raised.
+_HOLD_SECONDS = {
+    "straggler": 10.0,
+    "communication-bound": 10.0,
+    "slow-down": 10.0,
+    "low-utilisation": 10.0,
+    "scaling": 10.0,
+    "input-bound": 2.0,
+}
+_CLEAR_SOONER = dict.fromkeys(HANGS | {EXIT_HANG}, 2.0)  # over as soon as the ranks go on
+_REFRESH_SECONDS = 5.0  # a standing finding's numbers are rewritten no more often
+_STARTS_SECONDS = 5.0
+_COMPARED_AFTER = 30  # steps
+_FIELDS = {one.name for one in fields(Finding)}
+_MAX_KEPT = 64
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A finding with its times on the clock that never jumps."""
+
+    finding: Finding
+    found: float
+    refreshed: float
+
+
+class Diagnoser:
+    """The findings of one run. Feed it rows and samples, then `look`."""
+
+    def __init__(self, paths: RunPaths, run: dict[str, Any], *, keep: bool = True) -> None:
+        self._paths, self._keep = paths, keep
+        created = float(run.get("created_at") or time.time())
+        first = Facts(phase="starting", elapsed_seconds=0.0, started_at=created)
+        self.evidence = Evidence(paths, run, first)
+        self.problems: dict[str, str] = {}
+        """Rules that failed, and how: a defect of ours, never the run's."""
+        now = time.monotonic()
+        self._kept = {one.key: _Kept(one, now, now) for one in read_findings(paths) if keep}
+        self._pending: dict[tuple[str, int | None], float] = {}
+        self._starts_due = self._slow_due = 0.0
+        self._slow: list[Finding] = []
+        self._compared = False
+        self._kills = OomKills(paths) if keep else None
+        self._rules: tuple[Rule, ...] = (
+            HangWatch().rule,
+            ExitWatch().rule,
+            ApartWatch().rule,
+            MemoryWatch().rule,
+            hardware.GpuErrors().rule,
+            *RULES,
+        )
+        self._written: list[Finding] = [kept.finding for kept in self._kept.values()]
+
+    def rows(self, rows: Sequence[StepRow]) -> None:
+        """Take in finished steps, in order."""
+        self.evidence.take(rows)
+
+    def sample(self, line: SystemLine) -> None:
+        """Take in a hardware sample."""
+        at = time.monotonic() if self._keep else line["time"]
+        self.evidence.sample(line, at)
+
+    def look(self, facts: Facts) -> list[Finding]:
+        """All findings of the run so far, worst first. Called once a second, takes milliseconds."""
+        if facts.attempt != self.evidence.facts.attempt:
+            self.evidence.new_attempt()
+        self.evidence.facts = facts
+        self.evidence.standing = {
+            key for key, kept in self._kept.items() if kept.finding.cleared_at is None
+        }
+        if facts.monotonic >= self._starts_due:
+            self._starts_due = facts.monotonic + _STARTS_SECONDS
+            self.evidence.starts = read_starts(self._paths, self.evidence.processes)
+            if not self._compared and self.evidence.steps_seen >= _COMPARED_AFTER:
+                self._compared = True
+                seconds = single_rank_seconds(self._paths, self.evidence.run)
+                self.evidence.single_rank_seconds = seconds
+        self._follow_kills(facts)
+        if facts.monotonic >= self._slow_due:
+            self._slow_due = facts.monotonic + _SLOW_SECONDS
+            self._slow = [finding for rule in SLOW_RULES for finding in self._ask(rule)]
+        found = [finding for rule in self._rules for finding in self._ask(rule)] + self._slow
+        self._merge(found, facts)
+        return self._write()
+
+    def begin_attempt(self) -> list[Finding]:
+        """A new attempt begins: what stood then was of the one before."""
+        now = round(time.time(), 3)
+        for kept in self._kept.values():
+            if kept.finding.cleared_at is None:
+                kept.finding = replace(kept.finding, cleared_at=now)
+        return self._write()
+
+    def end(self, outcome: str, finding: dict[str, Any] | None) -> list[Finding]:
+        """The run is over: what stood stays standing; `finding` is the verdict's own."""
+        self.evidence.facts = replace(
+            self.evidence.facts, phase="ended", time=time.time(), monotonic=time.monotonic()
+        )
+        for kept in self._kept.values():  # what ended well did not hang in the end
+            if outcome == "succeeded" and kept.finding.kind in _CLEAR_SOONER:
+                cleared = kept.finding.cleared_at or round(time.time(), 3)
+                kept.finding = replace(kept.finding, cleared_at=cleared)
+        self.evidence.outcome = outcome
+        for found in self._ask(script.no_steps):
+            self._merge_one(found, self.evidence.facts)
+        if finding is not None:
+            self._merge_one(read_finding(finding), self.evidence.facts)
+        return self._write()
+
+    def _follow_kills(self, facts: Facts) -> None:
+        if self._kills is not None:
+            for one in facts.ranks.values():
+                here = one.process is not None and one.process["boot_id"] == boot_id()
+                if here and one.alive and one.process is not None:
+                    self._kills.watch(one.process["pid"])
+            self._kills.look()
+
+    def _ask(self, rule: Rule) -> list[Finding]:
+        try:
+            return list(rule(self.evidence))
+        except Exception as error:  # noqa: BLE001  (one defective rule must not silence the others)
+            self.problems.setdefault(getattr(rule, "__name__", "rule"), repr(error))
+            return []
+
+    def _merge(self, found: Sequence[Finding], facts: Facts) -> None:
+        now = facts.monotonic
+        self._pending = {one.key: self._pending.get(one.key, now) for one in found}
+        for finding in found:
+            hold = _HOLD_SECONDS.get(finding.kind, 0.0)
+            if finding.key in self.evidence.standing or now - self._pending[finding.key] >= hold:
+                self._merge_one(finding, facts)
+        for kept in self._kept.values():
+            patience = _CLEAR_SOONER.get(kept.finding.kind, _CLEAR_SECONDS)
+            if kept.finding.cleared_at is None and facts.monotonic - kept.found > patience:
+                kept.finding = replace(kept.finding, cleared_at=round(facts.time, 3))
+
+    def _merge_one(self, finding: Finding | None, facts: Facts) -> None:
+        if finding is None:
+            return
+        now = facts.monotonic
+        kept = self._kept.get(finding.key)
+        if kept is None:
+            if len(self._kept) < _MAX_KEPT:
+                seen = replace(finding, seen_at=finding.seen_at or round(facts.time, 3))
+                self._kept[finding.key] = _Kept(seen, now, now)
+            return
+        old = kept.finding
+        kept.found = now
+        better = finding.confidence > old.confidence + 0.1
+        if old.cleared_at is not None or better or now - kept.refreshed >= _REFRESH_SECONDS:
+            kept.finding = replace(finding, seen_at=old.seen_at, step=old.step or finding.step)
+            kept.refreshed = now
+
+    def _write(self) -> list[Finding]:
+        findings = worst_first([kept.finding for kept in self._kept.values()])
+        if self._keep and findings != self._written:
+            document = {"schema": 1, "findings": [one.document() for one in findings]}
+            with contextlib.suppress(OSError, ValueError):  # a full disk: again at the next look
+                write_json_atomic(self._paths.findings, document)
+                self._written = findings
+        return findings
+
+
+def read_starts(paths: RunPaths, ranks: int) -> dict[int, dict[str, Any]]:
+    """The start records of the ranks that have written one."""
+    found = {rank: read_json(paths.rank_start(rank)) for rank in range(ranks)}
+    return {rank: start for rank, start in found.items() if start is not None}
+
+
+def read_finding(document: dict[str, Any]) -> Finding | None:
+    """A finding from its JSON form; None when it is none."""
+    known = {name: value for name, value in document.items() if name in _FIELDS}
+    try:
+        finding = Finding(**known)
+    except TypeError:
+        return None
+    words = (finding.kind, finding.evidence, finding.cause, finding.next)
+    if not all(isinstance(word, str) for word in words):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return None
+    severity = finding.severity if finding.severity in {"error", "warning", "note"} else "warning"
+    return replace(finding, severity=severity)
+
+
+def read_findings(paths: RunPaths) -> list[Finding]:
+    """What was kept in the run directory; what cannot be read is left out."""
+    entries = (read_json(paths.findings) or {}).get("findings")
+    if not isinstance(entries, list):
+        return []
+    documents = [one for one in cast("list[dict[str, Any]]", entries) if type(one) is dict]
+    return [one for document in documents if (one := read_finding(document)) is not None]

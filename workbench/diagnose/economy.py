@@ -1,0 +1,118 @@
+"""Money: no checkpoint, checkpoints too far apart for interruptions, GPUs that nobody uses."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from statistics import fmean, median
+from typing import Any
+
+from workbench.diagnose.evidence import Evidence
+from workbench.diagnose.finding import Finding
+from workbench.estimate.interruptions import checkpoint_interval
+from workbench.store.files import LineReader
+from workbench.units import format_seconds
+
+_HOUR = 3600.0
+_SPOT_MEAN_HOURS = 8.0  # between interruptions, where nothing better is known: the articles' case
+_FACTOR = 3.0  # the cost of a wrong interval is flat: three times too long wastes as much again
+
+
+def no_checkpoint(evidence: Evidence) -> Iterator[Finding]:
+    """An hour of training that nothing could be resumed from."""
+    facts = evidence.facts
+    if facts.checkpoints or facts.elapsed_seconds < _HOUR or not evidence.steps_seen:
+        return
+    yield Finding(
+        kind="no-checkpoint",
+        step=evidence.steps,
+        confidence=0.8,
+        evidence=f"{format_seconds(facts.elapsed_seconds)} and {evidence.steps} steps without a "
+        "checkpoint.",
+        cause="The script saves only at the end, or not at all.",
+        next="Save every few hundred steps (--checkpoint-every N in the recipes, "
+        "accelerator.save_state in a script of one's own).",
+    )
+
+
+def checkpoint_rate(evidence: Evidence) -> Iterator[Finding]:
+    """Checkpoints much further apart than Young's interval for the rate of interruptions."""
+    times = sorted(one.saved_at for one in evidence.facts.checkpoints if one.saved_at is not None)
+    recovery: dict[str, Any] = evidence.run.get("recovery") or {}
+    attempts = evidence.facts.attempt
+    if len(times) < 2 or not (recovery.get("preemption") or attempts > 1):
+        return
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    gap, hold = median(gaps), _saving_seconds(evidence)
+    seen = evidence.facts.elapsed_seconds / _HOUR / (attempts - 1) if attempts > 1 else None
+    hours = min(seen, _SPOT_MEAN_HOURS) if seen else _SPOT_MEAN_HOURS
+    if hold is None or gap <= 0 or hours <= 0:
+        return
+    best = checkpoint_interval(hold, hours)
+    if gap < evidence.bound("checkpoint-interval", None, _FACTOR, 2.0) * best or gap < 60:
+        return
+    basis = f"one interruption in {hours:.1f} h as seen here" if seen else f"{hours:.0f} h assumed"
+    yield Finding(
+        kind="checkpoint-interval",
+        confidence=0.6,
+        evidence=f"Checkpoints are {format_seconds(gap)} apart; Young's interval is "
+        f"{format_seconds(best)} (saving holds the training up {format_seconds(hold)}; {basis}).",
+        cause="An interruption loses half an interval on average, more than saving would cost.",
+        next=f"Save every {format_seconds(best)}.",
+    )
+
+
+def _saving_seconds(evidence: Evidence) -> float | None:
+    """What a checkpoint holds the training up, as the hook measured."""
+    lines = LineReader(evidence.paths.saved).read()
+    seconds = [line["seconds"] for line in lines if isinstance(line.get("seconds"), int | float)]
+    return median(seconds) if seconds else None
+
+
+def idle(evidence: Evidence) -> Iterator[Finding]:
+    """Nothing has been computed for as long as the recovery policy allows."""
+    recovery: dict[str, Any] = evidence.run.get("recovery") or {}
+    allowed = 60.0 * float(recovery.get("idle_minutes") or 10.0)
+    since = evidence.idle_seconds
+    if since is None or since < allowed:
+        return
+    gpus = evidence.run.get("device") == "cuda"
+    price = evidence.run.get("usd_per_hour")
+    cost = f" at {price:.2f} USD an hour" if isinstance(price, int | float) else ""
+    yield Finding(
+        kind="idle-gpus" if gpus else "idle-machine",
+        step=evidence.steps or None,
+        confidence=0.9,
+        evidence=f"No {'GPU' if gpus else 'core'} of the run has worked for "
+        f"{format_seconds(since)}{cost}.",
+        cause="The run hangs, waits, or has ended its work without ending.",
+        next="Stop the run, or let --on-idle stop the machine.",
+    )
+
+
+def unused_gpu(evidence: Evidence) -> Iterator[Finding]:
+    """A GPU that does nothing while its peers train."""
+    samples = [one for one in list(evidence.samples)[-120:] if one["gpus"]]
+    if len(samples) < 60 or evidence.steps_seen < 20:
+        return
+    busy: dict[int, list[float]] = {}
+    for sample in samples:
+        for gpu in sample["gpus"]:
+            if isinstance(gpu.get("util"), int | float):
+                busy.setdefault(int(gpu["index"]), []).append(float(gpu["util"]))
+    known = {index: fmean(values) for index, values in busy.items() if len(values) >= 60}
+    unused = [index for index, value in known.items() if value < 1.0]
+    if not unused or max(known.values()) < 10.0:
+        return
+    names = ", ".join(f"gpu{index}" for index in unused[:8])
+    yield Finding(
+        kind="unused-gpu",
+        confidence=0.8,
+        evidence=f"{names} did nothing in the last {len(samples)} samples; "
+        f"{len(known) - len(unused)} others work.",
+        cause=f"{len(known)} GPUs are visible, {evidence.processes} processes were asked for.",
+        next="Ask for one process per GPU, or rent fewer GPUs.",
+    )
+
+
+RULES = (no_checkpoint, checkpoint_rate, idle)

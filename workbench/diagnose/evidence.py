@@ -1,0 +1,216 @@
+"""`Evidence`: what all rules look at. Bounded windows of a run's numbers, and a few that stay."""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, cast
+
+from workbench.diagnose.facts import Facts
+from workbench.observe.events import StepRow
+from workbench.store.layout import RunPaths
+from workbench.store.schema import SystemLine
+
+WARM_UP = 5  # steps of an attempt that no rule of speed looks at: compiling, first batches, caches
+_ROWS = 256
+_LOSSES = 2000
+_SAMPLES = 900
+_EARLY = 64
+BEST_CLOCKS = 10  # one high reading is none
+_IDLE_GPU_PERCENT = 3.0
+_IDLE_CPU_PERCENT = 5.0  # of one core
+
+
+@dataclass(frozen=True, slots=True)
+class NonFinite:
+    """The first loss that was no number."""
+
+    step: int
+    ranks: tuple[int, ...]  # those whose own loss it was; () where ranks are not told apart
+    value: float
+    before: float | None  # the last finite mean loss
+
+
+@dataclass(slots=True)
+class Evidence:
+    """A run as the rules see it. Rules read; `take` and `sample` write."""
+
+    paths: RunPaths
+    run: Mapping[str, Any]
+    facts: Facts
+    rows: deque[StepRow] = field(default_factory=lambda: deque[StepRow](maxlen=_ROWS))
+    """The latest steps of this attempt, warm-up left out."""
+    samples: deque[SystemLine] = field(default_factory=lambda: deque[SystemLine](maxlen=_SAMPLES))
+    losses: deque[float] = field(default_factory=lambda: deque[float](maxlen=_LOSSES))
+    """Finite mean losses of the latest steps, warm-up included."""
+    first_losses: list[float] = field(default_factory=list[float])
+    """The run's first ten finite losses."""
+    best_loss: float | None = None
+    """The lowest median of twenty consecutive losses."""
+    early_seconds: list[float] = field(default_factory=list[float])
+    """Durations of this attempt's first steps after its warm-up."""
+    steps: int = 0
+    """The furthest step."""
+    steps_seen: int = 0
+    """Steps of this attempt."""
+    first_nonfinite: NonFinite | None = None
+    finite_since: int = 0
+    """Finite losses in a row since."""
+    bad_norms: int = 0
+    """Gradient norms in a row that were no number."""
+    row_at: float | None = None
+    """time.monotonic() at which the latest step was read."""
+    single_rank_seconds: float | None = None
+    """What one rank alone takes for a step of the same micro-batch, from another run."""
+    starts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Any])
+    """What each rank told of itself at its start and since: versions, samplers, group size."""
+    outcome: str | None = None
+    """How the run ended; None while it runs."""
+    idle_since: float | None = None
+    sampled_at: float | None = None
+    best_clocks: dict[int, list[float]] = field(default_factory=dict[int, list[float]])
+    """The highest SM clocks of each GPU while it worked, ascending."""
+    answered: set[int] = field(default_factory=set[int])
+    """GPUs that have given a reading."""
+    standing: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
+    """Keys of the findings that stand: they clear at a lower bound than they are raised at."""
+
+    def take(self, rows: Iterable[StepRow]) -> None:
+        """Account for finished steps, in order."""
+        for row in rows:
+            if row.step <= self.steps:
+                self._rewind(row.step)
+            self.steps = row.step
+            self.steps_seen += 1
+            self.row_at = max(row.seen_at, self.row_at or 0.0)
+            self._loss(row)
+            self.bad_norms = self.bad_norms + 1 if _bad(row.grad_norm) else 0
+            if self.steps_seen > WARM_UP:
+                self.rows.append(row)
+                if row.step_seconds and len(self.early_seconds) < _EARLY:
+                    self.early_seconds.append(row.step_seconds)
+
+    def sample(self, line: SystemLine, at: float) -> None:
+        """Account for a hardware sample; `at` is on a clock that does not jump."""
+        self.samples.append(line)
+        self.sampled_at = at
+        for gpu in line.get("gpus", []):
+            self._gpu(int(gpu["index"]), gpu)
+        working = _works(self.run, line)
+        if working is not False:  # what nobody can read is not idle
+            self.idle_since = None
+        elif self.idle_since is None:
+            self.idle_since = at
+
+    def _gpu(self, index: int, gpu: Mapping[str, Any]) -> None:
+        clock = gpu.get("sm_clock_mhz")
+        if answers(gpu):
+            self.answered.add(index)
+        if isinstance(clock, int | float) and (gpu.get("util") or 0) > 50:
+            best = self.best_clocks.setdefault(index, [])
+            insort(best, float(clock))
+            del best[:-BEST_CLOCKS]
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """How long nothing has been computed; None while something is, or nobody knows."""
+        if self.idle_since is None or self.sampled_at is None:
+            return None
+        return self.sampled_at - self.idle_since
+
+    def new_attempt(self) -> None:
+        """The launcher was started again: its speed is measured anew, warm-up and all."""
+        self.rows.clear()
+        self.early_seconds.clear()
+        self.steps_seen, self.row_at, self.bad_norms = 0, None, 0
+        self.first_nonfinite = None
+
+    def _rewind(self, step: int) -> None:
+        """A resumed run repeats steps: what came after the checkpoint is forgotten."""
+        dropped = self.steps - step + 1
+        while self.rows and self.rows[-1].step >= step:
+            self.rows.pop()
+        for _ in range(min(dropped, len(self.losses))):
+            self.losses.pop()
+        if self.first_nonfinite is not None and self.first_nonfinite.step >= step:
+            self.first_nonfinite = None
+
+    def _loss(self, row: StepRow) -> None:
+        if row.loss is None:
+            return
+        if not math.isfinite(row.loss):
+            self.finite_since = 0
+            if self.first_nonfinite is None:
+                before = self.losses[-1] if self.losses else None
+                own = {rank: one for rank, one in row.losses.items() if not math.isfinite(one)}
+                value = next(iter(own.values()), row.loss)
+                self.first_nonfinite = NonFinite(row.step, tuple(sorted(own)), value, before)
+            return
+        self.finite_since += 1
+        self.losses.append(row.loss)
+        if len(self.first_losses) < 10:
+            self.first_losses.append(row.loss)
+        if len(self.losses) >= 20 and row.step % 10 == 0:
+            middle = median(list(self.losses)[-20:])
+            self.best_loss = middle if self.best_loss is None else min(self.best_loss, middle)
+
+    @property
+    def processes(self) -> int:
+        """Ranks that were asked for."""
+        return int(self.run["processes"])
+
+    @property
+    def has_loader(self) -> bool:
+        """Whether a DataLoader feeds the training; else its wait is only told from the forward."""
+        return any(start.get("samplers") for start in self.starts.values())
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median duration of the latest steps; None before any."""
+        seconds = [row.step_seconds for row in self.latest(64) if row.step_seconds]
+        return median(seconds) if seconds else None
+
+    def latest(self, count: int) -> list[StepRow]:
+        """The newest steps after the warm-up, oldest first, at most `count`."""
+        return list(self.rows)[-count:]
+
+    def bound(self, kind: str, rank: int | None, enter: float, leave: float) -> float:
+        """The bound that counts now: `leave` for a finding that stands, `enter` for a new one."""
+        return leave if (kind, rank) in self.standing else enter
+
+    @property
+    def cluster(self) -> dict[str, Any]:
+        """Where the run was started, field by field."""
+        return cast("dict[str, Any]", self.run.get("cluster") or {})
+
+    def strategy(self, name: str, default: Any = None) -> Any:
+        """A field of the strategy; `default` where it is not known."""
+        strategy = cast("dict[str, Any] | None", self.run.get("strategy"))
+        return (strategy or {}).get(name, default)
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean; of nothing it is 0."""
+    return sum(values) / len(values) if values else 0.0
+
+
+def answers(gpu: Mapping[str, Any]) -> bool:
+    """Whether a GPU's sample holds any reading."""
+    return any(gpu.get(name) is not None for name in ("util", "memory_bytes", "temperature_c"))
+
+
+def _works(run: Mapping[str, Any], line: SystemLine) -> bool | None:
+    """Whether the run's GPUs, without any its processes, compute; None when nobody can tell."""
+    if run.get("device") == "cuda":
+        known = [one for gpu in line.get("gpus", []) if (one := gpu.get("util")) is not None]
+        return any(one >= _IDLE_GPU_PERCENT for one in known) if known else None
+    used = line.get("run_cpu_percent")
+    return None if used is None else used >= _IDLE_CPU_PERCENT
+
+
+def _bad(value: float | None) -> bool:
+    return value is not None and not math.isfinite(value)

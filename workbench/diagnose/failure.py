@@ -1,0 +1,252 @@
+"""Why a run failed: the first rank that failed by itself, its own words, and what is known of them.
+
+A lost peer makes every other rank fail too, and the launcher prints a wall of text about all of
+them; neither is the cause.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.diagnose import known_errors, oom_kills
+from workbench.diagnose.finding import Finding
+from workbench.store.files import read_json, read_tail
+from workbench.store.layout import RunPaths
+from workbench.units import format_bytes
+
+Ends = Mapping[int, dict[str, Any] | None]
+_SECONDARY = re.compile(
+    r"connection (closed|reset|refused)|broken pipe|timed? ?out|gloo|ncclremoteerror|"
+    r"distbackenderror|distnetworkerror|socket",
+    re.IGNORECASE,
+)
+_ROOT_CAUSE = re.compile(
+    r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL | re.IGNORECASE
+)
+_MARK = re.compile(r"^--- attempt \d+, from step \d+ ---$", re.MULTILINE)
+_TAIL_BYTES = 20_000
+_DEADLY = {-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}
+_ALLOCATION = re.compile(
+    r"Tried to allocate ([\d.]+ [KMGT]iB)|tried to allocate (\d+) bytes", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """How a rank, or the launcher, failed, before it is put into words."""
+
+    cause: str
+    """One clause: ``Rank 1 failed: ValueError: boom``."""
+    evidence: str
+    """Where or when."""
+    rank: int | None = None
+    """The rank that failed first; None = the launcher."""
+    kind: str = "rank-failed"
+    """Kind when no known error tells better."""
+    killed: int | None = None
+    """The signal that ended it."""
+    text: str = ""
+    """What known errors are looked for in."""
+
+
+def root_cause(paths: RunPaths) -> tuple[int, int] | None:
+    """Rank and exit code that torch's launcher names as the first failure it observed.
+
+    Each of several machines has a launcher: a rank that was killed is the cause, and those that
+    raised because it was gone are not.
+    """
+    logs = [paths.launcher_log, *sorted(paths.logs.glob("launcher-node-*.log"))]
+    found = [_ROOT_CAUSE.search(tail_now(log, _TAIL_BYTES)) for log in logs]
+    named = [(int(one[1]), int(one[2])) for one in found if one is not None]
+    killed = [one for one in named if one[1] in _DEADLY]
+    return next(iter([*killed, *named]), None)
+
+
+def is_echo(ends: Ends) -> bool:
+    """Whether no rank told of an error of its own: only, if at all, of peers that were gone."""
+    error = first_exception(ends)[1]
+    return error is None or _SECONDARY.search(error) is not None
+
+
+def explain(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> Finding:
+    """The finding of a failed run."""
+    return finding(paths, _failed(paths, ends, exit_code, steps), steps)
+
+
+def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> Failed:
+    if exit_code is not None and exit_code < 0:
+        name = signal_name(-exit_code)
+        cause = f"The launcher was killed by {name}; the ranks it left behind were ended"
+        evidence = f"launcher exit code {exit_code}"
+        return Failed(cause=cause, evidence=evidence, kind="launcher-killed")
+    rank, error = first_exception(ends)
+    if rank is None and len(ends) == 1:
+        return _only_rank(paths, steps)
+    root = root_cause(paths)
+    if root is not None and (rank is None or (error is not None and _SECONDARY.search(error))):
+        killed = root[1]
+        if rank is None or killed < 0:
+            return _ended_silently(paths, root[0], killed, steps)
+    if rank is not None and error is not None:
+        return _raised(paths, rank, error, ends[rank] or {}, steps)
+    line = last_line(paths.launcher_log)
+    return Failed(
+        cause=f"The launcher ended with exit code {exit_code}: {line}",
+        evidence="logs/launcher.log",
+        kind="launcher-failed",
+        text=tail_now(paths.launcher_log, _TAIL_BYTES),
+    )
+
+
+def _raised(paths: RunPaths, rank: int, error: str, end: dict[str, Any], steps: int) -> Failed:
+    where = end.get("where") or f"after step {steps}"
+    text = f"{error}\n{end.get('traceback') or ''}"
+    if error.startswith("exit code"):
+        said = last_line(paths.rank_log(rank))
+        error, text = f"{error}: {said}", tail_now(paths.rank_log(rank), 4000)
+        if end.get("exit_code") == 2 and steps == 0:  # argparse and click end so
+            return Failed(
+                cause=f"Rank {rank} refused its arguments: {said}",
+                evidence="exit code 2 before the first step",
+                rank=rank,
+                kind="script-arguments",
+                text=text,
+            )
+    cause = f"Rank {rank} failed: {error.splitlines()[0][:300]}"
+    return Failed(cause=cause, evidence=where, rank=rank, text=text)
+
+
+def _ended_silently(paths: RunPaths, rank: int, code: int, steps: int) -> Failed:
+    """A rank without a last word: killed, or ended by ``os._exit``."""
+    text = tail_now(paths.rank_log(rank), _TAIL_BYTES)
+    evidence = f"exit code {code} after step {steps}"
+    if code < 0:
+        cause = f"Rank {rank} was killed by {signal_name(-code)}"
+        return Failed(
+            cause=cause, evidence=evidence, rank=rank, kind="rank-killed", killed=-code, text=text
+        )
+    cause = f"Rank {rank} ended with exit code {code}: {last_line(paths.rank_log(rank))}"
+    return Failed(cause=cause, evidence=evidence, rank=rank, text=text)
+
+
+def _only_rank(paths: RunPaths, steps: int) -> Failed:
+    """One rank and no word from it: Accelerate's simple launcher says how its child ended."""
+    text = tail_now(paths.launcher_log, _TAIL_BYTES)
+    killed = re.search(r"died with <Signals\.\w+: (\d+)>", text)
+    status = re.search(r"returned non-zero exit status (\d+)", text)
+    if killed:
+        return _ended_silently(paths, 0, -int(killed[1]), steps)
+    how = f"ended with exit code {status[1] if status else 'unknown'}"
+    log = tail_now(paths.rank_log(0), _TAIL_BYTES)
+    return Failed(cause=f"Rank 0 {how}", evidence=f"after step {steps}", rank=0, text=log)
+
+
+def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
+    """Put a failure into words, with what is known about errors like it."""
+    log = f"logs/rank-{failed.rank}.log" if failed.rank is not None else "logs/launcher.log"
+    kind, action, cause, evidence = (
+        failed.kind,
+        f"See {log} of the run.",
+        failed.cause,
+        failed.evidence,
+    )
+    confidence = 0.9 if failed.rank is not None else 0.6
+    known = known_errors.recognise(f"{failed.cause}\n{failed.text}")
+    if failed.killed == signal.SIGKILL and oom_kills.killed_for_memory(paths):
+        kind, cause = "killed-for-memory", _without_guess(f"{cause}: the kernel's memory killer")
+        evidence = f"{evidence}; the group's count of kills for memory rose{_peak(paths)}"
+        action, confidence = _memory_action(paths), 0.95
+    elif known is not None and failed.killed is None:
+        kind, action = known.kind, known.next
+        confidence = min(confidence, known.confidence)
+        if kind == known_errors.OUT_OF_MEMORY:
+            action = _memory_action(paths)
+            evidence = f"{evidence}{_allocation(failed.text)}"
+    elif failed.killed in {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE}:
+        action = f"A crash in C code: the stacks at the end of {log} show where."
+        if failed.killed == signal.SIGBUS:
+            action = "Shared memory was full: enlarge /dev/shm (docker --shm-size) or lower "
+            action += "num_workers."
+    return Finding(
+        kind=kind,
+        rank=failed.rank,
+        step=steps,
+        evidence=evidence,
+        cause=cause,
+        next=action,
+        confidence=confidence,
+        severity="error",
+    )
+
+
+def _memory_action(paths: RunPaths) -> str:
+    """The general advice, with the numbers of this model where it is known."""
+    from workbench.diagnose import memory_advice  # noqa: PLC0415  (the estimates: for this alone)
+
+    run = read_json(paths.run) or {}
+    general = known_errors.KNOWN[0].next
+    parts = memory_advice.largest_parts(run)
+    filled = f" Most of it by the estimate: {parts}." if parts else ""
+    return f"{general}{filled} {memory_advice.advice(run)}".rstrip()
+
+
+def _allocation(text: str) -> str:
+    found = _ALLOCATION.search(text)
+    if found is None:
+        return ""
+    return f"; it asked for {found[1] or format_bytes(int(found[2]))}"
+
+
+def _peak(paths: RunPaths) -> str:
+    """The most memory that the run's processes had in the samples."""
+    lines = re.findall(r'"run_rss_bytes":(\d+)', read_tail(paths.system, 200_000))
+    return f", the run's processes held up to {format_bytes(max(map(int, lines)))}" if lines else ""
+
+
+def _without_guess(text: str) -> str:
+    return text.replace(", often the kernel's out-of-memory killer", "")
+
+
+def first_exception(ends: Ends) -> tuple[int | None, str | None]:
+    """The earliest exception that is not merely the echo of a lost peer, else the earliest one."""
+    failed = [
+        (end.get("time", 0.0), rank, str(end.get("exception") or f"exit code {end['exit_code']}"))
+        for rank, end in ends.items()
+        if end is not None and not end.get("ok", True)
+    ]
+    own = [entry for entry in failed if not _SECONDARY.search(entry[2])]
+    if not failed:
+        return None, None
+    _, rank, error = min(own or failed)
+    return rank, error
+
+
+def last_line(log: Any) -> str:
+    """What a log ends with."""
+    lines = [line for line in tail_now(log, 4000).splitlines() if line.strip()]
+    return lines[-1].strip()[:300] if lines else "it wrote nothing"
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL (9)`` for 9, with the usual meaning of the ones people meet."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    hint = {"SIGKILL": ", often the kernel's out-of-memory killer"}.get(name, "")
+    return f"{name} ({number}{hint})"
+
+
+def attempt_mark(number: int, first_step: int) -> str:
+    """The line that stands in a log before what the attempt `number` writes."""
+    return f"--- attempt {number}, from step {first_step} ---"
+
+
+def tail_now(log: Path, max_bytes: int) -> str:
+    """The end of a log, of the present attempt alone: what failed before it is no cause."""
+    return _MARK.split(read_tail(log, max_bytes))[-1]

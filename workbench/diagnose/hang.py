@@ -1,0 +1,254 @@
+"""A hang: who has not entered step N, where that rank stands, and who only waits for it.
+
+Silence alone is no hang: a validation, a long save or a compilation is silent too. So before
+anything is said the ranks are asked for their stacks several times; whoever moves is busy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench.diagnose.evidence import WARM_UP, Evidence
+from workbench.diagnose.facts import Facts
+from workbench.diagnose.finding import Finding
+from workbench.diagnose.hang_words import Standstill, describe
+from workbench.diagnose.stacks import NativeStack, Stack, answer, ask
+from workbench.diagnose.traces import last_collective
+from workbench.store.processes import boot_id
+from workbench.store.schema import ProcessDoc
+from workbench.units import format_seconds
+
+LEAST_SECONDS = 15.0
+STEPS_OF_SILENCE = 5
+_WARM_UP_SECONDS = 300.0  # before the first steps are done: downloads, compilation, first batches
+_ASK_AT = 0.4  # of the patience: so that the answers are there when it is over
+_ASK_EVERY = 1.5
+_ASKS = 5
+_MORE_ASKS = 10  # of a rank that computes in C: its stack may be the same by chance
+_BUSY_SHARE = 0.3  # of one core: less is waiting
+_WAKES_PER_SECOND = 4.0  # of the main thread, our own questions left out: more is at work
+_AFTER_BUSY_SECONDS = 30.0
+_LONGEST_BUSY = 900.0  # a loop that waits for something by looking again and again looks busy
+_QUIET_PHASES = {"forward", "backward"}
+
+
+def patience_seconds(evidence: Evidence) -> float:
+    """How long a rank may be silent before it counts as hanging."""
+    median = evidence.step_seconds
+    if evidence.steps_seen < WARM_UP or median is None:
+        return _WARM_UP_SECONDS
+    return max(LEAST_SECONDS, STEPS_OF_SILENCE * median)
+
+
+@dataclass(slots=True)
+class HangWatch:
+    """Follows one silence from its suspicion to its end."""
+
+    asked_at: float | None = None
+    asked_time: float = 0.0
+    asks: int = 0
+    offsets: dict[int, int] = field(default_factory=dict[int, int])
+    stacks: dict[int, list[Stack]] = field(default_factory=dict[int, list[Stack]])
+    cpu: dict[int, float] = field(default_factory=dict[int, float])
+    wakes: dict[int, int] = field(default_factory=dict[int, int])
+    begun_at: float = 0.0
+    mute: set[int] = field(default_factory=set[int])
+    natives: dict[int, NativeStack] = field(default_factory=dict[int, NativeStack])
+    not_before: float = 0.0
+    said: Finding | None = None
+
+    def rule(self, evidence: Evidence) -> Iterator[Finding]:
+        """Yield the hang while it lasts."""
+        facts = evidence.facts
+        silent = silences(evidence)
+        longest = max(silent.values(), default=0.0)
+        patience = patience_seconds(evidence)
+        over = facts.stopping or facts.phase == "ended" or any(one.lost for one in facts.nodes)
+        if over or longest < _ASK_AT * patience or any(one.ended for one in facts.ranks.values()):
+            self._forget()
+            return
+        if facts.monotonic < self.not_before:
+            return
+        self._ask(evidence, silent)
+        if longest < patience or self.asks <= _ASKS or self._waiting(facts):
+            return
+        standstill = self._standstill(evidence, silent)
+        if self.said is None and self._unsure(standstill):
+            self.asks = _ASKS - 1  # once more
+            return
+        busy = self._busy(standstill, facts) or compute_alike(standstill, evidence)
+        if self.said is None and longest < _LONGEST_BUSY and busy:
+            self._forget()
+            self.not_before = facts.monotonic + _AFTER_BUSY_SECONDS
+            return
+        found = describe(standstill, longest, format_seconds(patience))
+        # Once named, a standstill keeps its name and rank as long as it lasts.
+        if self.said is None or (found.kind, found.rank) == (self.said.kind, self.said.rank):
+            self.said = found
+        yield self.said
+        self._ask_the_mute(facts, evidence)
+
+    def _ask_the_mute(self, facts: Facts, evidence: Evidence) -> None:
+        """Ask those that were spared: a signal can wake a sleep in C, so it comes last."""
+        for rank in self.mute & facts.ranks.keys():
+            offset = ask(evidence.paths, rank, facts.ranks[rank].process)
+            if offset is not None:
+                self.offsets[rank] = offset
+        self.mute = set()
+        self._read(evidence)
+
+    def _forget(self) -> None:
+        for native in self.natives.values():
+            native.end()
+        self.asked_at, self.asks, self.said = None, 0, None
+        self.offsets, self.stacks, self.cpu, self.natives = {}, {}, {}, {}
+        self.wakes, self.mute = {}, set()
+
+    def _waiting(self, facts: Facts) -> bool:
+        return self.asked_at is not None and facts.monotonic - self.asked_at < _ASK_EVERY
+
+    def _ask(self, evidence: Evidence, silent: Mapping[int, float]) -> None:
+        """Read what was answered and ask again, a few times; the answers come within moments."""
+        facts = evidence.facts
+        if self._waiting(facts) or self.asks > _ASKS or not silent:
+            return
+        self._read(evidence)
+        if self.asks == _ASKS:
+            self.asks += 1
+            return
+        if self.asks == 0:
+            self._begin(evidence)
+        elif self.asks == 2:
+            self.mute = self._unanswered(evidence)
+        self.asks, self.asked_at = self.asks + 1, facts.monotonic
+        # First the collectives: whoever does not even write those has no thread that runs.
+        for rank in facts.ranks if self.asks > 2 else ():
+            if rank not in self.mute:
+                offset = ask(evidence.paths, rank, facts.ranks[rank].process)
+                if offset is not None:
+                    self.offsets[rank] = offset
+
+    def _begin(self, evidence: Evidence) -> None:
+        facts = evidence.facts
+        self.begun_at, self.asked_time = facts.monotonic, facts.time
+        self.cpu = {rank: one.cpu_seconds or 0.0 for rank, one in facts.ranks.items()}
+        self.wakes = {rank: wakes(one.process) for rank, one in facts.ranks.items()}
+        with contextlib.suppress(OSError):
+            (evidence.paths.control / "dump").touch()
+
+    def _unanswered(self, evidence: Evidence) -> set[int]:
+        """Ranks that did not write their collectives while others did."""
+        ranks = evidence.facts.ranks
+        wrote = {
+            rank
+            for rank in ranks
+            if last_collective(evidence.paths, rank, self.asked_time - 1.0) is not None
+        }
+        return set(ranks) - wrote if wrote else set()
+
+    def _read(self, evidence: Evidence) -> None:
+        for rank, offset in list(self.offsets.items()):
+            stack = answer(evidence.paths, rank, offset)
+            if stack is not None:
+                self.stacks.setdefault(rank, []).append(stack)
+                del self.offsets[rank]
+
+    def _standstill(self, evidence: Evidence, silent: Mapping[int, float]) -> Standstill:
+        facts, ranks = evidence.facts, evidence.facts.ranks
+        found = {
+            rank: last
+            for rank in ranks
+            if (last := last_collective(evidence.paths, rank, self.asked_time - 1.0)) is not None
+        }
+        latest = {rank: stacks[-1] for rank, stacks in self.stacks.items() if stacks}
+        still = Standstill(
+            step=min((one.pulse.steps for one in ranks.values() if one.pulse), default=None),
+            steps=evidence.steps,
+            ranks=ranks,
+            silent=dict(silent),
+            stacks=latest,
+            collectives=found,
+            mute={
+                rank
+                for rank in self._unanswered(evidence)
+                if ranks[rank].process_state not in {"T", "t"}
+            },
+            busy={rank for rank in ranks if self._computes(rank, facts)},
+        )
+        for rank in still.suspects[:2]:
+            if rank not in self.natives and ranks[rank].process_state != "T":
+                self.natives[rank] = NativeStack(evidence.paths, rank, ranks[rank].process)
+        still.natives.update(
+            {rank: line for rank, one in self.natives.items() if (line := one.innermost())}
+        )
+        return still
+
+    def _computes(self, rank: int, facts: Facts) -> bool:
+        """Whether the rank used the processor since it was first asked."""
+        now, seconds = facts.ranks[rank].cpu_seconds, facts.monotonic - self.begun_at
+        return now is not None and now - self.cpu.get(rank, now) > _BUSY_SHARE * seconds > 0
+
+    def _unsure(self, still: Standstill) -> bool:
+        """Whether a suspect computes with one and the same stack, and was not asked often yet."""
+        return any(
+            rank in still.busy and 0 < len(self.stacks.get(rank, [])) < _MORE_ASKS
+            for rank in still.suspects or still.living
+        )
+
+    def _busy(self, still: Standstill, facts: Facts) -> bool:
+        """Whether a suspect is at work: its stack changes, or its main thread wakes up often."""
+        if still.stopped or still.interpreter_held:
+            return False
+        seconds = facts.monotonic - self.begun_at
+        for rank in still.suspects or still.living:
+            stacks = self.stacks.get(rank, [])
+            loading = bool(stacks) and all(one.action == "data loading" for one in stacks)
+            if loading:  # it looks again and again whether a worker has something
+                continue
+            woken = wakes(facts.ranks[rank].process) - self.wakes.get(rank, 0) - 4 * len(stacks)
+            if len(set(stacks)) > 1 or any(one.action == "compiling" for one in stacks):
+                return True
+            if woken > _WAKES_PER_SECOND * seconds:
+                return True
+        return False
+
+
+def compute_alike(still: Standstill, evidence: Evidence) -> bool:
+    """Whether all ranks compute on the processor, and none stands where it needs its peers.
+
+    On a GPU that is no answer: who waits for a collective spins in a synchronisation of its own.
+    """
+    if still.suspects or not still.stacks or evidence.run.get("device") != "cpu":
+        return False
+    waiting = any(stack.waits_for_peers for stack in still.stacks.values())
+    return not waiting and still.busy >= set(still.living)
+
+
+def wakes(process: ProcessDoc | None) -> int:
+    """How often the main thread has given up the processor of itself; 0 when unknown."""
+    if process is None or process["boot_id"] != boot_id():
+        return 0
+    path = Path(f"/proc/{process['pid']}/task/{process['pid']}/status")
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(path.read_text().split("\nvoluntary_ctxt_switches:")[1].split(None, 1)[0])
+    return 0
+
+
+def silences(evidence: Evidence) -> dict[int, float]:
+    """Seconds since each rank gave a sign, for those that live and should be training."""
+    facts = evidence.facts
+    living = {rank: one for rank, one in facts.ranks.items() if one.alive and not one.ended}
+    with_pulse = {rank: one.pulse for rank, one in living.items() if one.pulse is not None}
+    if with_pulse:
+        return {
+            rank: pulse.age_seconds(facts.monotonic)
+            for rank, pulse in with_pulse.items()
+            if (pulse.phase in _QUIET_PHASES and not facts.saving)
+            or living[rank].process_state in {"T", "t"}
+        }
+    if evidence.row_at is None or facts.saving:
+        return {}
+    return dict.fromkeys(living, max(0.0, facts.monotonic - evidence.row_at))

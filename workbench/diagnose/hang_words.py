@@ -1,0 +1,206 @@
+"""A standstill in words: who is to blame, what its peers wait for, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from workbench.diagnose.facts import RankFacts
+from workbench.diagnose.finding import Finding
+from workbench.diagnose.stacks import Stack, groups
+from workbench.diagnose.traces import LastCollective, compare
+from workbench.units import format_seconds
+
+_STOPPED = {"T", "t"}
+_PHASE_ORDER = {"starting": 0, "forward": 1, "backward": 2, "saving": 3, "ended": 4}
+
+
+@dataclass(slots=True)
+class Standstill:
+    """What was found out about ranks that stand still."""
+
+    step: int | None
+    """Optimizer steps that the slowest rank has done; None without pulses."""
+    steps: int
+    """Optimizer steps that were read from the metrics."""
+    ranks: Mapping[int, RankFacts]
+    silent: Mapping[int, float]
+    stacks: Mapping[int, Stack]
+    collectives: Mapping[int, LastCollective]
+    busy: set[int]
+    """Ranks that use the processor."""
+    mute: set[int]
+    """Ranks that did not write their collectives while others did: no thread of theirs runs."""
+    natives: dict[int, str] = field(default_factory=dict[int, str])
+    """Innermost native frames, where py-spy could look."""
+
+    @property
+    def living(self) -> tuple[int, ...]:
+        """Ranks that should be training."""
+        return tuple(rank for rank, one in self.ranks.items() if one.alive and not one.ended)
+
+    @property
+    def stopped(self) -> tuple[int, ...]:
+        """Ranks whose process is stopped: nothing they could do."""
+        return tuple(rank for rank in self.living if self.ranks[rank].process_state in _STOPPED)
+
+    @property
+    def behind(self) -> tuple[int, ...]:
+        """Ranks that have come less far than others by their pulse; () when all are level."""
+        places = {
+            rank: (pulse.steps, _PHASE_ORDER[pulse.phase])
+            for rank in self.living
+            if (pulse := self.ranks[rank].pulse) is not None
+        }
+        least = min(places.values(), default=None)
+        found = tuple(rank for rank, place in places.items() if place == least)
+        return found if len(found) < len(places) else ()
+
+    @property
+    def deadlock(self) -> bool:
+        """Whether every rank waits for its peers, but not all at the same place."""
+        known = [self.stacks[rank] for rank in self.living if rank in self.stacks]
+        if len(known) < 2 or len(known) < len(self.living) or self.stopped:
+            return False
+        return all(one.waits_for_peers for one in known) and len({one.group for one in known}) > 1
+
+    @property
+    def suspects(self) -> tuple[int, ...]:
+        """Whom the others wait for, the likeliest first; () when all stand alike."""
+        candidates = (self.stopped, self._mute, self._elsewhere, self.behind, self._late)
+        return next((ranks for ranks in candidates if ranks), self._outliers)
+
+    @property
+    def _mute(self) -> tuple[int, ...]:
+        found = tuple(rank for rank in self.living if rank in self.mute)
+        return found if len(found) < len(self.living) else ()
+
+    @property
+    def _elsewhere(self) -> tuple[int, ...]:
+        """Ranks that stand in no call which their peers must join."""
+        known = [rank for rank in self.living if rank in self.stacks]
+        away = tuple(rank for rank in known if not self.stacks[rank].waits_for_peers)
+        return away if len(away) < len(self.living) else ()
+
+    @property
+    def _late(self) -> tuple[int, ...]:
+        return compare(self.collectives)[1]
+
+    @property
+    def _outliers(self) -> tuple[int, ...]:
+        by_place = groups({rank: self.stacks[rank] for rank in self.living if rank in self.stacks})
+        apart = len(by_place) > 1 and len(by_place[0][1]) < len(by_place[-1][1])
+        return by_place[0][1] if apart else ()
+
+    @property
+    def interpreter_held(self) -> bool:
+        """Whether the suspect's other threads do not run either: its peers' wrote their dump."""
+        if not self.suspects or self.stopped or self.deadlock:
+            return False
+        rank = self.suspects[0]
+        return rank in self.mute
+
+    @property
+    def kind(self) -> str:
+        """One of the four ways to stand still."""
+        if self.stopped:
+            return "stopped-rank"
+        if self.deadlock:
+            return "deadlock"
+        return "gil-held" if self.interpreter_held else "hang"
+
+    def place(self, rank: int) -> str:
+        """Where a rank stands: its stack, else its phase."""
+        if rank in self.stacks:
+            return self.stacks[rank].place
+        pulse = self.ranks[rank].pulse
+        return f"{pulse.phase} of step {pulse.steps + 1}" if pulse else "an unknown place"
+
+
+def describe(still: Standstill, seconds: float, patience: str) -> Finding:
+    """The finding of a hang."""
+    suspect = still.suspects[0] if still.suspects else None
+    done = still.step if still.step is not None else still.steps
+    cause, action, confidence = _cause(still, suspect, done + 1)
+    numbers = [f"No rank has ended a step for {format_seconds(seconds)} (allowed: {patience})"]
+    if len(still.silent) < len(still.living):
+        ranks = ", ".join(str(rank) for rank in sorted(still.silent))
+        numbers = [f"Rank {ranks} is silent for {format_seconds(seconds)} (allowed: {patience})"]
+    places = [f"rank {rank}: {still.place(rank)}" for rank in still.living[:8]]
+    numbers += ["; ".join(places)]
+    if compare(still.collectives)[0]:
+        numbers.append(compare(still.collectives)[0])
+    numbers += [f"rank {rank} natively in {line}" for rank, line in still.natives.items()]
+    return Finding(
+        kind=still.kind,
+        rank=suspect,
+        step=done + 1,
+        severity="error",
+        confidence=confidence,
+        evidence="; ".join(numbers) + ".",
+        cause=cause,
+        next=action,
+    )
+
+
+def _cause(still: Standstill, suspect: int | None, step: int) -> tuple[str, str, float]:
+    stop = "Stop the run and resume it from its newest checkpoint"
+    if still.stopped:
+        pid = (still.ranks[still.stopped[0]].process or {}).get("pid")
+        return (
+            (
+                f"Rank {still.stopped[0]}'s process (pid {pid}) is stopped (state T): SIGSTOP, a "
+                "debugger or a suspended container. The other ranks only wait for it."
+            ),
+            f"Let it go on with kill -CONT {pid}, or stop the run and resume it.",
+            0.98,
+        )
+    if still.deadlock:
+        waits = ", ".join(f"rank {r} waits in {still.place(r)}" for r in still.living[:8])
+        return (
+            f"Deadlock: {waits}. The ranks called different collectives and wait for one another.",
+            (
+                "Make every rank take the same number of batches and the same branches: "
+                "drop_last=True or the Join context manager, no collective inside `if rank == 0`."
+            ),
+            0.9,
+        )
+    if suspect is None:
+        return (
+            "All ranks stand at the same place: the network between them, or a lost peer.",
+            f"{stop}; look at the network interface (NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME).",
+            0.5,
+        )
+    return _one_rank(still, suspect, step, stop)
+
+
+def _one_rank(still: Standstill, suspect: int, step: int, stop: str) -> tuple[str, str, float]:
+    place, state = still.place(suspect), still.ranks[suspect].process_state
+    who = f"Rank {suspect} has not entered the backward pass of step {step}"
+    pulse = still.ranks[suspect].pulse
+    if pulse is not None and pulse.phase == "backward":
+        who = f"Rank {suspect} does not come out of the backward pass of step {step}"
+    if state == "D":
+        return (
+            f"{who}: it waits for a disk or a network file system (state D), in {place}.",
+            "Look at the storage the rank reads or writes; the run goes on when it answers.",
+            0.8,
+        )
+    if suspect in still.stacks and still.stacks[suspect].action == "data loading":
+        return (
+            f"{who}: it waits for its data loader, in {place}.",
+            (
+                "Look at the loader's worker processes (dead, stopped, or stuck in storage); "
+                f"then {stop[0].lower()}{stop[1:]}."
+            ),
+            0.85,
+        )
+    held = ""
+    if still.interpreter_held:
+        held = ", and none of its threads runs: C code there holds Python's interpreter lock (GIL)"
+    loop = " and uses the processor" if suspect in still.busy else ""
+    return (
+        f"{who}: it stands in {place}{loop}{held}. The other ranks wait for it.",
+        f"{stop}; look at that line.",
+        0.85 if suspect in still.stacks else 0.6,
+    )

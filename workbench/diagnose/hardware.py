@@ -1,0 +1,262 @@
+"""What the driver tells of the GPUs: throttling, falling clocks, memory errors, Xids, lost cards.
+
+Clock event reasons as in nvml.h (nvmlClocksEventReasons); Xid numbers and what to do about them as
+in NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, cast
+
+from workbench.describe.hardware import nvml
+from workbench.diagnose.evidence import BEST_CLOCKS, Evidence, answers
+from workbench.diagnose.finding import Finding
+
+_POWER_CAP, _HW_SLOWDOWN, _SW_THERMAL, _HW_THERMAL, _POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
+_THERMAL = _SW_THERMAL | _HW_THERMAL | _HW_SLOWDOWN
+_LASTING_SECONDS = 60.0
+_LASTING_SHARE = 0.8  # of the samples of that time
+_ECC_SECONDS = 10.0
+_XID_CRITICAL = 0x8  # nvmlEventTypeXidCriticalError
+_UNCORRECTED, _VOLATILE = 1, 0  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC
+XIDS: dict[int, tuple[str, str]] = {
+    13: ("an exception in a kernel", "Usually the program: run with CUDA_LAUNCH_BLOCKING=1."),
+    31: ("an illegal address in a kernel", "Usually the program: run under compute-sanitizer."),
+    48: ("an uncorrectable (double-bit) memory error", "Leave the GPU out; it must be reset."),
+    63: ("a memory row that will be remapped", "Go on; have the GPU reset at the next pause."),
+    64: ("a memory row that could not be remapped", "Leave the GPU out; it must be replaced."),
+    74: ("an error of an NVLink", "Leave the GPU out; have the link checked."),
+    79: ("a GPU that has fallen off the bus", "Take another machine; this one must be restarted."),
+    92: ("many corrected memory errors", "Go on; have the GPU tested."),
+    94: ("a contained memory error", "Start the run again; have the GPU reset."),
+    95: ("an uncontained memory error", "Leave the GPU out; it must be reset."),
+    119: ("a GPU whose system processor does not answer", "The machine must be restarted."),
+    120: ("an error of the GPU's system processor", "The machine must be restarted."),
+}
+_PROGRAM = {13, 31}  # the program's own mistakes, most of the time
+
+
+def throttling(evidence: Evidence) -> Iterator[Finding]:
+    """A GPU that is slowed down by heat or by its power supply for more than a minute."""
+    for index, seen in _by_gpu(evidence).items():
+        masks = [one["throttle_reasons"] for one in seen if _number(one.get("throttle_reasons"))]
+        if len(masks) < 10:
+            continue
+        hot = sum(bool(int(mask) & _THERMAL) for mask in masks) / len(masks)
+        brake = sum(bool(int(mask) & _POWER_BRAKE) for mask in masks) / len(masks)
+        capped = sum(bool(int(mask) & _POWER_CAP) for mask in masks) / len(masks)
+        clocks = f"{_clock(seen):.0f} MHz" if _clock(seen) else "n/a"
+        rank = _rank(evidence, index)
+        share = evidence.bound("thermal-throttling", rank, _LASTING_SHARE, 0.3)
+        if hot >= share:
+            degrees = [one["temperature_c"] for one in seen if _number(one.get("temperature_c"))]
+            warmest = max(degrees, default=None)
+            yield Finding(
+                kind="thermal-throttling",
+                rank=rank,
+                confidence=0.95,
+                evidence=f"gpu{index} was slowed down for heat in {hot:.0%} of the last minute's "
+                f"samples ({'n/a' if warmest is None else f'{warmest:.0f}'} °C, {clocks}).",
+                cause=f"gpu{index} is too hot: air flow, dust, or a neighbour's heat. All ranks "
+                "wait for the slowest one.",
+                next="Have the cooling looked at, lower its power limit (nvidia-smi -pl), or take "
+                "another machine.",
+            )
+        # At its power limit a card is doing what it can: only clocks well below are a finding.
+        low = _clock(seen) < 0.7 * _best_clock(evidence, index)
+        share = evidence.bound("power-throttling", rank, _LASTING_SHARE, 0.3)
+        if brake >= share or (capped >= share and low):
+            yield Finding(
+                kind="power-throttling",
+                rank=rank,
+                confidence=0.85,
+                evidence=f"gpu{index} was held back by its power in {max(brake, capped):.0%} of "
+                f"the last minute's samples ({clocks}, once {_best_clock(evidence, index):.0f}).",
+                cause=f"gpu{index} has a low power limit, or its supply brakes it.",
+                next="Look at nvidia-smi -q -d POWER; raise the limit or take another machine.",
+            )
+
+
+def slow_clock(evidence: Evidence) -> Iterator[Finding]:
+    """A GPU that works with clocks well below its peers' or its own best."""
+    by_gpu = _by_gpu(evidence)
+    working = {
+        index: seen
+        for index, seen in by_gpu.items()
+        if len(seen) >= 10 and median(one.get("util") or 0.0 for one in seen) > 50 and _clock(seen)
+    }
+    clocks = {index: _clock(seen) for index, seen in working.items()}
+    for index, clock in clocks.items():
+        peers = [other for number, other in clocks.items() if number != index]
+        best = max(_best_clock(evidence, index), median(peers) if len(peers) > 1 else 0.0)
+        rank = _rank(evidence, index)
+        throttled = {("thermal-throttling", rank), ("power-throttling", rank)} & evidence.standing
+        if throttled or clock > evidence.bound("slow-clock", rank, 0.7, 0.85) * best:
+            continue
+        yield Finding(
+            kind="slow-clock",
+            rank=rank,
+            confidence=0.7,
+            evidence=f"gpu{index} works at {clock:.0f} MHz (median of a minute); {best:.0f} MHz "
+            "are its own best or its peers' clock.",
+            cause=f"Something holds gpu{index}'s clock down: heat, power, or a clock limit.",
+            next="Look at nvidia-smi -q -d CLOCK,PERFORMANCE; reset limits with nvidia-smi -rgc.",
+        )
+
+
+def lost_gpu(evidence: Evidence) -> Iterator[Finding]:
+    """A GPU that answered before and does not any more."""
+    latest = list(evidence.samples)[-3:]
+    for index in sorted(evidence.answered):
+        now = [gpu for one in latest for gpu in one["gpus"] if int(gpu["index"]) == index]
+        if len(latest) == 3 and not any(answers(gpu) for gpu in now):
+            yield Finding(
+                kind="gpu-lost",
+                rank=_rank(evidence, index),
+                severity="error",
+                confidence=0.85,
+                evidence=f"gpu{index} gave no reading in the last {len(latest)} samples; it did "
+                "before.",
+                cause=f"gpu{index} has fallen off the bus or its driver does not answer.",
+                next="Stop the run, restart the machine or take another, and resume.",
+            )
+
+
+@dataclass(slots=True)
+class GpuErrors:
+    """Asks NVML for memory errors and Xids. Without a driver, or with a broken one, it is silent.
+
+    `load` returns the NVML module or None; tests give one of their own.
+    """
+
+    load: Callable[[], Any | None] = nvml
+    library: Any | None = None
+    handles: dict[int, Any] = field(default_factory=dict[int, Any])
+    events: Any | None = None
+    first: dict[int, int] = field(default_factory=dict[int, int])
+    found: dict[tuple[str, int], Finding] = field(default_factory=dict[tuple[str, int], Finding])
+    begun: bool = False
+    due: float = 0.0
+
+    def rule(self, evidence: Evidence) -> Iterator[Finding]:
+        """Yield what has been seen since the start; an error does not go away."""
+        if evidence.run.get("device") != "cuda" or not evidence.facts.ranks:
+            return
+        if not self.begun:
+            self.begun = True
+            self._begin(evidence)
+        self._xids(evidence)
+        if evidence.facts.monotonic >= self.due:
+            self.due = evidence.facts.monotonic + _ECC_SECONDS
+            self._ecc(evidence)
+        yield from self.found.values()
+
+    def _begin(self, evidence: Evidence) -> None:
+        self.library = lib = self.load()
+        if lib is None:
+            return
+        for gpu in _gpus(evidence):
+            handle = self._ask("nvmlDeviceGetHandleByIndex", gpu["index"])
+            if handle is not None:
+                self.handles[int(gpu["index"])] = handle
+        self.events = self._ask("nvmlEventSetCreate")
+        for handle in self.handles.values() if self.events is not None else ():
+            self._ask("nvmlDeviceRegisterEvents", handle, _XID_CRITICAL, self.events)
+
+    def _ask(self, name: str, *words: Any) -> Any | None:
+        """One question; None for whatever a driver may answer instead."""
+        try:
+            return getattr(self.library, name)(*words)
+        except Exception:  # noqa: BLE001  (NVMLError, a missing symbol, a broken library)
+            return None
+
+    def _ecc(self, evidence: Evidence) -> None:
+        for index, handle in self.handles.items():
+            count = self._ask("nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _VOLATILE)
+            if not isinstance(count, int):
+                continue
+            grown = count - self.first.setdefault(index, count)
+            if grown > 0:
+                self.found["ecc-errors", index] = Finding(
+                    kind="ecc-errors",
+                    rank=_rank(evidence, index),
+                    severity="error",
+                    confidence=0.95,
+                    evidence=f"gpu{index} counted {grown} uncorrectable memory errors since the "
+                    "start.",
+                    cause=f"gpu{index}'s memory is faulty: the results of its rank are not to be "
+                    "trusted.",
+                    next="Stop, leave this GPU out, and resume from a checkpoint before.",
+                )
+
+    def _xids(self, evidence: Evidence) -> None:
+        for _ in range(8 if self.events is not None else 0):
+            event = self._ask("nvmlEventSetWait_v2", self.events, 0)  # a time-out is an error too
+            xid = getattr(event, "eventData", None)
+            if not isinstance(xid, int):
+                return
+            what, action = XIDS.get(xid, ("an error the driver reports", "See dmesg."))
+            index = self._index(getattr(event, "device", None))
+            name = f"gpu{index}" if index is not None else "A GPU"
+            self.found["xid", xid] = Finding(
+                kind=f"xid-{xid}",
+                rank=None if index is None else _rank(evidence, index),
+                step=evidence.steps or None,
+                severity="warning" if xid in _PROGRAM | {63, 92} else "error",
+                confidence=0.7 if xid in _PROGRAM else 0.95,
+                evidence=f"The driver reported Xid {xid} on {name}.",
+                cause=f"{name}: {what}.",
+                next=action,
+            )
+
+    def _index(self, device: Any) -> int | None:
+        found = self._ask("nvmlDeviceGetIndex", device) if device is not None else None
+        return found if isinstance(found, int) else None
+
+
+def _by_gpu(evidence: Evidence) -> dict[int, list[dict[str, Any]]]:
+    """Each GPU's samples of the last minute; none before a minute is covered."""
+    samples = evidence.samples
+    if not samples or samples[-1]["time"] - samples[0]["time"] < _LASTING_SECONDS:
+        return {}
+    oldest = samples[-1]["time"] - _LASTING_SECONDS
+    found: dict[int, list[dict[str, Any]]] = {}
+    for one in reversed(samples):
+        if one["time"] < oldest:
+            break
+        for gpu in one["gpus"]:
+            found.setdefault(int(gpu["index"]), []).append(gpu)
+    return found
+
+
+def _clock(seen: list[dict[str, Any]]) -> float:
+    """Median clock; 0 where none was read."""
+    clocks = [float(one["sm_clock_mhz"]) for one in seen if _number(one.get("sm_clock_mhz"))]
+    return median(clocks) if clocks else 0.0
+
+
+def _best_clock(evidence: Evidence, index: int) -> float:
+    """The clock that the GPU reached while it worked, ten times at least."""
+    best = evidence.best_clocks.get(index, [])
+    return best[0] if len(best) >= BEST_CLOCKS else 0.0
+
+
+def _gpus(evidence: Evidence) -> list[dict[str, Any]]:
+    return cast("list[dict[str, Any]]", evidence.cluster.get("gpus") or [])
+
+
+def _rank(evidence: Evidence, index: int) -> int | None:
+    """The rank on a GPU: ranks take the visible GPUs in order."""
+    order = [int(gpu["index"]) for gpu in _gpus(evidence)]
+    rank = order.index(index) if index in order else None
+    return rank if rank is not None and rank < evidence.processes else None
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+RULES = (throttling, slow_clock, lost_gpu)

@@ -1,0 +1,218 @@
+"""What the loss and the gradients say: not a number, spikes, divergence, plateau, ranks apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from workbench.diagnose.evidence import Evidence, NonFinite, mean
+from workbench.diagnose.finding import Finding
+from workbench.store.files import read_json
+
+_FORGIVEN = 20  # finite losses in a row after which a NaN lies behind
+_MAD = 1.4826  # standard deviations in one median absolute deviation of a normal distribution
+
+
+def nan_loss(evidence: Evidence) -> Iterator[Finding]:
+    """The first loss that was NaN or infinite, and whose it was."""
+    first = evidence.first_nonfinite
+    if first is None or evidence.finite_since >= _FORGIVEN:
+        return
+    name = "NaN" if math.isnan(first.value) else "infinite"
+    rank = first.ranks[0] if 0 < len(first.ranks) < evidence.processes else None
+    before = "" if first.before is None else f"; the step before it was {first.before:.4g}"
+    yield Finding(
+        kind="nan-loss" if name == "NaN" else "inf-loss",
+        rank=rank,
+        step=first.step,
+        severity="error",
+        confidence=0.95,
+        evidence=f"The loss of {_whose(evidence, first)} is {name} at step {first.step}{before}"
+        f"{_place(evidence, first)}.",
+        cause=_why_nan(evidence, first, rank),
+        next="Stop, go back to the last checkpoint before step "
+        f"{first.step}, and look at that step's batch; then lower the learning rate, clip the "
+        "gradient norm, or leave fp16 for bf16.",
+    )
+
+
+def _whose(evidence: Evidence, first: NonFinite) -> str:
+    if not first.ranks:
+        return "the run"
+    if len(first.ranks) == evidence.processes:
+        return "every rank" if evidence.processes > 1 else "rank 0"
+    ranks = ", ".join(str(rank) for rank in first.ranks)
+    return f"rank{'s' if len(first.ranks) > 1 else ''} {ranks} alone"
+
+
+def _place(evidence: Evidence, first: NonFinite) -> str:
+    """The first parameter or gradient that was no number, where the hook found one."""
+    for rank in first.ranks or range(evidence.processes):
+        found = read_json(evidence.paths.metrics / f"rank-{rank}.first-nan.json")
+        if found and isinstance(found.get("where"), str):
+            return f"; first seen in {found['where'][:200]} of rank {rank}"
+    return ""
+
+
+def _why_nan(evidence: Evidence, first: NonFinite, rank: int | None) -> str:
+    if rank is not None:
+        return (
+            f"Rank {rank}'s own batch or hardware made it: the other ranks had a number at that "
+            "step. Averaging the gradients then spoils the weights of all ranks."
+        )
+    recent = [loss for loss in list(evidence.losses)[-5:] if loss > 0]
+    if len(recent) == 5 and recent[-1] > 3 * recent[0]:
+        return "The loss had grown before it: the training diverged (learning rate too high)."
+    if first.step <= 10:
+        return "The first steps overflow: bad input values, or a learning rate without warm-up."
+    return "An overflow in the forward pass, a bad batch, or a division by zero in the loss."
+
+
+def nan_gradient(evidence: Evidence) -> Iterator[Finding]:
+    """Gradient norms that are no number while the loss is one."""
+    if evidence.bad_norms < 3 or evidence.finite_since < 3:
+        return  # single ones are a loss scaler's way to find its scale
+    yield Finding(
+        kind="nan-gradient",
+        step=evidence.steps - evidence.bad_norms + 1,
+        severity="error",
+        confidence=0.8,
+        evidence=f"The gradient norm was no number in {evidence.bad_norms} steps in a row, the "
+        "loss was.",
+        cause="The backward pass overflows or divides by zero, so the steps are skipped or spoil "
+        "the weights.",
+        next="Run one step under torch.autograd.set_detect_anomaly(True), or use bf16.",
+    )
+
+
+def loss_spike(evidence: Evidence) -> Iterator[Finding]:
+    """Several of the latest losses far above what the steps before were."""
+    rows = list(evidence.losses)[-70:]
+    if len(rows) < 50:
+        return
+    before, now = rows[:-10], rows[-10:]
+    middle, spread = _middle(before)
+    enter = evidence.bound("loss-spike", None, 10.0, 5.0)
+    high = [one for one in now if one > middle + enter * spread and one > middle + abs(middle) / 2]
+    if len(high) < 3:
+        return
+    step = evidence.steps - len(now) + 1
+    yield Finding(
+        kind="loss-spike",
+        step=step,
+        confidence=0.7,
+        evidence=f"{len(high)} of the last {len(now)} losses reach {max(high):.4g}; the steps "
+        f"before had {middle:.4g} (spread {spread:.2g}).",
+        cause=f"A bad stretch of data or a step too large near step {step}.",
+        next="Wait 50 steps: if the loss stays up, go back to the checkpoint before, skip these "
+        "batches, or clip the gradient norm.",
+    )
+
+
+def divergence(evidence: Evidence) -> Iterator[Finding]:
+    """The loss is well above where it began."""
+    best, begun = evidence.best_loss, evidence.first_losses
+    recent = list(evidence.losses)[-60:]
+    if best is None or len(begun) < 10 or len(recent) < 60:
+        return
+    start, (now, _) = median(begun), _middle(recent[30:])
+    if min(best, start) <= 0:
+        return  # without a zero to compare with, "times as large" means nothing
+    factor = evidence.bound("divergence", None, 1.5, 1.2)
+    # At least the level it was 30 steps ago: a loss that comes down again has not diverged.
+    if now < factor * start or now < 2 * best or now < 0.9 * median(recent[:30]):
+        return
+    yield Finding(
+        kind="divergence",
+        step=evidence.steps,
+        severity="error",
+        confidence=0.75,
+        evidence=f"The loss is {now:.4g} (median of 30 steps); it began at {start:.4g} and its "
+        f"best was {best:.4g}.",
+        cause="The training diverges: a learning rate too high for this batch, or no warm-up.",
+        next="Stop, lower the learning rate by 3 to 10 times or lengthen the warm-up, and resume "
+        "from a checkpoint before the rise.",
+    )
+
+
+def plateau(evidence: Evidence) -> Iterator[Finding]:
+    """The loss has stopped falling, or never fell."""
+    losses = list(evidence.losses)
+    constant = len(losses) >= 50 and len(set(losses[-50:])) == 1
+    if constant:
+        lr = evidence.rows[-1].lr if evidence.rows else None
+        yield Finding(
+            kind="plateau",
+            step=evidence.steps - 49,
+            confidence=0.9,
+            evidence=f"The loss is exactly {losses[-1]:.6g} in the last 50 steps.",
+            cause="Nothing is learned: the learning rate is 0."
+            if lr == 0
+            else "Nothing is learned: the parameters are frozen or not given to the optimizer.",
+            next="Look at the learning-rate schedule and at which parameters the optimizer has.",
+        )
+    if constant or len(losses) < 1000:
+        return
+    half = len(losses) // 2
+    older, newer = losses[:half], losses[half:]
+    gain = mean(older) - mean(newer)
+    noise = math.hypot(_spread(older), _spread(newer)) / math.sqrt(half)
+    if gain > evidence.bound("plateau", None, 0.001, 0.003) * abs(mean(older)) or gain > 3 * noise:
+        return
+    yield Finding(
+        kind="plateau",
+        step=evidence.steps - half,
+        severity="note",
+        confidence=0.5,
+        evidence=f"The mean loss of the last {half} steps is {mean(newer):.4g}, that of the "
+        f"{half} before {mean(older):.4g}.",
+        cause="The training has converged, or the learning rate is too low or too high to go on.",
+        next="Compare with the validation loss; end the run, or change the learning rate.",
+    )
+
+
+def ranks_diverge(evidence: Evidence) -> Iterator[Finding]:
+    """Data-parallel ranks that train models of their own: nobody averages the gradients."""
+    if evidence.processes < 2 or evidence.strategy("name") not in {"ddp", None}:
+        return
+    rows = evidence.latest(64)
+    seen = [row for row in rows if len(row.losses) == evidence.processes]
+    if len(seen) < 60 or not all(math.isfinite(one) for r in seen for one in r.losses.values()):
+        return
+    columns = [[row.losses[rank] for row in seen] for rank in range(evidence.processes)]
+    levels = [mean(column) for column in columns]
+    noise = max(_spread(column) for column in columns) / math.sqrt(len(seen))
+    high, low = max(levels), min(levels)
+    if evidence.first_losses and high < 0.001 * abs(median(evidence.first_losses)):
+        return  # all of them have learned what there is to learn
+    if high - low > 12 * noise and high - low > 0.5 * max(abs(low), 1e-12):
+        yield _separate(evidence, f"their mean losses are {low:.4g} and {high:.4g}", 0.5)
+
+
+def _separate(evidence: Evidence, what: str, confidence: float) -> Finding:
+    return Finding(
+        kind="ranks-diverge",
+        step=evidence.steps,
+        severity="error",
+        confidence=confidence,
+        evidence=f"Over the latest steps of {evidence.processes} ranks {what}.",
+        cause="Each rank trains a model of its own: the model is not wrapped in "
+        "DistributedDataParallel or prepared by Accelerate, so nobody averages the gradients.",
+        next="Wrap the model (DistributedDataParallel(model), or accelerator.prepare(model)).",
+    )
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Standard deviation; `statistics` computes it exactly, and thirty times as slowly."""
+    middle = mean(values)
+    return math.sqrt(sum((value - middle) ** 2 for value in values) / len(values))
+
+
+def _middle(values: Sequence[float]) -> tuple[float, float]:
+    """Median and a spread that outliers do not move."""
+    middle = median(values)
+    return middle, _MAD * median(abs(value - middle) for value in values)
+
+
+RULES = (nan_loss, nan_gradient, loss_spike, divergence, plateau, ranks_diverge)

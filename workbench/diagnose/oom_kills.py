@@ -1,0 +1,103 @@
+"""Whether the kernel killed a process of the run for memory: counters of its control groups.
+
+A process killed for memory leaves no word, only signal 9, which anybody may have sent. The counter
+``oom_kill`` of its group (v2: memory.events, v1: memory.oom_control) tells the two apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+from typing import cast
+
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.layout import RunPaths
+
+_GROUPS = Path("/sys/fs/cgroup")
+_COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+_HOST = Path("/proc/vmstat")  # of the whole machine, where groups keep no count
+
+
+class OomKills:
+    """Remembers the counters at the start, and what they became."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._file = _file(paths)
+        self._first: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._read("self")
+
+    def watch(self, pid: int) -> None:
+        """Also follow the groups that a rank is in now; it may be moved to another."""
+        self._read(str(pid))
+
+    def look(self) -> None:
+        """Read the counters again: a group that is removed with its last process takes them."""
+        for name in self._first:
+            count = _count(Path(name))
+            if count is not None and count > self._last[name]:
+                self._last[name] = count
+                self._keep()
+
+    def _read(self, pid: str) -> None:
+        for path in _counters(pid):
+            count = _count(path)
+            if count is not None and str(path) not in self._first:
+                self._first[str(path)] = self._last[str(path)] = count
+                self._keep()
+
+    def _keep(self) -> None:
+        with contextlib.suppress(OSError):
+            write_json_atomic(self._file, {"first": self._first, "last": self._last})
+
+
+def killed_for_memory(paths: RunPaths) -> int | None:
+    """Kills for memory since the run began, in its groups; None where no counter is known."""
+    document = read_json(_file(paths)) or {}
+    first, last = document.get("first"), document.get("last")
+    if not isinstance(first, dict) or not isinstance(last, dict) or not first:
+        return None
+    before, after = cast("dict[str, int]", first), cast("dict[str, int]", last)
+    with contextlib.suppress(TypeError):
+        grown = [
+            max(_count(Path(name)) or 0, after.get(name, 0)) - count
+            for name, count in before.items()
+        ]
+        return max(0, *grown)
+    return None
+
+
+def _file(paths: RunPaths) -> Path:
+    return paths.control / "oom-kills.json"
+
+
+def _counters(pid: str) -> list[Path]:
+    """Counter files of the memory groups that a process is in, else the machine's own."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found: list[Path] = []
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if not controllers:
+            found += _upwards(_GROUPS, group, "memory.events")
+        elif "memory" in controllers.split(","):
+            found += _upwards(_GROUPS / "memory", group, "memory.oom_control")
+    return found or [_HOST]
+
+
+def _upwards(root: Path, group: str, name: str) -> list[Path]:
+    """The innermost group's file that can be seen: a container sees its own group as the root."""
+    own = root / group.strip("/") / name
+    return [next((path for path in (own, root / name) if path.exists()), own)]
+
+
+def _count(path: Path) -> int | None:
+    try:
+        found = _COUNT.search(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return int(found[1]) if found else None

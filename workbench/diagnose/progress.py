@@ -1,0 +1,137 @@
+"""Runs that do not get on: no first step, a save without end, ranks that do not exit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from workbench.diagnose.evidence import Evidence, mean
+from workbench.diagnose.finding import Finding
+from workbench.diagnose.stacks import Stack, answer, ask
+from workbench.units import format_seconds
+
+EXIT_SECONDS = 60.0
+_SAVE_SECONDS = 600.0
+_START_SECONDS = 600.0
+_IDLE_PERCENT = 5.0  # of one core, over the latest samples
+
+
+@dataclass(slots=True)
+class ExitWatch:
+    """Some ranks' scripts have ended, others' have not."""
+
+    first_end: float | None = None
+    asked_at: float | None = None
+    offsets: dict[int, int] = field(default_factory=dict[int, int])
+
+    def rule(self, evidence: Evidence) -> Iterator[Finding]:
+        """Yield who keeps the run from ending, a minute after the first rank's end."""
+        facts = evidence.facts
+        ended = [rank for rank, one in facts.ranks.items() if one.ended]
+        alive = [rank for rank, one in facts.ranks.items() if one.alive]
+        if not ended or not alive or facts.phase == "ended":
+            self.first_end = self.asked_at = None
+            return
+        if self.first_end is None:
+            self.first_end = facts.monotonic
+        waited = facts.monotonic - self.first_end
+        inside = [rank for rank in alive if rank not in ended]
+        suspects = inside or alive
+        if waited < EXIT_SECONDS - 3 or self._goes_on(evidence, inside):
+            return
+        if self.asked_at is None:
+            self.asked_at = facts.monotonic
+            offsets = {rank: ask(evidence.paths, rank, facts.ranks[rank].process) for rank in alive}
+            self.offsets = {rank: at for rank, at in offsets.items() if at is not None}
+        if waited >= EXIT_SECONDS:
+            yield self._finding(evidence, suspects, ended, waited)
+
+    def _goes_on(self, evidence: Evidence, inside: list[int]) -> bool:
+        """Whether a rank still trains: the others had less to do."""
+        pulses = [evidence.facts.ranks[rank].pulse for rank in inside]
+        now = evidence.facts.monotonic
+        return any(one is not None and one.age_seconds(now) < EXIT_SECONDS for one in pulses)
+
+    def _finding(
+        self, evidence: Evidence, suspects: list[int], ended: list[int], waited: float
+    ) -> Finding:
+        rank = suspects[0]
+        stack: Stack | None = None
+        if rank in self.offsets:
+            stack = answer(evidence.paths, rank, self.offsets[rank])
+        where = f", in {stack.place}" if stack is not None else ""
+        stuck = "its script has ended, its process has not" if rank in ended else "it has not ended"
+        cause = (
+            f"Rank {rank} trained but does not exit: a thread, an exit handler, a child process "
+            "or a collective that nobody joins any more holds it."
+        )
+        if rank not in ended and stack is not None and stack.waits_for_peers:
+            cause = (
+                f"Rank {rank} waits in {stack.place} for ranks that have ended: they had fewer "
+                "batches than it."
+            )
+        return Finding(
+            kind="exit-hang",
+            rank=rank,
+            step=evidence.steps,
+            severity="error",
+            confidence=0.85,
+            evidence=f"{len(ended)} of {len(evidence.facts.ranks)} ranks ended their script "
+            f"{format_seconds(waited)} ago; rank {rank}: {stuck}{where}.",
+            cause=cause,
+            next="Stop the run now: its steps are done; call destroy_process_group() at the end "
+            "of the script on all ranks.",
+        )
+
+
+def slow_start(evidence: Evidence) -> Iterator[Finding]:
+    """No step for ten minutes, and hardly any work being done."""
+    facts = evidence.facts
+    if evidence.steps_seen or facts.phase in {"ended", "stopping"}:
+        return
+    busy = [
+        value
+        for one in list(evidence.samples)[-60:]
+        if (value := one.get("run_cpu_percent")) is not None
+    ]
+    moving = max((one.get("net_bytes_per_second") or 0 for one in evidence.samples), default=0)
+    if facts.elapsed_seconds < _START_SECONDS or len(busy) < 10 or moving > 1e6:
+        return
+    if mean(busy) > _IDLE_PERCENT:
+        return
+    missing = [rank for rank in range(evidence.processes) if rank not in facts.ranks]
+    who = f"; ranks {missing} have not begun" if missing else ""
+    yield Finding(
+        kind="slow-start",
+        rank=missing[0] if missing else None,
+        confidence=0.6,
+        evidence=f"No optimizer step in {format_seconds(facts.elapsed_seconds)}, and the run uses "
+        f"{mean(busy):.1f} % of one core{who}.",
+        cause="The ranks wait for one another, or for a download or a lock, before training.",
+        next="Look at the ranks' logs; on several machines at the rendezvous address and port.",
+    )
+
+
+def slow_save(evidence: Evidence) -> Iterator[Finding]:
+    """A checkpoint that has been in the making for ten minutes."""
+    facts = evidence.facts
+    ages = {
+        rank: one.pulse.age_seconds(facts.monotonic)
+        for rank, one in facts.ranks.items()
+        if one.alive and one.pulse is not None and one.pulse.phase == "saving"
+    }
+    if not ages or max(ages.values()) < _SAVE_SECONDS:
+        return
+    rank = max(ages, key=lambda one: ages[one])
+    yield Finding(
+        kind="slow-save",
+        rank=rank,
+        step=evidence.steps,
+        confidence=0.6,
+        evidence=f"Rank {rank} has been saving for {format_seconds(ages[rank])}.",
+        cause="The disk is slow or does not answer, or the ranks wait for one another in the save.",
+        next="Look at the disk's rate; save sharded or asynchronously, or less often.",
+    )
+
+
+RULES = (slow_start, slow_save)

@@ -1,0 +1,118 @@
+"""What the script itself does not do right: sampling, wrapping, group size, no steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from workbench.diagnose.evidence import Evidence
+from workbench.diagnose.finding import Finding
+
+
+def world_size(evidence: Evidence) -> Iterator[Finding]:
+    """A process group of another size than was asked for."""
+    asked, seen = evidence.processes, evidence.facts.world_size
+    if seen is None or seen == asked or evidence.steps == 0:
+        return
+    yield Finding(
+        kind="world-size",
+        severity="error",
+        confidence=0.95,
+        evidence=f"{asked} processes were asked for; the script formed a group of {seen}.",
+        cause=f"{asked} independent trainings may be running: the script forms no process group."
+        if seen == 1
+        else "The script uses only some of the processes.",
+        next="Use Accelerator() or init_process_group() in the script, or ask for one process.",
+    )
+
+
+def no_steps(evidence: Evidence) -> Iterator[Finding]:
+    """The script has ended without an optimizer step."""
+    if evidence.facts.phase != "ended" or evidence.outcome != "no-steps":
+        return
+    yield Finding(
+        kind="no-steps",
+        severity="error",
+        confidence=0.9,
+        evidence="The script ended with exit code 0 and no optimizer step was seen.",
+        cause="It left early: many examples do when they find too few GPUs or no data.",
+        next="Read the end of logs/rank-0.log.",
+    )
+
+
+def samplers(evidence: Evidence) -> Iterator[Finding]:
+    """Loaders that give every rank the same data, or every epoch the same order."""
+    if _data_ranks(evidence) < 2:
+        return
+    for feed in _feeds(evidence):
+        name = str(feed.get("sampler"))
+        if feed.get("distributed") is False and evidence.steps >= 5:
+            yield Finding(
+                kind="no-distributed-sampler",
+                confidence=0.75,
+                evidence=f"The loader that trains uses {name} on each of {evidence.processes} "
+                "ranks.",
+                cause="Every rank goes through the whole data set: an epoch takes as many steps as "
+                "on one GPU, and with equal seeds all ranks see the same batches.",
+                next="Use DistributedSampler(dataset), or accelerator.prepare(loader) to split it.",
+            )
+        if feed.get("set_epoch") is False and feed.get("shuffle") and feed.get("distributed"):
+            yield Finding(
+                kind="missing-set-epoch",
+                confidence=0.9,
+                evidence=f"{name} began {feed.get('iterations')} passes over the data with the "
+                "same epoch number.",
+                cause="Without set_epoch() every epoch has the same order.",
+                next="Call loader.sampler.set_epoch(epoch) at the start of every epoch.",
+            )
+
+
+def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
+    """Parameters without a gradient under DDP, or looking for them in vain at every step."""
+    for rank, start in evidence.starts.items():
+        found = start.get("unused_parameters")
+        if not isinstance(found, dict):
+            continue
+        unused = cast("dict[str, Any]", found)
+        count, looks = unused.get("count") or 0, bool(unused.get("find_unused_parameters"))
+        if count:
+            yield Finding(
+                kind="unused-parameters",
+                severity="note" if looks else "warning",
+                step=unused.get("step"),
+                confidence=0.8,
+                evidence=f"{count} of {unused.get('parameters')} parameters got no gradient on "
+                f"rank {rank}, the first is {unused.get('first')}.",
+                cause="They take no part in the loss, so DDP waits for them in vain or looks for "
+                "them in every step.",
+                next="Freeze them with requires_grad_(False)"
+                + ("." if looks else ", or set find_unused_parameters=True."),
+            )
+        elif looks:
+            yield Finding(
+                kind="needless-find-unused",
+                severity="note",
+                confidence=0.6,
+                evidence="find_unused_parameters is on, and every parameter got a gradient.",
+                cause="DDP walks the graph in every step to find what is never there.",
+                next="Leave find_unused_parameters off, unless some batches skip parts.",
+            )
+        return
+
+
+def _feeds(evidence: Evidence) -> list[dict[str, Any]]:
+    """How the loaders that train do sample, as the first rank that says so tells."""
+    for start in evidence.starts.values():
+        told = start.get("samplers")
+        if isinstance(told, list):
+            return [one for one in cast("list[dict[str, Any]]", told) if type(one) is dict]
+    return []
+
+
+def _data_ranks(evidence: Evidence) -> int:
+    """Ranks that should see different data."""
+    replicate, shard = evidence.strategy("dp_replicate", 1), evidence.strategy("dp_shard", 1)
+    return int(replicate or 1) * int(shard or 1)
+
+
+RULES = (world_size, no_steps, samplers, unused_parameters)

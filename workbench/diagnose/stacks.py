@@ -1,0 +1,201 @@
+"""Where each rank's Python is: asked for by a signal, read from a file, and put into words.
+
+The capture hook registers `faulthandler` for `STACK_SIGNAL`: its handler runs in C, so it answers
+even while something else holds the interpreter, and it interrupts nothing for good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.store import processes
+from workbench.store.files import read_tail
+from workbench.store.layout import RunPaths
+from workbench.store.schema import STACK_SIGNAL, ProcessDoc
+
+_MAX_BYTES = 400_000
+_HEAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+_LIBRARY = re.compile(
+    r"(site|dist)-packages/|/lib/python3|^<frozen|^<string>|_workbench_capture|launch/capture/"
+)
+_COLLECTIVES = re.compile(
+    r"^(barrier|monitored_barrier|all_reduce|all_gather\w*|_all_gather_base|reduce\w*|broadcast\w*|"
+    r"gather\w*|scatter\w*|all_to_all\w*|send|recv|batch_isend_irecv|_reduce_scatter_base)$"
+)
+_PLACES = (
+    ("torch/utils/data/", "data loading"),
+    ("torch/_dynamo", "compiling"),
+    ("torch/_inductor", "compiling"),
+    ("torch/serialization", "saving"),
+    ("safetensors", "saving"),
+    ("torch/nn/parallel/", "forward"),
+    ("torch/nn/modules", "forward"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One call on a stack."""
+
+    path: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.path)}:{self.line} in {self.function}"  # noqa: PTH119
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The main thread of a rank, innermost call first."""
+
+    frames: tuple[Frame, ...]
+
+    @property
+    def own(self) -> Frame | None:
+        """The innermost call of the user's own code, outside Python's and installed libraries."""
+        mine = (frame for frame in self.frames if not _LIBRARY.search(frame.path))
+        return next(mine, self.frames[0] if self.frames else None)
+
+    @property
+    def collective(self) -> str | None:
+        """The collective the rank is in, as the script called it."""
+        inside = [one.function for one in self.frames if "distributed_c10d" in one.path]
+        called = [name for name in inside if _COLLECTIVES.match(name)]
+        return called[-1] if called else None
+
+    @property
+    def action(self) -> str:
+        """What it is doing: a collective, backward, forward, data loading, a function."""
+        if self.collective is not None:
+            return self.collective
+        for frame in self.frames:
+            if frame.function == "_engine_run_backward":
+                return "backward"
+            known = next((name for part, name in _PLACES if part in frame.path), None)
+            if known is not None:
+                return known
+        return self.frames[0].function if self.frames else "an unknown place"
+
+    @property
+    def waits_for_peers(self) -> bool:
+        """Whether it stands in a call that other ranks must join (a backward of several ranks)."""
+        return self.collective is not None or self.action == "backward"
+
+    @property
+    def place(self) -> str:
+        """``barrier at train.py:31``."""
+        own = self.own
+        if own is None:
+            return self.action
+        name = os.path.basename(own.path)  # noqa: PTH119
+        action = f"{self.action}()" if self.action == own.function else self.action
+        return f"{action} at {name}:{own.line}"
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """Equal for ranks that stand at the same place."""
+        return self.action, str(self.own)
+
+
+def ask(paths: RunPaths, rank: int, process: ProcessDoc | None) -> int | None:
+    """Ask a rank for its stacks; the answer begins at the returned offset of its stack file.
+
+    None: it cannot be asked. The signal would end a process that has no handler for it, so the
+    kernel is asked first whether there is one.
+    """
+    path = paths.rank_stack(rank)
+    if process is None or not path.exists() or not _catches(process["pid"]):
+        return None
+    if not processes.is_alive(process) or processes.is_stopped(process):
+        return None
+    with contextlib.suppress(OSError):
+        offset = path.stat().st_size
+        os.kill(process["pid"], STACK_SIGNAL)
+        return offset
+    return None
+
+
+def _catches(pid: int) -> bool:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        caught = int(status.split("SigCgt:")[1].split(None, 1)[0], 16)
+        return bool(caught >> (STACK_SIGNAL - 1) & 1)
+    return False
+
+
+def answer(paths: RunPaths, rank: int, offset: int) -> Stack | None:
+    """The main thread's stack in what a rank appended after `offset`; None while it is silent."""
+    try:
+        with paths.rank_stack(rank).open("rb") as file:
+            file.seek(offset)
+            text = file.read(_MAX_BYTES).decode("utf-8", errors="replace")
+    except OSError:
+        return None
+    return parse(text)
+
+
+def parse(text: str) -> Stack | None:
+    """The main thread of a faulthandler dump; None when there is no whole thread in it."""
+    starts = [match.start() for match in _HEAD.finditer(text)]
+    if not starts:
+        return None
+    threads = [
+        tuple(Frame(path, int(line), function) for path, line, function in _FRAME.findall(part))
+        for part in (text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True))
+    ]
+    threads = [frames for frames in threads if frames]
+    if not threads:
+        return None
+    # Threads that a script starts begin in threading's bootstrap; the main one is listed last.
+    main = [frames for frames in threads if not frames[-1].function.startswith("_bootstrap")]
+    return Stack((main or threads)[-1])
+
+
+def groups(stacks: Mapping[int, Stack]) -> list[tuple[Stack, tuple[int, ...]]]:
+    """Ranks that stand at the same place, the smallest group (the outliers) first."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for rank, stack in sorted(stacks.items()):
+        found.setdefault(stack.group, []).append(rank)
+    by_size = sorted(found.values(), key=lambda ranks: (len(ranks), ranks))
+    return [(stacks[ranks[0]], tuple(ranks)) for ranks in by_size]
+
+
+class NativeStack:
+    """The C frames of one process through py-spy, where it is installed and permitted."""
+
+    def __init__(self, paths: RunPaths, rank: int, process: ProcessDoc | None) -> None:
+        self._file = paths.metrics / f"rank-{rank}.native"
+        self._child: subprocess.Popen[bytes] | None = None
+        program = shutil.which("py-spy")
+        if program is None or process is None or not processes.is_alive(process):
+            return
+        with contextlib.suppress(OSError), self._file.open("wb") as out:
+            self._child = subprocess.Popen(
+                [program, "dump", "--native", "--nonblocking", "--pid", str(process["pid"])],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.DEVNULL,
+            )
+
+    def innermost(self) -> str | None:
+        """The innermost native frame; None while py-spy works, or where it may not look."""
+        if self._child is None or self._child.poll() != 0:
+            return None
+        lines = [line.strip() for line in read_tail(self._file, _MAX_BYTES).splitlines()]
+        at = next((n for n, line in enumerate(lines) if "MainThread" in line), len(lines))
+        return lines[at + 1][:200] if at + 1 < len(lines) else None
+
+    def end(self) -> None:
+        """Leave no child behind."""
+        if self._child is not None and self._child.poll() is None:
+            self._child.kill()
+            self._child.wait()

@@ -1,0 +1,86 @@
+"""The latest collective of each rank, from torch's flight recorder, and who is missing in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+
+_MAX_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LastCollective:
+    """The newest collective a rank began in one process group."""
+
+    group: str
+    number: int  # counted by each rank for itself: equal numbers belong together
+    name: str  # all_reduce, barrier
+    shape: str
+
+    def __str__(self) -> str:
+        return f"{self.name} #{self.number}{self.shape}"
+
+
+def last_collective(paths: RunPaths, rank: int, newer_than: float = 0.0) -> LastCollective | None:
+    """Of the dump that `rank` wrote after `newer_than` (Unix seconds); None without one."""
+    path = paths.rank_trace(rank)
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    if stat.st_mtime < newer_than or stat.st_size > _MAX_BYTES:
+        return None
+    entries = (read_json(path) or {}).get("entries")
+    if not isinstance(entries, list):
+        return None
+    newest: LastCollective | None = None
+    for entry in cast("list[Any]", entries):
+        found = _read(cast("dict[str, Any]", entry)) if isinstance(entry, dict) else None
+        # The group of all ranks is where peers can be compared; others come and go.
+        if found is not None and (newest is None or found.number >= newest.number):
+            newest = found
+    return newest
+
+
+def _read(entry: dict[str, Any]) -> LastCollective | None:
+    number, name = entry.get("collective_seq_id"), entry.get("profiling_name")
+    if not isinstance(number, int) or not isinstance(name, str) or entry.get("is_p2p"):
+        return None
+    group, sizes = str(entry.get("process_group")), str(entry.get("input_sizes") or "")
+    return LastCollective(group, number, name.partition(":")[2] or name, f" {sizes}"[:60].rstrip())
+
+
+def compare(last: Mapping[int, LastCollective]) -> tuple[str, tuple[int, ...]]:
+    """One sentence on how the ranks differ, and those that are behind; both empty if they agree."""
+    if len(last) < 2 or len({one.group for one in last.values()}) > 1:
+        return "", ()
+    if len({(one.number, one.name) for one in last.values()}) == 1:
+        return "", ()
+    said = ", ".join(f"rank {rank} {one}" for rank, one in sorted(last.items())[:8])
+    furthest = max(one.number for one in last.values())
+    behind = tuple(rank for rank, one in sorted(last.items()) if one.number < furthest)
+    return f"latest collectives: {said}", behind
+
+
+def counted(paths: RunPaths, rank: int, newer_than: float) -> int | None:
+    """Collectives that `rank` has begun so far; None without a dump after `newer_than`."""
+    path = paths.rank_trace(rank)
+    try:
+        if path.stat().st_mtime < newer_than:
+            return None
+    except OSError:
+        return None
+    document = read_json(path)
+    entries = (document or {}).get("entries", [])  # without any collective there is no such key
+    if document is None or not isinstance(entries, list):
+        return None
+    numbers = [
+        one.get("op_id", one.get("record_id", 0))
+        for one in cast("list[dict[str, Any]]", entries)
+        if type(one) is dict
+    ]
+    return max((number for number in numbers if isinstance(number, int)), default=0)

@@ -1,0 +1,184 @@
+"""A job as plain commands: one shell text per machine, which needs Accelerate or torch alone."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from workbench import recipes
+from workbench.engines.job import Job
+from workbench.errors import UsageError
+from workbench.launch import accelerate_config
+from workbench.launch.layout_flags import layout_flags
+from workbench.launch.placement import Placement, check_address
+from workbench.launch.supported import backend
+
+CONFIG_FOLDER = "workbench-config"
+"""Folder of the launcher's files, in the working directory."""
+_RANK, _ADDRESS, _PORT = "@NODE-RANK@", "@ADDRESS@", "@PORT@"
+_LAUNCHERS = ("accelerate", "torchrun")
+
+
+def plain_commands(
+    job: Job, address: str, port: int | None = None, *, launcher: str = "accelerate"
+) -> list[str]:
+    """What to paste into a shell of each machine, node 0 first.
+
+    Args:
+        job: What to start.
+        address: Where the other machines reach node 0.
+        port: Rendezvous port on node 0; None = the job's.
+        launcher: accelerate, or torchrun where the strategy needs nothing of Accelerate's.
+
+    Raises:
+        UsageError: the strategy cannot be started so, or the address is none.
+    """
+    address = check_address(address)
+    chosen = job.port if port is None else port
+    return [
+        launch_script(job, address=address, port=chosen, node_rank=rank, launcher=launcher)
+        for rank in range(job.nodes)
+    ]
+
+
+def launch_script(
+    job: Job,
+    *,
+    address: str,
+    port: int | str,
+    node_rank: int | str,
+    launcher: str = "accelerate",
+    resume: bool = False,
+) -> str:
+    """The shell text of one machine: config files, variables, the command.
+
+    `address`, `port` and `node_rank` may be shell expressions, as ``"$SLURM_NODEID"`` with its
+    quotes: they are put into the text as they are.
+
+    Args:
+        job: What to start.
+        address: Of node 0.
+        port: Of the rendezvous there.
+        node_rank: Which machine the text is for.
+        launcher: accelerate or torchrun.
+        resume: Whether a recipe goes on from the newest whole checkpoint that it finds.
+
+    Raises:
+        UsageError: the strategy cannot be started so.
+    """
+    if launcher not in _LAUNCHERS:
+        raise UsageError(f"launcher must be accelerate or torchrun, not {launcher!r}.")
+    lines = [f"cd {shlex.quote(str(job.working_directory))}"] if job.working_directory else []
+    lines += job.setup
+    lines += _files(job) if launcher == "accelerate" else []
+    lines += _variables(job, address)
+    words = _words(job, resume=resume)
+    argv = _accelerate(job, words) if launcher == "accelerate" else _torchrun(job, words)
+    text = " ".join(map(shlex.quote, argv))
+    for mark, value in ((_RANK, node_rank), (_ADDRESS, address), (_PORT, port)):
+        text = text.replace(mark, str(value))
+    return "\n".join([*lines, text]) + "\n"
+
+
+def script_of(job: Job) -> str:
+    """The script's path: a recipe's name stands for its file, here or where it was copied to."""
+    known = recipes.recipes()
+    if job.script not in known:
+        return job.script
+    path = known[job.script].path
+    return f"{job.recipe_folder}/{path.name}" if job.recipe_folder else str(path)
+
+
+def _splits(job: Job) -> frozenset[str] | None:
+    known = recipes.recipes()
+    return known[job.script].splits if job.script in known else None
+
+
+def _device(job: Job) -> str:
+    return "cpu" if job.gpu is None else "cuda"
+
+
+def _words(job: Job, *, resume: bool) -> list[str]:
+    """The script and its arguments, with what the strategy says to a recipe."""
+    splits = _splits(job)
+    layout = layout_flags(job.strategy) if splits else []
+    words = [script_of(job), *layout, *job.arguments]
+    if splits is None:
+        return words
+    if job.checkpoint_every is not None:
+        words += ["--checkpoint-every", str(job.checkpoint_every)]
+    return [*words, "--resume", "latest"] if resume else words
+
+
+def _files(job: Job) -> list[str]:
+    found = accelerate_config.files(
+        job.strategy,
+        _device(job),
+        _wrap(job),
+        folder=Path(CONFIG_FOLDER),
+        splits=_splits(job),
+        nodes=job.nodes,
+    )
+    lines = [f"mkdir -p {CONFIG_FOLDER}"]
+    for name, text in found.items():
+        lines += [f"cat > {CONFIG_FOLDER}/{name} <<'END'", text.rstrip("\n"), "END"]
+    return lines
+
+
+def _wrap(job: Job) -> str | None:
+    known = recipes.recipes()
+    return known[job.script].block if job.script in known else None
+
+
+def _variables(job: Job, address: str) -> list[str]:
+    values = accelerate_config.environment(_device(job), None) | {"PYTHONUNBUFFERED": "1"}
+    values |= job.environment
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
+    name = "GLOO_SOCKET_IFNAME" if job.gpu is None else "NCCL_SOCKET_IFNAME"
+    return [*lines, *_interface(name, address)] if job.nodes > 1 else lines
+
+
+def _interface(name: str, address: str) -> list[str]:
+    """The interface that leads to node 0, unless the environment names one.
+
+    On node 0 itself the route leads to ``lo``, so it looks for the interface with that address.
+    """
+    where = f"$(ip -o addr show to {address} 2>/dev/null | awk '{{print $2; exit}}')"
+    towards = f"$(ip -o route get {address} 2>/dev/null | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p')"
+    return [
+        f'export {name}="${{{name}:-{where}}}"',
+        f'export {name}="${{{name}:-{towards}}}"',
+    ]
+
+
+def _accelerate(job: Job, words: list[str]) -> list[str]:
+    argv = accelerate_config.command(
+        Path(CONFIG_FOLDER),
+        Path(words[0]),
+        words[1:],
+        strategy=job.strategy,
+        device=_device(job),
+        threads=1,
+        port=0,
+        splits=_splits(job),
+    )
+    argv = [job.python, *argv[1:]]
+    if job.nodes == 1:
+        return argv
+    return Placement(nodes=job.nodes, node_rank=_RANK, address=_ADDRESS, port=_PORT).of(argv)
+
+
+def _torchrun(job: Job, words: list[str]) -> list[str]:
+    who = backend(job.strategy, _splits(job))
+    if who not in {"single", "ddp", "script"}:
+        raise UsageError(
+            f"{job.strategy.name} is set up by Accelerate's config file ({who}), which torchrun "
+            "does not read. Use the accelerate commands, or --strategy ddp."
+        )
+    return [
+        *(job.python, "-m", "torch.distributed.run"),
+        *("--nnodes", str(job.nodes), "--node-rank", _RANK),
+        *("--nproc-per-node", str(job.processes_per_node)),
+        *("--master-addr", _ADDRESS, "--master-port", _PORT),
+        *words,
+    ]

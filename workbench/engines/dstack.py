@@ -1,0 +1,107 @@
+"""A job as a dstack task with the fleet that it needs.
+
+Keys: models of dstack 0.22.5 (tests/engines/test_dstack.py gives each file to that release).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.engines.gpu_names import gpu_name
+from workbench.engines.job import DISK_GB, Job
+from workbench.engines.launching import CHECKPOINTS, LAUNCH, setup_lines
+from workbench.engines.refusals import able, place
+from workbench.engines.skypilot import Made
+from workbench.engines.yaml_text import yaml_text
+
+FILE, FLEET = "task.dstack.yml", "fleet.dstack.yml"
+_AT = "/workflow"
+
+
+def task_files(job: Job, name: str) -> Made:
+    """Fleet and task, what to type, what to know."""
+    comments = (f"{job.name}: {job.nodes} x {job.processes_per_node} ranks",)
+    files = {
+        FILE: yaml_text(task(job, name), (*comments, f"start: dstack apply -f {FILE}")),
+        FLEET: yaml_text(fleet(job, name), ("the machines; nothing is rented before a task",)),
+    }
+    next_ = (
+        f"dstack apply -f {FLEET} -y",
+        *(f"dstack secret set {one} …" for one in job.secrets),
+        f"dstack apply -f {FILE}",
+        f"dstack logs {name}",
+    )
+    notes = ["The task waits for its fleet: dstack says 'no fleets' where there is none."]
+    if job.provider is None and (job.nodes > 1 or job.spot):
+        there = able("dstack", nodes=job.nodes, spot=job.spot)
+        notes.append(f"dstack does this at {', '.join(there)}.")
+    return files, next_, tuple(notes)
+
+
+def task(job: Job, name: str) -> dict[str, Any]:
+    """The task as dstack's models have it."""
+    found: dict[str, Any] = {"type": "task", "name": name, "nodes": job.nodes}
+    found |= {"image": job.image} if job.image else {"python": "3.12"}
+    variables = dict(job.environment)
+    variables |= {one: f"${{{{ secrets.{one} }}}}" for one in job.secrets}
+    found |= {"env": variables} if variables else {}
+    found["files"] = [f".:{_AT}"]
+    found["working_dir"] = _AT
+    found["commands"] = [
+        *setup_lines(job, torch=job.image is None),
+        "export NODE_RANK=$DSTACK_NODE_RANK MASTER_ADDR=$DSTACK_MASTER_NODE_IP",
+        f"MASTER_PORT={job.port} bash {LAUNCH}",
+    ]
+    found |= _storage(job)
+    return found | _where(job) | _limits(job)
+
+
+def fleet(job: Job, name: str) -> dict[str, Any]:
+    """The machines that the task may take; created when a task needs them."""
+    nodes = {"min": 0, "max": job.nodes, "target": 0}
+    found: dict[str, Any] = {"type": "fleet", "name": f"{name}-fleet", "nodes": nodes}
+    found |= {"placement": "cluster"} if job.nodes > 1 else {}
+    found |= _where(job)
+    if job.idle_minutes is not None:
+        found["idle_duration"] = f"{job.idle_minutes}m"
+    return found
+
+
+def _where(job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = {"resources": _resources(job)}
+    if job.provider is not None:
+        there = place("dstack", job.provider)
+        assert there is not None
+        found["backends"] = [there.name]
+    found |= {"regions": [job.region]} if job.region else {}
+    found["spot_policy"] = "spot" if job.spot else "on-demand"
+    if job.max_usd_per_hour is not None:  # dstack counts one machine
+        found["max_price"] = job.max_usd_per_hour / job.nodes
+    return found
+
+
+def _resources(job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = {"disk": f"{job.disk_gb or DISK_GB}GB.."}
+    if job.gpu is None:
+        return found | {"cpu": f"{2 * job.processes_per_node}.."}
+    return found | {"gpu": f"{gpu_name('dstack', job.gpu)}:{job.processes_per_node}"}
+
+
+def _limits(job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if job.max_hours is not None:
+        found["max_duration"] = f"{max(1, round(60 * job.max_hours))}m"
+    if job.idle_minutes is not None:
+        found["idle_duration"] = f"{job.idle_minutes}m"
+    if job.spot or job.restarts:
+        events = ["interruption", "no-capacity"] if job.spot else []
+        events += ["error"] if job.restarts else []
+        found["retry"] = {"on_events": events, "duration": "24h"}
+    return found
+
+
+def _storage(job: Job) -> dict[str, Any]:
+    where = job.checkpoint_uri
+    if where is None:
+        return {}
+    return {"volumes": [{"name": where.removeprefix("volume:"), "path": CHECKPOINTS}]}

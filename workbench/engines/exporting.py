@@ -1,0 +1,247 @@
+"""`Export`: a job as the files of one engine, with what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from workbench import recipes
+from workbench.engines.commands import launch_script
+from workbench.engines.job import Job
+from workbench.engines.launching import CHECKPOINTS, LAUNCH, launch_text, option_names, saves
+from workbench.engines.refusals import ENGINES, Refusal, refusals
+from workbench.engines.shipping import FOLDER, files_of
+from workbench.engines.writing import write_all
+from workbench.errors import UsageError
+from workbench.launch.placement import check_address
+from workbench.launch.redact import redact_arguments, redact_environment
+from workbench.store.secrets import HIDDEN, hide_known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """The files of a job for one engine. Nothing is written before `write`."""
+
+    engine: str
+    """One of `ENGINES`."""
+    job: Job
+    """As the machines see it."""
+    files: Mapping[str, str]
+    """Name -> text; the engine's own file first."""
+    copies: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    """Name -> file of this machine that goes beside them."""
+    next: tuple[str, ...]
+    """What to type, in the folder."""
+    notes: tuple[str, ...] = ()
+    """What to know before."""
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write everything into `folder`, which is made; returns what was written.
+
+        Raises:
+            StoreError: it cannot be written, or holds a file of that name that no export wrote.
+        """
+        return write_all(folder, self.files, self.copies)
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return {
+            "engine": self.engine,
+            "name": self.job.name,
+            "nodes": self.job.nodes,
+            "processes_per_node": self.job.processes_per_node,
+            "gpu": self.job.gpu,
+            "spot": self.job.spot,
+            "files": dict(self.files),
+            "copies": {name: str(path) for name, path in self.copies.items()},
+            "next": list(self.next),
+            "notes": list(self.notes),
+        }
+
+
+class RefusedError(UsageError):
+    """The engine does not do what the job asks; `refusals` has each reason."""
+
+    def __init__(self, engine: str, found: tuple[Refusal, ...]) -> None:
+        self.engine, self.refusals = engine, found
+        super().__init__(" ".join(one.sentence for one in found))
+
+
+def export(job: Job, engine: str, *, address: str | None = None) -> Export:
+    """Write `job` in the words of `engine`.
+
+    Args:
+        job: What to start, where the script is one of this machine or a recipe's name.
+        engine: One of `ENGINES`.
+        address: torchrun, accelerate: where the other machines reach the first.
+
+    Raises:
+        RefusedError: (a UsageError) the engine does not do that; each reason with what would work.
+        UsageError: the strategy, the storage or an argument cannot be.
+        HostError: PyYAML is missing.
+    """
+    found = refusals(job, engine)
+    if found:
+        raise RefusedError(engine, found)
+    shipped, copies = ship(job)
+    notes = tuple(_notes(job, shipped))
+    if engine in {"torchrun", "accelerate"}:
+        made = _plain(shipped, engine, address)
+    elif engine == "slurm":
+        made = _slurm(shipped)
+    else:
+        made = _rented(shipped, engine, copies)
+    if engine == "kubeflow":  # the files are in its config map
+        copies = {}
+    return replace(made, copies=copies, notes=(*made.notes, *notes))
+
+
+def ship(job: Job) -> tuple[Job, dict[str, Path]]:
+    """The job as the machines see it, and the files that go with it.
+
+    Raises:
+        UsageError: there is no such script, or the job holds a secret.
+    """
+    _check_secrets(job)
+    known = recipes.recipes()
+    recipe = known.get(job.script)
+    script = Path(job.script).expanduser() if recipe is None else recipe.path
+    if recipe is None and not script.is_file():
+        raise UsageError(f"No script {job.script!r} here. Give its path, or a recipe's name.")
+    copies = {f"{FOLDER}/{name}": path for name, path in files_of(script).items()}
+    arguments = _with_storage(job, is_recipe=recipe is not None)
+    if recipe is not None:
+        return replace(job, recipe_folder=FOLDER, arguments=arguments), copies
+    return replace(job, script=f"{FOLDER}/{script.name}", arguments=arguments), copies
+
+
+def _check_secrets(job: Job) -> None:
+    """Refuse values that must not stand in files; the message does not repeat them."""
+    words = job.arguments
+    if redact_arguments(words) != list(words) or any(HIDDEN in one for one in words):
+        raise UsageError(
+            "An argument is a secret, and the files would hold it. Let the script read it from a "
+            "variable and name that as a secret; the variables of a run become secrets by name."
+        )
+    hidden = redact_environment(job.environment)
+    found = [name for name, value in job.environment.items() if hidden[name] != value]
+    if found:
+        raise UsageError(
+            f"{', '.join(found)}: the value is a secret. Give the name alone, among the secrets."
+        )
+    if any(hide_known(one) != one for one in (*job.setup, job.checkpoint_uri or "", job.name)):
+        raise UsageError(
+            "A setup line, the storage or the name holds a secret. Read it from a variable there "
+            "and name that as a secret."
+        )
+
+
+def _with_storage(job: Job, *, is_recipe: bool) -> tuple[str, ...]:
+    """Arguments with the folder of the checkpoints: ``{checkpoints}``, or a recipe's own flag."""
+    where = checkpoint_folder(job)
+    arguments = tuple(one.replace("{checkpoints}", where or "checkpoints") for one in job.arguments)
+    if not is_recipe or where is None or "--checkpoint-dir" in option_names(arguments):
+        return arguments
+    return (*arguments, "--checkpoint-dir", where)
+
+
+def checkpoint_folder(job: Job) -> str | None:
+    """Where the machines see the job's checkpoints; None = on their own disks."""
+    where = job.checkpoint_uri
+    if where is None:
+        return None
+    return f"{where if where.startswith('/') else CHECKPOINTS}/{slug(job)}"
+
+
+def slug(job: Job) -> str:
+    """The name as engines allow it: small letters, digits and "-", at most 40."""
+    kept = "".join(one if one.isascii() and one.isalnum() else "-" for one in job.name.lower())
+    text = "-".join(part for part in kept.split("-") if part)[:40].strip("-")
+    return text if text[:1].isalpha() else f"job-{text}".strip("-")
+
+
+def _notes(job: Job, shipped: Job) -> list[str]:
+    notes: list[str] = []
+    if job.script not in recipes.recipes():
+        notes.append("Only the script and the modules that it imports by name go with it.")
+        if job.checkpoint_uri is not None and "{checkpoints}" not in " ".join(job.arguments):
+            notes.append(
+                f"The script itself must save to {checkpoint_folder(shipped)} and resume from it; "
+                "write {checkpoints} in an argument to hand it over."
+            )
+    here = [one for one in job.arguments if one.startswith("/") and Path(one).exists()]
+    if here:
+        notes.append(f"A path of this machine is among the arguments: {', '.join(here)}.")
+    if job.nodes > 1 and job.checkpoint_uri is None:
+        notes.append(
+            "Checkpoints stay on each machine's own disk: those of several machines are whole "
+            "only on storage that all of them see (--checkpoints)."
+        )
+    return notes
+
+
+def _plain(job: Job, launcher: str, address: str | None) -> Export:
+    if job.nodes > 1 and address is None:
+        raise UsageError(
+            "Machines of your own find each other at the first one's address. Give --address."
+        )
+    where = check_address(address or "127.0.0.1")
+    head = '#!/usr/bin/env bash\nset -euo pipefail\ncd "$(dirname "$0")"\n'
+    files = {
+        f"node-{rank}.sh": head
+        + launch_script(
+            job,
+            address=where,
+            port=job.port,
+            node_rank=rank,
+            launcher=launcher,
+            resume=saves(job),
+        )
+        for rank in range(job.nodes)
+    }
+    next_ = tuple(f"bash node-{rank}.sh    # on machine {rank}" for rank in range(job.nodes))
+    notes = ("Copy the folder to every machine first, to the same place.",) if job.nodes > 1 else ()
+    return Export(engine=launcher, job=job, files=files, next=next_, notes=notes)
+
+
+def _slurm(job: Job) -> Export:
+    from workbench.engines.slurm import check, sbatch_text  # noqa: PLC0415  (only where needed)
+
+    problems = check(job)
+    if problems:
+        raise UsageError(" ".join(problems))
+    files = {f"{slug(job)}.sbatch": sbatch_text(job)}
+    name = next(iter(files))
+    return Export(
+        engine="slurm",
+        job=job,
+        files=files,
+        next=(f"sbatch --test-only {name}", f"sbatch {name}"),
+        notes=("The folder must lie on storage that every node sees.",),
+    )
+
+
+def _rented(job: Job, engine: str, copies: Mapping[str, Path]) -> Export:
+    from workbench.engines import dstack, kubeflow, runpod, skypilot  # noqa: PLC0415  (YAML)
+
+    files = {LAUNCH: launch_text(job)}
+    name = slug(job)
+    if engine == "skypilot":
+        own, next_, notes = skypilot.task_files(job, name)
+    elif engine == "dstack":
+        own, next_, notes = dstack.task_files(job, name)
+    elif engine == "runpod":
+        own, next_, notes = runpod.request_files(job, name)
+    else:
+        own, next_, notes = kubeflow.trainjob_files(job, name, files | _texts(copies))
+        files = {}
+    return Export(engine=engine, job=job, files={**own, **files}, next=next_, notes=notes)
+
+
+def _texts(copies: Mapping[str, Path]) -> dict[str, str]:
+    return {name: path.read_text(encoding="utf-8") for name, path in copies.items()}
+
+
+__all__ = ["ENGINES", "Export", "RefusedError", "checkpoint_folder", "export", "ship", "slug"]

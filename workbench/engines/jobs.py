@@ -1,0 +1,273 @@
+"""A `Job` from what there is: a run, an entry of ``workbench plan --json``, or a plain wish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from workbench import recipes
+from workbench.describe import Strategy
+from workbench.describe.accelerators import find, lookup
+from workbench.engines.job import Job
+from workbench.engines.launching import option_names
+from workbench.errors import StoreError, UsageError
+from workbench.launch.accelerate_config import check_supported
+from workbench.launch.layout_flags import check_arguments
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.secrets import HIDDEN, hide, is_secret_name
+
+PYTHON = "python3"
+_OURS = (
+    *("PYTHONPATH", "PYTHONUNBUFFERED", "ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES"),
+    *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "WORKBENCH_", "OMP_NUM_THREADS"),
+)
+"""Variables that the launcher of this host sets for this host."""
+_FOLDERS = ("--checkpoint-dir", "--resume")
+"""Arguments of a recipe that name a folder of this host."""
+
+
+def job_from_request(
+    script: str,
+    arguments: Sequence[str] = (),
+    *,
+    strategy: str | Strategy | None = None,
+    nodes: int = 1,
+    processes_per_node: int = 1,
+    gpu: str | None = None,
+    name: str | None = None,
+    **more: Any,
+) -> Job:
+    """A job from a script or recipe, as `workbench launch` would take it.
+
+    Args:
+        script: A recipe's name or a path of this machine.
+        arguments: Of the script.
+        strategy: A name for all ranks, or a `Strategy`; None = ddp, or single for one rank.
+        nodes: Equal machines.
+        processes_per_node: Ranks on each.
+        gpu: Any usual name of the accelerator; None = CPU.
+        name: Display name; None = the script's and the strategy's.
+        more: Other fields of `Job`.
+
+    Raises:
+        UsageError: nothing starts that strategy, or a value is impossible.
+    """
+    ranks = nodes * processes_per_node
+    if not isinstance(strategy, Strategy):
+        strategy = Strategy.parse(strategy or ("single" if ranks == 1 else "ddp"), ranks)
+    known = recipes.recipes()
+    splits = known[script].splits if script in known else None
+    check_supported(strategy, splits, "cpu" if gpu is None else "cuda")
+    if script in known:
+        check_arguments(arguments)
+    more = {"python": PYTHON} | more
+    return Job(
+        name=name or f"{Path(script).stem}-{strategy.name}",
+        script=script,
+        arguments=tuple(arguments),
+        strategy=strategy,
+        nodes=nodes,
+        processes_per_node=processes_per_node,
+        gpu=None if gpu is None else find(gpu).id,
+        **more,
+    )
+
+
+def job_from_run(
+    paths: RunPaths,
+    *,
+    nodes: int | None = None,
+    processes_per_node: int | None = None,
+    gpu: str | None = None,
+    strategy: str | None = None,
+    **more: Any,
+) -> Job:
+    """The job that a run was, on other machines; without sizes it keeps its own.
+
+    Raises:
+        StoreError: run.json cannot be read.
+        UsageError: the strategy does not go with the new size; the message says which would.
+    """
+    document = read_json(paths.run)
+    if document is None:
+        raise StoreError(f"{paths.run} cannot be read: this is no whole run.")
+    before = _strategy_of(document["strategy"])
+    count, each = _size(before.world_size, nodes, processes_per_node)
+    recipe: str | None = document.get("recipe")
+    layout = len(document.get("layout_arguments") or ())
+    environment, secrets = environment_of(document.get("environment") or {})
+    asked = {"environment": environment, "secrets": secrets} | more
+    return job_from_request(
+        recipe or document["script"],
+        _own_arguments(document["arguments"][layout:], is_recipe=recipe is not None),
+        strategy=_resized(before, strategy, count * each),
+        nodes=count,
+        processes_per_node=each,
+        gpu=gpu or _gpu_of(document),
+        name=document["name"],
+        **asked,
+    )
+
+
+def job_from_plan(
+    entry: Mapping[str, Any], script: str, arguments: Sequence[str] = (), **more: Any
+) -> Job:
+    """The job of one entry of ``workbench plan --json``: its machines, layout and micro-batch.
+
+    A recipe gets micro-batch, accumulation, sequence length and precision as arguments, those that
+    it has; another script must take them itself.
+
+    Raises:
+        UsageError: it is no plan, or nothing starts its layout.
+    """
+    try:
+        gpus, nodes = int(entry["gpus"]), int(entry["nodes"])
+        strategy = Strategy.parse(entry["strategy"], gpus).with_options(
+            recompute=entry["recompute"],
+            recompute_parts=tuple(entry["recompute_parts"]),
+            offload=tuple(entry["offload"]),
+        )
+        sizes = {"--micro-batch": entry["micro_batch"], "--accumulate": entry["accumulate"]}
+        sizes |= {"--seq-len": entry["seq_len"], "--precision": entry["precision"]}
+        where = {"gpu": str(entry["gpu"]), "provider": str(entry["provider"])}
+        where |= {"region": entry["region"] or None, "spot": bool(entry["spot"])}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"This is no plan of `workbench plan --json` ({error}). Give its file and the number."
+        ) from error
+    words = _planned(script, arguments, sizes) if script in recipes.recipes() else list(arguments)
+    asked: dict[str, Any] = where | {name: one for name, one in more.items() if one is not None}
+    return job_from_request(
+        script,
+        words,
+        strategy=strategy,
+        nodes=nodes,
+        processes_per_node=gpus // nodes,
+        **asked,
+    )
+
+
+def _planned(recipe: str, arguments: Sequence[str], sizes: Mapping[str, Any]) -> list[str]:
+    """The arguments with the plan's; what is given already counts more."""
+    words, given = list(arguments), option_names(arguments)
+    batch = {"--micro-batch", "--accumulate"}
+    given |= batch if given & batch else set()  # one without the other is another batch
+    for flag, value in sizes.items():
+        if flag not in given and _has(recipe, flag):
+            words += [flag, str(value)]
+    try:
+        recipes.shape(words, recipe=recipe)
+    except UsageError as error:
+        raise UsageError(
+            f"The recipe {recipe} cannot train as the plan says: {error}. Give the argument that "
+            "it should have instead."
+        ) from error
+    return words
+
+
+def _has(recipe: str, flag: str) -> bool:
+    """Whether the recipe has such an option at all."""
+    try:
+        recipes.shape([flag, "bf16" if flag == "--precision" else "256"], recipe=recipe)
+    except UsageError:
+        return False
+    return True
+
+
+def environment_of(variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The variables that go along, and the names of those whose values must not.
+
+    >>> environment_of({"HF_TOKEN": "[redacted]", "NCCL_DEBUG": "INFO", "WORKBENCH_RUN_ID": "x"})
+    ({'NCCL_DEBUG': 'INFO'}, ('HF_TOKEN',))
+    """
+    kept: dict[str, str] = {}
+    secrets: list[str] = []
+    for name, value in variables.items():
+        if name.startswith(_OURS):
+            continue
+        if is_secret_name(name) or HIDDEN in value or hide(value) != value:
+            secrets.append(name)
+        else:
+            kept[name] = value
+    return kept, tuple(secrets)
+
+
+def _strategy_of(document: Mapping[str, Any]) -> Strategy:
+    known = {one.name for one in fields(Strategy)}
+    values: dict[str, Any] = {name: one for name, one in document.items() if name in known}
+    for name, value in values.items():
+        if isinstance(value, list):
+            values[name] = tuple(value)  # pyright: ignore[reportUnknownArgumentType]
+    return Strategy(**values)
+
+
+def _size(ranks: int, nodes: int | None, each: int | None) -> tuple[int, int]:
+    """Machines and ranks on each; what is not given keeps the run's number of ranks."""
+    if nodes is None:
+        return (1 if each is None else max(1, ranks // each)), each or ranks
+    return nodes, each or (ranks // nodes if ranks % nodes == 0 else ranks)
+
+
+def _resized(before: Strategy, asked: str | None, ranks: int) -> Strategy:
+    """The strategy for another number of ranks: degrees stay, data parallelism takes the rest."""
+    if asked is not None:
+        return Strategy.parse(asked, ranks)
+    if before.world_size == ranks:
+        return before
+    inner = before.tp * before.cp * before.pp
+    shards = inner * before.dp_shard
+    if before.dp_shard == 1 and ranks % inner == 0:
+        name = before.name if inner == 1 else f"dp{ranks // inner}-{_inner(before)}"
+        name = "ddp" if name == "single" else name
+        return replace(before, name=name, dp_replicate=ranks // inner)
+    if before.dp_replicate == 1 and ranks % inner == 0:
+        name = before.name if inner == 1 else f"fsdp{ranks // inner}-{_inner(before)}"
+        return replace(before, name=name, dp_shard=ranks // inner)
+    if ranks % shards == 0:
+        return replace(before, dp_replicate=ranks // shards)
+    raise UsageError(
+        f"{before.name} of {before.world_size} ranks does not divide over {ranks}. Give "
+        f"--strategy, or a multiple of {inner} ranks."
+    )
+
+
+def _inner(strategy: Strategy) -> str:
+    degrees = (("tp", strategy.tp), ("cp", strategy.cp), ("pp", strategy.pp))
+    return "-".join(f"{name}{degree}" for name, degree in degrees if degree > 1)
+
+
+def _own_arguments(arguments: Sequence[str], *, is_recipe: bool) -> list[str]:
+    """Without the folders of this host: the export gives its own."""
+    if not is_recipe:
+        return list(arguments)
+    kept: list[str] = []
+    skip = False
+    for word in arguments:
+        if skip:
+            skip = False
+        elif word in _FOLDERS:
+            skip = True
+        elif word.partition("=")[0] not in _FOLDERS:
+            kept.append(word)
+    return kept
+
+
+def _gpu_of(document: Mapping[str, Any]) -> str | None:
+    """The accelerator that the run had; None = CPU.
+
+    Raises:
+        UsageError: it is none of the catalog: its name for an engine is not known.
+    """
+    if document.get("device") != "cuda":
+        return None
+    cluster: Mapping[str, Any] = document.get("cluster") or {}
+    accelerator: Mapping[str, Any] = cluster.get("accelerator") or {}
+    gpus: Sequence[Mapping[str, Any]] = cluster.get("gpus") or ()
+    name = accelerator.get("id") or (gpus[0].get("name") if gpus else None)
+    found = lookup(str(name)) if name else None
+    if found is None:
+        raise UsageError(f"The run's GPU ({name or 'no name'}) is not in the catalog. Give --gpu.")
+    return found.id

@@ -1,0 +1,130 @@
+"""A job as a Kubeflow TrainJob (v1alpha1), with its files in a config map.
+
+Fields: the custom resource as of Kubeflow Trainer 2.3 (tests/engines/test_kubeflow.py gives each
+file to kubeflow_trainer_api 2.3.0). The version says alpha: expect change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.engines.job import Job
+from workbench.engines.launching import CHECKPOINTS, LAUNCH, setup_lines
+from workbench.engines.skypilot import Made
+from workbench.engines.yaml_text import yaml_text
+from workbench.errors import UsageError
+
+FILE, MAP = "trainjob.yaml", "files.yaml"
+RUNTIME = "torch-distributed"
+"""ClusterTrainingRuntime that the Trainer's own manifests install."""
+_AT, _WORK = "/workbench-files", "/tmp/workbench"  # noqa: S108  (inside the pod)
+_MOST_BYTES = 1_000_000  # of a config map, with room for its own fields
+
+
+def trainjob_files(job: Job, name: str, files: Mapping[str, str]) -> Made:
+    """Config map and job, what to type, what to know."""
+    size = sum(len(text.encode()) for text in files.values())
+    if size > _MOST_BYTES:
+        raise UsageError(
+            f"The script's files have {size:,} bytes; a config map holds {_MOST_BYTES:,}. Build "
+            "them into an image and give --image."
+        )
+    keys = {f"f{number}": path for number, path in enumerate(files)}
+    data = {key: files[path] for key, path in keys.items()}
+    config = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{name}-files"},
+        "data": data,
+    }
+    comments = (f"{job.name}: {job.nodes} x {job.processes_per_node} ranks",)
+    made = {
+        FILE: yaml_text(trainjob(job, name, keys), comments),
+        MAP: yaml_text(config, (f"launch.sh and what it starts, for {FILE}",)),
+    }
+    literals = " ".join(f"--from-literal={one}=…" for one in job.secrets)
+    secrets = (f"kubectl create secret generic {name}-secrets {literals}",) if literals else ()
+    next_ = (
+        *secrets,
+        f"kubectl apply --server-side -f {MAP} -f {FILE}",  # client-side: 262,144 bytes at most
+        f"kubectl get trainjob {name}",
+        f"kubectl logs -l jobset.sigs.k8s.io/jobset-name={name} -f",
+    )
+    return made, next_, tuple(_notes(job))
+
+
+def trainjob(job: Job, name: str, keys: Mapping[str, str]) -> dict[str, Any]:
+    """The resource; `keys` of the config map -> where the file goes."""
+    spec: dict[str, Any] = {
+        "runtimeRef": {
+            "name": RUNTIME,
+            "apiGroup": "trainer.kubeflow.org",
+            "kind": "ClusterTrainingRuntime",
+        },
+        "trainer": _trainer(job, name),
+        "runtimePatches": [_patch(job, name, keys)],
+    }
+    if job.max_hours is not None:
+        spec["activeDeadlineSeconds"] = max(1, round(3600 * job.max_hours))
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def _trainer(job: Job, name: str) -> dict[str, Any]:
+    lines = [
+        f"cp -rL {_AT}/. {_WORK}/ && cd {_WORK}",
+        *setup_lines(job, torch=False),  # the runtime's image has it
+        "export NODE_RANK=$PET_NODE_RANK MASTER_ADDR=$PET_MASTER_ADDR MASTER_PORT=$PET_MASTER_PORT",
+        f"exec bash {LAUNCH}",
+    ]
+    found: dict[str, Any] = {"numNodes": job.nodes, "numProcPerNode": job.processes_per_node}
+    found |= {"image": job.image} if job.image else {}
+    found["command"] = ["bash", "-c"]
+    found["args"] = ["\n".join([f"set -e; mkdir -p {_WORK}", *lines]) + "\n"]
+    if job.gpu is not None:
+        found["resourcesPerNode"] = {"limits": {"nvidia.com/gpu": str(job.processes_per_node)}}
+    variables: list[dict[str, Any]] = [
+        {"name": key, "value": value} for key, value in job.environment.items()
+    ]
+    variables += [
+        {"name": one, "valueFrom": {"secretKeyRef": {"name": f"{name}-secrets", "key": one}}}
+        for one in job.secrets
+    ]
+    return found | ({"env": variables} if variables else {})
+
+
+def _patch(job: Job, name: str, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Mounts the files and the claim in the pods of the runtime's job ``node``."""
+    items = [{"key": key, "path": path} for key, path in keys.items()]
+    volumes: list[dict[str, Any]] = [
+        {"name": "files", "configMap": {"name": f"{name}-files", "items": items}}
+    ]
+    mounts = [{"name": "files", "mountPath": _AT}]
+    where = job.checkpoint_uri
+    if where is not None:
+        claim = {"claimName": where.removeprefix("pvc:")}
+        volumes.append({"name": "checkpoints", "persistentVolumeClaim": claim})
+        mounts.append({"name": "checkpoints", "mountPath": CHECKPOINTS})
+    pod = {"volumes": volumes, "containers": [{"name": "node", "volumeMounts": mounts}]}
+    inner: dict[str, Any] = {"spec": {"template": {"spec": pod}}}
+    jobs = [{"name": "node", "template": inner}]
+    return {
+        "manager": "workbench.export/user",
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
+    }
+
+
+def _notes(job: Job) -> list[str]:
+    notes = [f"The cluster needs Kubeflow Trainer 2 with the runtime {RUNTIME}."]
+    if job.restarts:
+        notes.append(
+            "Restarts are the runtime's: backoffLimit of its job, failurePolicy of the set."
+        )
+    if job.gpu is not None:
+        notes.append(f"Which nodes have {job.gpu} only the cluster knows: add a nodeSelector.")
+    return notes

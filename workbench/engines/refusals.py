@@ -1,0 +1,276 @@
+"""What each engine refuses: which providers it rents at, on how many machines, on spot, and why.
+
+The table (data/providers.csv) was read from the engines' own code; tests/engines asks that code
+again. A cell holds the reason; an empty one means that the engine does it.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.describe.prices import ALIASES
+from workbench.engines.gpu_names import gpu_name, known_gpus
+from workbench.engines.job import Job
+from workbench.engines.limits import ABSENT, given_in_vain
+from workbench.errors import UnknownNameError
+
+ENGINES = ("torchrun", "accelerate", "slurm", "skypilot", "dstack", "kubeflow", "runpod")
+"""What a job can be exported to."""
+RENTING = ("skypilot", "dstack", "runpod")
+"""Those of them that rent the machines."""
+_DATA = Path(__file__).parent / "data"
+_TITLES = {"skypilot": "SkyPilot", "dstack": "dstack", "runpod": "A RunPod Instant Cluster"}
+CLUSTER_NODES, CLUSTER_GPUS = (2, 8), (16, 64)
+"""RunPod Instant Clusters: machines and GPUs, runpod/docs@a900806 instant-clusters.mdx, 2026-08."""
+BUCKETS = ("s3", "gs", "r2", "nebius", "oci", "cos", "https")
+"""Schemes that SkyPilot mounts."""
+_STORAGE = {
+    "skypilot": (("bucket", "volume"), "SkyPilot mounts buckets and volumes"),
+    "dstack": (("volume",), "dstack mounts its own volumes"),
+    "runpod": (
+        ("volume",),
+        "A RunPod cluster gets its files from a network volume and saves to it",
+    ),
+    "kubeflow": (("claim",), "Kubernetes mounts claims"),
+    "slurm": (("path",), "Slurm's nodes share a file system"),
+    "torchrun": (("path",), "Machines of your own share a file system"),
+    "accelerate": (("path",), "Machines of your own share a file system"),
+}
+_WRITTEN = {
+    "bucket": "s3://bucket/path (gs://, r2:// …)",
+    "volume": "volume:NAME",
+    "claim": "pvc:NAME (a PersistentVolumeClaim, ReadWriteMany for several nodes)",
+    "path": "/shared/path",
+}
+CLUSTER_FAMILIES = ("a100-sxm", "h100-sxm", "h200-sxm", "b200-sxm")
+"""Accelerators of Instant Clusters, of the same page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """An engine at a provider; each of the five abilities is empty or the reason against it."""
+
+    engine: str
+    """One of `RENTING`."""
+    provider: str
+    """Our short name."""
+    name: str
+    """The engine's name of the provider."""
+    nodes: str
+    """Several machines that reach each other."""
+    spot: str
+    """Machines that may be taken back."""
+    image: str
+    """A container image."""
+    bucket: str
+    """Storage that outlives the machines, mounted: SkyPilot buckets, dstack volumes."""
+    idle: str
+    """Idle machines are given back."""
+    source: str
+    """Where that was read."""
+    date: str
+    """When."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Something that the engine does not do, and what would work."""
+
+    what: str
+    """What was asked for: provider, nodes, spot, gpu, storage, image, limit."""
+    reason: str
+    """One sentence."""
+    instead: str
+    """What to do, one sentence."""
+
+    @property
+    def sentence(self) -> str:
+        """Both."""
+        return f"{self.reason} {self.instead}"
+
+
+@functools.cache
+def places() -> tuple[Place, ...]:
+    """The whole table."""
+    with (_DATA / "providers.csv").open(encoding="utf-8", newline="") as file:
+        return tuple(Place(**row) for row in csv.DictReader(file))
+
+
+def place(engine: str, provider: str) -> Place | None:
+    """The engine at that provider; None where it does not rent."""
+    short = ALIASES.get(provider.strip().lower(), provider.strip().lower())
+    known = (one for one in places() if one.engine == engine and one.provider == short)
+    return next(known, None)
+
+
+def able(engine: str, *, nodes: int = 1, spot: bool = False, bucket: bool = False) -> list[str]:
+    """Providers at which the engine does all of this.
+
+    >>> able("skypilot", nodes=2, spot=True)
+    ['aws', 'azure', 'gcp', 'mithril', 'nebius', 'oci']
+    """
+    return sorted(
+        one.provider
+        for one in places()
+        if one.engine == engine
+        and not (nodes > 1 and one.nodes)
+        and not (spot and one.spot)
+        and not (bucket and one.bucket)
+    )
+
+
+def starters(provider: str, *, nodes: int = 1, spot: bool = False) -> dict[str, str]:
+    """Each renting engine -> why it does not start such machines there; "" = it does."""
+    found: dict[str, str] = {}
+    for engine in RENTING:
+        here = place(engine, provider)
+        if here is None:
+            found[engine] = f"it does not rent at {provider}"
+        elif engine == "runpod" and not CLUSTER_NODES[0] <= nodes <= CLUSTER_NODES[1]:
+            found[engine] = f"a cluster has {CLUSTER_NODES[0]} to {CLUSTER_NODES[1]} machines"
+        else:
+            found[engine] = (here.nodes if nodes > 1 else "") or (here.spot if spot else "")
+    return found
+
+
+def refusals(job: Job, engine: str) -> tuple[Refusal, ...]:
+    """Everything about `job` that the engine would not do, worst first.
+
+    Raises:
+        UnknownNameError: no such engine.
+    """
+    if engine not in ENGINES:
+        raise UnknownNameError.near("engine", engine, ENGINES)
+    found: list[Refusal] = []
+    if engine in RENTING:
+        found += _rented(job, engine)
+        found += _unnamed_gpu(job, engine)
+    if engine == "runpod":
+        found += _cluster(job)
+    if engine not in RENTING:
+        found += _not_rented(job, engine)
+    for name, why in given_in_vain(job, engine).items():
+        what = "image" if name == "image" else "limit"
+        found.append(Refusal(what, why, f"Leave --{name.replace('_', '-')} out."))
+    return (*found, *_stored(job, engine))
+
+
+def _rented(job: Job, engine: str) -> list[Refusal]:
+    provider = job.provider or ("runpod" if engine == "runpod" else None)  # its only one
+    if provider is None:
+        return []
+    title, here = _TITLES[engine], place(engine, provider)
+    if here is None:
+        names = ", ".join(one.provider for one in places() if one.engine == engine)
+        return [
+            Refusal("provider", f"{title} does not rent at {provider}.", f"It rents at: {names}.")
+        ]
+    absent = ABSENT.get(engine, {})
+    asked = {
+        "nodes": here.nodes if job.nodes > 1 else "",
+        "spot": here.spot if job.spot else "",
+        "storage": here.bucket if _wants_mount(job, engine) else "",
+        "image": here.image if job.image else "",
+        "limit": here.idle if job.idle_minutes and "idle_minutes" not in absent else "",
+    }
+    return [
+        Refusal(what, f"{title} at {provider}: {reason}.", _instead(job, engine, what))
+        for what, reason in asked.items()
+        if reason
+    ]
+
+
+def _wants_mount(job: Job, engine: str) -> bool:
+    """Whether storage is asked for that the table's column is about."""
+    where = job.checkpoint_uri or ""
+    return "://" in where if engine == "skypilot" else where.startswith("volume:")
+
+
+def _instead(job: Job, engine: str, what: str) -> str:
+    nodes, spot = job.nodes if what in {"nodes", "spot"} else 1, job.spot
+    bucket = what == "storage" or _wants_mount(job, engine)
+    there = able(engine, nodes=nodes, spot=spot, bucket=bucket)
+    if what in {"image", "limit"}:
+        return f"Leave {'--image' if what == 'image' else '--idle-minutes'} out."
+    if what == "spot" and engine == "runpod":
+        return "Leave --spot out, or use --to skypilot."
+    kind = f"{nodes} {'spot ' if spot else ''}machines" if nodes > 1 else "that"
+    others = f"For {kind} it can rent at: {', '.join(there)}." if there else "No provider does."
+    if what == "nodes" and job.provider == "runpod" and engine == "skypilot" and not spot:
+        return f"Use --to runpod (Instant Cluster). {others}"
+    if what == "storage" and engine == "skypilot":
+        return f"Give a volume made there as --checkpoints volume:NAME. {others}"
+    return others
+
+
+def _unnamed_gpu(job: Job, engine: str) -> list[Refusal]:
+    if job.gpu is None:
+        if engine == "runpod":
+            return [Refusal("gpu", "A RunPod cluster has GPUs.", "Give --gpu h100-sxm.")]
+        return []
+    if gpu_name(engine, job.gpu, job.provider) is not None:
+        return []
+    where = f"{engine} for {job.provider}" if job.provider else engine
+    known = ", ".join(known_gpus(engine, job.provider))
+    return [Refusal("gpu", f"No name of {job.gpu} at {where} is known.", f"Known: {known}.")]
+
+
+def _cluster(job: Job) -> list[Refusal]:
+    found: list[Refusal] = []
+    (least, most), (fewest, largest) = CLUSTER_NODES, CLUSTER_GPUS
+    gpus = job.world_size
+    if not least <= job.nodes <= most or not fewest <= gpus <= largest:
+        reason = (
+            f"A RunPod Instant Cluster has {least} to {most} machines and {fewest} to {largest} "
+            f"GPUs, not {job.nodes} with {gpus}."
+        )
+        found.append(Refusal("nodes", reason, "One machine there: --to skypilot or --to dstack."))
+    if job.gpu is not None and not job.gpu.startswith(CLUSTER_FAMILIES):
+        reason = f"RunPod Instant Clusters have no {job.gpu}."
+        found.append(Refusal("gpu", reason, f"They have: {', '.join(CLUSTER_FAMILIES)}."))
+    return found
+
+
+def _not_rented(job: Job, engine: str) -> list[Refusal]:
+    found: list[Refusal] = []
+    if job.provider is not None and not (engine == "kubeflow" and job.provider == "kubernetes"):
+        reason = f"{engine} rents nothing: it runs on machines that you have."
+        found.append(Refusal("provider", reason, f"Leave --provider {job.provider} out."))
+    if job.spot and engine in {"torchrun", "accelerate"}:
+        reason = "Plain commands are not started again when a spot machine is taken back."
+        found.append(Refusal("spot", reason, "Use --to skypilot, dstack or slurm."))
+    if job.spot and engine == "kubeflow":
+        reason = "A TrainJob cannot ask for spot: the cluster's node pools decide that."
+        found.append(Refusal("spot", reason, "Leave --spot out and give --restarts."))
+    return found
+
+
+def _stored(job: Job, engine: str) -> list[Refusal]:
+    """Storage of another kind than the engine mounts, or none where it must be."""
+    kinds, sentence = _STORAGE[engine]
+    ways = f"Give --checkpoints {' or '.join(_WRITTEN[one] for one in kinds)}."
+    where = job.checkpoint_uri
+    if where is not None:
+        known = storage_kind(where) in kinds
+        return [] if known else [Refusal("storage", f"{sentence}, not {where}.", ways)]
+    if job.spot:
+        reason = "Spot machines are taken back with their disks: each time all steps would be lost."
+        return [Refusal("storage", reason, ways)]
+    return [Refusal("storage", f"{sentence}.", ways)] if engine == "runpod" else []
+
+
+def storage_kind(where: str) -> str | None:
+    """What a job's storage is: bucket, volume, claim or path; None = nothing that is known.
+
+    >>> storage_kind("s3://a/b"), storage_kind("pvc:a"), storage_kind("/a"), storage_kind("a")
+    ('bucket', 'claim', 'path', None)
+    """
+    if where.partition("://")[0] in BUCKETS and "://" in where:
+        return "bucket"
+    for start, kind in (("volume:", "volume"), ("pvc:", "claim"), ("/", "path")):
+        if where.startswith(start) and len(where) > len(start):
+            return kind
+    return None

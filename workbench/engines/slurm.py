@@ -1,0 +1,212 @@
+"""A job as a Slurm batch script, and what Slurm would refuse of it.
+
+``sbatch`` starts the script on the first node; ``srun`` in it starts one process on each. A notice
+of the end (USR1, some time before the limit) makes the ranks save; then Slurm is asked to put the
+job into its queue again, and the same script goes on from the newest whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from workbench.engines.commands import launch_script
+from workbench.engines.job import Job
+from workbench.engines.launching import saves
+from workbench.errors import UsageError
+
+GRACE_SECONDS = 120
+ANY_GPU = "gpu"
+"""A job's GPU where no catalog knows its type."""
+_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+_LEAST_GRACE = 30
+CPUS_PER_GPU = 4  # without a word Slurm gives all ranks of a node one core
+_WORD = re.compile(r"[\w.@:,+-]+")
+# Of the first node an address that the others reach. Its name may lead to a loopback address there
+# (Debian's 127.0.1.1), and names of virtual nodes lead nowhere; Slurm has one that it uses itself.
+_ADDRESS = """\
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)
+known=$(scontrol show node "$first" | sed -n 's/.*NodeAddr=\\([^ ]*\\).*/\\1/p')
+MASTER_ADDR=$(getent ahostsv4 "${known:-$first}" | awk '{print $1; exit}')
+case "$MASTER_ADDR" in
+  127.*) [ "$known" = "$MASTER_ADDR" ] || MASTER_ADDR=$(hostname -I | awk '{print $1}') ;;
+  "") MASTER_ADDR=127.0.0.1 ;;
+esac
+export MASTER_ADDR MASTER_PORT=@PORT@
+"""
+_WAIT = """\
+child=$!
+while kill -0 "$child" 2>/dev/null; do sleep 1 & wait $!; done
+wait "$child"
+code=$?
+if [ -n "$noticed" ] && [ "$code" -ne 0 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt @RESTARTS@ ]; then
+  scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
+"""
+
+
+def sbatch_text(
+    job: Job,
+    *,
+    run_directory: Path | None = None,
+    partition: str | None = None,
+    account: str | None = None,
+    grace_seconds: int = GRACE_SECONDS,
+    cpus_per_rank: int | None = None,
+) -> str:
+    """The batch script: ``sbatch FILE`` starts `job`.
+
+    With `run_directory`, which all nodes must see, each node runs ``workbench node`` in it, and the
+    run is watched, stopped and resumed as any other. Without, each runs the plain launcher.
+
+    Args:
+        job: What to start.
+        run_directory: A run that was prepared for it.
+        partition: Slurm's; None = its default.
+        account: Slurm's; None = the user's.
+        grace_seconds: Between Slurm's notice and the end of the time limit.
+        cpus_per_rank: Cores of each rank; None = 1, or 4 beside a GPU (loaders want some).
+
+    Raises:
+        UsageError: what `check` says, all of it.
+    """
+    problems = [*check(job), *_check_site(job, partition, account, grace_seconds)]
+    if problems:
+        raise UsageError(" ".join(problems))
+    output = "%x-%j.out" if run_directory is None else f'"{run_directory}/logs/slurm.log"'
+    cpus = job.processes_per_node * (cpus_per_rank or (1 if job.gpu is None else CPUS_PER_GPU))
+    site = {"partition": partition, "account": account, "cpus-per-task": str(cpus)}
+    lines = ["#!/bin/bash", *_directives(job, output, site, grace_seconds)]
+    lines.append(f"export SRUN_CPUS_PER_TASK={cpus}  # srun does not take sbatch's since 22.05")
+    if job.nodes > 1 or run_directory is not None:
+        port = 10_000 + job.port % 40_000
+        lines.append(_ADDRESS.replace("@PORT@", f"$(( {port} + SLURM_JOB_ID % 10000 ))").rstrip())
+    lines += _exports(job)
+    lines += _plain(job) if run_directory is None else _watched(job, run_directory)
+    return "\n".join(lines) + "\n" + _WAIT.replace("@RESTARTS@", str(_requeues(job)))
+
+
+def _directives(job: Job, output: str, site: Mapping[str, str | None], grace: int) -> list[str]:
+    options = {
+        "job-name": _NAME.sub("-", job.name).strip("-") or "workbench",
+        "nodes": str(job.nodes),
+        "ntasks-per-node": "1",
+        "gpus-per-node": None if job.gpu is None else _gpus(job),
+        "time": None if job.max_hours is None else _clock(job.max_hours),
+        **site,
+        "output": output,
+        "open-mode": "append",
+        "signal": f"B:USR1@{grace}",
+    }
+    again = "--requeue" if _requeues(job) else "--no-requeue"
+    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    return [f"#SBATCH {option}" for option in (*given, again)]
+
+
+def _gpus(job: Job) -> str:
+    """Slurm calls a type by its short name: ``h100:8``."""
+    assert job.gpu is not None
+    kind = "" if job.gpu == ANY_GPU else f"{job.gpu.partition('-')[0].lower()}:"
+    return f"{kind}{job.processes_per_node}"
+
+
+def _clock(hours: float) -> str:
+    """Hours as Slurm reads a time limit, in whole minutes.
+
+    >>> _clock(25.5), _clock(0.01)
+    ('25:30:00', '00:01:00')
+    """
+    minutes = max(1, round(60 * hours))
+    return f"{minutes // 60:02}:{minutes % 60:02}:00"
+
+
+def _requeues(job: Job) -> int:
+    """How often the job may start again; machines that are taken back do it all the time."""
+    return job.restarts or (100 if job.spot else 0)
+
+
+def _exports(job: Job) -> list[str]:
+    return [f"export {name}={shlex.quote(value)}" for name, value in job.environment.items()]
+
+
+def _watched(job: Job, directory: Path) -> list[str]:
+    """Each node joins the run directory; on the first it becomes the run's supervisor."""
+    folder = shlex.quote(str(directory))
+    notice = shlex.quote(f"noticed=1; touch {folder}/control/preempt")
+    where = '--rank "$SLURM_NODEID" --address "$MASTER_ADDR" --port "$MASTER_PORT"'
+    return [
+        *job.setup,
+        "noticed=",
+        f"trap {notice} USR1",
+        f"join() {{ exec {shlex.quote(job.python)} -m workbench.cli node {folder} {where}; }}",
+        "export -f join",
+        "srun --kill-on-bad-exit=0 --wait=0 bash -c join &",
+    ]
+
+
+def _plain(job: Job) -> list[str]:
+    """The plain launcher on each node; nothing of the workbench is needed there."""
+    text = launch_script(
+        job,
+        address='"$MASTER_ADDR"',
+        port='"$MASTER_PORT"',
+        node_rank='"$SLURM_NODEID"',
+        resume=saves(job),
+    )
+    return [
+        "noticed=",
+        "trap 'noticed=1; scancel --signal=TERM \"$SLURM_JOB_ID\"' USR1",
+        "train() {",
+        text.rstrip("\n"),
+        "}",
+        "export -f train",
+        "srun --kill-on-bad-exit=1 bash -c train &",
+    ]
+
+
+def check(job: Job) -> list[str]:
+    """What is wrong with the job for Slurm, one sentence each; [] = nothing that we can see."""
+    problems: list[str] = []
+    if job.image is not None:
+        problems.append(
+            f"Slurm itself starts no container ({job.image}). Leave --image out and prepare the "
+            "nodes with modules or an environment on shared storage."
+        )
+    if job.checkpoint_uri is not None and "://" in job.checkpoint_uri:
+        problems.append(
+            f"Slurm mounts no bucket ({job.checkpoint_uri}). Name a folder on storage that all "
+            "nodes see, as /shared/checkpoints."
+        )
+    if job.provider is not None or job.region is not None:
+        where = " ".join(filter(None, [job.provider, job.region]))
+        problems.append(f"Slurm's nodes are where they are, not at {where}. Leave it out.")
+    if job.max_usd_per_hour is not None:
+        problems.append("Slurm knows no prices. Leave the limit of dollars out; use max hours.")
+    if job.max_hours is not None and job.max_hours * 3600 < 60:
+        problems.append(
+            f"Slurm counts its time limit in minutes; {job.max_hours:g} hours are less than one."
+        )
+    return problems
+
+
+def _check_site(
+    job: Job, partition: str | None, account: str | None, grace_seconds: int
+) -> list[str]:
+    problems = [
+        f"{name}={value!r} is no name of Slurm's: letters, digits, - and _."
+        for name, value in (("partition", partition), ("account", account))
+        if value is not None and not _WORD.fullmatch(value)
+    ]
+    if grace_seconds < _LEAST_GRACE:
+        problems.append(
+            f"A grace of {grace_seconds} s is too short to save: give at least {_LEAST_GRACE} s."
+        )
+    if job.max_hours is not None and grace_seconds >= 3600 * job.max_hours:
+        problems.append(
+            f"The grace of {grace_seconds} s is not shorter than the time limit of "
+            f"{3600 * job.max_hours:.0f} s, so the notice would come at once."
+        )
+    return problems

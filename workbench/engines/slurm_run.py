@@ -1,0 +1,184 @@
+"""A run on Slurm: its directory is made at once; the nodes join it when its job runs."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.engines import slurm_watch
+from workbench.engines.job import Job
+from workbench.engines.slurm import ANY_GPU, GRACE_SECONDS, sbatch_text
+from workbench.engines.slurm_watch import SlurmJob
+from workbench.errors import StoreError, WorkbenchError
+from workbench.launch.dry_run import Request
+from workbench.launch.run import Run
+from workbench.launch.starting import prepare
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.layout import RunPaths
+from workbench.store.schema import SCHEMA_VERSION
+from workbench.store.status import read_status
+
+SCRIPT = "job.sbatch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What Slurm is asked for beside the machines."""
+
+    hours: float | None = None
+    """Time limit of each start; None = the partition's."""
+    partition: str | None = None
+    """Slurm's; None = its default."""
+    account: str | None = None
+    """Slurm's; None = the user's."""
+    grace_seconds: int = GRACE_SECONDS
+    """Between Slurm's notice and the end."""
+    cpus_per_rank: int | None = None
+    """Cores of each rank; None = 1, or 4 beside a GPU."""
+    requeues: int = 0
+    """Starts after the first, when the time is over or the nodes are taken."""
+
+
+def job_of_request(request: Request, limits: Limits, python: str) -> Job:
+    """The job that a checked request is, for an engine on machines like this one."""
+    accelerator = request.cluster.accelerator
+    gpu = None
+    if request.device == "cuda":
+        gpu = ANY_GPU if accelerator is None else accelerator.id
+    return Job(
+        name=request.name,
+        script=str(request.script),
+        arguments=request.arguments,
+        strategy=request.strategy,
+        nodes=request.nodes,
+        processes_per_node=request.processes_here,
+        gpu=gpu,
+        working_directory=request.working_directory,
+        store=request.store.root,
+        python=python,
+        environment={},
+        restarts=limits.requeues,
+        max_hours=limits.hours,
+        port=request.port or 29_500,
+    )
+
+
+def text_of(request: Request, limits: Limits, directory: Path, python: str) -> str:
+    """The batch script of `request` in that run directory.
+
+    Raises:
+        UsageError: the job is none for Slurm.
+    """
+    return sbatch_text(
+        job_of_request(request, limits, python),
+        run_directory=directory,
+        partition=limits.partition,
+        account=limits.account,
+        grace_seconds=limits.grace_seconds,
+        cpus_per_rank=limits.cpus_per_rank,
+    )
+
+
+def submit(request: Request, limits: Limits, python: str) -> tuple[Run, SlurmJob | None]:
+    """Ask Slurm whether it would, claim the run directory, submit.
+
+    Raises:
+        UsageError: we, or Slurm, refuse the job.
+        HostError: Slurm is not here or does not answer.
+        StoreError: the run directory cannot be written.
+    """
+    _test(text_of(request, limits, request.planned_directory, python))
+    paths, _order = prepare(request)
+    script = paths.config / SCRIPT
+    try:
+        script.write_text(text_of(request, limits, paths.directory, python), encoding="utf-8")
+        job_id = slurm_watch.submit(script)
+        document = read_json(paths.run) or {}
+        document["engine"] = {"name": "slurm", "job_id": job_id}
+        write_json_atomic(paths.run, document, indent=2)
+    except OSError as error:
+        raise StoreError(f"{paths.directory} cannot be written: {error}") from error
+    except WorkbenchError as error:
+        _end(paths, "failed", str(error))
+        raise
+    job = None
+    with contextlib.suppress(WorkbenchError):  # a busy controller: the job is in all the same
+        job = slurm_watch.look(job_id)
+    return Run(paths), job
+
+
+def _test(text: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
+        script = Path(folder) / SCRIPT
+        script.write_text(text, encoding="utf-8")
+        slurm_watch.test_only(script)
+
+
+def look(run: Run) -> SlurmJob | None:
+    """The run's job as Slurm knows it; None = it has none, or Slurm has forgotten it."""
+    job_id = slurm_watch.job_of(run.document)
+    return None if job_id is None else slurm_watch.look(job_id)
+
+
+def settle(run: Run) -> str | None:
+    """What Slurm says of the run's job, in a sentence; a job that is gone ends its run.
+
+    None: the run is none of Slurm's, or Slurm does not answer from here.
+    """
+    job_id = slurm_watch.job_of(run.document)
+    if job_id is None:
+        return None
+    with contextlib.suppress(WorkbenchError):
+        job = slurm_watch.look(job_id)
+        over = job is None or not (job.waiting or job.at_work)
+        paths = RunPaths(run.directory)
+        if over and not paths.exit.exists() and not paths.state.exists():
+            how = "is not in Slurm's queue any more" if job is None else f"ended: {job.state}"
+            _end(paths, "interrupted", f"Slurm job {job_id} {how}, before the run began.")
+        return f"Slurm has forgotten job {job_id}." if job is None else job.sentence
+    return None
+
+
+def cancel_waiting(run: Run) -> bool:
+    """Take the run's job out of the queue; False when it does not wait there.
+
+    A job whose run has ended may still be there, to be started again: it goes, too.
+
+    Raises:
+        HostError: Slurm does not answer, and nobody else could stop the run: it has not begun.
+        UsageError: Slurm refused.
+    """
+    paths = RunPaths(run.directory)
+    over = read_status(paths).state == "ended"
+    try:
+        job = look(run)
+    except WorkbenchError:
+        if not paths.state.exists():
+            raise
+        return False
+    if job is None or not (job.waiting or (over and job.at_work)):
+        return False
+    slurm_watch.cancel(job.job_id)
+    if not over:
+        _end(paths, "stopped", f"Stopped in Slurm's queue: job {job.job_id} was cancelled.")
+    return True
+
+
+def _end(paths: RunPaths, outcome: str, message: str) -> None:
+    """The end of a run that never began."""
+    document = {
+        "schema": SCHEMA_VERSION,
+        "outcome": outcome,
+        "exit_code": None,
+        "failed_rank": None,
+        "message": message,
+        "finding": None,
+        "processes_left": 0,
+        "gpu_memory_left_bytes": None,
+        "ended_at": round(time.time(), 3),
+    }
+    with contextlib.suppress(OSError):
+        write_json_atomic(paths.exit, document, indent=2)

@@ -1,0 +1,214 @@
+"""A calibration beside what the catalog promises: line by line, and what is slow and why."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from workbench.describe import Cluster, Conditions
+from workbench.describe.accelerators import Accelerator
+from workbench.errors import UsageError
+from workbench.estimate.calibration import Calibration
+from workbench.estimate.network import links
+from workbench.estimate.rates import machine
+from workbench.units import format_seconds
+
+SLOW = 0.8
+"""Below this share of what is usual for the part, something is wrong with the machine."""
+SLOW_CLOCK = 0.85
+"""SM clock under load over the highest one; healthy parts at their power limit hold about 0.9."""
+NOISY = 0.15
+"""Median spread of the rounds from which on a host is not quiet."""
+FLAT = 1.3
+"""Total throughput of two processes over one's: cores are doubled, not shared, above this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One measured figure."""
+
+    name: str
+    """What was measured."""
+    measured: float
+    """In `unit`."""
+    unit: str
+    """FLOP/s, B/s, s or tokens/s."""
+    expected: float | None = None
+    """The usual figure of a healthy part, from the catalog; None where it has none (any CPU)."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over expected."""
+        return self.measured / self.expected if self.expected else None
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it lies well below."""
+        return self.ratio is not None and self.ratio < SLOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Something that the figures say is wrong."""
+
+    what: str
+    """The finding, with its figures."""
+    next: str
+    """What to do."""
+
+
+def lines(calibration: Calibration) -> tuple[Line, ...]:
+    """The figures that people look at, beside the catalog's expectation."""
+    gpu = calibration.accelerator
+    found = [*_product_lines(calibration, gpu), *_memory_lines(calibration, gpu)]
+    found += _collective_lines(calibration, gpu)
+    transfer = gpu.pcie_bytes_per_second if gpu is not None else None
+    usual = None if transfer is None else 0.8 * transfer
+    for name, value, unit, expected in (
+        ("host to device", calibration.host_to_device, "B/s", usual),
+        ("device to host", calibration.device_to_host, "B/s", usual),
+        ("disk, writing", calibration.disk_write, "B/s", None),
+        ("disk, reading", calibration.disk_read, "B/s", None),
+        ("loader", calibration.loader_tokens, "tokens/s", None),
+    ):
+        if value:
+            found.append(Line(name=name, measured=value, unit=unit, expected=expected))
+    return tuple(found)
+
+
+def _product_lines(calibration: Calibration, gpu: Accelerator | None) -> list[Line]:
+    found: list[Line] = []
+    for processes in sorted({one.processes for one in calibration.products}):
+        for precision in ("fp32", "tf32", "bf16", "fp16", "attention"):
+            best = calibration.best_flops(precision, processes)
+            if best is None:
+                continue
+            name = precision if precision == "attention" else f"matmul {precision}"
+            beside = f", each of {processes} processes" if processes > 1 else ""
+            usual = _usual_flops(gpu, precision) if processes == 1 or gpu else None
+            found.append(Line(name=name + beside, measured=best, unit="FLOP/s", expected=usual))
+    return found
+
+
+def _usual_flops(gpu: Accelerator | None, precision: str) -> float | None:
+    if gpu is None or precision not in {"fp32", "bf16", "fp16"}:
+        return None
+    try:
+        return machine(gpu, precision, 2, Conditions()).matmul_flops
+    except UsageError:
+        return None
+
+
+def _memory_lines(calibration: Calibration, gpu: Accelerator | None) -> list[Line]:
+    found: list[Line] = []
+    peak = None if gpu is None else gpu.memory_bytes_per_second
+    for one in calibration.rates:
+        beside = f", each of {one.processes} processes" if one.processes > 1 else ""
+        rate = one.memory_bytes_per_second
+        usual = None if peak is None else 0.9 * peak
+        found.append(Line(name=f"memory{beside}", measured=rate, unit="B/s", expected=usual))
+        found.append(Line(name=f"launch{beside}", measured=one.launch_seconds, unit="s"))
+    return found
+
+
+def _collective_lines(calibration: Calibration, gpu: Accelerator | None) -> list[Line]:
+    found: list[Line] = []
+    usual = None
+    if gpu is not None and calibration.gpus > 1:
+        usual = links(Cluster.rented(gpu, calibration.gpus), Conditions()).link
+    for ranks in sorted({one.ranks for one in calibration.collectives}):
+        mine = [one for one in calibration.collectives if one.ranks == ranks]
+        for kind in dict.fromkeys(one.kind for one in mine):
+            best = max(one.bus_bytes_per_second for one in mine if one.kind == kind)
+            name = f"{kind}, {ranks} ranks, {mine[0].backend}"
+            found.append(Line(name=name, measured=best, unit="B/s", expected=usual))
+        quickest = min(one.seconds for one in mine)
+        found.append(Line(name=f"shortest collective, {ranks} ranks", measured=quickest, unit="s"))
+    return found
+
+
+def troubles(calibration: Calibration) -> tuple[Trouble, ...]:
+    """What is slow, the likely cause and what to do; empty where nothing is."""
+    gpu = calibration.accelerator
+    spreads = [one.spread for one in (*calibration.products, *calibration.steps)]
+    noise = statistics.median(spreads) if spreads else 0.0
+    found = [] if gpu is None else _gpu_troubles(calibration, gpu)
+    if gpu is None and noise <= NOISY:
+        found = _cpu_troubles(calibration)
+    if noise > NOISY:
+        found.append(
+            Trouble(
+                what=f"The rounds differ by ±{noise:.0%}: the host did other things meanwhile.",
+                next="Calibrate again when nothing else runs: these figures are too low.",
+            )
+        )
+    return tuple(found)
+
+
+def _gpu_troubles(calibration: Calibration, gpu: Accelerator) -> list[Trouble]:
+    found: list[Trouble] = []
+    by_name = {one.name.partition(",")[0]: one for one in lines(calibration)}
+    clock = calibration.slow_clock
+    matmul = next((by_name[one] for one in ("matmul bf16", "matmul fp16") if one in by_name), None)
+    if clock is not None and clock < SLOW_CLOCK:
+        what = f"The GPU is throttled: under load its clock was {clock:.0%} of the highest one."
+        found.append(Trouble(what=what, next="See nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE."))
+    elif matmul is not None and matmul.is_slow:
+        what = f"{matmul.name} reaches {matmul.ratio:.0%} of what {gpu.name} usually does."
+        step = "See nvidia-smi for other processes, MIG slices and the power limit."
+        found.append(Trouble(what=what, next=step))
+    memory = by_name.get("memory")
+    if memory is not None and memory.is_slow:
+        what = f"Memory bandwidth is {memory.ratio:.0%} of the usual one."
+        found.append(Trouble(what=what, next="See nvidia-smi for other processes and ECC errors."))
+    found += _link_trouble(calibration, gpu, by_name.get("all-reduce"))
+    transfer = by_name.get("host to device")
+    if transfer is not None and transfer.is_slow:
+        what = f"Host to device runs at {transfer.ratio:.0%} of the catalog's PCIe link."
+        query = "pcie.link.gen.current,pcie.link.width.current"
+        found.append(Trouble(what=what, next=f"See nvidia-smi --query-gpu={query} --format=csv."))
+    return found
+
+
+def _link_trouble(calibration: Calibration, gpu: Accelerator, line: Line | None) -> list[Trouble]:
+    if line is None or not line.is_slow:
+        return []
+    rate, pcie = line.measured, gpu.pcie_bytes_per_second
+    by_pcie = gpu.has_link and pcie is not None and rate < pcie
+    said = f"All-reduce over {calibration.gpus} GPUs reaches {line.ratio:.0%} of the usual rate"
+    if by_pcie:
+        what = f"{said}: the GPUs talk over PCIe, not over the {gpu.link} that was paid for."
+        step = "See nvidia-smi topo -m and nvlink --status; unset NCCL_P2P_DISABLE."
+        return [Trouble(what=what, next=step)]
+    step = "Run it with NCCL_DEBUG=INFO and look for the transport that it chose."
+    return [Trouble(what=f"{said}.", next=step)]
+
+
+def _cpu_troubles(calibration: Calibration) -> list[Trouble]:
+    one = calibration.best_flops("fp32", 1)
+    two = calibration.best_flops("fp32", 2)
+    if not one or not two or calibration.cores < 2 or 2 * two < FLAT * one:
+        return []
+    what = f"Two processes compute {2 * two / one:.1f} times as much as one with all cores."
+    return [
+        Trouble(
+            what=what, next="Prefer several processes (--strategy ddp) to one with many threads."
+        )
+    ]
+
+
+def amount(value: float | None, unit: str) -> str:
+    """A rate in decimal units, as data sheets have them, or a duration.
+
+    >>> amount(794e12, "FLOP/s"), amount(3.35e12, "B/s"), amount(2e-6, "s"), amount(None, "s")
+    ('794 TFLOP/s', '3.35 TB/s', '2 µs', 'n/a')
+    """
+    if unit == "s" and value is not None and value < 1e-3:
+        return f"{value * 1e6:.3g} µs"
+    if value is None or unit == "s":
+        return format_seconds(value)
+    for prefix in ("", "k", "M", "G", "T"):
+        if value < 999.5 or prefix == "T":
+            return f"{value:.3g} {prefix}{unit}"
+        value /= 1000
+    raise AssertionError

@@ -1,0 +1,31 @@
+"""Observes accelerate's Accelerator: backward before it divides the loss, clipping, save_state."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from . import norms
+from .backward import observed
+from .leaving import observed_save
+from .recorder import Recorder
+
+
+def patch(recorder: Recorder, module: Any) -> None:
+    """accelerate.accelerator."""
+    owner = module.Accelerator
+    owner.backward = observed(recorder, owner.backward, 1)
+    owner.save_state = observed_save(recorder, owner.save_state, "accelerate", _saved_to)
+    construct = owner.__init__
+
+    @functools.wraps(construct)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args, **kwargs)
+        recorder.accelerator = self
+
+    owner.__init__ = init
+    norms.patch_method(recorder, owner)
+
+
+def _saved_to(_accelerator: Any, result: Any, *_args: Any, **_kwargs: Any) -> Any:
+    return result  # the folder, also where Accelerate names it itself

@@ -1,0 +1,174 @@
+"""What others ask of a running rank: its stacks, its latest collectives, and to make room.
+
+Signals are handled only where the script leaves them alone, files are looked at by one daemon
+thread, so that a rank whose main thread hangs in C code still answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from . import profiling
+from .recorder import Recorder
+
+STACK_SIGNAL = 62  # store.schema.STACK_SIGNAL; a test holds them together
+_LOOK_SECONDS = 0.5
+_UNHEARD_SECONDS = 10.0  # nobody names a stop step: nobody watches this run any more
+_SETTLE_SECONDS = 1.0
+_FLUSH_SECONDS = 0.3
+_kept: list[Any] = []  # faulthandler needs the file to stay open
+
+
+class Answers:
+    """Answers for one rank."""
+
+    def __init__(self, folder: str, rank: int, recorder: Recorder | None) -> None:
+        control = os.path.join(folder, "control")
+        self._dump, self._terminating = (
+            os.path.join(control, name) for name in ("dump", "terminating")
+        )
+        self._preempt, self._stop_at = (
+            os.path.join(control, name) for name in ("preempt", "stop-at")
+        )
+        self._profile = os.path.join(control, "profile")
+        self._profiled: int | None = None
+        self._trace = os.path.join(folder, "metrics", f"rank-{rank}.trace.json")
+        self._stack = os.path.join(folder, "metrics", f"rank-{rank}.stack")
+        self._recorder = recorder
+        self._owner = os.getpid()
+        # Left over from an attempt before this one.
+        self._dumped, self._old_end = _changed_at(self._dump), _changed_at(self._terminating)
+        self._asked_at: float | None = None
+        self._woken: int | None = None  # Python's own C handler writes the signals' numbers here
+        self._term = False
+
+    def listen(self) -> None:
+        """Set up the signals and the thread, in the main thread."""
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            file = open(self._stack, "a", encoding="utf-8")  # noqa: SIM115 - stays open
+            _kept.append(file)
+            faulthandler.register(STACK_SIGNAL, file=file, all_threads=True, chain=False)
+        if self._recorder is not None and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            with contextlib.suppress(OSError, ValueError):
+                signal.signal(signal.SIGTERM, self._on_sigterm)
+                self._woken, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+                signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+        threading.Thread(target=self._look, name="workbench-answers", daemon=True).start()
+
+    def _on_sigterm(self, *_: object) -> None:
+        """A notice to make room: ask the supervisor for a stop step, and train on until then.
+
+        The launcher sends the same signal to everybody when one rank is lost: then end, as always.
+        """
+        if os.getpid() != self._owner or self._ending() or self._peer_lost() or not self._ask():
+            if self._recorder is not None:
+                self._recorder.flush(_FLUSH_SECONDS)
+            _end_by_sigterm()
+
+    def _peer_lost(self) -> bool:
+        """Whether a rank of this attempt has ended: nothing can go on without it."""
+        folder = os.path.dirname(self._stack)
+        for name in os.listdir(folder):
+            if name.startswith("rank-") and name.endswith(".start.json"):
+                with contextlib.suppress(OSError, ValueError, KeyError):
+                    with open(os.path.join(folder, name), encoding="utf-8") as file:
+                        process = json.load(file)["process"]
+                    if not _lives(process["pid"], process["start_ticks"]):
+                        return True
+        return False
+
+    def _ask(self) -> bool:
+        """Whether the supervisor could be asked."""
+        try:
+            os.close(os.open(self._preempt, os.O_WRONLY | os.O_CREAT, 0o600))
+        except OSError:
+            return False
+        self._asked_at = self._asked_at or time.monotonic()
+        return True
+
+    def _ending(self) -> bool:
+        """Whether the supervisor is ending this attempt by signals."""
+        return _changed_at(self._terminating) not in {None, self._old_end}
+
+    def _look(self) -> None:
+        while os.getpid() == self._owner:
+            with contextlib.suppress(Exception):
+                self._answer()
+            time.sleep(_LOOK_SECONDS)
+
+    def _answer(self) -> None:
+        dump = _changed_at(self._dump)
+        if dump not in {None, self._dumped}:
+            self._dumped = dump
+            self._write_trace()
+        profile = _changed_at(self._profile)
+        if self._recorder is not None and profile not in {None, self._profiled}:
+            self._profiled = profile
+            with open(self._profile, encoding="utf-8") as file:
+                profiling.ask(self._recorder, file.read())
+        unheard = (
+            self._asked_at is not None
+            and time.monotonic() - self._asked_at > _UNHEARD_SECONDS
+            and not os.path.exists(self._stop_at)
+        )
+        hopeless = self._signalled() and self._peer_lost()
+        if (unheard or hopeless or self._ending()) and signal.getsignal(
+            signal.SIGTERM
+        ) == self._on_sigterm:
+            # A main thread that hangs in C code never runs a Python handler. By default SIGTERM
+            # would have ended it at once, so it does again; this thread may not use `signal`.
+            time.sleep(0.0 if unheard or hopeless else _SETTLE_SECONDS)
+            import ctypes  # noqa: PLC0415  (hardly any rank ever needs it)
+
+            ctypes.CDLL(None).signal(int(signal.SIGTERM), None)
+            os.kill(self._owner, signal.SIGTERM)
+
+    def _signalled(self) -> bool:
+        """Whether SIGTERM came, also while the main thread sits in C code and cannot know."""
+        if self._woken is not None and not self._term:
+            with contextlib.suppress(OSError):
+                self._term = signal.SIGTERM in os.read(self._woken, 64)
+        return self._term
+
+    def _write_trace(self) -> None:
+        """The latest collectives, as torch's flight recorder has them (gloo and NCCL)."""
+        torch = sys.modules.get("torch")
+        module = getattr(getattr(torch, "_C", None), "_distributed_c10d", None)
+        dump = getattr(module, "_dump_fr_trace_json", None)
+        dump = dump or getattr(module, "_dump_nccl_trace_json", None)
+        if dump is None:
+            return
+        content = dump()
+        temporary = f"{self._trace}.tmp"
+        with open(temporary, "wb") as file:
+            file.write(content if isinstance(content, bytes) else str(content).encode())
+        os.replace(temporary, self._trace)
+
+
+def _end_by_sigterm() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _lives(pid: int, start_ticks: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in "ZX" and int(fields[19]) == start_ticks
+
+
+def _changed_at(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None

@@ -1,0 +1,93 @@
+"""What all observed backward passes share: only the outermost counts, and a stop happens before it.
+
+Every call into the recorder is guarded: a defect here must not reach the user's script.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable, Generator
+from typing import Any
+
+from .leaving import leave
+from .recorder import Recorder
+
+
+class _Depth:
+    """How many observed backward calls are on the stack: only the outermost one counts."""
+
+    backward = 0
+
+
+@contextlib.contextmanager
+def outermost(recorder: Recorder) -> Generator[bool]:
+    """Whether no observed backward is on the stack yet; if so, stop here when a stop is due."""
+    first = _Depth.backward == 0 and os.getpid() == recorder.owner
+    if first and not recorder.stops_itself and recorder.stop_due():
+        leave(recorder)
+    _Depth.backward += 1
+    try:
+        yield first
+    finally:
+        _Depth.backward -= 1
+
+
+def observed(recorder: Recorder, function: Callable[..., Any], loss_at: int) -> Callable[..., Any]:
+    """Wrap a backward function: record its entry, and stop before it when a stop is due."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if _Depth.backward or sys.modules["torch"].compiler.is_compiling():
+            return function(*args, **kwargs)  # a compiled step stays one graph
+        with outermost(recorder) as first:
+            if first:
+                with contextlib.suppress(Exception):
+                    loss = args[loss_at] if len(args) > loss_at else kwargs.get("loss")
+                    recorder.backward(_unscaled(loss))
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def patch_backward(recorder: Recorder, torch: Any) -> None:
+    """``loss.backward()``, ``torch.autograd.backward(loss)`` and ``torch.autograd.grad(…)``."""
+    torch.Tensor.backward = observed(recorder, torch.Tensor.backward, 0)
+    torch.autograd.backward = observed(recorder, torch.autograd.backward, 0)
+    grad = torch.autograd.grad
+
+    @functools.wraps(grad)
+    def autograd_grad(*args: Any, **kwargs: Any) -> Any:
+        # Gradients that the script assigns itself; their loss may be any intermediate value.
+        if not _Depth.backward and not torch.compiler.is_compiling():
+            with contextlib.suppress(Exception):
+                recorder.backward(None)
+        return grad(*args, **kwargs)
+
+    torch.autograd.grad = autograd_grad
+
+
+_scaled: dict[int, Any] = {}
+
+
+def patch_scaler(torch: Any) -> None:
+    """``scaler.scale(loss).backward()``: remember the loss behind the scaled one."""
+    scaler_class = torch.amp.GradScaler
+    scale = scaler_class.scale
+
+    @functools.wraps(scale)
+    def remember(self: Any, outputs: Any) -> Any:
+        result = scale(self, outputs)
+        if isinstance(result, torch.Tensor):
+            _scaled.clear()
+            _scaled[id(result)] = (result, outputs)
+        return result
+
+    scaler_class.scale = remember
+
+
+def _unscaled(loss: Any) -> Any:
+    entry = _scaled.pop(id(loss), None)
+    return entry[1] if entry is not None and entry[0] is loss else loss

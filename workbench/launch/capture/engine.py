@@ -1,0 +1,66 @@
+"""Observes DeepSpeed's engine, which owns accumulation, scaling, clipping and the step itself."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from .backward import observed
+from .models import observe_forward
+from .recorder import Recorder
+
+
+def patch(recorder: Recorder, module: Any) -> None:
+    """deepspeed.runtime.engine: the loss before it is divided; a step where it really steps."""
+    owner = module.DeepSpeedEngine
+    owner.backward = observed(recorder, owner.backward, 1)
+    owner.step = _observed_step(recorder, owner.step)
+    construct = owner.__init__
+
+    @functools.wraps(construct)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        recorder.held += 1  # ZeRO steps once to make its states
+        try:
+            construct(self, *args, **kwargs)
+        finally:
+            recorder.held -= 1
+        recorder.models.add(self.module)
+
+    owner.__init__ = init
+    observe_forward(recorder, owner)
+
+
+def _observed_step(recorder: Recorder, function: Any) -> Any:
+    """One call per micro-batch; the step is where the engine's own count goes on.
+
+    fp16 overflow skips the update: no step. The gradient norm is known only afterwards.
+    """
+
+    @functools.wraps(function)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before, rate = _counts(self), _rate(self)
+        recorder.held += 1
+        try:
+            result = function(self, *args, **kwargs)
+        finally:
+            recorder.held -= 1
+        after = _counts(self)
+        if after[0] > before[0] and after[1] == before[1]:
+            norm = getattr(self, "_global_grad_norm", None)
+            if norm is not None:
+                recorder.grad_norm(norm)
+            recorder.step(rate, self)
+        return result
+
+    return step
+
+
+def _counts(engine: Any) -> tuple[int, int]:
+    return getattr(engine, "global_steps", 0), getattr(engine, "skipped_steps", 0)
+
+
+def _rate(engine: Any) -> float | None:
+    try:
+        return float(engine.get_lr()[0])
+    except Exception:
+        return None

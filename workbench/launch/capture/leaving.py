@@ -1,0 +1,146 @@
+"""The graceful stop: all ranks save at the same step, and leave. And what others save is noted."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Generator
+from typing import Any, NoReturn
+
+from .pulse import SAVING
+from .recorder import Recorder
+from .writers import LineWriter
+
+PARTIAL = "partial-"  # of a checkpoint that gets its real name when it is whole
+
+
+class _Depth:
+    """How many observed saves are on the stack: one checkpoint is told once."""
+
+    saving = 0
+
+
+def leave(recorder: Recorder) -> NoReturn:
+    """Save what Accelerate knows how to save, say so, and exit cleanly; every rank calls it."""
+    recorder.stopped_at = recorder.steps
+    if recorder.accelerator is not None:
+        recorder.checkpoint = _checkpoint(recorder, recorder.accelerator)
+    depart(recorder)
+
+
+def depart(recorder: Recorder) -> NoReturn:
+    """End this rank after a stop: trackers and process group are closed first."""
+    if recorder.accelerator is not None:
+        recorder.accelerator.end_training()
+    print(f"\nworkbench: stopped at step {recorder.stopped_at} as asked", flush=True)  # noqa: T201
+    raise SystemExit(0)
+
+
+def _checkpoint(recorder: Recorder, accelerator: Any) -> str:
+    """Write ``checkpoints/step-N``, visible only when it is whole; returns where it lies."""
+    folder = os.path.join(recorder.folder, "checkpoints")
+    final = os.path.join(folder, f"step-{recorder.steps:08d}")
+    partial = os.path.join(folder, f"{PARTIAL}step-{recorder.steps:08d}")
+    with saving(recorder, "accelerate") as where:
+        saved = str(accelerator.save_state(partial))
+        accelerator.wait_for_everyone()
+        if os.path.abspath(saved) != os.path.abspath(partial):
+            final = saved  # the script's own automatic naming wins
+        elif accelerator.is_main_process:
+            _publish(recorder, partial, final)
+        accelerator.wait_for_everyone()
+        where.append(final)
+    return final
+
+
+def _publish(recorder: Recorder, partial: str, final: str) -> None:
+    """Seal the folder with a manifest of sizes and hashes, then give it its name."""
+    files = _checkpoint_files()
+    if files is None:
+        os.rename(partial, final)
+        return
+    files.seal(
+        _path(partial),
+        step=recorder.steps,
+        kind="accelerate",
+        world_size=recorder.world_size or 1,
+    )
+    files.publish(_path(partial), _path(final))
+
+
+def _path(text: str) -> Any:
+    from pathlib import Path  # noqa: PLC0415  (not loaded into every process of a run)
+
+    return Path(text)
+
+
+def _checkpoint_files() -> Any:
+    """recipes/checkpoint_files.py: the one writer of manifests, standard library only."""
+    workbench = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    path = os.path.join(workbench, "recipes", "checkpoint_files.py")
+    spec = importlib.util.spec_from_file_location("_workbench_checkpoint_files", path)
+    if spec is None or spec.loader is None or not os.path.exists(path):
+        return None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def saving(recorder: Recorder, kind: str) -> Generator[list[str]]:
+    """Around saving a checkpoint: the pulse says so, and rank 0 notes it once it is there.
+
+    The caller appends the folder to the list it gets. Nothing is noted of a save inside another,
+    of one that failed, and of a folder that is about to be renamed.
+    """
+    where: list[str] = []
+    begun, phase = time.perf_counter(), recorder.pulse.phase
+    _Depth.saving += 1
+    recorder.pulse.beat(SAVING, recorder.steps)
+    try:
+        yield where
+    finally:
+        _Depth.saving -= 1
+        recorder.pulse.beat(phase, recorder.steps)
+    if _Depth.saving:
+        return
+    seconds = time.perf_counter() - begun
+    recorder.not_data(seconds)
+    if recorder.rank == 0 and where and not os.path.basename(where[0]).startswith(PARTIAL):
+        _note(recorder, where[0], kind, seconds)
+
+
+def _note(recorder: Recorder, path: str, kind: str, seconds: float) -> None:
+    line = {
+        "time": round(time.time(), 6),
+        "step": recorder.steps,
+        "path": os.path.abspath(path),
+        "kind": kind,
+        "seconds": round(seconds, 6),
+        "world_size": recorder.world_size or 1,
+    }
+    writer = LineWriter(os.path.join(recorder.folder, "checkpoints.jsonl"))
+    writer.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+    writer.close()
+
+
+def observed_save(
+    recorder: Recorder, function: Callable[..., Any], kind: str, folder: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Wrap a method that saves a checkpoint; `folder` tells where, from self, result and args."""
+
+    @functools.wraps(function)
+    def save(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with saving(recorder, kind) as where:
+            result = function(self, *args, **kwargs)
+            with contextlib.suppress(Exception):
+                where.append(str(folder(self, result, *args, **kwargs)))
+        return result
+
+    return save

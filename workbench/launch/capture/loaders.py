@@ -1,0 +1,184 @@
+"""Observes DataLoaders: how long the training waits for them, tokens, and how they sample.
+
+Only the loader that was asked last before a backward pass counts as the one that trains, so that
+an evaluation between two steps is not taken for waiting. Tokens are counted per batch and handed
+to the backward passes in the order of fetching, since some loops fetch ahead.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from .recorder import Recorder
+
+_MAX_AHEAD = 4096  # batches fetched and not yet trained on
+_MAX_MASK = 1 << 20  # elements of an attention mask that are still cheap to add up
+_TOLD = 3  # iterations after which a loader's sampling is known
+
+
+class _Feed:
+    """One DataLoader's account."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.tokens: collections.deque[int | None] = collections.deque(maxlen=_MAX_AHEAD)
+        self.about: dict[str, Any] = {}
+        self.epochs: list[int | None] = []
+        self.trains = False
+
+
+class Loaders:
+    """All DataLoaders of this process."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._feeds: weakref.WeakKeyDictionary[Any, _Feed] = weakref.WeakKeyDictionary()
+        self._last: _Feed | None = None
+        self._asked: set[_Feed] = set()
+        self._tokens: int | None = None
+        self._thread = threading.get_ident()
+
+    def mine(self) -> bool:
+        """Whether the training itself asks, not a thread or process that fetches ahead."""
+        return threading.get_ident() == self._thread and os.getpid() == self._recorder.owner
+
+    def begin(self, loader: Any, iterator: Any) -> None:
+        """An iteration over `loader` begins."""
+        feed = self._feeds.setdefault(loader, _Feed())
+        iterator._workbench_feed = feed  # noqa: SLF001 - the iterator knows its loader no longer
+        feed.tokens.clear()
+        if len(feed.epochs) < _TOLD:
+            sampler, feed.about = _sampling(loader)
+            feed.epochs.append(getattr(sampler, "epoch", None))
+            if feed.trains:
+                self._tell()
+
+    def fetched(self, feed: _Feed, seconds: float, batch: Any) -> None:
+        """A batch came from a loader after `seconds`."""
+        feed.seconds += seconds
+        self._last = feed
+        self._asked.add(feed)
+        if batch is not None:
+            feed.tokens.append(_tokens(batch))
+
+    def used(self) -> None:
+        """A backward pass begins: the loader asked last is the one that trains."""
+        feed = self._last
+        if feed is None:
+            return
+        if feed.tokens:
+            tokens = feed.tokens.popleft()
+            if tokens is not None:
+                self._tokens = (self._tokens or 0) + tokens
+        if not feed.trains:
+            feed.trains = True
+            self._tell()
+
+    def take(self) -> tuple[float | None, int | None]:
+        """Seconds waited and tokens consumed since the step before; None where nothing tells."""
+        if not self._asked:
+            return None, None
+        waited = [feed.seconds for feed in self._asked if feed.trains]
+        for feed in self._asked:
+            feed.seconds = 0.0
+        self._asked.clear()
+        tokens, self._tokens = self._tokens, None
+        return (sum(waited) if waited else None), tokens
+
+    def _tell(self) -> None:
+        """Note how the loaders that train do sample."""
+        feeds = [feed for feed in self._feeds.values() if feed.trains]
+        samplers = [{**feed.about, **_epochs(feed.epochs)} for feed in feeds[:8]]
+        self._recorder.note(samplers=samplers)
+
+
+def _epochs(seen: list[int | None]) -> dict[str, Any]:
+    """Whether ``set_epoch`` was called between iterations; None before the second one."""
+    known = [epoch for epoch in seen if epoch is not None]
+    set_epoch = len(set(known)) == len(known) if len(known) > 1 else None
+    return {"iterations": len(seen), "set_epoch": set_epoch}
+
+
+def _sampling(loader: Any) -> tuple[Any, dict[str, Any]]:
+    """The innermost sampler of `loader`, and what is told of it."""
+    batches = getattr(loader, "batch_sampler", None)
+    sharded = type(batches).__name__ in {"BatchSamplerShard", "SkipBatchSampler"}
+    inner: Any = batches
+    while getattr(inner, "batch_sampler", None) is not None:
+        inner = inner.batch_sampler
+        sharded = sharded or type(inner).__name__ == "BatchSamplerShard"
+    sampler = getattr(inner, "sampler", None) or getattr(loader, "sampler", None)
+    replicas = getattr(sampler, "num_replicas", None)
+    stream = batches is None
+    name = type(getattr(loader, "dataset", None)).__name__
+    return sampler, {
+        "loader": type(loader).__name__,
+        "sampler": type(sampler).__name__,
+        # A stream of data may be split by itself: that is not seen from here.
+        "distributed": True
+        if sharded or replicas is not None or name == "IterableDatasetShard"
+        else None
+        if stream
+        else False,
+        "shuffle": getattr(sampler, "shuffle", None)
+        if hasattr(sampler, "shuffle")
+        else type(sampler).__name__ in {"RandomSampler", "SeedableRandomSampler"},
+        "workers": getattr(loader, "num_workers", None),
+    }
+
+
+def _tokens(batch: Any) -> int | None:
+    """Tokens of a batch that names them: its attention mask's ones, else all its input ids."""
+    if not isinstance(batch, Mapping):
+        return None
+    named: Any = batch  # pyright: ignore[reportUnknownVariableType]
+    ids, mask = named.get("input_ids"), named.get("attention_mask")
+    if mask is not None and not mask.is_cuda and mask.dim() == 2 and mask.numel() <= _MAX_MASK:
+        return int(mask.sum())
+    return None if ids is None else int(ids.numel())
+
+
+def patch(recorder: Recorder, module: Any) -> None:
+    """torch.utils.data.dataloader."""
+    loaders = recorder.loaders = Loaders(recorder)
+    begin, fetch = module.DataLoader.__iter__, module._BaseDataLoaderIter.__next__  # noqa: SLF001
+
+    @functools.wraps(begin)
+    def iterate(self: Any) -> Any:
+        iterator = begin(self)
+        try:
+            if loaders.mine():
+                loaders.begin(self, iterator)
+        except Exception:
+            return iterator
+        return iterator
+
+    @functools.wraps(fetch)
+    def following(self: Any) -> Any:
+        feed = getattr(self, "_workbench_feed", None)
+        if feed is None or not loaders.mine():
+            return fetch(self)
+        begun = time.perf_counter()
+        batch = None
+        try:
+            batch = fetch(self)
+            return batch
+        finally:
+            _count(loaders, feed, time.perf_counter() - begun, batch)
+
+    module.DataLoader.__iter__ = iterate
+    module._BaseDataLoaderIter.__next__ = following  # noqa: SLF001
+
+
+def _count(loaders: Loaders, feed: _Feed, seconds: float, batch: Any) -> None:
+    try:
+        loaders.fetched(feed, seconds, batch)
+    except Exception:
+        return

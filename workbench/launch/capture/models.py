@@ -1,0 +1,96 @@
+"""Observes wrapped models: when the step's forward begins, and parameters that get no gradient."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from typing import Any, ClassVar
+
+from . import norms
+from .recorder import Recorder
+
+_LOOKS = 4  # optimizer steps at which parameters without a gradient are looked for
+
+
+class _Unused:
+    """DDP models that are still to be looked at, and how often that was tried."""
+
+    models: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
+    looks = 0
+
+
+def patch_ddp(recorder: Recorder, module: Any) -> None:
+    """torch.nn.parallel.distributed."""
+    owner = module.DistributedDataParallel
+    observe_forward(recorder, owner)
+    construct = owner.__init__
+
+    @functools.wraps(construct)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args, **kwargs)
+        recorder.models.add(self)
+        _Unused.models.add(self)
+        _Unused.looks = 0
+
+    owner.__init__ = init
+
+
+def patch_fsdp(recorder: Recorder, module: Any) -> None:
+    """torch.distributed.fsdp.fully_sharded_data_parallel."""
+    owner = module.FullyShardedDataParallel
+    observe_forward(recorder, owner)
+    norms.patch_method(recorder, owner)
+
+
+def patch_fsdp2(recorder: Recorder, module: Any) -> None:
+    """torch.distributed.fsdp._fully_shard: hooks of its own, run before each sharded module."""
+    owner = module.FSDPState
+    enter = owner._root_pre_forward  # noqa: SLF001 - no public place sees the forward begin
+
+    @functools.wraps(enter)
+    def root_pre_forward(self: Any, entered: Any, *args: Any, **kwargs: Any) -> Any:
+        if not sys.modules["torch"].compiler.is_compiling():
+            recorder.forward(training=entered.training)
+        return enter(self, entered, *args, **kwargs)
+
+    owner._root_pre_forward = root_pre_forward  # noqa: SLF001
+
+
+def observe_forward(recorder: Recorder, owner: Any) -> None:
+    """Wrap a class' ``forward``, in which the step's forward pass begins."""
+    forward = owner.forward
+
+    @functools.wraps(forward)
+    def observed_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not sys.modules["torch"].compiler.is_compiling():  # a compiled forward stays one graph
+            recorder.forward(training=self.training)
+        return forward(self, *args, **kwargs)
+
+    owner.forward = observed_forward
+
+
+def look_for_unused(recorder: Recorder) -> None:
+    """After the first steps: which parameters of a DDP model took no part in the backward pass.
+
+    A model none of whose parameters has a gradient has not been trained yet (the other half of a
+    GAN); it is looked at again.
+    """
+    if not _Unused.models or _Unused.looks >= _LOOKS:
+        return
+    _Unused.looks += 1
+    for model in list(_Unused.models):
+        trained = [(n, p) for n, p in model.module.named_parameters() if p.requires_grad]
+        unused = [name for name, parameter in trained if parameter.grad is None]
+        if len(unused) == len(trained):
+            continue
+        _Unused.models.discard(model)
+        recorder.note(
+            unused_parameters={
+                "count": len(unused),
+                "first": unused[0] if unused else None,
+                "parameters": len(trained),
+                "find_unused_parameters": bool(getattr(model, "find_unused_parameters", False)),
+                "step": recorder.steps,
+            }
+        )

@@ -1,0 +1,35 @@
+"""What `reader.ScalarReader` is for torch, where every value is a number already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Numbers:
+    """Reads numbers: of Keras, and of scripts that tell their loss."""
+
+    def scalar(self, value: Any) -> Any:
+        """The number itself; None for anything else."""
+        return float(value) if isinstance(value, (int, float)) else None
+
+    def divisor(self, loss: Any) -> float | None:  # noqa: ARG002
+        """No graph tells."""
+        return None
+
+    def add(
+        self, line: dict[str, Any], losses: list[Any], norm: Any, scale: float = 1.0
+    ) -> list[dict[str, Any]]:
+        """The line with the mean loss."""
+        if losses:
+            line["loss"] = scale * sum(losses) / len(losses)
+        if norm is not None:
+            line["grad_norm"] = norm
+        return [line]
+
+    def drain(self) -> list[dict[str, Any]]:
+        """Nothing ever waits."""
+        return []
+
+    def device_memory(self) -> int | None:
+        """TensorFlow and JAX reserve whole GPUs, so nothing is known of what they use."""
+        return None

@@ -1,0 +1,77 @@
+"""``workbench.log``: what a script tells of itself, in one line. Standard library only.
+
+Outside a run it does nothing, so the line may stay in the script for good.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+from typing import Any
+
+_MAX_TEXT = 1000
+
+
+def log(*, step: int | None = None, **values: Any) -> None:
+    """Tell the run of this process some values; a no-op outside a run, and never an error.
+
+    Each call appends one line to ``metrics/rank-N.said.jsonl``. Numbers stay numbers (a tensor's or
+    an array's single value is read, which waits for its device), everything else becomes text.
+    In a script whose optimizer steps the workbench cannot see (JAX, TensorFlow, a loop of one's
+    own), a call with ``loss=`` is a step: it shows in the charts and takes part in stopping.
+
+    Args:
+        step: The step these values belong to; default the steps counted so far.
+        values: Names and values. ``loss``, ``lr``, ``grad_norm`` and ``tokens`` have their usual
+            meaning where the call is a step.
+
+    >>> log(loss=0.5, accuracy=0.9)
+    """
+    folder = os.environ.get("WORKBENCH_RUN_DIR")
+    if not folder:
+        return
+    try:
+        told = {name: _plain(value) for name, value in values.items()}
+        leave = _tell(folder, step, told)
+    except Exception:
+        return
+    if leave is not None:
+        leave()
+
+
+def _tell(folder: str, step: int | None, told: dict[str, Any]) -> Any:
+    """Write the line; returns what to call when a stop is due."""
+    hook: Any = sys.modules.get("_workbench_capture")
+    recorder: Any = hook.recorder() if hook is not None else None
+    leave = None
+    rank = os.environ.get("RANK", "0")
+    if recorder is not None and recorder.owner == os.getpid():
+        rank = recorder.rank
+        if "loss" in told and recorder.said_step(step, told) and recorder.stop_due():
+            end: Any = hook.leave  # pyright: ignore[reportOptionalMemberAccess]
+            leave = functools.partial(end, recorder)  # called outside the guard: it exits
+        step = recorder.steps if step is None else step
+    line = {"time": round(time.time(), 6), "step": step, **told}
+    content = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+    path = os.path.join(folder, "metrics", f"rank-{rank}.said.jsonl")
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(handle, content)
+    finally:
+        os.close(handle)
+    return leave
+
+
+def _plain(value: Any) -> float | int | str | bool | None:
+    """A JSON value: numbers of any library as numbers, the rest as text of bounded length."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return value[:_MAX_TEXT]
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return str(value)[:_MAX_TEXT]

@@ -1,0 +1,85 @@
+"""Observes transformers' Trainer and its subclasses; lets it save and stop at the agreed step.
+
+Trainer divides each micro-batch's loss (by their number, or by the tokens of the whole step), so
+the step's loss is the sum of what it hands to backward. Its own log replaces a NaN by the mean of
+what came before (`logging_nan_inf_filter`); the loss taken here is the one before that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from typing import Any
+
+from .leaving import depart, observed_save
+from .recorder import Recorder
+
+_RESUME = "WORKBENCH_RESUME"
+
+
+def patch(recorder: Recorder, module: Any) -> None:
+    """transformers.trainer."""
+    owner = module.Trainer
+    owner._save_checkpoint = observed_save(  # noqa: SLF001 - the one place all its saves pass
+        recorder,
+        owner._save_checkpoint,  # noqa: SLF001
+        "trainer",
+        _saved_to,
+    )
+    train = owner.train
+    callback = _callback(recorder, module.TrainerCallback)
+
+    @functools.wraps(train)
+    def observed_train(self: Any, *args: Any, **kwargs: Any) -> Any:
+        resume = _checkpoint_to_resume()
+        if resume is not None:
+            args, kwargs = args[1:], {**kwargs, "resume_from_checkpoint": resume}
+        outer = recorder.summed, recorder.stops_itself
+        recorder.summed = True
+        with contextlib.suppress(Exception):
+            if callback not in self.callback_handler.callbacks:
+                self.add_callback(callback)
+            recorder.stops_itself = True
+        try:
+            result = train(self, *args, **kwargs)
+        finally:
+            recorder.summed, recorder.stops_itself = outer
+        if recorder.stopped_at is not None:
+            depart(recorder)
+        return result
+
+    owner.train = observed_train
+
+
+def _checkpoint_to_resume() -> str | None:
+    """The checkpoint this attempt was started from, for the first training of the process.
+
+    It also takes the place of one that the script found itself: the newest may be broken.
+    """
+    path = os.environ.pop(_RESUME, None)
+    if path is None or not os.path.isfile(os.path.join(path, "trainer_state.json")):
+        return None
+    return path
+
+
+def _saved_to(trainer: Any, _result: Any, _model: Any, trial: Any = None, **_kwargs: Any) -> str:
+    folder = trainer._get_output_dir(trial=trial)  # noqa: SLF001
+    return os.path.join(folder, f"checkpoint-{trainer.state.global_step}")
+
+
+def _callback(recorder: Recorder, base: Any) -> Any:
+    """A TrainerCallback, which is asked after the script's own."""
+
+    class Watch(base):
+        """Stops at the agreed step: every rank at the same one, with Trainer's own checkpoint."""
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+            if os.getpid() == recorder.owner and recorder.stop_due():
+                recorder.stopped_at = recorder.steps
+                where = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+                recorder.checkpoint = os.path.abspath(where)
+                control.should_save = control.should_training_stop = True
+            return control
+
+    return Watch()

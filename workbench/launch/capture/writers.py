@@ -1,0 +1,148 @@
+"""Files written by a rank: they wait while a disk refuses, and never cost the script anything."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import io
+import itertools
+import json
+import os
+import threading
+import time
+from typing import Any
+
+_MAX_PENDING_BYTES = 1 << 20
+_MAX_PENDING_LINES = 100_000  # lines kept in memory while the disk refuses them (about 20 MB)
+_LINES_AT_ONCE = 512
+_LOOK_SECONDS = 0.05
+
+
+def current_rss_peak() -> int | None:
+    """Peak resident memory of this program (VmHWM: ru_maxrss would count the launcher's too)."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/self/status", "rb") as file:
+        for line in file:
+            if line.startswith(b"VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+class LineWriter:
+    """Appends lines; a full disk keeps them waiting, a torn write is continued where it tore."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: int | None = None
+        self._pending: collections.deque[bytes] = collections.deque()
+        self.dropped = 0
+
+    def write(self, line: bytes) -> None:
+        """Append `line` (newline included), or keep it for the next call."""
+        self.keep(line)
+        self.flush()
+
+    def keep(self, line: bytes) -> None:
+        """Take `line` for the next `flush`."""
+        self._pending.append(line)
+        if len(self._pending) > _MAX_PENDING_LINES:
+            # The first one may be the rest of a torn line, which must stay.
+            del self._pending[1]
+            self.dropped += 1
+
+    def flush(self) -> bool:
+        """Write what waits; whether nothing waits any more."""
+        with contextlib.suppress(OSError):
+            if self._file is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+                self._file = os.open(self._path, flags, 0o644)
+            while self._pending:
+                some = list(itertools.islice(self._pending, _LINES_AT_ONCE))
+                data = b"".join(some)
+                rest = data[os.write(self._file, data) :]
+                for _ in some:
+                    self._pending.popleft()
+                if rest:
+                    self._pending.appendleft(rest)
+        return not self._pending
+
+    def close(self) -> None:
+        """Give the descriptor back; a later `write` opens the file again."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+class LaterLines:
+    """Lines written by a thread of their own: a disk that stalls does not hold up the training.
+
+    The thread looks for lines every 50 ms, which costs less than a system call per line, and is
+    what a SIGKILL may lose.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lines: collections.deque[bytes] = collections.deque()
+        self._handed = self._done = 0  # each counted by one thread alone
+        self._thread: threading.Thread | None = None
+
+    def write(self, line: bytes) -> None:
+        """Hand over one line, newline included; returns at once."""
+        if len(self._lines) < _MAX_PENDING_LINES:  # else nobody has taken one for very long
+            self._handed += 1
+            self._lines.append(line)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._carry, name="workbench-lines", daemon=True)
+            self._thread.start()
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until all is written, but no longer than `seconds`; whether it is."""
+        deadline = time.monotonic() + seconds
+        while self._done < self._handed and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS / 10)
+        return self._done == self._handed
+
+    def _carry(self) -> None:
+        writer, taken = LineWriter(self.path), 0
+        while True:
+            while self._lines:
+                writer.keep(self._lines.popleft())
+                taken += 1
+            if writer.flush():
+                self._done = taken
+            time.sleep(_LOOK_SECONDS)
+
+
+class PatientFile(io.RawIOBase):
+    """A file descriptor for logs: while the disk refuses, output waits, the oldest is given up."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self._descriptor = descriptor
+        self._pending = b""
+
+    def fileno(self) -> int:
+        """The descriptor itself, for programs that the script starts."""
+        return self._descriptor
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Take all of `data`; what the disk refuses is tried again with the next call."""
+        self._pending += bytes(data)
+        with contextlib.suppress(OSError):
+            while self._pending:
+                self._pending = self._pending[os.write(self._descriptor, self._pending) :]
+        self._pending = self._pending[-_MAX_PENDING_BYTES:]
+        return len(data)
+
+
+def write_json(path: str, document: dict[str, Any]) -> None:
+    """Replace `path` by `document`, whole or not at all; a disk that refuses is passed over."""
+    with contextlib.suppress(OSError, ValueError):
+        temporary = f"{path}.{os.getpid()}.tmp"
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+        os.replace(temporary, path)

@@ -1,0 +1,144 @@
+"""A config file's mapping, read key by key: wrong values are named, what is left is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from workbench.errors import UsageError
+
+_MAX_BYTES = 256 << 10  # a config has some hundred lines; YAML is read at 100 kB a second
+_MAX_DEPTH = 32
+_SHOWN = 300  # characters of a wrong value in a message
+_MOST = 1e15  # of anything that a config counts
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The mapping that a YAML or JSON file holds.
+
+    Raises:
+        UsageError: the file cannot be read, is neither, or holds something else.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        text = data.decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as text: {error}. Give a config file.") from error
+    if len(data) > _MAX_BYTES:
+        raise UsageError(f"{path} is larger than {_MAX_BYTES} bytes. Give a config file.")
+    import yaml  # noqa: PLC0415 - comes with accelerate, and only this needs it
+
+    try:
+        values: Any = json.loads(text) if path.suffix == ".json" else _safe_load(text)
+        values = _named(values)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())[:_SHOWN]
+        raise UsageError(f"{path} is neither YAML nor JSON: {said}. Give a config file.") from error
+    if not isinstance(values, dict):
+        raise UsageError(f"{path} holds no mapping of keys to values. Give a config file.")
+    return cast("dict[str, Any]", values)
+
+
+def _safe_load(text: str) -> Any:
+    """Plain YAML, not deep, without aliases: a few lines of them unfold to more than any memory."""
+    import yaml  # noqa: PLC0415
+
+    events = cast("Iterator[Any]", yaml.parse(text, yaml.SafeLoader))  # pyright: ignore[reportUnknownMemberType]
+    depth = 0
+    for event in map(type, events):
+        if event is yaml.AliasEvent:
+            raise ValueError("it has aliases (*name), which no such config needs")
+        depth += issubclass(event, yaml.CollectionStartEvent)
+        depth -= issubclass(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"it is nested more than {_MAX_DEPTH} deep")
+    return yaml.safe_load(text)
+
+
+def _named(values: Any) -> Any:
+    """`values` with every key a text, as YAML does not promise."""
+    if isinstance(values, dict):
+        items = cast("dict[Any, Any]", values).items()
+        return {str(key): _named(value) for key, value in items}
+    if isinstance(values, list):
+        return [_named(value) for value in cast("list[Any]", values)]
+    return values
+
+
+class Reader:
+    """One mapping of a file: hands out its values, knows which were asked for."""
+
+    def __init__(self, path: Path, values: Mapping[str, Any], prefix: str = "") -> None:
+        self.path, self.values, self.prefix = path, dict(values), prefix
+        self.known = set[str]()
+
+    def wrong(self, key: str, allowed: str) -> UsageError:
+        """The error for a value that cannot be."""
+        given = _shown(self.values.get(key))
+        return UsageError(f"{self.path}: {self.prefix}{key} is {given}; allowed: {allowed}.")
+
+    def take(self, key: str, default: Any = None) -> Any:
+        """The value as it stands; the key is known from now on."""
+        self.known.add(key)
+        return self.values.get(key, default)
+
+    def flag(self, key: str) -> bool | None:
+        """A truth value, also in the spellings of environment variables; None = not there, auto."""
+        value = self.take(key)
+        if value is None or value == "auto":
+            return None
+        text = str(value).lower()
+        if text not in {"true", "false", "1", "0", "yes", "no"}:
+            raise self.wrong(key, "true or false")
+        return text in {"true", "1", "yes"}
+
+    def number(self, key: str) -> int | None:
+        """A whole number above 0, also written 5e8; None = not there, or "auto"."""
+        value = self.take(key)
+        if value is None or value == "auto":
+            return None
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise self.wrong(key, "a whole number above 0, or auto") from None
+        if isinstance(value, bool) or not 1 <= number <= _MOST or number != int(number):
+            raise self.wrong(key, "a whole number above 0, or auto")
+        return int(number)
+
+    def choice(self, key: str, allowed: Mapping[str, Any]) -> Any:
+        """What one of the names in `allowed` stands for; None = not there."""
+        value = self.take(key)
+        if value is None:
+            return None
+        if str(value).upper() not in allowed:
+            raise self.wrong(key, ", ".join(allowed))
+        return allowed[str(value).upper()]
+
+    def part(self, key: str) -> Reader:
+        """A mapping inside; an empty one if it is not there."""
+        value = self.take(key)
+        if value is not None and not isinstance(value, Mapping):
+            raise self.wrong(key, "a mapping")
+        return Reader(self.path, cast("Mapping[str, Any]", value or {}), f"{self.prefix}{key}.")
+
+    def unknown(self) -> Iterator[tuple[str, Any]]:
+        """Dotted name and value of each key nobody asked for."""
+        for key, value in self.values.items():
+            if key not in self.known:
+                yield from _leaves(self.prefix + key, value)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in cast("Mapping[str, Any]", value).items():
+            yield from _leaves(f"{name}.{key}", inner)
+    else:
+        yield name, value

@@ -1,0 +1,41 @@
+"""Starts ``accelerate launch``: what it inherits, where its output goes, a session of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+# What another launcher around us (Slurm, Kubeflow, a run of ours) says of its own ranks.
+_FOREIGN = frozenset(
+    {
+        *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK"),
+        *("MASTER_ADDR", "MASTER_PORT", "WORKBENCH_RANK_PID", "TORCHELASTIC_RUN_ID"),
+    }
+)
+
+
+def inherited() -> dict[str, str]:
+    """This process's environment, without what it says of somebody else's ranks."""
+    return {key: value for key, value in os.environ.items() if key not in _FOREIGN}
+
+
+def start_launcher(
+    argv: Sequence[str], *, folder: str, environment: Mapping[str, str], output: Path
+) -> subprocess.Popen[bytes]:
+    """Start it; `output` is appended to.
+
+    Raises:
+        OSError: there is no such program or folder, or the log cannot be written.
+    """
+    with output.open("ab") as log:
+        return subprocess.Popen(  # the training's output goes to files, never a pipe
+            list(argv),
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )

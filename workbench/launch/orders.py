@@ -1,0 +1,131 @@
+"""Orders: what a supervisor is told to start. They carry secrets, so they are never on disk.
+
+    {"launcher": [...], "arguments": [...], "environment": {...}, "working_directory": "...",
+     "resume": {"step", "checkpoint", "why", "arguments", "environment", "after"} or absent}
+
+``launcher`` is the command up to and with the script, ``arguments`` are the script's own. A resumed
+attempt may have other arguments and more environment; ``after`` is the attempt that it follows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import UsageError
+from workbench.launch.redact import HIDDEN
+from workbench.recover.checkpoints import Checkpoint
+from workbench.recover.resuming import PLACEHOLDER, how_to_resume
+
+
+def make_order(
+    command: Sequence[str], arguments: Sequence[str], environment: Mapping[str, str], folder: Path
+) -> dict[str, Any]:
+    """The order of a first start: `command` ends with the script's `arguments`."""
+    return {
+        "launcher": list(command[: len(command) - len(arguments)]),
+        "arguments": list(arguments),
+        "environment": dict(environment),
+        "working_directory": str(folder),
+    }
+
+
+def order_again(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The order of a run known from its run.json alone.
+
+    Raises:
+        UsageError: run.json lacks a secret that the run was started with.
+    """
+    arguments = [str(word) for word in run["arguments"]]
+    check_whole(run, arguments)
+    environment: dict[str, str] = {}
+    for name, value in dict(run["environment"]).items():
+        if value != HIDDEN:
+            environment[name] = str(value)
+        elif name not in os.environ:
+            raise UsageError(
+                f"{run['run']} was started with the secret variable {name}, which run.json does "
+                f"not keep. Set {name} in this environment, then resume."
+            )
+    command, folder = [str(word) for word in run["command"]], Path(run["working_directory"])
+    return make_order(command, arguments, environment, folder)
+
+
+def check_whole(run: Mapping[str, Any], arguments: Sequence[str]) -> None:
+    """Refuse arguments of which a part was hidden.
+
+    Raises:
+        UsageError: one of them held a secret.
+    """
+    hidden = [word for word in arguments if HIDDEN in word]
+    if hidden:
+        raise UsageError(
+            f"{run['run']} was started with a secret among its arguments ({hidden[0]}), which "
+            "run.json does not keep. Give the arguments anew: workbench resume RUN -- ARGS…"
+        )
+
+
+def on_another_port(order: Mapping[str, Any], why: str) -> dict[str, Any]:
+    """The same start on a port that is free then."""
+    launcher = list(order["launcher"])
+    launcher[launcher.index("--main_process_port") + 1] = "0"
+    return {**order, "launcher": launcher, "resume": {**(order.get("resume") or {}), "why": why}}
+
+
+def from_checkpoint(
+    order: Mapping[str, Any],
+    run: Mapping[str, Any],
+    checkpoint: Checkpoint | None,
+    why: str,
+) -> dict[str, Any]:
+    """The order of an attempt that goes on from `checkpoint`; None = from the beginning.
+
+    ``{checkpoint}`` in the order's arguments becomes its path.
+
+    Raises:
+        UsageError: the script offers no way to resume that is known.
+    """
+    base = list(order["arguments"])
+    if checkpoint is None and any(PLACEHOLDER in word for word in base):
+        raise UsageError(f"its arguments name {PLACEHOLDER}, and no checkpoint is whole.")
+    if checkpoint is None:  # where the run began: another run's checkpoint is in its arguments
+        began: dict[str, Any] = run.get("resumed_from") or {}
+        start = {"step": int(began.get("step") or 0), "checkpoint": began.get("checkpoint")}
+        return {**order, "resume": {**start, "why": why, "arguments": base}}
+    way = how_to_resume(Path(run["script"]), run.get("recipe"), base, checkpoint)
+    return {
+        **order,
+        "resume": {
+            "step": checkpoint.step,
+            "checkpoint": str(checkpoint.path),
+            "why": why,
+            "arguments": list(way.arguments),
+            "environment": way.environment,
+        },
+    }
+
+
+def merged(old: Sequence[str], new: Sequence[str]) -> list[str]:
+    """`old` with the options of `new` in place of theirs; the others stay.
+
+    >>> merged(["--lr", "3e-4", "--steps", "9", "--bf16"], ["--lr", "1e-4"])
+    ['--steps', '9', '--bf16', '--lr', '1e-4']
+
+    Raises:
+        UsageError: `new` does not begin with an option, so nobody knows what it replaces.
+    """
+    if new and not new[0].startswith("-"):
+        raise UsageError(
+            f"{new[0]!r} is no option. What is given at a resume replaces the options of its name, "
+            "as in -- --lr 1e-4; the other arguments stay."
+        )
+    given = {word.partition("=")[0] for word in new if word.startswith("--")}
+    kept, dropping = list[str](), False
+    for word in old:
+        if word.startswith("--"):
+            dropping = word.partition("=")[0] in given
+        if not dropping:
+            kept.append(word)
+    return [*kept, *new]

@@ -1,0 +1,241 @@
+"""A run goes on from one of its checkpoints: as its next attempt, or as a run of another layout."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from workbench.describe import Strategy
+from workbench.errors import StoreError, UnknownNameError, UsageError, WorkbenchError
+from workbench.launch.attempts import Attempts, furthest, read_attempts
+from workbench.launch.orders import from_checkpoint, merged, order_again
+from workbench.launch.preflight import USUAL_PORT
+from workbench.launch.request import check_no_secret
+from workbench.launch.request import request as dry_run
+from workbench.launch.spawning import spawn_supervisor
+from workbench.launch.starting import begin
+from workbench.recover.checkpoints import Checkpoint, list_checkpoints, newest_whole, verify
+from workbench.recover.contents import measure
+from workbench.recover.policy import Recovery
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.runs import Store
+from workbench.store.status import read_status
+
+_TAKEN_UP_SECONDS = 90.0  # longer than a supervisor waits for the one before it
+_WHY = "resumed by hand"
+
+
+def resume(
+    paths: RunPaths,
+    checkpoint: str | None = None,
+    *,
+    strategy: str | Strategy | None = None,
+    processes: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    arguments: Sequence[str] | None = None,
+) -> RunPaths:
+    """Go on; returns the directory of the run that does. See `Run.resume`.
+
+    Raises:
+        UsageError: it still runs, it has no whole checkpoint, or nobody knows how to resume it.
+        StoreError: the run directory cannot be written.
+    """
+    run = read_json(paths.run)
+    if run is None:
+        raise UsageError(f"{paths.run} cannot be read, so nobody knows what to resume.")
+    if read_status(paths).live:
+        raise UsageError(
+            f"{run['run']} is still at work. Stop it first: workbench stop {run['run']}"
+        )
+    other = strategy is not None or processes is not None or bool(options)
+    if checkpoint is None and not other and arguments is None:
+        _refuse_finished(paths, run)
+    chosen = _chosen(paths, checkpoint)
+    if not other:
+        return _in_place(paths, run, chosen, arguments)
+    return _in_another_layout(paths, run, chosen, strategy, processes, options, arguments)
+
+
+def _refuse_finished(paths: RunPaths, run: Mapping[str, Any]) -> None:
+    ended = read_json(paths.exit) or {}
+    if ended.get("outcome") == "succeeded":
+        raise UsageError(
+            f"{run['run']} has finished: {ended.get('message')} To train on, give it more: "
+            f"workbench resume {run['run']} -- --steps N (or the script's own option for it)."
+        )
+
+
+def _chosen(paths: RunPaths, name: str | None) -> Checkpoint:
+    found = list_checkpoints(paths)
+    run = paths.directory.name
+    if name is not None and Path(name).is_dir() and not _listed(found, name):
+        return _of_folder(paths, Path(name).absolute())
+    if not found:
+        raise UsageError(
+            f"{run} has no checkpoint to resume from. Those of the recipes, of Accelerate's "
+            "save_state and of transformers' Trainer are noticed; if the script saved by itself, "
+            "name the folder: workbench resume RUN --checkpoint DIR. Recipes save with "
+            "--checkpoint-every N."
+        )
+    if name is None:
+        whole, passed = newest_whole(paths)
+        if whole is None:
+            raise UsageError(f"{run} has no whole checkpoint. {' '.join(passed)}")
+        return whole
+    fits = _listed(found, name)
+    if not fits:
+        raise UnknownNameError.near("checkpoint", name, [one.name for one in found])
+    problem = verify(fits[0])
+    if problem:
+        others = [one.name for one in found if one is not fits[0] and not one.problem]
+        hint = f" Others: {', '.join(others[:5])}." if others else ""
+        raise UsageError(f"The checkpoint {name} cannot be used: {problem}.{hint}")
+    return fits[0]
+
+
+def _listed(found: Sequence[Checkpoint], name: str) -> list[Checkpoint]:
+    return [one for one in found if one.name == name or str(one.path) == str(Path(name).absolute())]
+
+
+def _of_folder(paths: RunPaths, folder: Path) -> Checkpoint:
+    """What somebody's script saved where nobody saw it; its name's last number is the step."""
+    digits = re.search(r"(\d+)\D*$", folder.name)
+    step = int(digits[1]) if digits else furthest(paths)
+    return Checkpoint(
+        path=folder,
+        step=min(step, furthest(paths)),
+        kind="accelerate",
+        bytes=measure(folder)[0],
+        saved_at=None,
+        sealed=False,
+        problem="",
+    )
+
+
+def _in_place(
+    paths: RunPaths, run: dict[str, Any], chosen: Checkpoint, arguments: Sequence[str] | None
+) -> RunPaths:
+    """The next attempt in the same directory."""
+    base = order_again(_with(paths, run, arguments))
+    order = from_checkpoint(base, run, chosen, _WHY)
+    order["resume"]["told"] = arguments is not None
+    check_no_secret(order["resume"]["arguments"], int(run.get("nodes") or 1))
+    before = at_work(paths)
+    order["resume"]["after"] = Attempts(paths).number  # of two that resume at once, one does
+    try:
+        spawn_supervisor(paths, order)
+    except OSError as error:
+        raise StoreError(f"{paths.directory} cannot be written: {error}") from error
+    deadline = time.monotonic() + _TAKEN_UP_SECONDS
+    while not taken_up(paths, run, before):
+        if time.monotonic() > deadline:
+            raise WorkbenchError(
+                f"The supervisor of {run['run']} did not start: the one before it still waits for "
+                f"its trackers, or {paths.supervisor_log} says why. Resume again in a minute."
+            )
+        time.sleep(0.05)
+    return paths
+
+
+def _with(paths: RunPaths, run: dict[str, Any], arguments: Sequence[str] | None) -> dict[str, Any]:
+    """run.json with the arguments of the latest attempt, and those given now in their place."""
+    told = [one["arguments"] for one in read_attempts(paths) if one.get("arguments")]
+    words = [str(word) for word in (told[-1] if told else run["arguments"])]
+    return {**run, "arguments": merged(words, arguments or ())}
+
+
+def at_work(paths: RunPaths) -> tuple[int, object]:
+    """The attempt of the run, and the supervisor that tells of it."""
+    state = read_json(paths.state) or {}
+    return int(state.get("attempt") or 0), state.get("supervisor")
+
+
+def taken_up(paths: RunPaths, run: Mapping[str, Any], before: tuple[int, object]) -> bool:
+    """Whether a supervisor since `before` goes on with the run.
+
+    One of several machines first waits for the others, without an attempt to tell of.
+    """
+    now = at_work(paths)
+    return now[0] > before[0] or (int(run.get("nodes") or 1) > 1 and now[1] != before[1])
+
+
+def _in_another_layout(
+    paths: RunPaths,
+    run: dict[str, Any],
+    chosen: Checkpoint,
+    strategy: str | Strategy | None,
+    processes: int | None,
+    options: Mapping[str, Any] | None,
+    arguments: Sequence[str] | None,
+) -> RunPaths:
+    """A run of its own that begins where the checkpoint was written."""
+    _refuse_engine(run)
+    order = order_again(_with(paths, run, arguments))
+    nodes = int(run.get("nodes") or 1)
+    if strategy is None:
+        strategy = _strategy_of(run, None if processes is None else processes * nodes)
+    script = run["recipe"] or run["script"]
+    words = order["arguments"][len(_layout_arguments(run)) :]
+    resumed = from_checkpoint({**order, "arguments": words}, run, chosen, _WHY)["resume"]
+    request = dry_run(
+        script,
+        resumed["arguments"],
+        strategy=strategy,
+        processes=processes,
+        options=options,
+        cpu=run["device"] == "cpu",
+        name=None if run["name"].startswith(Path(script).stem) else run["name"],
+        store=Store(paths.directory.parent),
+        capture=bool(run["capture"]),
+        environment=resumed["environment"],
+        recovery=Recovery.read(run.get("recovery")),
+        trackers=run.get("trackers") or (),
+        nodes=nodes,
+        address=run.get("address") if nodes > 1 else None,
+        port=_port_of(run) if nodes > 1 else 0,
+    )
+    whole = {**resumed, "arguments": list(request.arguments), "run": run["run"]}
+    return begin(request, whole)
+
+
+def _refuse_engine(run: Mapping[str, Any]) -> None:
+    """The machines are the engine's: from here nobody can start on them."""
+    engine: dict[str, Any] | None = run.get("engine")
+    if engine:
+        raise UsageError(
+            f"{run['run']} runs on machines of {engine.get('name')}, which alone starts there. "
+            "Submit it anew with the other layout and the checkpoint in its arguments, or go on "
+            "in this one: requeue its job."
+        )
+
+
+def _port_of(run: Mapping[str, Any]) -> int:
+    """The port at which the machines were told to meet; 0 = nobody asked for one."""
+    command = [str(word) for word in run["command"]]
+    given = dict(pairwise(command)).get("--main_process_port", "")
+    port = int(given) if given.isdecimal() else 0
+    return 0 if 0 <= port - USUAL_PORT < 100 else port  # which of these is free now is to be seen
+
+
+def _strategy_of(run: Mapping[str, Any], processes: int | None) -> Strategy | str:
+    """The run's own strategy; for another number of processes only its name fits."""
+    name = str(run["strategy_name"])
+    if processes is not None and processes != run["processes"]:
+        return name
+    kept: dict[str, Any] = {}
+    for one in fields(Strategy):
+        value: Any = run["strategy"].get(one.name)
+        if value is not None:
+            kept[one.name] = tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType]
+    return Strategy(**kept)
+
+
+def _layout_arguments(run: Mapping[str, Any]) -> list[str]:
+    """Those that the strategy of `run` put before the script's own."""
+    return [str(word) for word in run.get("layout_arguments") or ()]

@@ -1,0 +1,217 @@
+"""Which strategies the launcher can start, and the sentence for each that it cannot.
+
+Facts of the libraries that refusals name were read in, or run with, Accelerate 1.15, DeepSpeed
+0.19.8 and torch 2.13 (tests/launch/test_strategies.py runs what is allowed).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from workbench.describe import Strategy
+from workbench.errors import UsageError
+from workbench.launch.refusals import check_deepspeed, check_fsdp, check_mesh
+
+Backend = Literal["single", "ddp", "fsdp", "deepspeed", "script", "mesh"]
+"""Who spreads the work: one process, DDP, FSDP, DeepSpeed, the recipe itself by flags, or
+somebody's own script with Accelerate's ParallelismConfig."""
+
+_SHARDED = ("fsdp", "fsdp-grad-op")
+# Option -> the backends that know it, and how the sentence calls them. Options that are missing
+# here are looked at one by one below.
+_KNOWN_BY: dict[str, tuple[tuple[Backend, ...], str]] = {
+    "reshard_after_forward": (("fsdp",), "FSDP"),
+    "wrap_min_parameters": (("fsdp",), "FSDP1 (engine fsdp1)"),
+    "state_dict": (("fsdp",), "FSDP"),
+    "meta_init": (("fsdp",), "FSDP"),
+    "offload": (("fsdp", "deepspeed"), "FSDP and DeepSpeed"),
+    "bucket_views": (("ddp",), "DDP"),
+    "static_graph": (("ddp",), "DDP"),
+    "find_unused": (("ddp",), "DDP"),
+    "comm_hook": (("ddp",), "DDP"),
+    "reduce_bucket": (("ddp", "deepspeed"), "DDP and DeepSpeed"),
+    "gather_bucket": (("deepspeed",), "DeepSpeed"),
+    "live_parameters": (("deepspeed",), "DeepSpeed's ZeRO-3"),
+    "overlap_gradients": (("deepspeed",), "DeepSpeed"),
+    "sync_every_micro_batch": (("ddp", "fsdp", "deepspeed"), "DDP, FSDP and DeepSpeed"),
+    "recompute_layers": ((), "estimates"),
+    "embedding_as_layer": ((), "estimates"),
+    "overlap_tp": ((), "estimates"),
+    "overlap_ep": ((), "estimates"),
+    "expert_tp": ((), "estimates"),
+}
+_OF_AXIS = {"sequence_parallel": "tp", "schedule": "pp", "virtual_stages": "pp", "cp_method": "cp"}
+_DDP_OPTIONS = ("bucket_views", "static_graph", "find_unused", "comm_hook", "reduce_bucket")
+_DEFAULTS = {
+    field.name: field.default
+    for field in dataclasses.fields(Strategy)
+    if field.default is not dataclasses.MISSING
+}
+
+
+def backend(strategy: Strategy, splits: frozenset[str] | None = None) -> Backend:
+    """Who spreads the work. One process asked for as fsdp or zero still runs that library's code.
+
+    >>> backend(Strategy.parse("zero2", 2)), backend(Strategy.parse("tp", 2), frozenset({"tp"}))
+    ('deepspeed', 'script')
+    """
+    if strategy.tp * strategy.cp * strategy.pp > 1:
+        return "mesh" if splits is None and strategy.pp == 1 else "script"
+    if strategy.zero_stage is not None and strategy.engine != "torch":
+        return "deepspeed"
+    if strategy.zero_stage is None and (strategy.dp_shard > 1 or strategy.name in _SHARDED):
+        return "fsdp"
+    return "single" if strategy.world_size == 1 else "ddp"
+
+
+def why_not(
+    strategy: Strategy,
+    nodes: int = 1,
+    splits: frozenset[str] | None = None,
+    device: str = "cuda",
+) -> str:
+    """Why the launcher does not start this from one host; empty = it does."""
+    try:
+        check_supported(strategy, splits, device)
+    except UsageError as error:
+        return str(error)
+    if nodes > 1:
+        return (
+            f"The plan has {nodes} machines, and a form starts this one: use workbench launch "
+            f"--nodes {nodes} --address ADDRESS on the first of them, or workbench submit."
+        )
+    return ""
+
+
+def check_supported(
+    strategy: Strategy, splits: frozenset[str] | None = None, device: str = "cpu"
+) -> None:
+    """Refuse what cannot be started.
+
+    Args:
+        strategy: How the work is to be spread.
+        splits: What the recipe does itself when told by flags (`Recipe.splits`); None = somebody's
+            own script.
+        device: ``cuda`` or ``cpu``.
+
+    Raises:
+        UsageError: no library does this, or only the script itself can.
+    """
+    who = backend(strategy, splits)
+    _check_degrees(strategy, splits)
+    _check_recompute(strategy, who, splits)
+    _check_known(strategy, who)
+    _check_script_options(strategy, who, splits)
+    _check_sync(strategy, who)
+    if who == "fsdp":
+        check_fsdp(strategy, device)
+    elif who == "deepspeed":
+        check_deepspeed(strategy, device)
+    elif who == "mesh":
+        check_mesh(strategy, device)
+
+
+def _check_degrees(strategy: Strategy, splits: frozenset[str] | None) -> None:
+    if strategy.ep > 1:
+        raise UsageError(
+            f"Expert parallelism ({strategy.name!r}) is estimated but not launched: no recipe has "
+            "experts. Use ep 1."
+        )
+    axes = [axis for axis in ("tp", "cp", "pp") if getattr(strategy, axis) > 1]
+    missing = [] if splits is None else [axis for axis in axes if axis not in splits]
+    if missing:
+        raise UsageError(
+            f"{strategy.name!r} needs a script that splits its own model by {' and '.join(missing)}"
+            "; this recipe does not. Use the recipe gpt, or ddp, fsdp or zero1 to zero3."
+        )
+    if axes and strategy.zero_stage is not None:
+        raise UsageError(
+            f"{strategy.name!r}: beside {' and '.join(axes)} the launcher shards with FSDP, not "
+            f"ZeRO. Use fsdp{strategy.dp_shard}-{axes[0]}{getattr(strategy, axes[0])}, or a ZeRO "
+            "stage alone."
+        )
+    if strategy.zero_stage is not None and strategy.dp_replicate > 1:
+        raise UsageError(
+            f"{strategy.name!r}: ZeRO spreads over all data-parallel ranks. Use zero"
+            f"{strategy.zero_stage} with {strategy.data_ranks} processes, or hsdp."
+        )
+
+
+def _check_recompute(strategy: Strategy, who: Backend, splits: frozenset[str] | None) -> None:
+    if strategy.recompute == "selective" or strategy.recompute_layers is not None:
+        raise UsageError(
+            "Selective recompute is the script's own business. Launch with recompute 'none' or "
+            "'full', or build it into the script."
+        )
+    by_library = who == "fsdp" or (who == "mesh" and strategy.shard_ranks > 1)
+    by_recipe = splits is not None and "ddp" in splits
+    if strategy.recompute != "none" and not (by_library or by_recipe):
+        raise UsageError(
+            "Recompute is set from outside for sharded strategies only (FSDP), not for "
+            f"{strategy.name!r}. Use fsdp, or do it in the script."
+        )
+
+
+def _check_known(strategy: Strategy, who: Backend) -> None:
+    for option, (backends, called) in _KNOWN_BY.items():
+        value = getattr(strategy, option)
+        if option == "reshard_after_forward" and who == "script" and strategy.pp > 1:
+            continue  # what gpt.py's stages do: a micro-batch would gather them anew
+        if value != _DEFAULTS[option] and who not in backends:
+            raise UsageError(
+                f"{_said(option, value)} is an option of {called}; nothing sets it for "
+                f"{strategy.name!r}. Leave it out."
+            )
+    for option, axis in _OF_AXIS.items():
+        value = getattr(strategy, option)
+        if value != _DEFAULTS[option] and getattr(strategy, axis) == 1:
+            raise UsageError(
+                f"{_said(option, value)} goes with {axis}; {strategy.name!r} has {axis} 1. "
+                "Leave it out."
+            )
+    if strategy.engine == "fsdp1" and who != "fsdp":
+        raise UsageError(f"engine fsdp1 is for fsdp and fsdp-grad-op, not {strategy.name!r}.")
+    if strategy.engine == "torch" and strategy.zero_stage != 1:
+        raise UsageError(
+            f"engine torch is for zero1 (ZeroRedundancyOptimizer), not {strategy.name!r}. Use "
+            "fsdp-grad-op (= ZeRO-2) or fsdp (= ZeRO-3), or leave the engine out."
+        )
+
+
+def _said(option: str, value: Any) -> str:
+    """An option as a sentence names it: a switch by its name, others with their value."""
+    name = option.replace("_", " ")
+    if value is True:
+        return name
+    return f"{name} ({','.join(value) if isinstance(value, tuple) else value})"  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _check_script_options(strategy: Strategy, who: Backend, splits: frozenset[str] | None) -> None:
+    """What is an argument of a constructor, not of a config file: only our recipes take it."""
+    if who != "ddp" or (splits is not None and "ddp" in splits):
+        return
+    asked = [name for name in _DDP_OPTIONS if getattr(strategy, name) != _DEFAULTS[name]]
+    if asked:
+        raise UsageError(
+            f"{asked[0].replace('_', ' ')}: Accelerate has no word for it outside the script. Pass "
+            "DistributedDataParallelKwargs in the script, or use the recipe gpt."
+        )
+    if strategy.engine == "torch":
+        raise UsageError(
+            "zero1 with engine torch: the script makes its optimizer. Construct "
+            "ZeroRedundancyOptimizer in the script, or leave the engine out (DeepSpeed)."
+        )
+
+
+def _check_sync(strategy: Strategy, who: Backend) -> None:
+    asked = strategy.sync_every_micro_batch
+    if asked is None or who not in {"fsdp", "deepspeed"}:
+        return
+    partitioned = strategy.zero_stage in {2, 3}
+    if who == "deepspeed" and asked is not partitioned:
+        raise UsageError(
+            f"ZeRO-{strategy.zero_stage} "
+            + ("reduces after every micro-batch" if partitioned else "reduces once per step")
+            + f", whatever is asked. Leave sync every micro-batch ({asked}) out."
+        )

@@ -1,0 +1,272 @@
+"""Predicted beside measured, for one run: every term that has both, and which one was off most."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from workbench.observe.gap_corrections import Correction
+from workbench.observe.gap_sample import Steady
+from workbench.observe.gap_terms import (
+    BACKWARD,
+    BEYOND,
+    COMPUTE,
+    COST,
+    EXPOSED,
+    FORWARD,
+    INPUT,
+    MFU,
+    ON_CARD,
+    OTHERS,
+    PEAK,
+    RUN_TIME,
+    SLOWEST,
+    STEP,
+    TOKENS,
+    Gap,
+    GapRow,
+)
+from workbench.observe.gap_words import explain
+from workbench.observe.summary import (
+    peak_memory,
+    predicted_memory,
+    predicted_peak,
+    predicted_time,
+    read_comparison,
+)
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+
+MEMORY_RANGE = (0.90, 1.10)
+"""Measured ÷ predicted peak within which memory is as predicted."""
+BUSY = 0.15
+"""Share of the cores that other processes may take before a host no longer counts as quiet."""
+_NOT_COMPUTE = (EXPOSED, INPUT, "pipeline bubble", "optimizer", "offload", "recompute")
+
+
+def read_gap(paths: RunPaths) -> Gap:
+    """Of a run that has ended, is running, or was made before gaps were kept."""
+    view = read_json(paths.view) or {}
+    kept = read_comparison(paths, view)
+    if kept:
+        return Gap.read(kept)
+    return compare(read_json(paths.run) or {}, view, _of_view(view))
+
+
+def _of_view(view: Mapping[str, Any]) -> Steady:
+    """What the charts' snapshot alone tells of the steps."""
+    median, rate = view.get("step_seconds_median"), view.get("tokens_per_second")
+    tokens = rate * median if rate and median else None
+    return Steady(steps=view.get("steps") or 0, step_seconds=median, tokens=tokens)
+
+
+def compare(run: Mapping[str, Any], view: Mapping[str, Any], steady: Steady) -> Gap:
+    """Set what run.json predicted beside what `view` and the steady steps measured.
+
+    Args:
+        run: A `schema.RunDoc`.
+        view: A `schema.ViewDoc`; peaks, devices, elapsed time and bill are taken from it.
+        steady: The steps' medians.
+    """
+    time = predicted_time(run)
+    rows = [
+        *_time_rows(run, time, steady),
+        *_rate_rows(run, time, steady),
+        *_memory_rows(run, view),
+        *_money_rows(run, view, time),
+        *_host_rows(run, view),
+    ]
+    gap = Gap(
+        rows=tuple(one for one in rows if one.predicted is not None or one.measured is not None),
+        source=_source(time),
+        steady_steps=steady.steps,
+        final=view.get("phase") == "ended",
+    )
+    return replace(gap, explanation=explain(gap, run))
+
+
+def _source(time: Mapping[str, Any]) -> str | None:
+    """What the predicted times rest on, and by what earlier runs corrected them."""
+    source, known = time.get("source"), Correction.read(time.get("correction"))
+    return source if source is None or known is None else f"{source}, {known}"
+
+
+def _range(time: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    found: dict[str, Any] = time.get("range") or {}
+    return found.get("low_seconds"), found.get("high_seconds")
+
+
+def _time_rows(run: Mapping[str, Any], time: Mapping[str, Any], steady: Steady) -> list[GapRow]:
+    low, high = _range(time)
+    step = GapRow(
+        what=STEP,
+        group="time",
+        unit="s",
+        predicted=time.get("step_seconds"),
+        low=low,
+        high=high,
+        measured=steady.step_seconds,
+    )
+    measured = _measured_causes(run, steady)
+    expected = _predicted_causes(run, time, measured)
+    return [
+        step,
+        *(
+            GapRow(
+                what=name,
+                group="cause",
+                unit="s",
+                predicted=expected.get(name),
+                measured=seconds,
+            )
+            for name, seconds in measured.items()
+        ),
+    ]
+
+
+def _measured_causes(run: Mapping[str, Any], steady: Steady) -> dict[str, float]:
+    """Cause -> seconds per step; they add up to about the step.
+
+    A GPU works on while its process runs ahead, so that entering backward says nothing about the
+    forward pass there; nor does the last micro-batch of a pipeline.
+    """
+    if steady.input_seconds is None or steady.step_seconds is None:
+        return {}
+    causes = {INPUT: steady.input_seconds}
+    if run.get("processes", 1) > 1 and steady.slowest_seconds is not None:
+        causes[SLOWEST] = steady.slowest_seconds
+    strategy: dict[str, Any] = run.get("strategy") or {}
+    split = run.get("device") == "cpu" and strategy.get("pp", 1) == 1
+    if split and steady.forward_seconds is not None and steady.backward_seconds is not None:
+        return causes | {FORWARD: steady.forward_seconds, BACKWARD: steady.backward_seconds}
+    return causes | {COMPUTE: max(0.0, steady.step_seconds - sum(causes.values()))}
+
+
+def _predicted_causes(
+    run: Mapping[str, Any], time: Mapping[str, Any], measured: Mapping[str, float]
+) -> dict[str, float]:
+    """The estimate's parts, gathered under the causes that can be measured."""
+    parts: dict[str, float] = time.get("parts") or {}
+    if not parts:
+        return {}
+    total = sum(parts.values())
+    causes = {INPUT: parts.get(INPUT, 0.0), SLOWEST: parts.get(f"{EXPOSED}: {SLOWEST}", 0.0)}
+    own = {name: seconds for name, seconds in causes.items() if name in measured}
+    rest = total - sum(own.values())
+    if FORWARD not in measured:
+        return own | {COMPUTE: rest}
+    compute = sum(one for name, one in parts.items() if not name.startswith(_NOT_COMPUTE))
+    forward = compute * _forward_share(run.get("workload") or {})
+    return own | {FORWARD: forward, BACKWARD: rest - forward}
+
+
+def _forward_share(workload: Mapping[str, Any]) -> float:
+    """Share of the compute that lies before the last backward is entered.
+
+    Backward needs twice the FLOPs of forward, with LoRA as many: frozen weights get no gradient.
+    With accumulation the passes of all micro-batches but the last lie before it too.
+    """
+    forward = 1 / 2 if workload.get("lora_rank") else 1 / 3
+    batches = max(1, workload.get("accumulate") or 1)
+    return (batches - 1 + forward) / batches
+
+
+def _rate_rows(run: Mapping[str, Any], time: Mapping[str, Any], steady: Steady) -> list[GapRow]:
+    step, seconds = time.get("step_seconds"), steady.step_seconds
+    low, high = _range(time)
+    tokens = steady.tokens or run.get("tokens_per_step")
+    work, mfu = time.get("tokens_per_step"), time.get("mfu")
+    rate = GapRow(
+        what=TOKENS,
+        group="rate",
+        unit="tokens/s",
+        predicted=time.get("tokens_per_second"),
+        low=work / high if work and high else None,
+        high=work / low if work and low else None,
+        measured=tokens / seconds if tokens and seconds else None,
+    )
+    of_peak = GapRow(
+        what=MFU,
+        group="rate",
+        unit="share",
+        predicted=mfu,
+        low=mfu * step / high if mfu and step and high else None,
+        high=mfu * step / low if mfu and step and low else None,
+        measured=mfu * step / seconds if mfu and step and seconds else None,
+    )
+    return [rate, of_peak]
+
+
+def _memory_rows(run: Mapping[str, Any], view: Mapping[str, Any]) -> list[GapRow]:
+    predicted, measured = predicted_peak(run), peak_memory(view)
+    low, high = (None, None) if predicted is None else (predicted * one for one in MEMORY_RANGE)
+    peak = GapRow(
+        what=PEAK,
+        group="memory",
+        unit="bytes",
+        predicted=predicted,
+        low=low,
+        high=high,
+        measured=measured,
+    )
+    if run.get("device") != "cuda":
+        return [peak]
+    expected = predicted_memory(run).get("on_card_bytes")
+    held = _fullest_card(view)
+    beyond = None if held is None or measured is None else max(0.0, held - measured)
+    left = None if expected is None or predicted is None else expected - predicted
+    return [
+        peak,
+        GapRow(what=BEYOND, group="memory", unit="bytes", predicted=left, measured=beyond),
+        GapRow(what=ON_CARD, group="memory", unit="bytes", predicted=expected, measured=held),
+    ]
+
+
+def _fullest_card(view: Mapping[str, Any]) -> float | None:
+    """Most memory in use on any GPU of the run, as the driver tells it."""
+    used: list[float] = []
+    for device in cast("list[dict[str, Any]]", view.get("devices") or []):
+        series: dict[str, list[float | None]] = device.get("series") or {}
+        used += [one for one in series.get("memory_bytes", []) if one is not None]
+    return max(used, default=None)
+
+
+def _money_rows(
+    run: Mapping[str, Any], view: Mapping[str, Any], time: Mapping[str, Any]
+) -> list[GapRow]:
+    """The steps made so far at the predicted step, beside the time and the bill so far."""
+    steps, step = view.get("steps"), time.get("step_seconds")
+    begun: dict[str, Any] = run.get("resumed_from") or {}
+    made = max(0, steps - (begun.get("step") or 0)) if steps else None
+    seconds = made * step if made and step else None
+    price, billed = run.get("usd_per_hour"), view.get("usd_so_far")
+    usd = seconds * price / 3600 if seconds and price else None
+    elapsed = view.get("elapsed_seconds")
+    return [
+        GapRow(what=RUN_TIME, group="money", unit="s", predicted=seconds, measured=elapsed),
+        GapRow(what=COST, group="money", unit="usd", predicted=usd, measured=billed),
+    ]
+
+
+def _host_rows(run: Mapping[str, Any], view: Mapping[str, Any]) -> list[GapRow]:
+    """What others took of the cores on which CPU ranks are timed.
+
+    Where more cores exist than the run may use, it comes out too low: never a false alarm.
+    """
+    host: dict[str, Any] = view.get("host") or {}
+    series: dict[str, list[float | None]] = host.get("series") or {}
+    cores, since = host.get("cores"), view.get("first_step_at")
+    if run.get("device") != "cpu" or not cores or since is None:
+        return []
+    columns = (series.get(name, []) for name in ("time", "cpu_percent", "run_cpu_percent"))
+    taken = [
+        max(0.0, cores * whole - own) / 100
+        for time, whole, own in zip(*columns, strict=False)
+        if time is not None and time > since and whole is not None and own is not None
+    ]
+    others = statistics.median(taken) if taken else None
+    return [
+        GapRow(what=OTHERS, group="host", unit="cores", low=0.0, high=BUSY * cores, measured=others)
+    ]

@@ -1,0 +1,145 @@
+"""What finished runs say about the predictions of their host: kept, and used for the next ones."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, cast
+
+from workbench.observe.gap_terms import OTHERS, PEAK, STEP, Gap
+from workbench.observe.summary import predicted_time
+
+STEPS, BYTES = "step_seconds", "peak_bytes"
+FEWEST_STEPS = 20
+"""Steady steps below which a run says nothing about its host."""
+FEWEST_RUNS, NEWEST_RUNS = 3, 20
+NARROWEST = 0.05
+"""Runs repeat no better than this: the range is at least so wide on either side."""
+_SANE = (0.1, 10.0)  # beyond, something else went on
+_TROUBLES = frozenset(
+    {"straggler", "input-bound", "slow-down", "thermal-throttling", "power-throttling"}
+    | {"slow-clock", "swap", "hang", "world-size"}
+)
+"""Findings of a run that then measured its trouble and not its host."""
+_SHAPE = ("seq_len", "micro_batch", "accumulate", "precision")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """Measured ÷ predicted of earlier runs on this host."""
+
+    factor: float
+    """Their median."""
+    low: float
+    """The lowest of them; from ten runs on the first decile."""
+    high: float
+    """The highest of them, or the last decile."""
+    runs: int
+    """How many they are."""
+
+    def __str__(self) -> str:
+        spread = f"{self.low:.2f} to {self.high:.2f}"
+        return f"corrected by {self.factor:.2f}, the median of {self.runs} runs here ({spread})"
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any] | None) -> Correction | None:
+        """Of a kept document; None where there is none, or not all of it."""
+        names = [one.name for one in fields(cls)]
+        if document is None or any(document.get(name) is None for name in names):
+            return None
+        return cls(**{name: document[name] for name in names})
+
+    def range(self) -> tuple[float, float]:
+        """Both ends of the spread as factors of the corrected prediction."""
+        low, high = self.low / self.factor, self.high / self.factor
+        return min(low, 1 - NARROWEST), max(high, 1 + NARROWEST)
+
+
+def kind_of(strategy: str) -> str:
+    """A strategy's name without its degrees.
+
+    >>> kind_of("ddp"), kind_of("zero2"), kind_of("dp2-tp4"), kind_of("fsdp4-tp2")
+    ('ddp', 'zero2', 'dp-tp', 'fsdp-tp')
+    """
+    return re.sub(r"(?<=[a-z])\d+(?=-|$)", "", strategy) if "-" in strategy else strategy
+
+
+def correction(
+    lines: Iterable[Mapping[str, Any]], *, device: str, strategy: str, what: str = STEPS
+) -> Correction | None:
+    """The median of the newest fitting runs' ratios; None while they are fewer than three.
+
+    Args:
+        lines: As `store.calibrations.read_corrections` gives them, oldest first.
+        device: cpu or cuda.
+        strategy: Its name; runs of other degrees of the same kind count.
+        what: step_seconds or peak_bytes.
+    """
+    ratios: dict[str, float] = {}  # by run: a resumed one tells again, and its last word counts
+    for line in lines:
+        ratio = line.get("ratio")
+        fits = (line.get("device"), line.get("what")) == (device, what)
+        if not fits or kind_of(str(line.get("strategy"))) != kind_of(strategy):
+            continue
+        if isinstance(ratio, int | float) and _SANE[0] <= ratio <= _SANE[1]:
+            ratios.pop(str(line.get("run")), None)
+            ratios[str(line.get("run"))] = float(ratio)
+    newest = sorted(list(ratios.values())[-NEWEST_RUNS:])
+    if len(newest) < FEWEST_RUNS:
+        return None
+    edge = len(newest) // 10
+    return Correction(
+        factor=statistics.median(newest),
+        low=newest[edge],
+        high=newest[-1 - edge],
+        runs=len(newest),
+    )
+
+
+def correction_lines(
+    run: Mapping[str, Any], gap: Gap, findings: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """What the run says: a line for its step and one for its memory; empty where it is no measure.
+
+    `predicted` is the prediction as the model made it, before earlier runs corrected it: else each
+    run would correct the correction.
+    """
+    if gap.steady_steps < FEWEST_STEPS or _troubled(findings):
+        return []
+    if int(run.get("nodes") or 1) > 1 or "nsys" in str((run.get("command") or [""])[0]):
+        return []  # it measured a network, or a profiler around every step
+    if gap.row(OTHERS).within is False:
+        return []  # it measured who else was there
+    corrected: dict[str, Any] = predicted_time(run).get("correction") or {}
+    factor: float = corrected.get("factor") or 1.0
+    lines: list[dict[str, Any]] = []
+    for what, name, divisor in ((STEPS, STEP, factor), (BYTES, PEAK, 1.0)):
+        row = gap.row(name)
+        if row.measured is None or not row.predicted:
+            continue
+        predicted = row.predicted / divisor
+        ratio = row.measured / predicted
+        values = {"predicted": predicted, "measured": row.measured, "ratio": ratio}
+        lines.append({**_about(run), "what": what, **values})
+    return lines
+
+
+def _about(run: Mapping[str, Any]) -> dict[str, Any]:
+    workload: dict[str, Any] = run.get("workload") or {}
+    model = cast("dict[str, Any]", workload.get("model") or {})
+    return {
+        "run": run.get("run"),
+        "time": run.get("created_at"),
+        "device": run.get("device"),
+        "processes": run.get("processes"),
+        "strategy": run.get("strategy_name"),
+        "layers": model.get("layers"),
+        "hidden": model.get("hidden"),
+        **{name: workload.get(name) for name in _SHAPE},
+    }
+
+
+def _troubled(findings: Sequence[Mapping[str, Any]]) -> bool:
+    return any(one.get("kind") in _TROUBLES for one in findings)

@@ -1,0 +1,136 @@
+"""The gap in words: which term was off most, in seconds or bytes, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.observe import gap_terms as terms
+from workbench.observe.gap_terms import Gap, GapRow
+from workbench.units import format_bytes, format_seconds
+
+FEWEST = 5
+"""Steady steps below which a step time is not judged."""
+_OVERHEAD, _LONG_SECONDS = 0.15, 60.0
+_MORE = {
+    terms.INPUT: "Give the loader more workers, or prepare the data beforehand.",
+    terms.SLOWEST: "See who waited for whom, and what else runs on that rank's device.",
+    terms.FORWARD: "Look for other load on this host, then calibrate again: workbench calibrate.",
+    terms.BACKWARD: "workbench profile tells computing from waiting for other ranks.",
+    terms.COMPUTE: "workbench profile tells computing from waiting for other ranks.",
+}
+_LESS = "This host does better than was assumed; the next predictions here follow the measurements."
+_CALIBRATE = "The prediction rests on the catalog: workbench calibrate measures this host."
+
+
+def explain(gap: Gap, run: Mapping[str, Any]) -> str:
+    """One to three sentences, "" where nothing can be said yet."""
+    said = [_step(gap, run), _memory(gap), _overhead(gap)]
+    return " ".join(one for one in said if one)
+
+
+def _step(gap: Gap, run: Mapping[str, Any]) -> str:
+    step = gap.row(terms.STEP)
+    if step.predicted is None:
+        return _not_predicted(run)
+    if step.measured is None or gap.steady_steps < FEWEST:
+        return "The run ended too soon to compare step times." if gap.final else ""
+    if step.within:
+        ends = f"{format_seconds(step.low)} to {format_seconds(step.high)}"
+        return f"Step {format_seconds(step.measured)}, as predicted ({ends})."
+    begin = (
+        f"Step {format_seconds(step.measured)}, predicted {format_seconds(step.predicted)} "
+        f"({percent(step)})"
+    )
+    found = most_off(gap)
+    if found is None:
+        return f"{begin}. {_advice(gap, None, step)}"
+    return f"{begin}: {found.what} took {_difference(found)} than predicted. " + _advice(
+        gap, found, step
+    )
+
+
+def most_off(gap: Gap) -> GapRow | None:
+    """The cause that adds most, in seconds, to what the step took too much or too little."""
+    step = gap.row(terms.STEP)
+    if step.measured is None or step.predicted is None:
+        return None
+    sign = 1 if step.measured > step.predicted else -1
+    offs = [
+        (sign * (one.measured - one.predicted), one)
+        for one in gap.rows
+        if one.group == "cause" and one.measured is not None and one.predicted is not None
+    ]
+    most, found = max(offs, key=lambda pair: pair[0], default=(0.0, None))
+    return found if most > 0 else None
+
+
+def _advice(gap: Gap, found: GapRow | None, step: GapRow) -> str:
+    if (step.measured or 0.0) < (step.predicted or 0.0):
+        return _LESS
+    others = gap.row(terms.OTHERS)
+    if others.within is False:
+        return (
+            f"Other processes took {others.text(others.measured)} cores meanwhile: compare again "
+            "when the host is quiet."
+        )
+    if found is not None and found.what in {terms.INPUT, terms.SLOWEST}:
+        return _MORE[found.what]
+    if gap.source is not None and gap.source.startswith("catalog"):
+        return _CALIBRATE
+    return _MORE[terms.FORWARD] if found is None else _MORE[found.what]
+
+
+def _not_predicted(run: Mapping[str, Any]) -> str:
+    """Why there is no predicted step time, and what would give one."""
+    if not run.get("workload"):
+        return "No step time was predicted: what this script trains is not known beforehand."
+    if run.get("device") == "cpu":
+        return (
+            "No step time was predicted: on a CPU that takes a calibration (workbench calibrate), "
+            "and a dense model in fp32, alone or with ddp."
+        )
+    return "No step time was predicted: the rates of this GPU are not in the catalog."
+
+
+def _memory(gap: Gap) -> str:
+    """Only where it was off: that it fits is what people count on."""
+    peak = gap.row(terms.PEAK)
+    if peak.measured is None or peak.predicted is None or (peak.within and gap.final):
+        return "Memory as predicted." if peak.within else ""
+    if peak.within or (not gap.final and peak.measured < peak.predicted):
+        return ""  # it may still grow
+    begin = (
+        f"Peak memory {format_bytes(peak.measured)} per rank, predicted "
+        f"{format_bytes(peak.predicted)} ({percent(peak)})"
+    )
+    if peak.measured < peak.predicted:
+        return f"{begin}."
+    return f"{begin}: leave that much more free when choosing the micro-batch."
+
+
+def _overhead(gap: Gap) -> str:
+    """What a long run spent on anything but steps."""
+    elapsed, step = gap.row(terms.RUN_TIME), gap.row(terms.STEP)
+    if not gap.final or elapsed.measured is None or not elapsed.predicted or not step.predicted:
+        return ""
+    if step.measured is None or elapsed.measured < _LONG_SECONDS:
+        return ""
+    other = elapsed.measured - elapsed.predicted / step.predicted * step.measured
+    if other < _OVERHEAD * elapsed.measured:
+        return ""
+    return (
+        f"{format_seconds(other)} of {format_seconds(elapsed.measured)} were no steps: starting, "
+        "checkpoints, evaluation."
+    )
+
+
+def _difference(row: GapRow) -> str:
+    """In seconds: "220 ms more"."""
+    off = (row.measured or 0.0) - (row.predicted or 0.0)
+    return f"{format_seconds(abs(off))} {'more' if off > 0 else 'less'}"
+
+
+def percent(row: GapRow) -> str:
+    """Measured against predicted: "+25 %", "n/a" where there is no ratio."""
+    return "n/a" if row.ratio is None else f"{100 * (row.ratio - 1):+.0f} %"

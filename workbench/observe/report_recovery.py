@@ -1,0 +1,203 @@
+"""What report.html says of a run's troubles: findings, attempts and what they cost, checkpoints."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.units import format_bytes, format_seconds, format_usd
+
+STYLE = """
+.finding{border-left:4px solid var(--mute);padding:6px 14px 8px;margin:10px 0;
+background:var(--card);overflow-wrap:anywhere}.finding.error{border-color:var(--c4)}.finding.warning{border-color:var(--c5)}
+.finding.note{border-color:var(--c0)}.finding p{margin:2px 0}.finding h3{font-size:15px;margin:0}
+.finding.cleared{opacity:.75}td.wide{overflow-wrap:anywhere;max-width:560px}
+"""
+_SEVERITIES = ("error", "warning", "note")
+_MOST = 100  # attempts and checkpoints told; a crash loop must not make a page of megabytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """What the restarts of a run cost."""
+
+    steps: int
+    """Optimizer steps that were made twice, since they lay behind the checkpoint resumed from."""
+    repeat_seconds: float | None
+    """Time for making them again, at the median step."""
+    pause_seconds: float
+    """From the end of an attempt to the start of the next one."""
+    usd: float | None
+    """Both together at the run's price; None = price or step time unknown."""
+
+
+def lost(attempts: Sequence[Mapping[str, Any]], view: Mapping[str, Any]) -> Lost | None:
+    """What restarts cost, from the lines of attempts.jsonl; None when there was none.
+
+    >>> end = {"event": "end", "attempt": 1, "time": 190.0, "last_step": 71}
+    >>> start = {"event": "start", "attempt": 2, "time": 200.0, "first_step": 60}
+    >>> lost([end, start], {"step_seconds_median": 2.0, "usd_per_hour": 36.0})
+    Lost(steps=11, repeat_seconds=22.0, pause_seconds=10.0, usd=0.32)
+    """
+    steps, pause, ended, again = 0, 0.0, None, False
+    for line in attempts:
+        if line.get("event") == "end":
+            ended = line
+        elif ended is not None:
+            again = True
+            made, kept = _number(ended, "last_step") or 0, _number(line, "first_step") or 0
+            steps += max(0, int(made - kept))
+            pause += max(0.0, (_number(line, "time") or 0.0) - (_number(ended, "time") or 0.0))
+            ended = None
+    if not again:
+        return None
+    median, price = _number(view, "step_seconds_median"), _number(view, "usd_per_hour")
+    repeat = None if median is None else steps * median
+    usd = None if repeat is None or price is None else (repeat + pause) * price / 3600
+    return Lost(steps=steps, repeat_seconds=repeat, pause_seconds=pause, usd=usd)
+
+
+def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
+    """The whole lines of attempts.jsonl; what does not parse is skipped."""
+    found = list[dict[str, Any]]()
+    try:
+        text = paths.attempts.read_bytes()
+    except OSError:
+        return found
+    for line in text.split(b"\n")[:-1]:
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(document, dict):
+            found.append(cast("dict[str, Any]", document))
+    return found
+
+
+def troubles(paths: RunPaths, view: Mapping[str, Any]) -> str:
+    """Findings, attempts and checkpoints as inert HTML; sections without content are left out."""
+    document = read_json(paths.findings) or {}
+    found = _documents(document.get("findings")) or _documents(view.get("findings"))
+    attempts = read_attempts(paths) or _documents(view.get("attempts"))
+    parts = [_findings(found), _attempts(attempts, view), _checkpoints(view)]
+    return "\n".join(part for part in parts if part)
+
+
+def _findings(found: list[dict[str, Any]]) -> str:
+    if not found:
+        return "<h2>Findings</h2><p>No findings.</p>"
+    standing = [one for one in found if one.get("cleared_at") is None]
+    cleared = [one for one in found if one.get("cleared_at") is not None]
+    standing.sort(key=lambda one: _SEVERITIES.index(_severity(one)))
+    return "<h2>Findings</h2>" + "".join(_finding(one) for one in [*standing, *cleared[:_MOST]])
+
+
+def _finding(one: Mapping[str, Any]) -> str:
+    gone = one.get("cleared_at") is not None
+    severity = _severity(one)
+    rank, step, sure = (_number(one, name) for name in ("rank", "step", "confidence"))
+    words = [
+        f"{severity}, cleared" if gone else severity,
+        "whole run" if rank is None else f"rank {rank:.0f}",
+        *([] if step is None else [f"since step {step:.0f}"]),
+        "sureness n/a" if sure is None else f"{100 * sure:.0f} % sure",
+    ]
+    about = html.escape(" · ".join(words))
+    kind = html.escape(str(one.get("kind", "finding")).replace("-", " "))
+    return (
+        f'<div class="finding {severity}{" cleared" if gone else ""}">'
+        f"<h3>{kind} <small>{about}</small></h3>"
+        f"<p>{_text(one, 'cause')}</p>"
+        f'<p class="mute">Evidence: {_text(one, "evidence")}</p>'
+        f"<p>Next: {_text(one, 'next')}</p></div>"
+    )
+
+
+def _attempts(attempts: list[dict[str, Any]], view: Mapping[str, Any]) -> str:
+    cost = lost(attempts, view)
+    if cost is None:
+        return ""
+    rows = list[str]()
+    for line in attempts[-2 * _MOST :]:
+        start = line.get("event") == "start"
+        step = _number(line, "first_step" if start else "last_step")
+        at = _number(line, "time")
+        cells = [
+            f"attempt {_text(line, 'attempt')} {'began' if start else 'ended'}",
+            "n/a" if at is None else _clock(at),
+            "n/a" if step is None else f"{step:.0f}",
+            _text(line, "why" if start else "message", ""),
+        ]
+        rows.append(_row(cells))
+    sentence = (
+        f"Restarts: {cost.steps} steps were made twice ({format_seconds(cost.repeat_seconds)} at "
+        f"the median step), {format_seconds(cost.pause_seconds)} passed between attempts; together "
+        f"{format_usd(cost.usd)}."
+    )
+    head = "<tr><th></th><th>when</th><th>step</th><th></th></tr>"
+    return f"<h2>Attempts</h2><table>{head}{''.join(rows)}</table><p>{html.escape(sentence)}</p>"
+
+
+def _checkpoints(view: Mapping[str, Any]) -> str:
+    found = _documents(view.get("checkpoints"))[:_MOST]
+    if not found:
+        return ""
+    rows = list[str]()
+    for one in found:
+        step, size, at = (_number(one, name) for name in ("step", "bytes", "saved_at"))
+        problem = one.get("problem")
+        whole = "whole" if one.get("sealed") else "not verified"
+        cells = [
+            "n/a" if step is None else f"{step:.0f}",
+            format_bytes(None if size is None else int(size)),
+            "n/a" if at is None else _clock(at),
+            html.escape(f"broken: {problem}" if problem else whole),
+            _text(one, "path"),
+        ]
+        rows.append(_row(cells))
+    head = "<tr><th>step</th><th>size</th><th>saved</th><th>verified</th><th>where</th></tr>"
+    return f"<h2>Checkpoints</h2><table>{head}{''.join(rows)}</table>"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "<tr>" + "".join(f'<td class="wide">{cell}</td>' for cell in cells) + "</tr>"
+
+
+def _severity(one: Mapping[str, Any]) -> str:
+    severity = one.get("severity")
+    return severity if severity in _SEVERITIES else "warning"
+
+
+def _text(one: Mapping[str, Any], name: str, unknown: str = "n/a") -> str:
+    value = one.get(name)
+    return html.escape(unknown if value is None else str(value)[:2000])
+
+
+def _number(one: Mapping[str, Any], name: str) -> float | None:
+    value = one.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _clock(at: float) -> str:
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return "n/a"
+
+
+def _documents(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list, whatever else it holds."""
+    if not isinstance(value, list):
+        return []
+    return [
+        cast("dict[str, Any]", one) for one in cast("list[Any]", value) if isinstance(one, dict)
+    ]

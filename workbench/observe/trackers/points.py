@@ -1,0 +1,109 @@
+"""What trackers are told: points of numbers on an axis, notes for people, and what the run is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+Level = Literal["error", "warning", "note"]
+
+# What the run is, in the order of the trackers' tables; the rest of run.json is for machines.
+_ABOUT = ("name", "script", "recipe", "strategy_name", "processes", "device", "steps_total")
+_FLAT = ("strategy", "workload", "resumed_from")
+_MAX_PARAMETER = 500  # the shortest limit among the trackers (MLflow's databases)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Numbers at one place of one axis."""
+
+    axis: Literal["steps", "system"]
+    """``steps``: optimizer steps, counted from 1; ``system``: hardware samples, counted from 1."""
+    at: int
+    """Where on the axis."""
+    time: float
+    """Unix seconds of the event itself, not of the feeding."""
+    key: str
+    """Names the point for ever: the same point fed twice is known by it."""
+    values: dict[str, float]
+    """Number by name; names have only letters, digits and ``_ - . /``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A finding, or the end of the run, as text."""
+
+    key: str
+    """Names the note for ever."""
+    title: str
+    """``hang on rank 1``."""
+    text: str
+    """Evidence, cause and next move."""
+    level: Level
+    """How bad."""
+    step: int
+    """Optimizer step it belongs to; 0 where it belongs to none."""
+    time: float
+    """Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """The run, as every tracker shows it."""
+
+    run: str
+    """Run id."""
+    marker: str
+    """Unique for ever; ids may come again in another store."""
+    name: str
+    """As the user gave it."""
+    created_at: float
+    """Unix seconds."""
+    parameters: dict[str, str] = field(default_factory=dict[str, str])
+    """Script, strategy, workload …, flat; secrets were redacted when run.json was written."""
+
+
+def about(document: Mapping[str, Any], directory_name: str) -> About:
+    """What run.json tells; unknown values are left out."""
+    found = {name: document.get(name) for name in _ABOUT}
+    arguments: list[Any] = document.get("arguments") or []
+    found["arguments"] = " ".join(map(str, arguments))
+    found["workbench_version"] = document.get("workbench_version")
+    for group in _FLAT:
+        inner = document.get(group)
+        if isinstance(inner, dict):
+            fields = cast("dict[str, Any]", inner)
+            found |= {f"{group}.{name}": value for name, value in fields.items()}
+    parameters = {
+        clean_name(name): str(value)[:_MAX_PARAMETER]
+        for name, value in found.items()
+        if value is not None and value != ""
+    }
+    return About(
+        run=str(document.get("run") or directory_name),
+        marker=str(document.get("marker") or directory_name),
+        name=str(document.get("name") or directory_name),
+        created_at=float(document.get("created_at") or 0.0),
+        parameters=parameters,
+    )
+
+
+def clean_name(name: str) -> str:
+    """A metric's name as every tracker takes it.
+
+    >>> clean_name("eval loss (%)"), clean_name("/a//b/")
+    ('eval_loss_', 'a/b')
+    """
+    allowed = re.sub(r"[^A-Za-z0-9_./-]+", "_", name)[:200]
+    return re.sub(r"/+", "/", allowed).strip("/") or "value"
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Only what is a number; None is unknown, and a bool is no measurement."""
+    return {
+        clean_name(name): value
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }

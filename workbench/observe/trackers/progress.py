@@ -1,0 +1,80 @@
+"""How far a tracker has been fed: a small file in the run directory, replaced atomically."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, cast
+
+from workbench.store.files import read_json, write_json_atomic
+
+_SCHEMA = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """What has been fed so far. A point that is not in here is fed (again) at the next start."""
+
+    tracker: str
+    """Its name."""
+    folder: str
+    """Where it writes."""
+    step: int = 0
+    """Optimizer steps fed."""
+    attempt: int = 1
+    """Latest start of the launcher that was taken into account."""
+    samples: int = 0
+    """Lines of system.jsonl fed."""
+    said: dict[str, int] = field(default_factory=dict[str, int])
+    """Lines of each rank's ``workbench.log`` file fed, by rank (as text)."""
+    notes: list[str] = field(default_factory=list[str])
+    """Keys of the notes fed, in their order."""
+    ended_at: float | None = None
+    """When the run ended, once its end was fed."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return {"schema": _SCHEMA, **asdict(self)}
+
+    def save(self, path: Path) -> None:
+        """Write it; raises OSError."""
+        write_json_atomic(path, self.document())
+
+    def forget(self) -> None:
+        """Begin anew: nothing has been fed."""
+        self.go_back_to(Progress(tracker=self.tracker, folder=self.folder, attempt=self.attempt))
+
+    def go_back_to(self, other: Progress) -> None:
+        """Become what `other` is."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(other, one.name))
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "step": lambda value: type(value) is int and value >= 0,
+    "attempt": lambda value: type(value) is int and value >= 1,
+    "samples": lambda value: type(value) is int and value >= 0,
+    "said": lambda value: (
+        isinstance(value, dict)
+        and all(type(one) is int for one in cast("dict[Any, Any]", value).values())
+    ),
+    "notes": lambda value: (
+        isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
+    ),
+    "ended_at": lambda value: value is None or isinstance(value, float | int),
+}
+
+
+def load(path: Path, tracker: str, folder: Path) -> Progress:
+    """What was fed to that folder; a fresh one where the file is absent, broken or another's."""
+    fresh = Progress(tracker=tracker, folder=str(folder))
+    found = read_json(path)
+    if found is None or found.get("folder") != str(folder) or found.get("schema") != _SCHEMA:
+        return fresh
+    with contextlib.suppress(KeyError):
+        if all(passes(found[name]) for name, passes in _CHECKS.items()):
+            for name in _CHECKS:
+                setattr(fresh, name, found[name])
+    return fresh

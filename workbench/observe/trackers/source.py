@@ -1,0 +1,256 @@
+"""Reads the run directory on from where a tracker was left: points and notes not yet fed."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from workbench.observe.events import MetricStream, StepRow
+from workbench.observe.trackers.points import Note, Point, numbers
+from workbench.observe.trackers.progress import Progress
+from workbench.store.files import LineReader, read_json
+from workbench.store.layout import RunPaths
+
+_SYSTEM = (
+    *("cpu_percent", "memory_used_bytes", "run_rss_bytes", "run_cpu_percent"),
+    *("disk_free_bytes", "net_bytes_per_second"),
+)
+_GPU = ("util", "memory_bytes", "temperature_c", "power_w", "sm_clock_mhz")
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """What one reading found, in the order of each axis."""
+
+    points: list[Point] = field(default_factory=list[Point])
+    """Steps and samples."""
+    notes: list[Note] = field(default_factory=list[Note])
+    """Findings."""
+    at_end: bool = False
+    """Whether that is all that was written so far."""
+
+
+class Source:
+    """Follows the files of one run for one tracker, and moves its `Progress` on as it reads."""
+
+    def __init__(self, paths: RunPaths, run: dict[str, Any], progress: Progress) -> None:
+        self._paths = paths
+        self._progress = progress
+        self._tokens = run.get("tokens_per_step")
+        self._attempts = LineReader(paths.attempts)
+        self._starts: list[tuple[int, int, float]] = []  # attempt, steps kept, Unix seconds
+        self._system, self._samples = LineReader(paths.system), 0
+        ranks = range(int(run.get("processes") or 1))
+        self._stream = MetricStream(paths, len(ranks))
+        self._memory = [_Memory(LineReader(paths.rank_metrics(rank))) for rank in ranks]
+        self._said = [_Said(paths, rank) for rank in ranks]
+        self._passed_over = False
+
+    def new_attempt(self) -> bool:
+        """Whether the run has gone on from a checkpoint: what was just read may be torn."""
+        for line in self._attempts.read():
+            if line.get("event") == "start" and type(line.get("attempt")) is int:
+                kept, begun = line.get("first_step"), line.get("time")
+                self._starts.append(
+                    (
+                        line["attempt"],
+                        kept if type(kept) is int else 0,
+                        float(begun) if isinstance(begun, int | float) else time.time(),
+                    )
+                )
+        return any(attempt > self._progress.attempt for attempt, _, _ in self._starts)
+
+    def taken_back(self) -> int | None:
+        """The step to which new attempts took the run back; None without one.
+
+        It is settled in the progress; a new Source goes on from there.
+        """
+        if not self.new_attempt():
+            return None
+        new = [start for start in self._starts if start[0] > self._progress.attempt]
+        self._progress.attempt = max(attempt for attempt, _, _ in new)
+        kept = min(self._progress.step, *(kept for _, kept, _ in new))
+        begun = min(begun for _, _, begun in new)
+        for rank, fed in self._progress.said.items():
+            left = _Said(self._paths, int(rank)).count_before(begun)
+            self._progress.said[rank] = min(fed, left)
+        self._progress.step = kept
+        self._progress.ended_at = None
+        return kept
+
+    def read(self, *, final: bool = False) -> Batch:
+        """The next part, bounded. `final`: the run has ended, incomplete steps are complete."""
+        rows = self._stream.read()
+        at_end = self._stream.at_end
+        if final and at_end:
+            rows += self._stream.read(final=True)
+        batch = Batch(points=[point for row in rows if (point := self._step_point(row))])
+        newest = max((rank.step for rank in self._stream.ranks.values()), default=0)
+        for said in self._said:
+            batch.points += said.read(self._progress, newest, everything=final and at_end)
+        batch.points += self._system_points()
+        batch.at_end = (
+            at_end and self._system.at_end and all(said.reader.at_end for said in self._said)
+        )
+        batch.notes = list(self._findings())
+        return batch
+
+    def _step_point(self, row: StepRow) -> Point | None:
+        """A step's numbers; None for one that was fed."""
+        if row.step <= self._progress.step:
+            return None
+        if not self._passed_over:
+            self._passed_over = True
+            for memory in self._memory:
+                memory.changed_by(self._progress.step)
+        seconds, tokens = row.step_seconds, row.tokens or self._tokens
+        waited = list(row.data_seconds.values())
+        values: dict[str, Any] = {
+            "loss": row.loss,
+            "lr": row.lr,
+            "grad_norm": row.grad_norm,
+            "step_seconds": seconds,
+            "tokens_per_second": tokens / seconds if tokens and seconds else None,
+            "data_share": sum(waited) / len(waited) / seconds if waited and seconds else None,
+        }
+        for rank, memory in enumerate(self._memory):
+            values[f"memory_bytes/rank-{rank}"] = memory.changed_by(row.step)
+        self._progress.step = row.step
+        return Point(
+            axis="steps", at=row.step, time=row.time, key=f"step-{row.step}", values=numbers(values)
+        )
+
+    def _system_points(self) -> Iterator[Point]:
+        for line in self._system.read():
+            self._samples += 1
+            if self._samples <= self._progress.samples:
+                continue
+            self._progress.samples = self._samples
+            values = {f"system/{name}": line.get(name) for name in _SYSTEM}
+            gpus = line.get("gpus")
+            for gpu in cast("list[Any]", gpus) if isinstance(gpus, list) else []:
+                if isinstance(gpu, dict):
+                    card = cast("dict[str, Any]", gpu)
+                    prefix = f"system/gpu{card.get('index')}"
+                    values |= {f"{prefix}/{name}": card.get(name) for name in _GPU}
+            at, known = line.get("time"), numbers(values)
+            if known and isinstance(at, int | float):
+                key = f"system-{self._samples}"
+                yield Point(axis="system", at=self._samples, time=at, key=key, values=known)
+
+    def _findings(self) -> Iterator[Note]:
+        """Findings not yet fed, and those that have gone since."""
+        found = (read_json(self._paths.findings) or {}).get("findings")
+        for one in cast("list[Any]", found) if isinstance(found, list) else []:
+            if isinstance(one, dict):
+                finding = cast("dict[str, Any]", one)
+                note = finding_note(finding)
+                if note.key not in self._progress.notes:
+                    self._progress.notes.append(note.key)
+                    yield note
+
+
+def finding_note(finding: dict[str, Any]) -> Note:
+    """A finding as text. One that has gone is another note than the same one standing."""
+    rank, kind, step = finding.get("rank"), str(finding.get("kind")), finding.get("step")
+    seen, cleared = finding.get("seen_at"), finding.get("cleared_at")
+    title = kind if rank is None else f"{kind} on rank {rank}"
+    told = [str(finding[name]) for name in ("evidence", "cause", "next") if finding.get(name)]
+    level = finding.get("severity")
+    when = cleared if cleared is not None else seen
+    return Note(
+        key=f"{kind}/{rank}/{seen}" + ("" if cleared is None else "/gone"),
+        title=title if cleared is None else f"{title}: gone",
+        text=" ".join(told),
+        level="note" if cleared is not None or level not in {"error", "warning"} else level,
+        step=step if type(step) is int else 0,
+        time=float(when) if isinstance(when, int | float) else time.time(),
+    )
+
+
+class _Memory:
+    """A rank's peak memory so far, told only where it changes."""
+
+    def __init__(self, reader: LineReader) -> None:
+        self._reader = reader
+        self._step = 0
+        self._bytes: int | None = None
+        self._changes: deque[tuple[int, int]] = deque()
+
+    def changed_by(self, step: int) -> int | None:
+        """The peak if it has changed up to `step` since the last call."""
+        while self._step < step:
+            lines = self._reader.read()
+            for line in lines:
+                self._take(line)
+            if not lines and self._reader.at_end:
+                break
+        found = None
+        while self._changes and self._changes[0][0] <= step:
+            found = self._changes.popleft()[1]
+        return found
+
+    def _take(self, line: dict[str, Any]) -> None:
+        step, peak = line.get("step"), line.get("memory_bytes")
+        if type(step) is int:
+            self._step = max(self._step, step)
+            if type(peak) is int and peak != self._bytes:
+                self._bytes = peak
+                self._changes.append((step, peak))
+
+
+class _Said:
+    """What one rank told by ``workbench.log``; a line waits until its step has been fed."""
+
+    def __init__(self, paths: RunPaths, rank: int) -> None:
+        self.reader = LineReader(paths.rank_said(rank))
+        self._rank = rank
+        self._count = 0
+        self._waiting: deque[tuple[int, dict[str, Any]]] = deque()
+
+    def count_before(self, at: float) -> int:
+        """Lines told before that Unix second."""
+        count = 0
+        while lines := self.reader.read():
+            for line in lines:
+                told = line.get("time")
+                if isinstance(told, int | float) and told >= at:
+                    return count
+                count += 1
+        return count
+
+    def read(self, progress: Progress, newest: int, *, everything: bool) -> Iterator[Point]:
+        """Points due now. `newest`: the furthest step that any rank has reported."""
+        for line in self.reader.read():
+            self._count += 1
+            if self._count > progress.said.get(str(self._rank), 0):
+                self._waiting.append((self._count, line))
+        while self._waiting:
+            number, line = self._waiting[0]
+            step, at = line.get("step"), line.get("time")
+            step = step if type(step) is int and step >= 0 else progress.step
+            if progress.step < step <= newest and not everything:
+                return
+            self._waiting.popleft()
+            progress.said[str(self._rank)] = number
+            yield self._point(number, step, at, line)
+
+    def _point(self, number: int, step: int, at: Any, line: dict[str, Any]) -> Point:
+        inner = line.get("values")
+        told = cast("dict[str, Any]", inner) if isinstance(inner, dict) else line
+        tail = "" if self._rank == 0 else f"/rank-{self._rank}"
+        values = {
+            f"said/{name}{tail}": value
+            for name, value in told.items()
+            if name not in {"step", "time", "rank"}
+        }
+        return Point(
+            axis="steps",
+            at=step,
+            time=float(at) if isinstance(at, int | float) else time.time(),
+            key=f"said-{self._rank}-{number}",
+            values=numbers(values),
+        )

@@ -1,0 +1,198 @@
+"""What the recipes' command lines have in common. Standard library only: torch comes later.
+
+The part of a recipe above its `import torch` is executed alone to learn what it would train
+(see __init__.py), so it may import this file and nothing heavier.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, NoReturn
+
+VOCABULARY = 256  # bytes, see corpus.py
+OPTIMIZERS = ("adamw-fused", "adamw", "adamw-8bit", "adafactor", "muon", "sgd", "sgd-momentum")
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one line, without the wall of usage before it."""
+
+    def error(self, message: str) -> NoReturn:  # noqa: D102 - overrides
+        raise ValueError(message)
+
+
+def add_gpt(parser: Parser) -> None:
+    """The flags that give a GPT its shape."""
+    add = parser.add_argument
+    add("--size", type=int, default=2, help="N layers, 64N wide, N heads; 12 is GPT-2 small")
+    add("--layers", type=int, help="number of blocks, instead of --size's")
+    add("--hidden", type=int, help="width of the residual stream, instead of --size's")
+    add("--heads", type=int, help="attention heads, instead of one per 64 channels")
+
+
+def add_steps(parser: Parser) -> None:
+    """How long the recipes of one idea train, how fast, and from which numbers."""
+    add = parser.add_argument
+    add("--steps", type=int, default=200, help="optimizer steps")
+    add("--lr", type=float, help="peak learning rate; follows the width if not given")
+    add("--warmup", type=int, default=30, help="steps until the peak")
+    add("--seed", type=int, default=0, help="of the weights and of the data's order")
+
+
+def check_positive(
+    parser: Parser, options: argparse.Namespace, may_be_zero: Collection[str]
+) -> None:
+    """Refuse numbers below zero, and zero itself where it means nothing."""
+    for name, value in vars(options).items():
+        lowest = 0 if name in may_be_zero else 1e-9
+        if type(value) in {int, float} and not value >= lowest:  # nan is refused too
+            parser.error(f"--{name.replace('_', '-')} {value}: give a number above 0")
+
+
+def complete_gpt(parser: Parser, options: argparse.Namespace) -> None:
+    """Fill in a GPT's shape, its learning rate, and what an estimate needs besides."""
+    options.layers = options.layers or options.size
+    options.hidden = options.hidden or 64 * options.size
+    options.heads = options.heads or max(1, options.hidden // 64)
+    if options.hidden % (2 * options.heads):  # rotary positions pair the channels of a head
+        parser.error(f"--hidden {options.hidden} is no multiple of 2 x --heads {options.heads}")
+    options.lr = options.lr or 4e-3 * math.sqrt(128 / options.hidden)  # wider wants smaller steps
+    # Per block 4 h² attention + 8 h² MLP; embedding and head V h.
+    options.vocab, options.mlp, options.tied = VOCABULARY, 4 * options.hidden, False
+    options.parameters = 12 * options.layers * options.hidden**2 + 2 * VOCABULARY * options.hidden
+
+
+def options_or_exit(parse: Callable[[], argparse.Namespace]) -> argparse.Namespace:
+    """What `parse` returns; its ValueError is one line and exit code 2."""
+    try:
+        return parse()
+    except ValueError as error:
+        print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def add_checkpoints(parser: Parser) -> None:
+    """When to save, what to keep, where to start from; see checkpointing.py."""
+    add = parser.add_argument
+    home = Path(os.environ.get("WORKBENCH_RUN_DIR", ""), "checkpoints")
+    add("--checkpoint-every", type=int, default=0, help="steps; 0: never")
+    add("--checkpoint-minutes", type=float, help="save so often, whatever the steps")
+    add("--checkpoint-auto", type=float, metavar="HOURS", help="mean time between interruptions")
+    add("--checkpoint-dir", type=Path, default=home, help=f"default: {home}")
+    add("--checkpoint-async", action="store_true", help="write while the training goes on")
+    add("--keep-last", type=int, metavar="K", help="checkpoints; default: all")
+    add("--keep-best", type=int, metavar="K", help="and those of lowest loss")
+    add("--resume", metavar="DIR", help="a checkpoint, or 'latest' of --checkpoint-dir")
+
+
+def check_checkpoints(parser: Parser, options: argparse.Namespace) -> None:
+    """Refuse two answers to the question how often."""
+    if options.checkpoint_minutes and options.checkpoint_auto:
+        parser.error("--checkpoint-minutes and --checkpoint-auto both say how often: take one")
+
+
+def find_checkpoint(options: argparse.Namespace) -> Path | None:
+    """The checkpoint to start from, if any; ValueError when asked for one that is not whole.
+
+    Sizes are looked at by every rank; all bytes are read by one of them, or by all where they have
+    to choose alike.
+    """
+    import checkpoint_files as files  # noqa: PLC0415 - not where only the options are asked for
+
+    parent = options.checkpoint_dir
+    often = ("checkpoint_every", "checkpoint_minutes", "checkpoint_auto")
+    if not options.resume:
+        saves = any(getattr(options, name, None) for name in often)
+        if saves and (there := files.named(parent)):
+            raise ValueError(f"{there[0]} exists: add --resume latest or change --checkpoint-dir")
+        return None
+    if options.resume == "latest":
+        newest, passed = files.newest_whole(parent)
+        for sentence in passed if first_rank() else ():
+            print(sentence, file=sys.stderr)
+        if passed and newest is None:
+            raise ValueError(f"--resume latest: no checkpoint in {parent} is whole")
+        return newest
+    chosen = Path(options.resume)
+    if files.step_of(chosen) is None or not chosen.is_dir():
+        raise ValueError(f"--resume {chosen}: give an existing folder …/step-00000100, or latest")
+    if problem := files.why_broken(chosen, read=first_rank()):
+        raise ValueError(f"--resume {chosen}: {problem}; --resume latest finds a whole one")
+    return chosen
+
+
+def first_rank() -> bool:
+    """Whether this process speaks for all; known before any library is loaded."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def with_checkpoint(parse: Callable[[], argparse.Namespace]) -> argparse.Namespace:
+    """The command line, and as `checkpoint` where to start from (None: the beginning)."""
+    options = parse()
+    options.checkpoint = find_checkpoint(options)
+    if options.checkpoint:
+        compare_with(options.checkpoint, options)
+    return options
+
+
+# What makes a model another one, and what makes its curve go on differently.
+_MODEL = (
+    *("layers", "hidden", "heads", "arch", "image", "patch", "model"),
+    *("lora_rank", "lora_targets", "qlora"),
+)
+_CURVE = ("seed", "lr", "warmup", "steps", "seq_len", "precision", "optimizer", "images")
+RECORD = "options.json"  # beside the weights in every checkpoint of a recipe
+
+
+def record(options: argparse.Namespace, strategy: str) -> dict[str, Any]:
+    """What a checkpoint keeps of the run that wrote it."""
+    kept = {name: value for name in _MODEL + _CURVE if (value := _plain(options, name)) is not None}
+    if "layers" not in kept:  # a GPT's --size says no more than its layers and width
+        kept["size"] = _plain(options, "size")
+    split = math.prod(getattr(options, name, 1) for name in ("tp", "cp", "pp"))
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    batch = getattr(options, "micro_batch", 1) * getattr(options, "accumulate", 1)
+    kept["global_batch"] = batch * (ranks // split or 1)
+    return {"options": kept, "world_size": ranks, "strategy": strategy}
+
+
+def _plain(options: argparse.Namespace, name: str) -> Any:
+    """A value as JSON gives it back."""
+    return json.loads(json.dumps(getattr(options, name, None), default=str))
+
+
+def compare_with(checkpoint: Path, options: argparse.Namespace) -> None:
+    """ValueError if the checkpoint is of another model; a warning if its curve was another one."""
+    if not (checkpoint / RECORD).exists():
+        return  # of a script that keeps none
+    try:
+        kept: dict[str, Any] = json.loads((checkpoint / RECORD).read_text(encoding="utf-8"))
+        before = dict[str, Any](kept["options"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{checkpoint} is no checkpoint of this recipe ({error})") from error
+    now = record(options, "")["options"]
+    differ = [name for name in {**now, **before} if now.get(name) != before.get(name)]
+
+    def both(names: list[str]) -> str:
+        return ", ".join(f"{name} {before.get(name)} -> {now.get(name)}" for name in names)
+
+    if model := [name for name in differ if name in {*_MODEL, "size"}]:
+        raise ValueError(f"{checkpoint} is of another model: {both(model)}")
+    if differ and first_rank():
+        script = Path(sys.argv[0]).name
+        print(
+            f"{script}: warning: the curve will not go on as it was: {both(differ)}",
+            file=sys.stderr,
+        )
+
+
+def learning_rate(step: int, options: argparse.Namespace) -> float:
+    """A function of the step, never of the clock: equal flags give equal curves."""
+    rate = options.lr * min(1.0, (step + 1) / max(1, options.warmup))
+    if options.steps:  # the end is known: a cosine down to a tenth
+        return rate * (0.55 + 0.45 * math.cos(math.pi * step / options.steps))
+    # It is not: a plateau, then 1/sqrt(step), which is good wherever the time runs out.
+    return rate * min(1.0, math.sqrt(10 * max(30, options.warmup) / (step + 1)))

@@ -1,0 +1,220 @@
+"""The checkpoints of a run: what there is, whether it is whole, which one to resume from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from workbench.recipes import checkpoint_files
+from workbench.recover import contents
+from workbench.store.files import LineReader
+from workbench.store.layout import RunPaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """One checkpoint of a run, as a look at names and sizes shows it."""
+
+    path: Path
+    """Its folder, absolute."""
+    step: int
+    """Optimizer steps done when it was written."""
+    kind: str
+    """Who wrote it: ``recipe``, ``accelerate`` or ``trainer``."""
+    bytes: int
+    """All its files together."""
+    saved_at: float | None
+    """Unix seconds; None = not known."""
+    sealed: bool
+    """Whether sizes and hashes of its files were kept, so that it can be verified."""
+    problem: str
+    """Why nobody should resume from it, as far as sizes tell; "" = nothing known against it."""
+    manifest: Path | None = None
+    """Where sizes and hashes are kept: inside the folder, or in the run for a script's own."""
+    loss: float | None = None
+    """Loss when it was written, where its manifest says so."""
+    world_size: int | None = None
+    """Processes that wrote it, where known."""
+    strategy: str | None = None
+    """The strategy that wrote it, where its manifest says so."""
+    abandoned: bool = False
+    """Whether the run has gone back to before it since: it is of a course that was given up. Nobody
+    resumes from it unless it is named."""
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.name
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form, as in view.json."""
+        document = {**asdict(self), "path": str(self.path), "name": self.name}
+        del document["manifest"]
+        return document
+
+
+def list_checkpoints(paths: RunPaths) -> list[Checkpoint]:
+    """Every checkpoint of the run, newest step first; looks at names and sizes only."""
+    found = {path: _own(paths, path) for path in checkpoint_files.named(paths.checkpoints)}
+    for path, line in _reported(paths):
+        if path not in found and path.is_dir():
+            found[path] = _foreign(paths, path, line)
+    given_up = _given_up(paths)
+    told = [
+        replace(one, abandoned=(str(one.path), one.saved_at) in given_up) for one in found.values()
+    ]
+    return sorted(told, key=lambda one: (one.step, one.saved_at or 0.0), reverse=True)
+
+
+def verify(checkpoint: Checkpoint) -> str:
+    """Read every byte; what is wrong as the end of a sentence, "" if the checkpoint is whole.
+
+    Without kept hashes the files are read by what their own formats promise: the checksums of
+    torch's archives, the table of safetensors, JSON that parses.
+    """
+    if checkpoint.problem:
+        return checkpoint.problem
+    if checkpoint.manifest is None:
+        return contents.why_broken(checkpoint.path)
+    manifest = checkpoint_files.read_manifest(checkpoint.manifest)
+    if manifest is None:
+        return f"{checkpoint.manifest.name} cannot be read"
+    return checkpoint_files.differs(checkpoint.path, manifest)
+
+
+def newest_whole(paths: RunPaths) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint of which every byte is right, and a sentence per one passed over."""
+    passed = list[str]()
+    for checkpoint in list_checkpoints(paths):
+        if checkpoint.abandoned:
+            continue
+        problem = verify(checkpoint)
+        if not problem:
+            return checkpoint, passed
+        passed.append(f"Checkpoint {checkpoint.name} is passed over: {problem}.")
+    return None, passed
+
+
+def _given_up(paths: RunPaths) -> set[tuple[str, float | None]]:
+    """Path and time of what lay beyond the step from which an attempt went on.
+
+    Names, not an order of times: a clock that is set back must not make new ones look old.
+    """
+    reader, found = LineReader(paths.attempts), set[tuple[str, float | None]]()
+    while lines := reader.read():
+        for line in lines:
+            # What was resumed from by name since is taken back into use.
+            found = {one for one in found if one[0] != line.get("checkpoint")}
+            entries = line.get("given_up")
+            for entry in cast("list[Any]", entries) if isinstance(entries, list) else ():
+                if isinstance(entry, list) and len(cast("list[Any]", entry)) == 2:
+                    path, saved_at = cast("list[Any]", entry)
+                    found.add((str(path), _number(saved_at)))
+    return found
+
+
+def manifest_path(paths: RunPaths, checkpoint: Path) -> Path:
+    """Where the run keeps the manifest of a checkpoint that the script wrote its own way."""
+    place = hashlib.sha256(str(checkpoint).encode(errors="surrogateescape")).hexdigest()[:12]
+    return paths.manifests / f"{checkpoint.name[:80]}-{place}.json"
+
+
+def _own(paths: RunPaths, folder: Path) -> Checkpoint:
+    """A folder ``step-…`` of the run itself."""
+    step = checkpoint_files.step_of(folder)
+    assert step is not None
+    kept = _kept(paths, folder, None)
+    if kept is not None:
+        manifest, place = kept
+        return _sealed(folder, step, str(manifest.get("kind") or "accelerate"), manifest, place)
+    torn = (folder / checkpoint_files.MANIFEST).exists()  # else of a version that wrote none
+    problem = f"{checkpoint_files.MANIFEST} cannot be read" if torn else ""
+    return _without_manifest(folder, step, "accelerate", problem, None)
+
+
+def _foreign(paths: RunPaths, folder: Path, line: dict[str, Any]) -> Checkpoint:
+    """A checkpoint that the hook saw the script write, wherever it lies."""
+    step, kind = _whole_number(line.get("step")) or 0, str(line.get("kind") or "accelerate")
+    saved_at = _number(line.get("time"))
+    kept = _kept(paths, folder, saved_at)
+    if kept is not None:
+        return _sealed(folder, step, kind, *kept)
+    size = _whole_number(line.get("world_size"))
+    return _without_manifest(folder, step, kind, "", saved_at, size)
+
+
+def _kept(
+    paths: RunPaths, folder: Path, saved_at: float | None
+) -> tuple[dict[str, Any], Path] | None:
+    """The manifest and its file: the checkpoint's own, or the one that the run keeps of it."""
+    place = folder / checkpoint_files.MANIFEST
+    manifest = checkpoint_files.read_manifest(place)
+    if manifest is not None or place.exists():
+        return None if manifest is None else (manifest, place)
+    place = manifest_path(paths, folder)
+    manifest = checkpoint_files.read_manifest(place)
+    if manifest is None or (saved_at or 0.0) > (_number(manifest.get("saved_at")) or 0.0):
+        return None  # written anew since
+    return manifest, place
+
+
+def _sealed(folder: Path, step: int, kind: str, manifest: dict[str, Any], kept: Path) -> Checkpoint:
+    strategy = manifest.get("strategy")
+    return Checkpoint(
+        path=folder,
+        step=step,
+        kind=kind,
+        bytes=_whole_number(manifest.get("total_bytes")) or 0,
+        saved_at=_number(manifest.get("saved_at")),
+        sealed=True,
+        problem=checkpoint_files.differs(folder, manifest, read=False),
+        manifest=kept,
+        loss=_number(manifest.get("loss")),
+        world_size=_whole_number(manifest.get("world_size")),
+        strategy=strategy if isinstance(strategy, str) else None,
+    )
+
+
+def _without_manifest(
+    folder: Path,
+    step: int,
+    kind: str,
+    problem: str,
+    saved_at: float | None,
+    world_size: int | None = None,
+) -> Checkpoint:
+    total, newest = contents.measure(folder)
+    return Checkpoint(
+        path=folder,
+        step=step,
+        kind=kind,
+        bytes=total,
+        saved_at=saved_at or newest,
+        sealed=False,
+        problem=problem or ("" if total else "it is empty"),
+        world_size=world_size,
+    )
+
+
+def _reported(paths: RunPaths) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Folder and line of each checkpoint in checkpoints.jsonl; the latest word on each."""
+    reader, latest = LineReader(paths.saved), dict[Path, dict[str, Any]]()
+    while lines := reader.read():
+        for line in lines:
+            path = line.get("path")
+            if isinstance(path, str) and path.startswith("/") and "\0" not in path:
+                latest[Path(path)] = line
+    return iter(latest.items())
+
+
+def _whole_number(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _number(value: object) -> float | None:
+    if not isinstance(value, int | float) or not abs(value) < 1e18:  # neither nan nor huge
+        return None
+    return float(value)

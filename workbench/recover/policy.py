@@ -1,0 +1,99 @@
+"""`Recovery`: what may be done for a run while nobody looks."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from workbench.errors import UsageError
+
+CLOUDS = ("aws", "gcp")
+"""Whose metadata services are known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """Restarts, pre-emption and idle machines. The default changes nothing by itself."""
+
+    restarts: int = 0
+    """How often a failed run is started again from its newest whole checkpoint. 0: never, because
+    a restart of a run that is wrong costs money."""
+    backoff_seconds: float = 2.0
+    """Wait before the first restart; doubles with each, at most five minutes."""
+    grace_seconds: float | None = None
+    """From a notice of pre-emption to the end of the machine; the checkpoint and every process' end
+    must fit into it. None: 120 s where AWS gives the notice, else 30 s (RunPod has about 5)."""
+    preemption: str | None = None
+    """Where notices are looked for: ``aws``, ``gcp``, a path, or a URL. None: SIGTERM only."""
+    restart_on_hang: bool = True
+    """Whether a run that hangs is ended, and started again while restarts are left: at once when a
+    rank's process is stopped, after two minutes when the rank that the others wait for does
+    nothing, after a quarter of an hour when it computes. Without `restarts` never."""
+    idle_minutes: float = 10.0
+    """GPUs (without any: processors) idle this long are a finding, and start `on_idle`."""
+    on_idle: tuple[str, ...] = ()
+    """Program and arguments started when the run has been idle so long; no shell."""
+    on_end: tuple[str, ...] = ()
+    """Program and arguments started when the run has ended, whatever the outcome; no shell."""
+    hooks_dry_run: bool = False
+    """Only say what `on_idle` and `on_end` would start."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if type(self.restarts) is not int or not 0 <= self.restarts <= 1000:
+            raise UsageError(f"restarts={self.restarts!r}: give a whole number from 0 to 1000.")
+        for name in ("backoff_seconds", "grace_seconds", "idle_minutes"):
+            value = getattr(self, name)
+            if value is None and name == "grace_seconds":
+                continue
+            if not isinstance(value, int | float) or not 0 < value < 1e6:
+                raise UsageError(f"{name}={value!r}: give a number above 0 and below a million.")
+        for name in ("on_idle", "on_end"):
+            if isinstance(getattr(self, name), str):
+                raise UsageError(
+                    f"{name}={getattr(self, name)!r}: give program and arguments apart, as "
+                    "('runpodctl', 'stop', 'pod', 'ID'); no shell reads it."
+                )
+        where = self.preemption
+        if where is not None and where not in CLOUDS and "/" not in where:
+            raise UsageError(
+                f"preemption={where!r}: give {' or '.join(CLOUDS)}, a file as /path or ./name, or "
+                "a URL."
+            )
+
+    @property
+    def grace(self) -> float:
+        """Seconds from a notice to the end: as given, else what the place is known for."""
+        if self.grace_seconds is not None:
+            return self.grace_seconds
+        return 120.0 if self.preemption == "aws" else 30.0
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form, as kept in run.json."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, document: dict[str, Any] | None) -> Recovery:
+        """From run.json; what is missing or of another version is the default."""
+        known = {one.name for one in fields(cls)}
+        given = {name: value for name, value in (document or {}).items() if name in known}
+        for name in ("on_idle", "on_end"):
+            if name in given:
+                given[name] = tuple(str(word) for word in given[name])
+        return cls(**given)
+
+
+def words(command: str | None) -> tuple[str, ...]:
+    """A command line as program and arguments; it never reaches a shell.
+
+    Raises:
+        UsageError: a quote is left open.
+
+    >>> words("runpodctl stop pod 'my pod'")
+    ('runpodctl', 'stop', 'pod', 'my pod')
+    """
+    try:
+        return tuple(shlex.split(command or ""))
+    except ValueError as error:
+        raise UsageError(f"The command {command!r} cannot be read: {error}.") from error

@@ -1,0 +1,146 @@
+"""How a script is told to resume: a flag of its own, or the environment; refused where unknown."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench.errors import UsageError
+from workbench.recover.checkpoints import Checkpoint
+
+RESUME_VARIABLE = "WORKBENCH_RESUME"  # read by the capture hook for transformers' Trainer
+PLACEHOLDER = "{checkpoint}"  # in arguments that the user gives
+# Flags that take a folder to resume from, the surest first; what else a flag may mean (--load,
+# --ckpt) it means less often.
+_FLAGS = (
+    *("--resume_from_checkpoint", "--resume-from-checkpoint", "--resume_from", "--resume-from"),
+    *("--resume", "--load_checkpoint", "--load-checkpoint", "--load", "--ckpt_path", "--ckpt"),
+)
+_DECLARING = {"add_argument", "add", "option", "Option"}  # argparse, our recipes, click, typer
+_TRAINERS = {"Trainer", "TrainingArguments", "HfArgumentParser"}
+_OF_TRAINERS = ("transformers", "trl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """What a resumed attempt is started with."""
+
+    arguments: tuple[str, ...]
+    """All arguments of the script; an earlier resume flag is replaced."""
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+    """Set for every rank."""
+
+
+def how_to_resume(
+    script: Path, recipe: str | None, arguments: Sequence[str], checkpoint: Checkpoint
+) -> Resumption:
+    """The arguments and environment that make `script` continue from `checkpoint`.
+
+    Raises:
+        UsageError: the script has no way that is known for certain; the message has the command
+            for those who know one.
+    """
+    place = str(checkpoint.path)
+    if any(PLACEHOLDER in word for word in arguments):
+        return Resumption(arguments=tuple(word.replace(PLACEHOLDER, place) for word in arguments))
+    try:
+        tree = ast.parse(script.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
+        raise UsageError(f"{script} cannot be read to learn how it resumes: {error}") from error
+    if recipe is not None or _is_recipe(tree):
+        if not _is_recipe(tree):
+            raise UsageError(
+                f"The recipe {recipe or script.stem} is short and saves nothing: start it again, "
+                "or take gpt, lora or vision, which resume."
+            )
+        return Resumption(arguments=_with_flag(arguments, "--resume", place))
+    if checkpoint.kind == "trainer" or _uses_trainer(tree):
+        return Resumption(arguments=tuple(arguments), environment={RESUME_VARIABLE: place})
+    flag = _own_flag(tree)
+    if flag is None:
+        raise UsageError(
+            f"{script.name} has no option that is known to resume from a folder. If it has one: "
+            f"workbench resume RUN -- --your-flag '{PLACEHOLDER}', where {PLACEHOLDER} becomes "
+            f"{place}."
+        )
+    return Resumption(arguments=_with_flag(arguments, flag, place))
+
+
+def _with_flag(arguments: Sequence[str], flag: str, value: str) -> tuple[str, ...]:
+    """`arguments` with ``flag value``; the flag's earlier uses, in both spellings, are dropped."""
+    kept, skip = list[str](), False
+    for number, word in enumerate(arguments):
+        if word == "--":
+            return (*kept, flag, value, *arguments[number:])
+        if skip:
+            skip = False
+        elif word == flag:
+            skip = True
+        elif not word.startswith(f"{flag}="):
+            kept.append(word)
+    return (*kept, flag, value)
+
+
+def _is_recipe(tree: ast.Module) -> bool:
+    """One of ours that resumes, or a copy: they share one way to find their checkpoint."""
+    return any(
+        isinstance(node, ast.ImportFrom)
+        and node.module == "recipe_options"
+        and any(alias.name == "with_checkpoint" for alias in node.names)
+        for node in ast.walk(tree)
+    )
+
+
+def _uses_trainer(tree: ast.Module) -> bool:
+    """Whether the script imports transformers' Trainer, or TRL's which derive from it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in _OF_TRAINERS:
+            names = {alias.name for alias in node.names}
+            if names & _TRAINERS or any(name.endswith("Trainer") for name in names):
+                return True
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in _OF_TRAINERS
+            and node.attr.endswith(("Trainer", "TrainingArguments"))
+        ):
+            return True
+    return False
+
+
+def _own_flag(tree: ast.Module) -> str | None:
+    """The flag with which the script takes a folder to resume from, if it declares one."""
+    declared = set(_declared(tree))
+    return next((flag for flag in _FLAGS if flag in declared), None)
+
+
+def _declared(tree: ast.Module) -> Iterator[str]:
+    """Flags that take one free text, as argparse, click or typer are told."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _name(node.func) in _DECLARING and _takes_text(node):
+            for argument in node.args:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    yield argument.value
+
+
+def _name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _takes_text(call: ast.Call) -> bool:
+    """Not a switch, not a number, not several: ``--resume`` alone would not name a folder."""
+    for keyword in call.keywords:
+        value = ast.unparse(keyword.value)
+        if keyword.arg == "action" and value != "'store'":
+            return False
+        if keyword.arg == "type" and value not in {"str", "Path", "pathlib.Path"}:
+            return False
+        if keyword.arg == "nargs" and value not in {"'?'", "1"}:
+            return False
+        if keyword.arg in {"is_flag", "count", "choices"}:
+            return False
+    return True

@@ -1,0 +1,304 @@
+"""Holds a run's documents against the schema: a value that cannot be there is taken as unknown.
+
+Whoever can write to a store can write anything into it. Readers of a run must not fail, hang or
+show a foreign text as a command to the terminal because of that, so a known key whose value has
+another type, is no finite number, or lies outside its range is left out; unknown keys are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints
+
+from workbench.store import schema
+
+MAX_RANKS = 16_384  # a rank costs its readers a file each
+_MAX_INTEGER = 2**63
+_MAX_NUMBER = 1e300  # sums of a few thousand of these are finite
+_LAST_SECOND = 253_402_300_799.0  # of the year 9999, as far as calendars go
+_DROPPED = object()
+_NUMBERS = (int, float)
+# Control characters (not tab and newline) and those that reorder or hide text.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]")  # fmt: skip  # noqa: E501
+_RANK = re.compile(r"[0-9]{1,5}")
+_COLUMN = list[float | None]
+
+
+class _Memory(TypedDict, total=False):
+    parts: dict[str, float]
+    total_bytes: float | None
+    allocated_bytes: float | None
+    assumptions: list[str]
+
+
+class _Range(TypedDict, total=False):
+    low_seconds: float | None
+    high_seconds: float | None
+
+
+class _Correction(TypedDict):
+    factor: float
+    low: float
+    high: float
+    runs: int
+
+
+class _Time(TypedDict, total=False):
+    step_seconds: float
+    range: _Range
+    parts: dict[str, float]
+    tokens_per_step: float | None
+    tokens_per_second: float | None
+    mfu: float | None
+    assumptions: list[str]
+    source: str
+    host_key: str
+    correction: _Correction | None
+
+
+class _Predicted(TypedDict, total=False):
+    memory: _Memory
+    time: _Time
+    usd: float | None
+
+
+class _Series(TypedDict, total=False):
+    series: dict[str, _COLUMN]
+
+
+class _Host(_Series, total=False):
+    name: str | None
+    cores: int | None
+    memory_total_bytes: float | None
+
+
+class _DeviceId(TypedDict):
+    id: str
+
+
+class _Device(_DeviceId, _Host, total=False):
+    power_limit_w: float | None
+
+
+class _RankId(TypedDict):
+    rank: int
+
+
+class _Rank(_RankId, total=False):
+    pid: int | None
+    step: int
+    loss: float | None
+    late_seconds: float | None
+    peak_memory_bytes: float | None
+    rss_bytes: float | None
+    alive: bool | None
+    ended: str | None
+    log_tail: list[str]
+    phase: str | None
+    process_state: str | None
+
+
+class _FindingKind(TypedDict):
+    kind: str
+
+
+class _Finding(_FindingKind, total=False):
+    evidence: str
+    cause: str
+    next: str
+    confidence: float
+    severity: str
+    rank: int | None
+    step: int | None
+    seen_at: float | None
+    cleared_at: float | None
+
+
+class _Checkpoint(TypedDict, total=False):
+    step: int | None
+    path: str
+    name: str
+    bytes: int | None
+    saved_at: float | None
+    kind: str | None
+    sealed: bool | None
+    problem: str | None
+
+
+class _RankTimes(_RankId, total=False):
+    entered: _COLUMN
+    ended: _COLUMN
+    data: _COLUMN
+
+
+class _Timeline(TypedDict, total=False):
+    step: _COLUMN
+    ranks: list[_RankTimes]
+
+
+class _Start(_RankId, total=False):
+    time: float
+    process: schema.ProcessDoc
+    world_size: int
+    group_world_size: int | None
+
+
+class _Findings(TypedDict, total=False):
+    findings: list[_Finding]
+
+
+# What the schema leaves open ("Any"), as narrow as its readers need it.
+_NARROWER: dict[str, dict[str, Any]] = {
+    "run.json": {"predicted": _Predicted | None},
+    "exit.json": {"finding": _Finding | None},
+    "view.json": {
+        "predicted": _Predicted | None,
+        "host": _Host,
+        "devices": list[_Device],
+        "ranks": list[_Rank],
+        "findings": list[_Finding],
+        "attempts": list[schema.AttemptLine],
+        "checkpoints": list[_Checkpoint],
+        "timeline": _Timeline,
+    },
+}
+_DOCUMENTS: dict[str, Any] = {
+    "run.json": schema.RunDoc,
+    "state.json": schema.StateDoc,
+    "exit.json": schema.ExitDoc,
+    "labels.json": schema.LabelsDoc,
+    "view.json": schema.ViewDoc,
+    "findings.json": _Findings,
+    "comparison.json": schema.ComparisonDoc,
+    "rank.start.json": _Start,
+    "rank.end.json": schema.RankEnd,
+    "node.json": schema.NodeDoc,
+    "order.json": schema.NodeOrder,
+}
+
+
+def fit(file_name: str, document: dict[str, Any]) -> dict[str, Any]:
+    """`document`, read from a file of that name, without the values that cannot be there.
+
+    >>> fit("exit.json", {"exit_code": "1", "ended_at": 5, "more": [1]})
+    {'ended_at': 5, 'more': [1]}
+    """
+    hints = _hints(re.sub(r"^(rank|node)-\d+\.", r"\1.", file_name))
+    return document if hints is None else _fit_keys(document, hints)
+
+
+def line_fits(document: dict[str, Any]) -> bool:
+    """Whether a line's numbers can be reckoned with: no integer that no float can hold."""
+    return all(
+        type(value) is not int or -_MAX_INTEGER <= value < _MAX_INTEGER
+        for value in document.values()
+    )
+
+
+@cache
+def _hints(name: str) -> dict[str, Any] | None:
+    document = _DOCUMENTS.get(name)
+    if document is None:
+        return None
+    return get_type_hints(document) | _NARROWER.get(name, {})
+
+
+@cache
+def _typed_dict(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
+    return get_type_hints(kind), cast("frozenset[str]", kind.__required_keys__)
+
+
+def _fit_keys(document: dict[str, Any], hints: dict[str, Any]) -> dict[str, Any]:
+    fitted: dict[str, Any] = {}
+    for key, value in document.items():
+        kept = _fitted(value, hints[key]) if key in hints else value
+        if kept is not _DROPPED and (key not in hints or _in_range(key, kept)):
+            fitted[key] = kept
+    return fitted
+
+
+def _in_range(key: str, value: Any) -> bool:
+    """What the type alone does not say."""
+    if key in {"processes", "nodes"}:
+        return 1 <= value <= MAX_RANKS
+    if key == "rank":
+        return value is None or 0 <= value < MAX_RANKS
+    if key == "ranks" and isinstance(value, dict):  # of state.json and node-N.json: by rank
+        return all(map(_RANK.fullmatch, cast("dict[str, Any]", value)))
+    if (key.endswith("_at") or key in {"time", "heartbeat"}) and type(value) in _NUMBERS:
+        return 0 <= value <= _LAST_SECOND
+    return True
+
+
+def _fitted(value: Any, hint: Any) -> Any:
+    """`value` as `hint` allows it, or `_DROPPED`."""
+    origin = get_origin(hint)
+    if hint is Any:
+        fitted = value
+    elif hint == _COLUMN:
+        fitted = _fitted_column(value)
+    elif origin in {Union, UnionType}:
+        fits = (_fitted(value, one) for one in get_args(hint))
+        fitted = next((one for one in fits if one is not _DROPPED), _DROPPED)
+    elif origin is list:
+        fitted = _fitted_list(value, get_args(hint)[0])
+    elif origin is dict:
+        fitted = _fitted_mapping(value, get_args(hint)[1])
+    elif isinstance(hint, type) and issubclass(hint, dict):
+        fitted = _fitted_typed(value, hint)
+    else:
+        fitted = _plain(value, str if origin is Literal else hint)
+    return fitted
+
+
+def _fitted_column(value: Any) -> Any:
+    if not isinstance(value, list):
+        return _DROPPED
+    return cast("Any", value) if all(map(_is_reading, cast("list[Any]", value))) else _DROPPED
+
+
+def _is_reading(value: Any) -> bool:
+    return value is None or (type(value) in _NUMBERS and -_MAX_NUMBER < value < _MAX_NUMBER)
+
+
+def _fitted_list(value: Any, hint: Any) -> Any:
+    """All entries must fit; of a list of documents, the ones that do are kept."""
+    if not isinstance(value, list):
+        return _DROPPED
+    entries = [_fitted(one, hint) for one in cast("list[Any]", value)]
+    if any(one is _DROPPED for one in entries):
+        documents = isinstance(hint, type) and issubclass(hint, dict)
+        return [one for one in entries if one is not _DROPPED] if documents else _DROPPED
+    return entries
+
+
+def _fitted_mapping(value: Any, hint: Any) -> Any:
+    if not isinstance(value, dict):
+        return _DROPPED
+    entries = {key: _fitted(one, hint) for key, one in cast("dict[str, Any]", value).items()}
+    return {key: one for key, one in entries.items() if one is not _DROPPED}
+
+
+def _fitted_typed(value: Any, kind: Any) -> Any:
+    """A document within a document: dropped whole when a key is missing that it must have."""
+    if not isinstance(value, dict):
+        return _DROPPED
+    hints, required = _typed_dict(kind)
+    fitted = _fit_keys(cast("dict[str, Any]", value), hints)
+    return fitted if required <= fitted.keys() else _DROPPED
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    if kind is NoneType:
+        return None if value is None else _DROPPED
+    if kind is str:
+        return _UNPRINTABLE.sub("", value) if isinstance(value, str) else _DROPPED
+    if kind is bool:
+        return value if isinstance(value, bool) else _DROPPED
+    if kind is int:
+        fits = type(value) is int and -_MAX_INTEGER <= value < _MAX_INTEGER
+        return value if fits else _DROPPED
+    fits = type(value) in _NUMBERS and -_MAX_NUMBER < value < _MAX_NUMBER
+    return value if fits else _DROPPED
