@@ -42,9 +42,13 @@ def start(store: Path) -> Callable[..., wb.Run]:
     return start_run
 
 
-def until(condition: Callable[[], object], seconds: float = 60.0, what: str = "") -> None:
-    """Wait for a condition, or fail saying what did not happen."""
+def until(
+    condition: Callable[[], object], seconds: float = 60.0, what: str | Callable[[], str] = ""
+) -> None:
+    """Wait for a condition, or fail saying what did not happen (`what` may look it up then)."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
+        if time.monotonic() >= deadline:
+            told = what() if callable(what) else what
+            pytest.fail(f"not within {seconds} s: {told or condition}")
         time.sleep(0.05)

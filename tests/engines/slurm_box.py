@@ -135,6 +135,20 @@ class SlurmBox:
         assert not check or done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout
 
+    def story(self, directory: Path) -> str:
+        """What Slurm and the run directory tell, for a test that failed."""
+        told = [
+            self.run("scontrol", "show", "job", check=False),
+            self.run("sinfo", "-N", "-l", check=False),
+        ]
+        run = ["nodes/order.json", "nodes/node-1.json", "state.json", "exit.json"]
+        run += ["attempts.jsonl", "logs/supervisor.log", "logs/slurm.log", "logs/launcher.log"]
+        files = [directory / name for name in run] + [self.folder / "slurmctld.log"]
+        for path in files:
+            if path.is_file():
+                told.append(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}")
+        return "\n".join(told)
+
     @staticmethod
     def _until(condition: object, what: str, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds

@@ -49,18 +49,22 @@ def submit(box: SlurmBox, store: Path, *options: str, script: tuple[str, ...] = 
 
 def test_a_job_trains_on_two_nodes_is_requeued_and_resumes(box: SlurmBox, store: Path) -> None:
     run = submit(box, store, "--hours", "1")
-    until(lambda: run.view()["steps"] >= 15 and run.checkpoints(), 180, "a checkpoint")
+
+    def story() -> str:
+        return box.story(run.directory)
+
+    until(lambda: run.view()["steps"] >= 15 and run.checkpoints(), 180, story)
     assert run.view()["world_size"] == 4
     assert {row["rank"] for row in run.view()["ranks"]} == {0, 1, 2, 3}
     job = slurm_run.look(run)
     assert job is not None
     assert (job.state, job.nodes) == ("RUNNING", "n[1-2]")
     box.run("scancel", "--batch", "--signal=USR1", job.job_id)  # as at the end of the time limit
-    until(lambda: run.outcome == "preempted", 120, "the notice")
+    until(lambda: run.outcome == "preempted", 120, story)
     first = run.view()["steps"]
-    until(lambda: slurm_run.look(run).reason == "BeginTime", 60, "requeued, with Slurm's delay")
+    until(lambda: slurm_run.look(run).reason == "BeginTime", 60, story)
     box.run("scontrol", "update", f"JobId={job.job_id}", "StartTime=now")
-    until(lambda: run.view()["attempt"] == 2 and run.view()["steps"] > first, 240, "goes on")
+    until(lambda: run.view()["attempt"] == 2 and run.view()["steps"] > first, 240, story)
     start = next(one for one in run.view()["attempts"] if one["attempt"] == 2)
     assert start["first_step"] == first
     assert start["why"] == "started again by the engine"
