@@ -82,11 +82,18 @@ def sbatch_text(
     lines = ["#!/bin/bash", *_directives(job, output, site, grace_seconds)]
     lines.append(f"export SRUN_CPUS_PER_TASK={cpus}  # srun does not take sbatch's since 22.05")
     if job.nodes > 1 or run_directory is not None:
-        port = 10_000 + job.port % 40_000
-        lines.append(_ADDRESS.replace("@PORT@", f"$(( {port} + SLURM_JOB_ID % 10000 ))").rstrip())
+        lines.append(_ADDRESS.replace("@PORT@", _port(job)).rstrip())
     lines += _exports(job)
     lines += _plain(job) if run_directory is None else _watched(job, run_directory)
     return "\n".join(lines) + "\n" + _WAIT.replace("@RESTARTS@", str(_requeues(job)))
+
+
+def _port(job: Job) -> str:
+    """A port of the job's own: 15000 to 24999, below those that Linux gives outgoing connections.
+
+    One above may be taken by any connection of the node just when the rendezvous wants it.
+    """
+    return f"$(( 15000 + ({job.port} + SLURM_JOB_ID) % 10000 ))"
 
 
 def _directives(job: Job, output: str, site: Mapping[str, str | None], grace: int) -> list[str]:
