@@ -68,7 +68,7 @@ def test_a_job_trains_on_two_nodes_is_requeued_and_resumes(box: SlurmBox, store:
     box.run("scontrol", "update", f"JobId={job.job_id}", "StartTime=now+5")
     until(lambda: run.view()["steps"] > first, 240, story)
     why = "started again by the engine"
-    start = next(one for one in run.view()["attempts"] if one["why"] == why)
+    start = next(one for one in run.view()["attempts"] if one.get("why") == why)
     assert start["first_step"] == first
     steps = [row["step"] for row in run.metrics()]
     assert steps[: first + 1] == list(range(1, first + 2))  # one curve, without a gap
