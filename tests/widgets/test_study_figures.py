@@ -15,7 +15,12 @@ import plotly.graph_objects as go
 from workbench_widgets.scaling_figure import efficiency_figure, scaling_figure
 from workbench_widgets.study_theme import PARTS, SERIES, dress, ink, part_colour, part_label
 from workbench_widgets.time_figures import all_reduce_figure, step_figure
+from workbench_widgets.trial_figures import compression_figure, tuning_figure
 
+from workbench.compare.studies.compression import Compression
+from workbench.compare.studies.step_split import StepSplit
+from workbench.compare.studies.trial import TrialResult
+from workbench.compare.studies.tuning import Tuning
 from workbench.describe import Cluster, Conditions, Model, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate import step_time
@@ -121,7 +126,65 @@ def test_several_curves_are_lines() -> None:
     assert list(drawn.layout.xaxis.tickvals) == [8, 16, 64]
 
 
+def trial(value: int | str, loss: float | None = None, sent: int | None = None) -> TrialResult:
+    """A trial that was good when it has a loss, else one that ran out of memory."""
+    return TrialResult(
+        label=f"trial {value}",
+        key=str(value),
+        processes=2,
+        value=value,
+        run=None if loss is None else f"run-{value}",
+        outcome="memory" if loss is None else "good",
+        problem="over the limit" if loss is None else None,
+        splits=() if loss is None else (SPLIT,),
+        loss=loss,
+        sent_bytes=sent,
+    )
+
+
+SPLIT = StepSplit.read([0.5, 0.1, 0.1, 0.1, 0.2])
+TRADE = Compression(
+    study="s",
+    results=(trial("none", 3.0, 400), trial("topk", 3.5, 8), trial("powersgd", 3.03, 9)),
+)
+TUNED = Tuning(
+    study="s",
+    kind="batch-size",
+    results=(trial(1, 3.0), trial(2, 3.0), trial(4)),
+    rates=(10.0, 19.0, None),
+    best=2,
+    why="memory ended the doubling; the smallest",
+)
+
+
+def test_the_value_to_take_and_the_one_that_failed_are_told_apart() -> None:
+    bars, crosses = tuning_figure(TUNED).data
+    assert (list(bars.x), list(bars.y)) == (["1", "2"], [10.0, 19.0])
+    assert bars.marker.color[0] != bars.marker.color[1]
+    assert (list(crosses.x), list(crosses.text)) == (["4"], ["memory"])
+    title = tuning_figure(TUNED).layout.title.text
+    assert "Micro-batch: take 2" in title
+    assert "memory ended the doubling" in title
+
+
+def test_the_trade_names_what_sends_least_at_the_same_loss() -> None:
+    drawn = compression_figure(TRADE)
+    assert [(one.name, one.x[0], one.y[0]) for one in drawn.data] == [
+        ("none", 400, 3.0),
+        ("topk", 8, 3.5),
+        ("powersgd", 9, 3.03),
+    ]
+    assert "powersgd: 2.2% of the bytes, loss +0.030" in drawn.layout.title.text
+    dear = Compression(study="s", results=TRADE.results[:2])
+    assert "cost more than 2% of the loss" in compression_figure(dear).layout.title.text
+
+
 def test_nothing_to_draw_is_said() -> None:
+    nothing = Tuning(study="s", kind="workers", results=(), rates=(), best=None, why="all failed")
+    with pytest.raises(UsageError, match="no value could be measured"):
+        tuning_figure(nothing)
+    with pytest.raises(UsageError, match="trial none: over the limit"):
+        compression_figure(Compression(study="s", results=(trial("none"),)))
     for draw, nothing in (
         (step_figure, {}),
         (efficiency_figure, {}),

@@ -109,8 +109,9 @@ class Varied:
 def batch_size(
     bench: Bench, varied: Varied, *, start: int = 1, most: int = 65_536, gain: float = 0.05
 ) -> Tuning:
-    """Double the micro-batch until memory ends or a doubling gains little; then close in on it.
+    """Double the micro-batch until memory ends or doubling gains little; then close in on it.
 
+    One doubling that gains nothing may be a moment in which the host was busy: two in a row end it.
     Running out of memory, or over `bench.memory_limit_bytes` (on CPU 80 % of the host's memory,
     shared out), is a result.
     """
@@ -124,27 +125,40 @@ def batch_size(
         results.append(study.run(varied.trial(bench.target, value)))
         return _per_value(results[-1])
 
-    good, bad, before = 0, None, 0.0
-    value = start
+    good, bad = 0, None
+    value, rates = start, list[float]()
     while value <= most:
         rate = rate_of(value)
         if rate is None:
             bad = value
             break
         good = value
-        if rate < (1 + gain) * before:
+        rates.append(rate)
+        if _exhausted(rates, gain):
             break
-        before, value = rate, 2 * value
+        value *= 2
     if bad is not None and results[-1].outcome == MEMORY:
         _close_in(good, bad, rate_of)
     limit = bench.memory_limit_bytes
-    why = f"a doubling gained less than {gain:.0%}, or the largest allowed was reached"
+    why = f"two doublings in a row gained less than {gain:.0%}"
+    if value > most:
+        why = f"{most} is the largest allowed"
     if any(one.outcome == MEMORY for one in results):
         why = "memory ended the doubling"
         why += f" (limit {format_bytes(limit)} per rank)" if limit else ""
     elif bad is not None:
         why = f"{bad} did not run: {results[-1].problem}"
     return _concluded(study, results, _per_value, why)
+
+
+def _exhausted(rates: Sequence[float], gain: float) -> bool:
+    """Whether each of the last two doublings gained too little over the best before it.
+
+    >>> _exhausted([10, 19, 12, 40], 0.05), _exhausted([10, 19, 12, 19.5], 0.05)
+    (False, True)
+    """
+    last = range(len(rates) - 2, len(rates))
+    return last[0] > 0 and all(rates[one] < (1 + gain) * max(rates[:one]) for one in last)
 
 
 def _close_in(good: int, bad: int, rate_of: Callable[[int], float | None]) -> None:
