@@ -29,6 +29,14 @@ KILLED = """Root Cause (first observed failure):
   rank      : 1 (local_rank: 1)
   exitcode  : -9 (pid: 11342)
 """
+NCCL = (  # torch adds NCCL's version to whatever NCCL says
+    "NCCL error in: ../NCCLUtils.cpp:77, invalid usage (run with NCCL_DEBUG=WARN for details), "
+    "NCCL version 2.27.5\nncclInvalidUsage: This usually reflects invalid usage of NCCL library."
+)
+WATCHDOG = (
+    "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=40, OpType=ALLREDUCE) "
+    "ran for 600000 milliseconds before timing out."
+)
 ECHO = "torch.distributed.DistBackendError: Connection closed by peer [127.0.0.1]:24893"
 
 
@@ -76,6 +84,8 @@ def failed(paths: RunPaths, *exceptions: str | None, steps: int = 5, **more: Any
         ),
         ("RuntimeError: CUDA error: device-side assert triggered", "cuda-error"),
         ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "gpu-lost"),
+        ("RuntimeError: CUDA error: out of memory", "out-of-memory"),
+        (f"torch.distributed.DistBackendError: {NCCL}\nDuplicate GPU detected", "nccl-error"),
         ("ValueError: boom", "rank-failed"),
         ("KeyError: 'Xidentifier'", "rank-failed"),
     ],
@@ -84,6 +94,17 @@ def test_errors_people_have_met_before(paths: RunPaths, text: str, kind: str) ->
     found = failed(paths, text)
     assert (found.kind, found.rank, found.severity) == (kind, 0, "error")
     assert "train.py:9 in main" in found.evidence
+
+
+def test_a_watchdog_that_aborts_its_process_is_a_timeout(paths: RunPaths) -> None:
+    paths.launcher_log.write_text(KILLED.replace("-9", "-6"))
+    paths.rank_log(1).write_text(f"{WATCHDOG}\nterminate called after throwing an instance of\n")
+    found = explain(paths, {0: None, 1: None}, 1, 5)
+    assert (found.kind, found.rank) == ("collective-timeout", 1)
+    paths.rank_log(1).write_text("ModuleNotFoundError: No module named 'wandb' (tried, not needed)")
+    other = explain(paths, {0: None, 1: None}, 1, 5)
+    assert other.kind != "missing-module"
+    assert "crash in C code" in other.next
 
 
 def test_the_echo_of_a_lost_peer_is_not_the_cause(paths: RunPaths) -> None:

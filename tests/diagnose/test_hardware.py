@@ -55,7 +55,9 @@ def test_a_power_brake_and_a_clock_that_drops(replay: Replay) -> None:
     run_for(replay, 100)
     found = run_for(replay, 100, 100, throttle_reasons=0x80, sm_clock_mhz=1100.0)
     assert "power-throttling" in kinds(found)
-    found = run_for(replay, 200, 200, sm_clock_mhz=1100.0)
+    found = run_for(replay, 100, 200, throttle_reasons=0x88, sm_clock_mhz=1100.0)
+    assert "thermal-throttling" not in kinds(found)  # a brake is told as a slowdown too
+    found = run_for(replay, 200, 300, sm_clock_mhz=1100.0)
     assert "slow-clock" in kinds(found)
 
 

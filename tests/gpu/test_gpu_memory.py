@@ -30,6 +30,7 @@ def needs_bitsandbytes(case: Case) -> bool:
     return case.workload.quantization != "none" or case.workload.optimizer.endswith("8bit")
 
 
+@pytest.mark.timeout(900)  # 8B weights are filled on the host
 @pytest.mark.gpu
 @pytest.mark.slow
 @on_a_gpu

@@ -7,6 +7,7 @@ import importlib.util
 import socket
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -161,3 +162,54 @@ def test_several_machines_get_the_next_port_when_the_usual_one_is_taken(tmp_path
         assert preflight.USUAL_PORT < two.port < preflight.USUAL_PORT + 100
         with pytest.raises(UsageError, match="cannot be used for the ranks' rendezvous"):
             asked(tmp_path, processes=1, nodes=2, address="127.0.0.1", port=preflight.USUAL_PORT)
+
+
+def cuda_driver(monkeypatch: pytest.MonkeyPatch, folder: Path, driver: int, built: str) -> None:
+    """A driver, and a torch as far as its files tell what it was built for."""
+    (folder / "version.py").write_text(
+        f"cuda: Optional[str] = {built}\nhip: Optional[str] = None\n"
+    )
+    library = SimpleNamespace(nvmlSystemGetCudaDriverVersion=lambda: driver, NVMLError=OSError)
+    monkeypatch.setattr(preflight, "nvml", lambda: library)
+    real = importlib.util.find_spec
+    spec = SimpleNamespace(origin=str(folder / "__init__.py"))
+    monkeypatch.setattr(
+        preflight.importlib.util, "find_spec", lambda name: spec if name == "torch" else real(name)
+    )
+
+
+@pytest.mark.parametrize(
+    ("driver", "built", "refused"),
+    [
+        (12080, "None", "torch is built for the CPU.*cu126"),
+        (12080, "'13.0'", "torch is built for CUDA 13, and this host's driver can do CUDA 12"),
+        (12020, "'12.8'", None),
+        (13000, "'12.8'", None),
+    ],
+)
+def test_a_torch_that_cannot_use_the_gpus_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: int, built: str, refused: str | None
+) -> None:
+    request = on_gpus(asked(tmp_path, "--steps", "5"), "h100", 2)
+    cuda_driver(monkeypatch, tmp_path, driver, built)
+    if refused is None:
+        assert preflight.checked(request).device == "cuda"
+    else:
+        with pytest.raises(HostError, match=refused):
+            preflight.checked(request)
+
+
+def test_the_gpus_are_chosen_before_they_are_counted(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="so set it before"):
+        asked(tmp_path, environment={"CUDA_VISIBLE_DEVICES": "2,3"})
+
+
+def test_a_lone_rank_is_shown_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    two = on_gpus(asked(tmp_path), "h100", 2)
+    assert "CUDA_VISIBLE_DEVICES=3,1 " in two.shell()
+    one = on_gpus(asked(tmp_path, processes=1), "h100", 2)
+    assert "CUDA_VISIBLE_DEVICES=3 " in one.shell()
+    spread = tmp_path / "spread.py"
+    spread.write_text("model = load(device_map='auto')\n")
+    assert "CUDA_VISIBLE_DEVICES=3,1 " in replace(one, script=spread, recipe=None).shell()

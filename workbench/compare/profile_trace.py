@@ -27,6 +27,8 @@ _WRAPPERS = ("autograd::", "torch::autograd::")  # hooks run inside, and they ma
 _COMPILED = ("Torch-Compiled Region", "CompiledFunction")
 _COLLECTIVES = ("gloo:", "mpi:", "ucc:")
 _DEVICE_COPIES = {"gpu_memcpy", "gpu_memset"}
+_BETWEEN = ("HtoD", "DtoH")
+"""In the names of copies over PCIe; the others stay on the card and are its own work."""
 _LOADER = "enumerate(DataLoader)"
 _NOT_MATCHED = ("send", "recv", "Send", "Recv")  # between two ranks: no order that all share
 
@@ -127,7 +129,7 @@ def _sort(trace: RankTrace, spans: list[_Event]) -> None:
 
 def _on_device(trace: RankTrace, kind: str, name: str, span: Span) -> None:
     trace.operations.append((name, span[0], span[1] - span[0]))
-    if kind in _DEVICE_COPIES:
+    if kind in _DEVICE_COPIES and any(way in name for way in _BETWEEN):
         trace.copies.append(span)
     elif name.startswith("nccl"):
         _communicated(trace, name, span)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
 import platform
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -169,14 +172,22 @@ def usable_cores() -> int:
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123
-            quota, period = file.read().split()
-        if quota != "max":
-            cores = min(cores, max(1, round(int(quota) / int(period))))
-    except (OSError, ValueError):
-        pass
-    return cores
+    quota = _cpu_quota()
+    return cores if quota is None else min(cores, max(1, round(quota)))
+
+
+def _cpu_quota() -> float | None:
+    """Cores that the container may use (cgroup 2, else 1); None = no limit."""
+    folder = Path("/sys/fs/cgroup")
+    two, one = ("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+    for names in (two, one):
+        try:
+            words = " ".join((folder / name).read_text("ascii") for name in names).split()
+            quota, period = (float("inf") if word == "max" else float(word) for word in words)
+        except (OSError, ValueError):
+            continue
+        return quota / period if 0 < quota < math.inf else None
+    return None
 
 
 def host_memory_bytes() -> int:
@@ -215,24 +226,77 @@ def nvml() -> Any | None:
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """GPUs that NVML reports and CUDA_VISIBLE_DEVICES leaves visible; empty without a driver."""
+    """GPUs that NVML reports and CUDA_VISIBLE_DEVICES leaves visible, in its order.
+
+    The first is the first rank's. Empty without a driver.
+    """
     library = nvml()
     if library is None:
         return ()
-    found: list[Gpu] = []
+    found: list[tuple[int, bool, Gpu]] = []
+    for index in range(_count(library)):
+        try:
+            found += _devices(library, index)
+        except library.NVMLError:
+            continue  # lost, or not ours to look at: the others are there all the same
+    found.sort(key=lambda one: one[0])
+    slices = [gpu for _, is_slice, gpu in found if is_slice]
+    if slices:
+        return (slices[0],)  # CUDA shows a process one slice (MIG) and no whole GPU beside it
+    return tuple(gpu for _, _, gpu in found)
+
+
+def _count(library: Any) -> int:
     try:
-        for index in range(library.nvmlDeviceGetCount()):
-            handle = library.nvmlDeviceGetHandleByIndex(index)
-            uuid, name = library.nvmlDeviceGetUUID(handle), library.nvmlDeviceGetName(handle)
-            if _is_visible(index, str(uuid)):
-                memory = int(library.nvmlDeviceGetMemoryInfo(handle).total)
-                limit = _power_limit(library, handle)
-                found.append(
-                    Gpu(index=index, name=str(name), memory_bytes=memory, power_limit_w=limit)
-                )
+        return int(library.nvmlDeviceGetCount())
     except library.NVMLError:
-        return tuple(found)
-    return tuple(found)
+        return 0
+
+
+def _devices(library: Any, index: int) -> Iterator[tuple[int, bool, Gpu]]:
+    """Place, whether it is a slice (MIG), and description of what is visible of one card."""
+    card = library.nvmlDeviceGetHandleByIndex(index)
+    whole = str(library.nvmlDeviceGetUUID(card))
+    limit = _power_limit(library, card)
+    slices = _slices(library, card)
+    for handle in slices or [card]:
+        uuid = str(library.nvmlDeviceGetUUID(handle))
+        place = _place(index, uuid)
+        place = _place(index, whole) if place is None else place
+        if place is not None:
+            yield (
+                place,
+                bool(slices),
+                Gpu(
+                    index=index,
+                    name=str(library.nvmlDeviceGetName(handle)),
+                    memory_bytes=_memory(library, handle),
+                    power_limit_w=limit,
+                ),
+            )
+
+
+def _slices(library: Any, card: Any) -> list[Any]:
+    """The instances of a card in MIG mode; [] = it is whole."""
+    try:
+        if not library.nvmlDeviceGetMigMode(card)[0]:
+            return []
+        most = int(library.nvmlDeviceGetMaxMigDeviceCount(card))
+    except (library.NVMLError, AttributeError):
+        return []
+    found: list[Any] = []
+    for number in range(most):
+        with contextlib.suppress(library.NVMLError):
+            found.append(library.nvmlDeviceGetMigDeviceHandleByIndex(card, number))
+    return found
+
+
+def _memory(library: Any, handle: Any) -> int:
+    """The card's own; where it shares the host's (GB10, Jetson) the driver tells none."""
+    try:
+        return int(library.nvmlDeviceGetMemoryInfo(handle).total)
+    except library.NVMLError:
+        return host_memory_bytes()
 
 
 def _power_limit(library: Any, handle: Any) -> float | None:
@@ -242,11 +306,17 @@ def _power_limit(library: Any, handle: Any) -> float | None:
         return None
 
 
-def _is_visible(index: int, uuid: str) -> bool:
+def _place(index: int, uuid: str) -> int | None:
+    """CUDA's number of a GPU of the driver's; None = CUDA_VISIBLE_DEVICES leaves it out."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return True
+        return index
     entries = [entry.strip() for entry in visible.split(",") if entry.strip()]
-    return any(
-        entry == str(index) or (len(entry) > 4 and uuid.startswith(entry)) for entry in entries
+    return next(
+        (
+            place
+            for place, entry in enumerate(entries)
+            if entry == str(index) or (len(entry) > 4 and uuid.startswith(entry))
+        ),
+        None,
     )

@@ -161,7 +161,10 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
         kind, cause = "killed-for-memory", _without_guess(f"{cause}: the kernel's memory killer")
         evidence = f"{evidence}; the group's count of kills for memory rose{_peak(paths)}"
         action, confidence = _memory_action(paths), 0.95
-    elif known is not None and failed.killed is None:
+    elif known is not None and (
+        failed.killed is None
+        or (failed.killed == signal.SIGABRT and known.kind in known_errors.ABORTS)
+    ):
         kind, action = known.kind, known.next
         confidence = min(confidence, known.confidence)
         if kind == known_errors.OUT_OF_MEMORY:

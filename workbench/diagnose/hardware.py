@@ -16,7 +16,7 @@ from workbench.diagnose.evidence import BEST_CLOCKS, Evidence, answers
 from workbench.diagnose.finding import Finding
 
 _POWER_CAP, _HW_SLOWDOWN, _SW_THERMAL, _HW_THERMAL, _POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
-_THERMAL = _SW_THERMAL | _HW_THERMAL | _HW_SLOWDOWN
+_THERMAL = _SW_THERMAL | _HW_THERMAL
 _LASTING_SECONDS = 60.0
 _LASTING_SHARE = 0.8  # of the samples of that time
 _ECC_SECONDS = 10.0
@@ -45,7 +45,7 @@ def throttling(evidence: Evidence) -> Iterator[Finding]:
         masks = [one["throttle_reasons"] for one in seen if _number(one.get("throttle_reasons"))]
         if len(masks) < 10:
             continue
-        hot = sum(bool(int(mask) & _THERMAL) for mask in masks) / len(masks)
+        hot = sum(_is_hot(int(mask)) for mask in masks) / len(masks)
         brake = sum(bool(int(mask) & _POWER_BRAKE) for mask in masks) / len(masks)
         capped = sum(bool(int(mask) & _POWER_CAP) for mask in masks) / len(masks)
         clocks = f"{_clock(seen):.0f} MHz" if _clock(seen) else "n/a"
@@ -230,6 +230,12 @@ def _by_gpu(evidence: Evidence) -> dict[int, list[dict[str, Any]]]:
         for gpu in one["gpus"]:
             found.setdefault(int(gpu["index"]), []).append(gpu)
     return found
+
+
+def _is_hot(mask: int) -> bool:
+    """Whether heat slows the GPU. A hardware slowdown is told of a power brake too."""
+    slowed = bool(mask & _HW_SLOWDOWN) and not mask & _POWER_BRAKE
+    return slowed or bool(mask & _THERMAL)
 
 
 def _clock(seen: list[dict[str, Any]]) -> float:

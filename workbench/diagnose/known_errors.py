@@ -27,9 +27,9 @@ _MEMORY = (
 KNOWN = (
     _known(
         OUT_OF_MEMORY,
-        r"CUDA out of memory|CUDACachingAllocator|OutOfMemoryError|DefaultCPUAllocator: can't "
-        r"allocate|not enough memory: you tried to allocate|CUBLAS_STATUS_ALLOC_FAILED|bad_alloc|"
-        r"MemoryError|Cannot allocate memory",
+        r"CUDA (error: )?out of memory|[Cc]uda failure[^\n]*out of memory|CUDACachingAllocator|"
+        r"OutOfMemoryError|DefaultCPUAllocator: can't allocate|not enough memory: you tried to "
+        r"allocate|CUBLAS_STATUS_ALLOC_FAILED|bad_alloc|MemoryError|Cannot allocate memory",
         _MEMORY,
     ),
     _known(
@@ -42,7 +42,7 @@ KNOWN = (
     _known(
         "version-mismatch",
         r"CUDA driver version is insufficient|driver on your system is too old|no kernel image is "
-        r"available|undefined symbol|NCCL version|version `GLIBC\w*' not found|forward "
+        r"available|undefined symbol|version `GLIBC\w*' not found|forward "
         r"compatibility was attempted|lib(cud|nccl|nv)\S* *: (cannot open|version)|numpy\.dtype "
         r"size changed|compiled using NumPy 1",
         "Driver, CUDA, torch and NCCL do not fit together: `workbench doctor` lists them; install "
@@ -113,6 +113,19 @@ KNOWN = (
         "The model or data set asks for a login: accept its terms and set HF_TOKEN.",
     ),
 )
+
+
+ABORTS = frozenset(
+    {
+        OUT_OF_MEMORY,
+        "network-interface",
+        "gpu-lost",
+        "cuda-error",
+        "collective-timeout",
+        "nccl-error",
+    }
+)
+"""Kinds that torch's C++ tells before it aborts its process, as NCCL's watchdog does."""
 
 
 def recognise(text: str) -> Known | None:

@@ -10,7 +10,7 @@ from workbench.engines.job import Job
 from workbench.errors import UsageError
 from workbench.launch import accelerate_config
 from workbench.launch.layout_flags import layout_flags
-from workbench.launch.placement import Placement, check_address
+from workbench.launch.placement import NAMES, Placement, check_address
 from workbench.launch.supported import backend
 
 CONFIG_FOLDER = "workbench-config"
@@ -134,8 +134,10 @@ def _variables(job: Job, address: str) -> list[str]:
     values = accelerate_config.environment(_device(job), None) | {"PYTHONUNBUFFERED": "1"}
     values |= job.environment
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
-    name = "GLOO_SOCKET_IFNAME" if job.gpu is None else "NCCL_SOCKET_IFNAME"
-    return [*lines, *_interface(name, address)] if job.nodes > 1 else lines
+    names = NAMES[:1] if job.gpu is None else NAMES
+    for name in names if job.nodes > 1 else ():
+        lines += _interface(name, address)
+    return lines
 
 
 def _interface(name: str, address: str) -> list[str]:

@@ -84,7 +84,9 @@ def _resources(job: Job) -> dict[str, Any]:
     found: dict[str, Any] = {"disk": f"{job.disk_gb or DISK_GB}GB.."}
     if job.gpu is None:
         return found | {"cpu": f"{2 * job.processes_per_node}.."}
-    return found | {"gpu": f"{gpu_name('dstack', job.gpu)}:{job.processes_per_node}"}
+    # A container's own 64 MB of shared memory are too few for NCCL and for loader workers.
+    gpu = f"{gpu_name('dstack', job.gpu)}:{job.processes_per_node}"
+    return found | {"gpu": gpu, "shm_size": "16GB"}
 
 
 def _limits(job: Job) -> dict[str, Any]:

@@ -105,6 +105,9 @@ def _patch(job: Job, name: str, keys: Mapping[str, str]) -> dict[str, Any]:
         {"name": "files", "configMap": {"name": f"{name}-files", "items": items}}
     ]
     mounts = [{"name": "files", "mountPath": _AT}]
+    # A pod's own 64 MB of shared memory are too few for NCCL and for loader workers.
+    volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
+    mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
     where = job.checkpoint_uri
     if where is not None:
         claim = {"claimName": where.removeprefix("pvc:")}

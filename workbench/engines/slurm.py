@@ -114,10 +114,11 @@ def _directives(job: Job, output: str, site: Mapping[str, str | None], grace: in
 
 
 def _gpus(job: Job) -> str:
-    """Slurm calls a type by its short name: ``h100:8``."""
+    """Slurm calls a type by its short name: ``h100:8``; sites differ in how they call an RTX."""
     assert job.gpu is not None
-    kind = "" if job.gpu == ANY_GPU else f"{job.gpu.partition('-')[0].lower()}:"
-    return f"{kind}{job.processes_per_node}"
+    name = job.gpu.partition("-")[0].lower()
+    told = any(letter.isdigit() for letter in name)
+    return f"{name}:{job.processes_per_node}" if told else str(job.processes_per_node)
 
 
 def _clock(hours: float) -> str:

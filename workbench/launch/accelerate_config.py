@@ -18,6 +18,7 @@ from pathlib import Path
 
 from workbench.describe import Strategy
 from workbench.launch.deepspeed_config import DEEPSPEED_NAME, deepspeed_text
+from workbench.launch.placement import NAMES
 from workbench.launch.supported import Backend, backend, check_supported, why_not
 
 __all__ = ["check_supported", "command", "config_text", "environment", "files", "why_not"]
@@ -182,6 +183,7 @@ def environment(device: str, interface: str | None = "lo") -> dict[str, str]:
     name resolves; None = the libraries choose.
     """
     if device == "cuda":
-        return {} if interface in {None, "lo"} else {"NCCL_SOCKET_IFNAME": str(interface)}
+        # gloo too: Accelerate has it beside NCCL for tensors that were offloaded to the CPU.
+        return {} if interface in {None, "lo"} else dict.fromkeys(NAMES, str(interface))
     values = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
     return values if interface is None else {**values, "GLOO_SOCKET_IFNAME": interface}

@@ -15,8 +15,10 @@ from workbench.estimate import Estimate
 from workbench.estimate.timing import StepTime
 from workbench.launch import accelerate_config
 from workbench.launch.capture import SITE_FOLDER
-from workbench.launch.placement import Placement, interface_towards
+from workbench.launch.launcher_process import one_gpu
+from workbench.launch.placement import NAMES, Placement, interface_towards
 from workbench.launch.step_prediction import Basis
+from workbench.launch.targets import takes_all_gpus
 from workbench.recover.policy import Recovery
 from workbench.store.runs import Store
 
@@ -186,6 +188,8 @@ class Request:
     def _environment(self, *, hooked: bool) -> dict[str, str]:
         interface = "lo" if self.address is None else interface_towards(self.address)
         values = accelerate_config.environment(self.device, interface)
+        if self.nodes > 1:  # the machine's own choice counts
+            values |= {name: os.environ[name] for name in NAMES if name in os.environ}
         values["PYTHONUNBUFFERED"] = "1"
         if hooked:
             values["WORKBENCH_CAPTURE"] = "full" if self.capture else "logs"
@@ -201,6 +205,11 @@ class Request:
         Without `hooked` it needs Accelerate alone, no workbench.
         """
         variables = self._environment(hooked=hooked)
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if self.device == "cuda" and seen is not None:  # the other shell has its own
+            variables = {"CUDA_VISIBLE_DEVICES": seen, **variables}
+        if self.device == "cuda" and self.processes == 1 and not takes_all_gpus(self.script):
+            variables = one_gpu(variables)
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
         directory = self.planned_directory
         files = [

@@ -21,6 +21,16 @@ def inherited() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key not in _FOREIGN}
 
 
+def one_gpu(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a lone rank: of the GPUs that it would see, the first.
+
+    >>> one_gpu({"CUDA_VISIBLE_DEVICES": "2,3"}), one_gpu({})
+    ({'CUDA_VISIBLE_DEVICES': '2'}, {'CUDA_VISIBLE_DEVICES': '0'})
+    """
+    seen = environment.get("CUDA_VISIBLE_DEVICES") or "0"
+    return {**environment, "CUDA_VISIBLE_DEVICES": seen.partition(",")[0].strip()}
+
+
 def start_launcher(
     argv: Sequence[str], *, folder: str, environment: Mapping[str, str], output: Path
 ) -> subprocess.Popen[bytes]:

@@ -79,12 +79,11 @@ def node_start(
 
 
 def interfaces(run: Mapping[str, Any], address: str) -> dict[str, str]:
-    """The variable that names the interface towards node 0, unless this machine's sets one."""
-    name = NAMES[0] if run["device"] == "cpu" else NAMES[1]
-    if name in os.environ:
-        return {name: os.environ[name]}
+    """The variables that name the interface towards node 0, unless this machine's set them."""
+    names = NAMES[:1] if run["device"] == "cpu" else NAMES
     found = interface_towards(address)
-    return {} if found is None else {name: found}
+    values = {name: os.environ.get(name, found) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class _Moved:

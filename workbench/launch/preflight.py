@@ -7,6 +7,7 @@ launch form, on the terminal and into run.json.
 from __future__ import annotations
 
 import importlib.util
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from workbench import recipes
 from workbench.describe import Strategy
+from workbench.describe.hardware import nvml
 from workbench.errors import HostError, UsageError
 from workbench.estimate.stages import rank_elements, stages
 from workbench.estimate.states import optimizer_bytes
@@ -35,6 +37,7 @@ def checked(request: Request) -> Request:
         UsageError: the port is taken, or the disk cannot hold one checkpoint.
         HostError: a package that the strategy needs is missing.
     """
+    _check_cuda(request)
     _check_packages(request)
     _check_port(request.port)
     _check_precision(request)
@@ -48,6 +51,40 @@ def checked(request: Request) -> Request:
         *_disk(request),
     )
     return replace(request, warnings=tuple(found))
+
+
+def _check_cuda(request: Request) -> None:
+    """Ranks whose torch cannot use the GPU would train on the CPU, each by itself, without a word.
+
+    torch is not loaded for that: its version file tells what it was built for.
+    """
+    library, spec = nvml(), importlib.util.find_spec("torch")
+    if request.device != "cuda" or library is None or spec is None or spec.origin is None:
+        return
+    try:
+        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+        driver = int(library.nvmlSystemGetCudaDriverVersion()) // 1000
+    except (OSError, library.NVMLError):
+        return
+    built = re.search(r"^cuda\b[^=\n]*=\s*'(\d+)", text, re.MULTILINE)
+    if built is not None and int(built[1]) <= driver:
+        return
+    what = "the CPU" if built is None else f"CUDA {built[1]}"
+    raise HostError(
+        f"torch is built for {what}, and this host's driver can do CUDA {driver}: no rank could "
+        "use its GPU. Install a torch that fits (in the repository: "
+        f"WORKBENCH_TORCH_INDEX=https://download.pytorch.org/whl/{_wheels(driver)} make demo), or "
+        "train on the CPU with --cpu."
+    )
+
+
+def _wheels(driver: int) -> str:
+    """Folder of torch's builds that any driver of that CUDA generation can run.
+
+    >>> [_wheels(one) for one in (11, 12, 13)]
+    ['cu118', 'cu126', 'cu130']
+    """
+    return {11: "cu118", 12: "cu126"}.get(driver, "cu130")
 
 
 def _restarts(request: Request) -> Iterator[str]:
@@ -110,6 +147,17 @@ def _check_optimizer(request: Request) -> None:
             f"The optimizer {request.optimizer} works on whole matrices, and "
             f"{request.strategy.name} cuts them into flat pieces. Use fsdp (FSDP2), or "
             "--optimizer adamw-fused."
+        )
+    deepspeed = backend(request.strategy, request.splits) == "deepspeed"
+    if (
+        deepspeed
+        and request.device == "cuda"
+        and "optimizer" in request.strategy.offload
+        and request.optimizer not in {None, "adamw", "adamw-fused"}
+    ):
+        raise UsageError(
+            "With offloaded optimizer states DeepSpeed trains with its CPU Adam instead of "
+            f"{request.optimizer}. Use --optimizer adamw-fused, or leave the offload out."
         )
     if request.optimizer == "adamw-8bit" and request.strategy.dp_shard > 1 and not flat:
         raise UsageError(

@@ -159,6 +159,11 @@ def _check_beside(
                 f"{name!r} is no name of an environment variable. Use letters, digits and _, not "
                 "beginning with a digit."
             )
+    if environment.get("CUDA_VISIBLE_DEVICES"):
+        raise UsageError(
+            "CUDA_VISIBLE_DEVICES decides which GPUs the workbench counts, so set it before: "
+            "os.environ['CUDA_VISIBLE_DEVICES'] = '2,3' in a notebook, or in front of the command."
+        )
     for tracker in trackers:
         check_tracker(tracker)
 

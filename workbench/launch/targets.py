@@ -35,6 +35,15 @@ def spreads_itself(path: Path) -> bool:
     return "tensorflow" in names and not names & {"torch", "accelerate"}
 
 
+def takes_all_gpus(path: Path) -> bool:
+    """Whether one process of the script may want several GPUs; else it would by accident.
+
+    Hugging Face's Trainer wraps a model in DataParallel where a lone process sees several.
+    """
+    source = path.read_bytes()
+    return b"device_map" in source or b"DataParallel(" in source or spreads_itself(path)
+
+
 def _no_such_script(path: Path, known: list[str]) -> str:
     folder = path.parent
     there = [entry.name for entry in folder.glob("*.py")] if folder.is_dir() else []

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
-from workbench.describe.hardware import detect_host, nvml
+from workbench.describe.hardware import detect_host, nvml, visible_gpus
 from workbench.observe.host import disk_free
 from workbench.store.runs import Store
 from workbench.units import GIB, format_bytes
@@ -122,7 +122,48 @@ def _check_torch(torch: dict[str, Any] | None) -> Check:
             "CUDA_VISIBLE_DEVICES hides the GPUs. Take a torch built for the driver's CUDA."
         )
         return _check("torch", ok=False, found=found, fix=fix)
+    strange = [one for one in _capabilities() if not _is_built_for(one, torch["archs"])]
+    if driver and strange:
+        major, minor = strange[0]
+        fix = (
+            f"This torch has no kernels for compute capability {major}.{minor}, so the first one "
+            "would fail with 'no kernel image': install a torch build that names it."
+        )
+        return _check("torch", ok=False, found=f"{found} for {' '.join(torch['archs'])}", fix=fix)
     return _check("torch", ok=True, found=found)
+
+
+def _capabilities() -> list[tuple[int, int]]:
+    """Compute capability of each visible GPU, as far as the driver tells."""
+    library = nvml()
+    if library is None:
+        return []
+    try:
+        return [
+            library.nvmlDeviceGetCudaComputeCapability(
+                library.nvmlDeviceGetHandleByIndex(gpu.index)
+            )
+            for gpu in visible_gpus()
+        ]
+    except library.NVMLError:
+        return []
+
+
+def _is_built_for(capability: tuple[int, int], archs: list[str]) -> bool:
+    """Whether a build has kernels for a GPU: of its generation, or PTX that it can translate.
+
+    >>> _is_built_for((8, 6), ["sm_80"]), _is_built_for((12, 0), ["sm_90", "compute_90"])
+    (True, True)
+    >>> _is_built_for((6, 1), ["sm_70", "sm_90a"]), _is_built_for((12, 0), ["sm_100"])
+    (False, False)
+    """
+    major, minor = capability
+    for arch in archs:
+        kind, _, digits = arch.rstrip("af").partition("_")
+        built = divmod(int(digits), 10)
+        if built <= (major, minor) and (kind == "compute" or built[0] == major):
+            return True
+    return not archs
 
 
 def _check_accelerate() -> Check:

@@ -92,7 +92,7 @@ class GpuSampler:
         lib = self._nvml
         assert lib is not None
         rates = self._ask(lambda: lib.nvmlDeviceGetUtilizationRates(handle))
-        memory = self._ask(lambda: lib.nvmlDeviceGetMemoryInfo(handle))
+        memory = self._ask(functools.partial(_memory, lib, handle))
         milliwatts = self._ask(lambda: lib.nvmlDeviceGetPowerUsage(handle))
         return GpuSample(
             index=index,
@@ -132,8 +132,20 @@ class GpuSampler:
             found = self._ask(functools.partial(_computing, lib, handle))
             if found is None:
                 return None
-            total += sum(entry.usedGpuMemory or 0 for entry in found if entry.pid in pids)
+            held = [entry.usedGpuMemory for entry in found if entry.pid in pids]
+            foreign = any(not psutil.pid_exists(entry.pid) for entry in found)
+            if None in held or (foreign and not held):
+                return None  # inside a container the driver may count processes otherwise
+            total += sum(held)
         return total
+
+
+def _memory(lib: Any, handle: Any) -> Any:
+    """Without what the driver keeps for itself, which the older call counts as used."""
+    try:
+        return lib.nvmlDeviceGetMemoryInfo(handle, version=lib.nvmlMemory_v2)
+    except (lib.NVMLError, AttributeError, TypeError):
+        return lib.nvmlDeviceGetMemoryInfo(handle)
 
 
 def _computing(lib: Any, handle: Any) -> Any:

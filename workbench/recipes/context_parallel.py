@@ -76,11 +76,17 @@ aten = torch.ops.aten
 Heads = tuple[Tensor, Tensor, Tensor]  # queries, keys and values, each [B, heads, L, d]
 
 
+def has_flash(q: Tensor) -> bool:
+    """Whether torch's flash attention takes these on a GPU: half precision, Ampere or newer."""
+    fits = q.element_size() == 2 and q.size(-1) % 8 == 0
+    return fits and torch.cuda.get_device_capability(q.device)[0] >= 8
+
+
 def attend_part(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> tuple[Tensor, Tensor]:
     """Attention over these keys alone [B, heads, L, d], and its log-sum-exp [B, heads, L]."""
     if q.device.type == "cpu":
         return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
-    if q.element_size() == 2 and q.size(-1) % 8 == 0:
+    if has_flash(q):
         return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)[:2]
     return attend_plainly(q, k, v, causal=causal)
 
@@ -97,7 +103,7 @@ def attend_part_backward(
     given = (grad, q, k, v, out, lse)
     if q.device.type == "cpu":
         return aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, 0.0, causal)
-    if q.element_size() == 2 and q.size(-1) % 8 == 0:
+    if has_flash(q):
         seed = torch.zeros(2, dtype=torch.uint64, device=q.device)  # of the dropout there is not
         lengths = (None, None, q.size(2), k.size(2))
         flash = aten._scaled_dot_product_flash_attention_backward

@@ -53,6 +53,7 @@ class Accelerated:
         )
         model = build_model(options, accelerator)
         if options.zero_optimizer:
+            model.to(accelerator.device)  # its exchanges stay on the device of its first weight
             optimizer: torch.optim.Optimizer = zero_adamw(model.parameters())
         else:
             optimizer = optimizers.build(options.optimizer, model, options.lr)

@@ -55,7 +55,9 @@ class Writer(dcp.FileSystemWriter):
     """
 
     def __init__(self, folder: Path, record: dict[str, Any], commit: Commit | None) -> None:
-        super().__init__(folder)
+        # Without copies ahead: in the thread of an asynchronous save they ask for a stream of GPU 0
+        # on every rank, though all tensors are on the CPU by then.
+        super().__init__(folder, per_thread_copy_ahead=0)
         self._folder, self._record, self._commit = folder, record, commit
 
     def prepare_global_plan(self, plans: list[dcp.SavePlan]) -> list[dcp.SavePlan]:

@@ -186,9 +186,9 @@ def main(options: argparse.Namespace) -> None:
     say(f"{accelerator.num_processes} processes, from step {first}")
     loader = iter(DataLoader(Problems(options, first, rank, faults), batch_size=None))
     for step in range(first + 1, options.steps + 1):
-        batch = next(loader)
+        inputs, targets = (part.to(accelerator.device) for part in next(loader))
         break_down(faults.take("hang", "exception", "out-of-memory") or "")
-        loss = forward(model, batch, faults, options.step_ms)
+        loss = forward(model, (inputs, targets), faults, options.step_ms)
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

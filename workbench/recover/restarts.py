@@ -14,7 +14,7 @@ _USER_ERRORS = (
     (r"\b(ModuleNotFoundError|ImportError)\b|No module named", "an import that fails"),
     (r"\b(SyntaxError|IndentationError|NameError)\b", "a mistake in the script"),
     (r"\bUsageError\b|error: (unrecognized|the following|argument)", "wrong arguments"),
-    (r"CUDA out of memory|OutOfMemoryError|can't allocate memory", "too little memory"),
+    (r"CUDA (error: )?out of memory|OutOfMemoryError|can't allocate memory", "too little memory"),
     (r"No space left on device|Disk quota exceeded|File too large", "a full disk"),
     (r"\b(FileNotFoundError|PermissionError|IsADirectoryError)\b", "a file that is not there"),
 )

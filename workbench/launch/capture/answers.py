@@ -142,14 +142,17 @@ class Answers:
         """The latest collectives, as torch's flight recorder has them (gloo and NCCL)."""
         torch = sys.modules.get("torch")
         module = getattr(getattr(torch, "_C", None), "_distributed_c10d", None)
-        dump = getattr(module, "_dump_fr_trace_json", None)
-        dump = dump or getattr(module, "_dump_nccl_trace_json", None)
-        if dump is None:
+        # NCCL has a recorder of its own; a process may use both, and the longer one tells more.
+        contents: list[bytes] = []
+        for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
+            with contextlib.suppress(Exception):
+                content = getattr(module, name)()
+                contents.append(content if isinstance(content, bytes) else str(content).encode())
+        if not contents:
             return
-        content = dump()
         temporary = f"{self._trace}.tmp"
         with open(temporary, "wb") as file:
-            file.write(content if isinstance(content, bytes) else str(content).encode())
+            file.write(max(contents, key=len))
         os.replace(temporary, self._trace)
 
 

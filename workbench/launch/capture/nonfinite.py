@@ -21,6 +21,8 @@ class FirstNonFinite:
         self._path = path
         self._recorder = recorder
         self._found = False
+        self.scaled = False
+        """Whether the optimizer is told by a gradient scaler to skip what overflowed."""
 
     def loss(self, value: float) -> None:
         """A loss that is known before its backward pass."""
@@ -31,7 +33,7 @@ class FirstNonFinite:
         """A step's line, when its values have arrived."""
         if self._found:
             return
-        loss, norm = line.get("loss"), line.get("grad_norm")
+        loss, norm = line.get("loss"), None if self.scaled else line.get("grad_norm")
         if not (math.isfinite(loss or 0.0) and math.isfinite(norm or 0.0)):
             self._write(line["step"], loss, norm, before_backward=False)
 

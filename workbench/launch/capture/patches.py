@@ -106,6 +106,8 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
             return
         try:
             lr = optimizer.param_groups[0].get("lr")
+            if hasattr(optimizer, "found_inf"):  # a fused one: the scaler calls it in any case
+                recorder.nonfinite.scaled = True
             recorder.step(float(lr) if isinstance(lr, int | float) else None, optimizer)
             models.look_for_unused(recorder)
         except Exception:

@@ -77,9 +77,9 @@ class ScalarReader:
 
     def device_memory(self) -> int | None:
         """Peak allocated on this rank's GPU; None on CPU. Reads a counter, no synchronisation."""
-        if self._device is None or not self._torch.cuda.is_initialized():
+        if not self._torch.cuda.is_initialized():
             return None
-        return self._torch.cuda.max_memory_allocated(self._device)
+        return self._torch.cuda.max_memory_allocated(self._device)  # None: the current one
 
     def _arrived(self, *, keep: int) -> list[dict[str, Any]]:
         """Lines whose copies have ended; the oldest are waited for when over `keep` are queued."""
