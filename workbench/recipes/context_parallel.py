@@ -49,12 +49,9 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     complete_gpt(parser, options)
     parts = options.cp * (2 if options.cp_method == "ring" else 1)
     if options.seq_len % parts:
-        parser.error(
-            f"--seq-len {options.seq_len} is no multiple of {parts}, the parts it is cut in"
-        )
-    heads = options.heads
-    if options.cp_method == "ulysses" and heads % options.cp:
-        parser.error(f"{heads} heads cannot be dealt to --cp {options.cp} ranks: take ring")
+        parser.error(f"--seq-len {options.seq_len} is no multiple of {parts}, its parts")
+    if options.cp_method == "ulysses" and options.heads % options.cp:
+        parser.error(f"{options.heads} heads cannot be dealt to --cp {options.cp} ranks: take ring")
     options.precision, options.accumulate, options.minutes = "fp32", 1, None
     return options
 
