@@ -75,16 +75,16 @@ def test_broken_checkpoints_are_passed_over_before_any_rank_starts(store: Path) 
 
 
 def test_a_course_that_was_given_up_is_not_resumed_from(store: Path) -> None:
-    """Back to step 20 by hand: a restart after that must not jump to step 40 of the old course."""
+    """Back to step 20 by hand: a restart after that must not jump to the end of the old course."""
     lab = Lab(store, restarts=1).begun(70)
     lab.run.stop()
     lab.run.resume("step-00000020")
     lab.back(time.monotonic())
-    back = [one.name for one in lab.run.checkpoints() if one.abandoned]
-    assert "step-00000060" in back
+    given_up = max(one.step for one in lab.run.checkpoints() if one.abandoned)
+    assert given_up >= 60
     lab.signal(1)
     lab.back(time.monotonic(), attempt=3)
-    assert lab.attempts("start")[2]["first_step"] < 60
+    assert lab.attempts("start")[2]["first_step"] < given_up
     lab.run.stop(now=True)
     assert lab.unbroken()
 

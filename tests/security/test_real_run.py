@@ -44,16 +44,24 @@ def can_unshare() -> bool:
 
 
 def listening(pid: int) -> list[str]:
-    """Addresses on which a process listens, as the kernel of its own network sees them."""
+    """Addresses on which a process listens, as the kernel of its own network sees them.
+
+    A process that ends meanwhile listens nowhere.
+    """
     open_sockets = set()
-    for handle in Path(f"/proc/{pid}/fd").iterdir():
+    found: list[str] = []
+    try:
+        handles = list(Path(f"/proc/{pid}/fd").iterdir())
+        tables = [Path(f"/proc/{pid}/net/{family}").read_text() for family in ("tcp", "tcp6")]
+    except (FileNotFoundError, ProcessLookupError):
+        return found
+    for handle in handles:
         try:
             open_sockets.add(str(handle.readlink()))
         except OSError:
             continue
-    found = []
-    for family in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]:
+    for table in tables:
+        for line in table.splitlines()[1:]:
             words = line.split()
             if words[3] == "0A" and f"socket:[{words[9]}]" in open_sockets:
                 found.append(words[1])
