@@ -15,10 +15,9 @@ from workbench.estimate import Estimate
 from workbench.estimate.timing import StepTime
 from workbench.launch import accelerate_config
 from workbench.launch.capture import SITE_FOLDER
-from workbench.launch.launcher_process import one_gpu
+from workbench.launch.launcher_process import shown_gpus
 from workbench.launch.placement import NAMES, Placement, interface_towards
 from workbench.launch.step_prediction import Basis
-from workbench.launch.targets import takes_all_gpus
 from workbench.recover.policy import Recovery
 from workbench.store.runs import Store
 
@@ -208,8 +207,9 @@ class Request:
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         if self.device == "cuda" and seen is not None:  # the other shell has its own
             variables = {"CUDA_VISIBLE_DEVICES": seen, **variables}
-        if self.device == "cuda" and self.processes == 1 and not takes_all_gpus(self.script):
-            variables = one_gpu(variables)
+        variables = shown_gpus(
+            variables, device=self.device, ranks=self.processes, script=self.script
+        )
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
         directory = self.planned_directory
         files = [

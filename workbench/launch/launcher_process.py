@@ -21,12 +21,22 @@ def inherited() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key not in _FOREIGN}
 
 
-def one_gpu(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a lone rank: of the GPUs that it would see, the first.
+def shown_gpus(
+    environment: Mapping[str, str], *, device: str, ranks: int, script: Path
+) -> dict[str, str]:
+    """The environment with the GPUs that the ranks are to see: a lone one the first of them.
 
-    >>> one_gpu({"CUDA_VISIBLE_DEVICES": "2,3"}), one_gpu({})
-    ({'CUDA_VISIBLE_DEVICES': '2'}, {'CUDA_VISIBLE_DEVICES': '0'})
+    A script that cannot be read is left to the launcher, which says so.
     """
+    if device != "cuda" or ranks != 1:
+        return dict(environment)
+    from workbench.launch.targets import takes_all_gpus  # noqa: PLC0415  (a lone rank's affair)
+
+    try:
+        if takes_all_gpus(script):
+            return dict(environment)
+    except (OSError, SyntaxError):
+        return dict(environment)
     seen = environment.get("CUDA_VISIBLE_DEVICES") or "0"
     return {**environment, "CUDA_VISIBLE_DEVICES": seen.partition(",")[0].strip()}
 

@@ -139,16 +139,14 @@ def _check_precision(request: Request) -> None:
 
 
 def _check_optimizer(request: Request) -> None:
-    flat = backend(request.strategy, request.splits) == "deepspeed" or (
-        request.strategy.engine == "fsdp1"
-    )
+    deepspeed = backend(request.strategy, request.splits) == "deepspeed"
+    flat = deepspeed or request.strategy.engine == "fsdp1"
     if flat and request.optimizer in {"muon", "adafactor"}:
         raise UsageError(
             f"The optimizer {request.optimizer} works on whole matrices, and "
             f"{request.strategy.name} cuts them into flat pieces. Use fsdp (FSDP2), or "
             "--optimizer adamw-fused."
         )
-    deepspeed = backend(request.strategy, request.splits) == "deepspeed"
     if (
         deepspeed
         and request.device == "cuda"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.launch.attempts import Attempts
 from workbench.launch.helpers import Helpers
 from workbench.launch.journal import guarded, log
-from workbench.launch.launcher_process import inherited, one_gpu, start_launcher
+from workbench.launch.launcher_process import inherited, shown_gpus, start_launcher
 from workbench.launch.orders import on_another_port
 from workbench.launch.stopping import StopLadder, end_leftovers
 from workbench.launch.wishes import StopWish
@@ -101,21 +101,19 @@ class Supervisor:
             self.machines.go()
         environment = {**inherited(), **order["environment"], **resume.get("environment", {})}
         environment["WORKBENCH_FIRST_STEP"] = str(first_step)
-        if self.run["device"] == "cuda" and int(self.run["processes"]) == 1:
-            environment = self._narrowed(environment)
         self._child = start_launcher(
             [*order["launcher"], *resume.get("arguments", order["arguments"])],
             folder=order["working_directory"],
-            environment=environment,
+            environment=shown_gpus(
+                environment,
+                device=self.run["device"],
+                ranks=int(self.run["processes"]),
+                script=Path(self.run["script"]),
+            ),
             output=self.paths.launcher_log,
         )
         self.launcher = processes.identify(self._child.pid)
         self.write_state("starting")
-
-    def _narrowed(self, environment: dict[str, str]) -> dict[str, str]:
-        from workbench.launch.targets import takes_all_gpus  # noqa: PLC0415  (a lone rank's affair)
-
-        return environment if takes_all_gpus(Path(self.run["script"])) else one_gpu(environment)
 
     def adopt(self) -> None:
         """Go on watching a run whose supervisor died."""
