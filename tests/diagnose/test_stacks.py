@@ -39,11 +39,13 @@ BACKWARD = f"""Current thread 0x00007f0e8a3ff740 (most recent call first):
   File "{TORCH}/autograd/graph.py", line 865 in _engine_run_backward
   File "{TORCH}/_tensor.py", line 625 in backward
   File "/home/me/train.py", line 40 in main
+  File "/home/me/train.py", line 60 in <module>
 """
 LOADER = f"""Current thread 0x00007f0e8a3ff740 (most recent call first):
   File "/usr/lib/python3.11/selectors.py", line 415 in select
   File "{TORCH}/utils/data/dataloader.py", line 1288 in _try_get_data
   File "/home/me/train.py", line 22 in main
+  File "/home/me/train.py", line 60 in <module>
 """
 
 
@@ -61,6 +63,13 @@ def test_a_stack_in_words() -> None:
     assert not stack(LOADER).waits_for_peers
     assert parse("") is None
     assert parse("Current thread 0x00 (most recent call first):\n  <no Python frame>\n") is None
+
+
+def test_a_dump_that_is_still_being_written_is_no_answer() -> None:
+    for end in range(len(BARRIER) - 1):
+        assert parse(BARRIER[:end]) is None, BARRIER[:end]
+    assert stack(BARRIER + LOADER[:80]) == stack(BARRIER)  # asked twice, the second half there
+    assert stack(LOADER.replace('  File "/home/me/train.py", line 60 in <module>', "  ..."))
 
 
 def test_ranks_at_the_same_place_are_one_group_and_outliers_come_first() -> None:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from workbench.store import processes
@@ -23,6 +24,8 @@ from workbench.store.schema import STACK_SIGNAL, ProcessDoc
 _MAX_BYTES = 400_000
 _HEAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+# Where every main thread began, or where faulthandler cut a deep one short.
+_MAIN_END = re.compile(r"( in (<module>|_run_code|_run_module_as_main)|\n  \.\.\.)\n\s*\Z")
 _LIBRARY = re.compile(
     r"(site|dist)-packages/|/lib/python3|^<frozen|^<string>|_workbench_capture|launch/capture/"
 )
@@ -144,20 +147,16 @@ def answer(paths: RunPaths, rank: int, offset: int) -> Stack | None:
 
 
 def parse(text: str) -> Stack | None:
-    """The main thread of a faulthandler dump; None when there is no whole thread in it."""
+    """The main thread of a faulthandler dump; None until all of it is there.
+
+    The dump grows frame by frame, the main thread's come last: what is read meanwhile ends among
+    the frames of a thread that is none of the script's business.
+    """
     starts = [match.start() for match in _HEAD.finditer(text)]
-    if not starts:
-        return None
-    threads = [
-        tuple(Frame(path, int(line), function) for path, line, function in _FRAME.findall(part))
-        for part in (text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True))
-    ]
-    threads = [frames for frames in threads if frames]
-    if not threads:
-        return None
-    # Threads that a script starts begin in threading's bootstrap; the main one is listed last.
-    main = [frames for frames in threads if not frames[-1].function.startswith("_bootstrap")]
-    return Stack((main or threads)[-1])
+    parts = [text[a:b] for a, b in pairwise([*starts, len(text)])]
+    whole = (part for part in reversed(parts) if _MAIN_END.search(part))
+    frames = [Frame(path, int(line), name) for path, line, name in _FRAME.findall(next(whole, ""))]
+    return Stack(tuple(frames)) if frames else None
 
 
 def groups(stacks: Mapping[int, Stack]) -> list[tuple[Stack, tuple[int, ...]]]:
