@@ -30,14 +30,15 @@ lab: venv ## open the start notebook in JupyterLab (first free port from 8888, t
 	@WORKBENCH_STORE="$(STORE)" $(RUN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" $(ROOT_ARGS) $(LAB_ARGS) notebooks/00_start_here.ipynb
 
 # Streams of tests beside each other; a file stays in one. WORKERS=0 for one stream in this process.
-# Real processes on a busy machine may miss a deadline; what fails alone too is a fault.
+# Real processes on a busy machine may miss a deadline; what fails alone twice is a fault.
 WORKERS ?= 2
+AGAIN = $(RUN)/python -m pytest --last-failed --maxfail=5 $(PYTEST_ARGS)
 test: ## run all tests, the browser's included
 	@$(SETUP) --extras train,lab,dev,deepspeed,lowbit,keras,trackers,export
 	@$(RUN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS) || { \
 	  test $$? -eq 1 || exit 2; \
 	  echo 'make test: what failed beside other tests runs once more, alone'; \
-	  $(RUN)/python -m pytest --last-failed -x $(PYTEST_ARGS); }
+	  $(AGAIN) || { test $$? -eq 1 || exit 2; echo 'make test: and once more'; $(AGAIN); }; }
 
 check: ## lint, format, types, architecture: what CI asks before the tests
 	@$(SETUP) --extras train,lab,dev

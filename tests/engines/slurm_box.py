@@ -43,7 +43,7 @@ SlurmdLogFile={folder}/slurmd.%n.log
 KillWait=20
 GresTypes=gpu
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 Gres=gpu:h100:8
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 Gres=gpu:h100:8
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 Gres=gpu:nvidia_h200:8
 PartitionName=debug Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -112,8 +112,12 @@ class SlurmBox:
         key.chmod(0o400)
         text = _CONF.format(host=self.host, folder=folder, ports=_free_ports(3))
         (folder / "slurm.conf").write_text(text)
-        gres = f"NodeName=n[1-2] Name=gpu Type=h100 File={folder}/dev/gpu[0-7]\n"
-        (folder / "gres.conf").write_text(gres)
+        types = {"n1": "h100", "n2": "nvidia_h200"}  # as people write them, and as NVML does
+        gres = [
+            f"NodeName={node} Name=gpu Type={name} File={folder}/dev/gpu[0-7]\n"
+            for node, name in types.items()
+        ]
+        (folder / "gres.conf").write_text("".join(gres))
 
     def _start(self, *words: str) -> None:
         with (self.folder / f"{words[0]}.out").open("ab") as output:

@@ -135,6 +135,18 @@ def test_bad_jobs_are_refused_before_a_run_is_made(
     assert wb.runs(store) == []
 
 
+@pytest.mark.parametrize(("gpu", "words"), [("h100-sxm", "h100:2"), ("h200-sxm", "nvidia_h200:2")])
+def test_gpus_are_asked_for_as_the_site_calls_them(
+    box: SlurmBox, tmp_path: Path, gpu: str, words: str
+) -> None:
+    options = ("--nodes", "1", "--nproc", "2", "--cpus", "1", "--gpu", gpu, "--dry-run")
+    text = box.run(*workbench("submit", "gpt", *options, "--store", str(tmp_path), "--", *TINY))
+    assert f"#SBATCH --gpus-per-node={words}\n" in text
+    script = tmp_path / "job.sbatch"
+    script.write_text(text)
+    box.run("sbatch", "--test-only", str(script))
+
+
 def test_an_exported_script_trains_without_the_workbench(box: SlurmBox, tmp_path: Path) -> None:
     job = Job(
         name="plain",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from workbench.engines.commands import launch_script
@@ -56,6 +56,7 @@ def sbatch_text(
     account: str | None = None,
     grace_seconds: int = GRACE_SECONDS,
     cpus_per_rank: int | None = None,
+    gpu_types: Collection[str] | None = None,
 ) -> str:
     """The batch script: ``sbatch FILE`` starts `job`.
 
@@ -69,6 +70,7 @@ def sbatch_text(
         account: Slurm's; None = the user's.
         grace_seconds: Between Slurm's notice and the end of the time limit.
         cpus_per_rank: Cores of each rank; None = 1, or 4 beside a GPU (loaders want some).
+        gpu_types: What the site's GPUs are called, "" where they have no type; None = unknown.
 
     Raises:
         UsageError: what `check` says, all of it.
@@ -79,7 +81,7 @@ def sbatch_text(
     output = "%x-%j.out" if run_directory is None else f'"{run_directory}/logs/slurm.log"'
     cpus = job.processes_per_node * (cpus_per_rank or (1 if job.gpu is None else CPUS_PER_GPU))
     site = {"partition": partition, "account": account, "cpus-per-task": str(cpus)}
-    lines = ["#!/bin/bash", *_directives(job, output, site, grace_seconds)]
+    lines = ["#!/bin/bash", *_directives(job, output, site, grace_seconds, gpu_types)]
     lines.append(f"export SRUN_CPUS_PER_TASK={cpus}  # srun does not take sbatch's since 22.05")
     if job.nodes > 1 or run_directory is not None:
         lines.append(_ADDRESS.replace("@PORT@", _port(job)).rstrip())
@@ -96,12 +98,18 @@ def _port(job: Job) -> str:
     return f"$(( 15000 + ({job.port} + SLURM_JOB_ID) % 10000 ))"
 
 
-def _directives(job: Job, output: str, site: Mapping[str, str | None], grace: int) -> list[str]:
+def _directives(
+    job: Job,
+    output: str,
+    site: Mapping[str, str | None],
+    grace: int,
+    gpu_types: Collection[str] | None,
+) -> list[str]:
     options = {
         "job-name": _NAME.sub("-", job.name).strip("-") or "workbench",
         "nodes": str(job.nodes),
         "ntasks-per-node": "1",
-        "gpus-per-node": None if job.gpu is None else _gpus(job),
+        "gpus-per-node": None if job.gpu is None else _gpus(job, gpu_types),
         "time": None if job.max_hours is None else _clock(job.max_hours),
         **site,
         "output": output,
@@ -110,15 +118,41 @@ def _directives(job: Job, output: str, site: Mapping[str, str | None], grace: in
     }
     again = "--requeue" if _requeues(job) else "--no-requeue"
     given = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    return [f"#SBATCH {option}" for option in (*given, again)]
+    lines = [f"#SBATCH {option}" for option in (*given, again)]
+    if gpu_types is None and ":" in (options["gpus-per-node"] or ""):
+        lines.append("# Where `sinfo -o %G` shows another type or none: sbatch --gpus-per-node=…")
+    return lines
 
 
-def _gpus(job: Job) -> str:
-    """Slurm calls a type by its short name: ``h100:8``; sites differ in how they call an RTX."""
+def _gpus(job: Job, types: Collection[str] | None) -> str:
+    """GPUs of one node as Slurm takes them: ``h100:8``, or ``8`` where they have no type."""
     assert job.gpu is not None
-    name = job.gpu.partition("-")[0].lower()
-    told = any(letter.isdigit() for letter in name)
-    return f"{name}:{job.processes_per_node}" if told else str(job.processes_per_node)
+    name = gpu_type(job.gpu, types)
+    return f"{name}:{job.processes_per_node}" if name else str(job.processes_per_node)
+
+
+def gpu_type(gpu: str, types: Collection[str] | None) -> str:
+    """What a site calls the accelerator, among the `types` it has; "" = ask for no type.
+
+    A type is whatever the site wrote; usual are the short name, NVML's long one, and none. Sites
+    differ most in how they call an RTX: that is asked for only by a name they have.
+
+    >>> gpu_type("h100-sxm", None), gpu_type("h100-sxm", {"nvidia_h100_80gb_hbm3", "l40s"})
+    ('h100', 'nvidia_h100_80gb_hbm3')
+    >>> gpu_type("h100-sxm", {""}), gpu_type("rtx-4090", None), gpu_type("rtx-4090", {"RTX4090"})
+    ('', '', 'RTX4090')
+    """
+    if gpu == ANY_GPU:
+        return ""
+    first, *others = gpu.lower().split("-")
+    if first == "rtx":
+        first, whole = "", "".join([first, *others])
+        alike = [one for one in types or () if whole in re.sub(r"[^a-z0-9]", "", one.lower())]
+    else:
+        alike = [one for one in types or () if first in re.split(r"[^a-z0-9]+", one.lower())]
+    if len(alike) == 1:
+        return alike[0]
+    return "" if not alike and "" in (types or ()) else first
 
 
 def _clock(hours: float) -> str:

@@ -72,13 +72,18 @@ def text_of(request: Request, limits: Limits, directory: Path, python: str) -> s
     Raises:
         UsageError: the job is none for Slurm.
     """
+    job, types = job_of_request(request, limits, python), None
+    if job.gpu not in {None, ANY_GPU}:
+        with contextlib.suppress(WorkbenchError):  # no Slurm here: its usual names
+            types = slurm_watch.gpu_types()
     return sbatch_text(
-        job_of_request(request, limits, python),
+        job,
         run_directory=directory,
         partition=limits.partition,
         account=limits.account,
         grace_seconds=limits.grace_seconds,
         cpus_per_rank=limits.cpus_per_rank,
+        gpu_types=types,
     )
 
 

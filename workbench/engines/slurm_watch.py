@@ -83,6 +83,25 @@ def run_slurm(*words: str, check: bool = True) -> subprocess.CompletedProcess[st
     return done
 
 
+def gpu_types() -> frozenset[str]:
+    """What this Slurm calls the GPUs of its nodes; "" is among them where some have no type.
+
+    Raises:
+        HostError: Slurm does not answer.
+        UsageError: it refused.
+    """
+    return frozenset(types_in(run_slurm("sinfo", "--noheader", "--format=%G").stdout))
+
+
+def types_in(text: str) -> list[str]:
+    r"""The types in lines of generic resources, as ``sinfo --format=%G`` prints them.
+
+    >>> types_in("gpu:nvidia_h100_80gb_hbm3:8(S:0-1),shard:16\ngpu:4(IDX:0-3)\n(null)\n")
+    ['nvidia_h100_80gb_hbm3', '']
+    """
+    return re.findall(r"(?:^|,)gpu(?::([^:,()]*[^:,()\d][^:,()]*))?:\d+", text, re.MULTILINE)
+
+
 def look(job_id: str) -> SlurmJob | None:
     """The job as Slurm knows it; None when it has forgotten it (some minutes after its end).
 
