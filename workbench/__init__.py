@@ -29,7 +29,7 @@ from workbench.version import __version__
 if TYPE_CHECKING:
     from workbench import recipes
     from workbench.describe import Cluster, Gpu, Model, Strategy, Workload
-    from workbench.describe.hardware import detect_host
+    from workbench.describe.detection import detect_host
     from workbench.describe.prices import offers
     from workbench.errors import (
         HostError,
@@ -80,7 +80,7 @@ _HOMES = {
     "WorkbenchError": "workbench.errors",
     "Workload": "workbench.describe",
     "attach": "workbench.launch.run",
-    "detect_host": "workbench.describe.hardware",
+    "detect_host": "workbench.describe.detection",
     "doctor": "workbench.observe.doctor",
     "explain": "workbench.estimate",
     "fewest_gpus": "workbench.estimate",

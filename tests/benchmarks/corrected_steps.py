@@ -14,7 +14,7 @@ from pathlib import Path
 
 import workbench as wb
 from workbench.compare.calibrate import calibrate
-from workbench.describe.hardware import detect_host
+from workbench.describe.detection import detect_host
 from workbench.observe.gap import read_gap
 from workbench.observe.gap_terms import PEAK, STEP
 from workbench.store import calibrations

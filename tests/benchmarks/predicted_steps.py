@@ -21,7 +21,7 @@ from pathlib import Path
 
 import workbench as wb
 from workbench.compare.calibrate import calibrate, kept
-from workbench.describe.hardware import detect_host
+from workbench.describe.detection import detect_host
 from workbench.estimate.calibration import Calibration
 from workbench.estimate.host_step import predict_step
 from workbench.units import format_seconds

@@ -21,7 +21,7 @@ from tests.conftest import until
 from workbench.compare import probe_processes
 from workbench.compare.calibrate import calibrate, kept, measured_conditions
 from workbench.compare.probe_processes import ProbeProcesses
-from workbench.describe.hardware import detect_host
+from workbench.describe.detection import detect_host
 from workbench.estimate.host_step import predict_step
 from workbench.store import calibrations
 

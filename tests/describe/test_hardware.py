@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from workbench.describe import Cluster, Gpu, catalog, hardware
+from workbench.describe import Cluster, Gpu, catalog, detection
 from workbench.describe.accelerators import recognise
 from workbench.errors import UsageError
 
@@ -73,8 +73,8 @@ def test_the_host_knows_its_accelerator(monkeypatch: pytest.MonkeyPatch) -> None
             Gpu(index=index, name=name, memory_bytes=81559 * MIB)
             for index, name in enumerate(names)
         )
-        monkeypatch.setattr(hardware, "visible_gpus", lambda: gpus)
-        return hardware.detect_host()
+        monkeypatch.setattr(detection, "visible_gpus", lambda: gpus)
+        return detection.detect_host()
 
     found = host("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3").accelerator
     assert found is catalog.gpu("h100")

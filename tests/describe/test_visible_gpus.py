@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from workbench.describe import hardware
+from workbench.describe import detection
 from workbench.observe.gpu import GpuSampler
 from workbench.units import GIB
 
@@ -31,12 +31,12 @@ def driver(cards: int = 4, **functions: Any) -> SimpleNamespace:
 
 
 def seen(monkeypatch: pytest.MonkeyPatch, library: Any, visible: str | None = None):
-    monkeypatch.setattr(hardware, "nvml", lambda: library)
+    monkeypatch.setattr(detection, "nvml", lambda: library)
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    return hardware.visible_gpus()
+    return detection.visible_gpus()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_memory_that_is_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RefusedError
 
     (gpu,) = seen(monkeypatch, driver(1, nvmlDeviceGetMemoryInfo=refuses))
-    assert gpu.memory_bytes == hardware.host_memory_bytes()
+    assert gpu.memory_bytes == detection.host_memory_bytes()
 
 
 SLICES = {
@@ -105,7 +105,7 @@ def test_one_slice_of_a_card_in_mig_mode(
 
 def sampler(monkeypatch: pytest.MonkeyPatch, **functions: Any) -> GpuSampler:
     library = driver(1, **functions)
-    for module in (hardware, __import__("workbench.observe.gpu", fromlist=["gpu"])):
+    for module in (detection, __import__("workbench.observe.gpu", fromlist=["gpu"])):
         monkeypatch.setattr(module, "nvml", lambda: library)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return GpuSampler()

@@ -9,7 +9,7 @@ import pytest
 
 import workbench as wb
 from workbench.compare.calibrate import calibrate, kept, measured_conditions
-from workbench.describe.hardware import detect_host
+from workbench.describe.detection import detect_host
 from workbench.estimate.calibration_check import lines, troubles
 from workbench.estimate.host_step import predict_step
 

@@ -16,7 +16,7 @@ from tests.estimate.test_calibration import calibrated
 from tests.widgets.sample_gap import RUN, STEADY, VIEW
 from workbench.cli.app import app
 from workbench.describe import Cluster, Strategy
-from workbench.describe.hardware import detect_host
+from workbench.describe.detection import detect_host
 from workbench.estimate.host_step import predict_step
 from workbench.launch.step_prediction import predict
 from workbench.observe.gap import compare, read_gap

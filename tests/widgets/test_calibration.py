@@ -16,7 +16,7 @@ from workbench_widgets import calibration as face
 
 from tests.conftest import until
 from tests.estimate.test_calibration import calibrated, on_gpus
-from workbench.describe.hardware import detect_host
+from workbench.describe.detection import detect_host
 from workbench.store import calibrations
 
 

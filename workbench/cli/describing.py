@@ -180,7 +180,7 @@ def read_model(given: str) -> tuple[Model, tuple[str, ...]]:
 
 def where(asked: Description) -> tuple[Cluster | str, int]:
     """The cluster and the number of ranks."""
-    from workbench.describe.hardware import detect_host  # noqa: PLC0415  (asks the driver)
+    from workbench.describe.detection import detect_host  # noqa: PLC0415  (asks the driver)
 
     require_positive("nodes", asked.nodes)
     if asked.gpus is not None:

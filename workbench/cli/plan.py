@@ -23,7 +23,7 @@ from workbench.cli.tables import print_json
 from workbench.compare.calibrate import measured_conditions
 from workbench.describe import Workload, prices
 from workbench.describe.checks import require_at_least
-from workbench.describe.hardware import detect_host
+from workbench.describe.detection import detect_host
 from workbench.errors import UsageError
 from workbench.estimate.cost_plan import RunPlan, checkpoint_bytes
 from workbench.plan import Limits, Plans, Space, plan_on

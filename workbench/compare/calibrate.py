@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.compare.probe_processes import ProbeProcesses
 from workbench.describe import Cluster, Conditions
-from workbench.describe.hardware import detect_host
+from workbench.describe.detection import detect_host
 from workbench.errors import UsageError
 from workbench.estimate.calibration import FORMAT, Calibration, read
 from workbench.store.calibrations import (

@@ -18,7 +18,7 @@ from workbench.compare.studies.measured_parts import Host, Measured
 from workbench.compare.studies.sizes import MODES, Sizes, trials
 from workbench.compare.studies.study import Bench, Study, Told
 from workbench.compare.studies.trial import TrialResult
-from workbench.describe.hardware import detect_host
+from workbench.describe.detection import detect_host
 from workbench.errors import UsageError
 from workbench.store.runs import Store
 from workbench.units import format_seconds

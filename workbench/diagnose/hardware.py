@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, cast
 
-from workbench.describe.hardware import nvml
+from workbench.describe.detection import nvml
 from workbench.diagnose.evidence import BEST_CLOCKS, Evidence, answers
 from workbench.diagnose.finding import Finding
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from workbench import recipes
 from workbench.describe import Strategy
-from workbench.describe.hardware import nvml
+from workbench.describe.detection import nvml
 from workbench.errors import HostError, UsageError
 from workbench.estimate.stages import rank_elements, stages
 from workbench.estimate.states import optimizer_bytes

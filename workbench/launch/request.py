@@ -17,7 +17,7 @@ from typing import Any
 
 from workbench import recipes
 from workbench.describe import Cluster, Strategy
-from workbench.describe.hardware import detect_host
+from workbench.describe.detection import detect_host
 from workbench.errors import HostError, UsageError
 from workbench.launch import accelerate_config
 from workbench.launch.dry_run import Request

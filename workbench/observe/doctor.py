@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
-from workbench.describe.hardware import detect_host, nvml, visible_gpus
+from workbench.describe.detection import detect_host, nvml, visible_gpus
 from workbench.observe.host import disk_free
 from workbench.store.runs import Store
 from workbench.units import GIB, format_bytes

@@ -9,7 +9,8 @@ from typing import Any
 
 import psutil
 
-from workbench.describe.hardware import Gpu, nvml, visible_gpus
+from workbench.describe.detection import nvml, visible_gpus
+from workbench.describe.hardware import Gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

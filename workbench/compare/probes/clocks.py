@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from workbench.compare.probes.crew import Crew
-from workbench.describe.hardware import nvml
+from workbench.describe.detection import nvml
 
 LEAST_SECONDS = 1.0  # power and temperature take effect within about a second
 

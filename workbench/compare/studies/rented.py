@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from workbench.compare.scaling_study import ScalingStudy
 from workbench.compare.studies.curves import CurvePoint
 from workbench.describe import Cluster, Workload
-from workbench.describe.hardware import detect_host
+from workbench.describe.detection import detect_host
 from workbench.describe.strategy import Strategy
 from workbench.errors import UsageError
 from workbench.estimate.scaling import ScalingPoint, scaling

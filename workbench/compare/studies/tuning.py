@@ -9,7 +9,7 @@ from typing import Any
 from workbench import recipes
 from workbench.compare.studies.study import MEMORY, Bench, Study
 from workbench.compare.studies.trial import Trial, TrialResult
-from workbench.describe.hardware import detect_host
+from workbench.describe.detection import detect_host
 from workbench.errors import UsageError
 from workbench.units import format_bytes
 
