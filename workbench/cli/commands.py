@@ -16,7 +16,8 @@ from workbench.cli.plan import plan
 from workbench.cli.prices import prices_command
 from workbench.cli.profiling import profile
 from workbench.cli.recovery import checkpoints, diagnose, resume
-from workbench.cli.scaling import scale, study
+from workbench.cli.scaling import scale
+from workbench.cli.studies import study
 from workbench.cli.tracking import track
 
 
