@@ -14,7 +14,7 @@ import pytest
 
 import workbench as wb
 from workbench.errors import HostError, UsageError
-from workbench.launch import preflight
+from workbench.launch import preflight, preflight_warnings
 from workbench.observe.gpu import GpuHolder
 from workbench.recover import Recovery
 
@@ -104,7 +104,7 @@ def test_whoever_holds_a_gpu_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     holder = GpuHolder(
         index=1, memory_bytes=20 << 30, total_bytes=24 << 30, processes=((42, "python"),)
     )
-    monkeypatch.setattr(preflight, "gpu_holders", lambda gpus: [holder])
+    monkeypatch.setattr(preflight_warnings, "gpu_holders", lambda gpus: [holder])
     (warning,) = preflight.checked(on_gpus(asked(tmp_path), "rtx-4090", 2)).warnings
     assert warning.startswith("GPU 1: 20 GiB are held by python (pid 42); 4 GiB are free.")
 
