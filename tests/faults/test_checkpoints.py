@@ -68,6 +68,15 @@ def test_broken_checkpoints_are_passed_over_before_any_rank_starts(store: Path) 
     again = run.resume(arguments=["--steps", "60"])  # the other arguments stay
     assert again.wait(120) == "succeeded", again.logs(tail=20)
     assert [row["step"] for row in again.metrics()] == list(range(1, 61))
+    for refused, why in ((["--layers", "2"], "layers 1, not 2"), (["--stepz", "9"], "stepz")):
+        with pytest.raises(wb.UsageError, match=why):
+            run.resume(arguments=refused)
+    for steps in (63, 66):  # other arguments than before, more of them, and the same once more
+        run.resume("step-00000010", arguments=["--lr", "1e-4", "--steps", str(steps)])
+        assert run.wait(120) == "succeeded", run.logs(tail=20)
+    run.resume("step-00000010")
+    assert run.wait(120) == "succeeded", run.logs(tail=20)
+    assert [row["step"] for row in run.metrics()] == list(range(1, 67))
     record(
         15,
         f"truncated, one bit flipped, a file missing: all three found in {checked:.2f} s, the fourth taken",

@@ -32,13 +32,14 @@ def make_order(
     }
 
 
-def order_again(run: Mapping[str, Any]) -> dict[str, Any]:
-    """The order of a run known from its run.json alone.
+def order_again(run: Mapping[str, Any], arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """The order of a run known from its run.json alone; None = with the arguments it began with.
 
     Raises:
         UsageError: run.json lacks a secret that the run was started with.
     """
-    arguments = [str(word) for word in run["arguments"]]
+    began = [str(word) for word in run["arguments"]]
+    arguments = began if arguments is None else list(arguments)
     check_whole(run, arguments)
     environment: dict[str, str] = {}
     for name, value in dict(run["environment"]).items():
@@ -50,7 +51,8 @@ def order_again(run: Mapping[str, Any]) -> dict[str, Any]:
                 f"not keep. Set {name} in this environment, then resume."
             )
     command, folder = [str(word) for word in run["command"]], Path(run["working_directory"])
-    return make_order(command, arguments, environment, folder)
+    order = make_order(command, began, environment, folder)
+    return {**order, "arguments": arguments}
 
 
 def check_whole(run: Mapping[str, Any], arguments: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from workbench import recipes
 from workbench.describe import Strategy
 from workbench.errors import StoreError, UnknownNameError, UsageError, WorkbenchError
 from workbench.launch.attempts import Attempts, furthest, read_attempts
@@ -29,6 +30,10 @@ from workbench.store.status import read_status
 
 _TAKEN_UP_SECONDS = 90.0  # longer than a supervisor waits for the one before it
 _WHY = "resumed by hand"
+_OF_THE_CHECKPOINT = (
+    *("layers", "hidden", "heads", "kv_heads", "head_dim", "mlp", "vocab", "tied"),
+    *("lora_rank", "lora_targets", "quantization", "optimizer"),
+)
 
 
 def resume(
@@ -122,7 +127,7 @@ def _in_place(
     paths: RunPaths, run: dict[str, Any], chosen: Checkpoint, arguments: Sequence[str] | None
 ) -> RunPaths:
     """The next attempt in the same directory."""
-    base = order_again(_with(paths, run, arguments))
+    base = order_again(run, _words(paths, run, arguments))
     order = from_checkpoint(base, run, chosen, _WHY)
     order["resume"]["told"] = arguments is not None
     check_no_secret(order["resume"]["arguments"], int(run.get("nodes") or 1))
@@ -143,11 +148,26 @@ def _in_place(
     return paths
 
 
-def _with(paths: RunPaths, run: dict[str, Any], arguments: Sequence[str] | None) -> dict[str, Any]:
-    """run.json with the arguments of the latest attempt, and those given now in their place."""
+def _words(paths: RunPaths, run: Mapping[str, Any], arguments: Sequence[str] | None) -> list[str]:
+    """The arguments of the latest attempt, with those given now in place of theirs."""
     told = [one["arguments"] for one in read_attempts(paths) if one.get("arguments")]
-    words = [str(word) for word in (told[-1] if told else run["arguments"])]
-    return {**run, "arguments": merged(words, arguments or ())}
+    before = [str(word) for word in (told[-1] if told else run["arguments"])]
+    after = merged(before, arguments or ())
+    if arguments and run.get("recipe") is not None:
+        _refuse_other_model(run, before, after)
+    return after
+
+
+def _refuse_other_model(run: Mapping[str, Any], before: list[str], after: list[str]) -> None:
+    """Arguments that the recipe does not know, or under which the checkpoint does not fit."""
+    was, now = (recipes.shape(words, recipe=run["recipe"]) for words in (before, after))
+    other = [name for name in _OF_THE_CHECKPOINT if was[name] != now[name]]
+    if other:
+        told = "; ".join(f"{name} {was[name]}, not {now[name]}" for name in other)
+        raise UsageError(
+            f"The checkpoints of {run['run']} hold another training than these arguments ask for: "
+            f"{told}. Launch it as a new run, or leave that as it was."
+        )
 
 
 def at_work(paths: RunPaths) -> tuple[int, object]:
@@ -176,7 +196,7 @@ def _in_another_layout(
 ) -> RunPaths:
     """A run of its own that begins where the checkpoint was written."""
     _refuse_engine(run)
-    order = order_again(_with(paths, run, arguments))
+    order = order_again(run, _words(paths, run, arguments))
     nodes = int(run.get("nodes") or 1)
     if strategy is None:
         strategy = _strategy_of(run, None if processes is None else processes * nodes)
