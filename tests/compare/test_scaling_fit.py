@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from workbench.compare.scaling_study import notes_on
 from workbench.compare.studies.curves import curve_of
 from workbench.compare.studies.fit import MESSAGE_SECONDS, extrapolate, law
 from workbench.compare.studies.measured_parts import Host, Measured, parts_of
@@ -124,3 +125,10 @@ def test_a_script_whose_parts_are_not_seen_still_has_a_curve() -> None:
 def test_one_size_is_no_fit() -> None:
     with pytest.raises(UsageError, match="a fit needs two"):
         law([made(1)], CPU)
+
+
+def test_a_base_that_was_held_up_is_told() -> None:
+    quiet = curve_of("weak", {"weak": [made(1), made(2)], "strong": []}, CPU, [])
+    assert not any("held up" in note for note in notes_on(CPU, [quiet], []))
+    slow = curve_of("weak", {"weak": [made(1, batch=8.0), made(2)], "strong": []}, CPU, [])
+    assert any("at 2 ranks" in note and "held up" in note for note in notes_on(CPU, [slow], []))

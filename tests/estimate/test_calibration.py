@@ -289,3 +289,14 @@ def test_a_busy_host_is_told() -> None:
     (said,) = troubles(calibrated(products=noisy, steps=steps))
     assert "40%" in said.what
     assert "other things" in said.what
+
+
+def test_rates_that_contradict_each_other_are_told() -> None:
+    slow = [
+        dataclasses.replace(one, flops_per_second=one.flops_per_second / 9)
+        if one.processes == 1
+        else one
+        for one in calibrated().products
+    ]
+    (said,) = troubles(calibrated(products=tuple(slow)))
+    assert "something else had the cores" in said.what

@@ -23,6 +23,7 @@ from workbench.errors import UsageError
 from workbench.store.runs import Store
 from workbench.units import format_seconds
 
+_MOST_EFFICIENT = 1.15  # caches and noise give a little; more is a base that was held up
 FURTHEST = 64
 """Times the largest measured size, beyond which a range would say nothing."""
 
@@ -203,11 +204,12 @@ def conclude(
         cores=host.cores,
         curves=tuple(curves),
         results=tuple(one for _, one in done),
-        notes=tuple(_notes(host, curves, to)),
+        notes=tuple(notes_on(host, curves, to)),
     )
 
 
-def _notes(host: Host, curves: Sequence[Curve], to: Sequence[int]) -> list[str]:
+def notes_on(host: Host, curves: Sequence[Curve], to: Sequence[int]) -> list[str]:
+    """What to know of these curves, one sentence each."""
     notes: list[str] = []
     most = max((point.ranks for curve in curves for point in curve.points), default=1)
     if host.cores is not None and most > 1:
@@ -221,6 +223,18 @@ def _notes(host: Host, curves: Sequence[Curve], to: Sequence[int]) -> list[str]:
             "ahead of the GPU, so the parts of a step are not seen from outside."
         )
     short = [curve.mode for curve in curves if sum(one.measured for one in curve.points) < 2]
+    odd = [
+        one.ranks
+        for curve in curves
+        for one in curve.points
+        if one.measured and one.efficiency > _MOST_EFFICIENT
+    ]
+    if odd:
+        notes.append(
+            f"More than 100 % at {', '.join(map(str, dict.fromkeys(odd)))} ranks says that the "
+            "smallest size was held up by other work on this host: its steps are no base for the "
+            "others. Run the study again, without --resume, when nothing else runs."
+        )
     if to and short:
         notes.append(f"One {short[0]} size alone tells nothing about others: measure two.")
     return notes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -219,8 +219,20 @@ def _slurm(job: Job) -> Export:
         job=job,
         files=files,
         next=(f"sbatch --test-only {name}", f"sbatch {name}"),
-        notes=("The folder must lie on storage that every node sees.",),
+        notes=tuple(_site_notes(job)),
     )
+
+
+def _site_notes(job: Job) -> Iterator[str]:
+    """What a Slurm site has to have, and what the script leaves to it."""
+    yield "The folder must lie on storage that every node sees."
+    if not job.setup:
+        yield (
+            f"The nodes run their own {job.python}: put the line that gives it torch and "
+            "accelerate (module load …, source …/bin/activate) below the #SBATCH lines."
+        )
+    if job.max_hours is None:
+        yield "No time limit is asked for, so the partition's holds: --max-hours sets one."
 
 
 def _rented(job: Job, engine: str, copies: Mapping[str, Path]) -> Export:

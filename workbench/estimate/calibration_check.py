@@ -22,6 +22,9 @@ NOISY = 0.15
 FLAT = 1.3
 """Total throughput of two processes over one's: cores are doubled, not shared, above this."""
 
+ODD = 0.9
+"""One process over each of two: below this they contradict each other."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
@@ -133,7 +136,9 @@ def troubles(calibration: Calibration) -> tuple[Trouble, ...]:
     spreads = [one.spread for one in (*calibration.products, *calibration.steps)]
     noise = statistics.median(spreads) if spreads else 0.0
     found = [] if gpu is None else _gpu_troubles(calibration, gpu)
-    if gpu is None and noise <= NOISY:
+    against = _contradiction(calibration) if gpu is None else []
+    found += against
+    if gpu is None and noise <= NOISY and not against:
         found = _cpu_troubles(calibration)
     if noise > NOISY:
         found.append(
@@ -182,6 +187,23 @@ def _link_trouble(calibration: Calibration, gpu: Accelerator, line: Line | None)
         return [Trouble(what=what, next=step)]
     step = "Run it with NCCL_DEBUG=INFO and look for the transport that it chose."
     return [Trouble(what=f"{said}.", next=step)]
+
+
+def _contradiction(calibration: Calibration) -> list[Trouble]:
+    """A process with all cores that is slower than each of two that share them was disturbed."""
+    one = calibration.best_flops("fp32", 1)
+    two = calibration.best_flops("fp32", 2)
+    if not one or not two or one >= ODD * two:
+        return []
+    return [
+        Trouble(
+            what=(
+                f"One process alone computes {one / two:.0%} of what each of two does beside the "
+                "other: something else had the cores then."
+            ),
+            next="Calibrate again when nothing else runs: steps are predicted far too slow so.",
+        )
+    ]
 
 
 def _cpu_troubles(calibration: Calibration) -> list[Trouble]:

@@ -71,7 +71,8 @@ def config_text(
         values["fsdp_config"] = _fsdp(strategy, wrap)
     if who == "mesh" or (who == "fsdp" and strategy.dp_replicate > 1):
         values["parallelism_config"] = _mesh(strategy)
-    return _NOTE + "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
+    text = "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
+    return _NOTE + text if device == "cpu" else text
 
 
 def _distributed_type(strategy: Strategy, who: Backend) -> str:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench import recipes
+from workbench.describe import Strategy
 from workbench.describe.detection import nvml
 from workbench.errors import HostError, UsageError
 from workbench.launch.dry_run import Request
@@ -74,8 +75,7 @@ def _check_packages(request: Request) -> None:
     if backend(strategy, request.splits) == "deepspeed" and _lacks("deepspeed"):
         raise HostError(
             f"{strategy.name} is DeepSpeed's, and deepspeed is not installed here. Install it "
-            "with: pip install deepspeed. Or use fsdp (= ZeRO-3) or "
-            "fsdp-grad-op (= ZeRO-2), which need nothing."
+            f"with: pip install deepspeed. Or use {_without_deepspeed(strategy)}, which need nothing."
         )
     needs = () if request.recipe is None else recipes.find(request.recipe).needs
     quantized = request.workload is not None and request.workload.quantization != "none"
@@ -87,6 +87,12 @@ def _check_packages(request: Request) -> None:
             f"{request.script.name} with these arguments needs {' and '.join(missing)}, not "
             f"installed here. Install with: pip install {' '.join(missing)}"
         )
+
+
+def _without_deepspeed(strategy: Strategy) -> str:
+    if strategy.name == "zero1":
+        return "zero1 --engine torch, or fsdp (= ZeRO-3)"
+    return "fsdp (= ZeRO-3) or fsdp-grad-op (= ZeRO-2)"
 
 
 def _lacks(package: str) -> bool:
