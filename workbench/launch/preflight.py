@@ -75,7 +75,8 @@ def _check_packages(request: Request) -> None:
     if backend(strategy, request.splits) == "deepspeed" and _lacks("deepspeed"):
         raise HostError(
             f"{strategy.name} is DeepSpeed's, and deepspeed is not installed here. Install it "
-            f"with: pip install deepspeed. Or use {_without_deepspeed(strategy)}, which need nothing."
+            f"with: pip install deepspeed. Or use {_without_deepspeed(strategy)}; they need "
+            "nothing."
         )
     needs = () if request.recipe is None else recipes.find(request.recipe).needs
     quantized = request.workload is not None and request.workload.quantization != "none"
