@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Command as Run
-from workbench.describe import Cluster
+from workbench.describe import Cluster, Strategy
 
 BASE = ("--model", "llama-3.2-1b", "--tokens", "1B")
 FEW = (*BASE, "--gpu", "h100", "--max-gpus", "8", "--providers", "runpod,lambda")
@@ -122,6 +122,26 @@ def test_here_plans_on_this_hosts_gpus(run: Run, monkeypatch: pytest.MonkeyPatch
     result = run(*BASE, "--here")
     assert result.code == 2
     assert "laptop has no accelerator" in " ".join(result.err.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("zero1", {}, ("pip install deepspeed", "--engine torch")),
+        ("zero1", {"offload": ("optimizer",)}, ("pip install deepspeed",)),
+        ("zero3", {}, ("pip install deepspeed",)),
+        ("fsdp", {}, ()),
+    ],
+)
+def test_what_must_be_installed_is_said_beside_the_launch_line(
+    name: str, options: dict[str, Any], said: tuple[str, ...]
+) -> None:
+    from workbench.cli.plan_view import to_know
+
+    strategy = Strategy.parse(name, 8).with_options(**options)
+    text = " ".join(to_know(strategy, micro_batch=2, accumulate=4))
+    for piece in ("pip install deepspeed", "--engine torch"):
+        assert (piece in text) is (piece in said)
 
 
 def test_any_script_offers_what_the_launcher_starts(run: Run) -> None:

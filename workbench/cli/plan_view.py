@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from workbench import recipes
 from workbench.cli.launch import as_options
-from workbench.launch.accelerate_config import why_not
+from workbench.launch.supported import backend, why_not
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from workbench.cli.plan import Planned
+    from workbench.describe import Strategy
     from workbench.plan import Plan, Plans
 
 _SHOWN = 10
@@ -52,18 +54,29 @@ def _launchable(plans: Plans) -> tuple[str, ...]:
     first = plans.plans[0]
     lacks = why_not(first.strategy)
     if not lacks:
-        return (f"On such a machine: {launch_line(first)}", _in_the_script(first))
+        return (f"On such a machine: {launch_line(first)}", *_to_know(first))
     said = f"The first plan is not launched from here: {lacks}"
     for number, plan in enumerate(plans.plans, start=1):
         line = launch_line(plan)
         if line is not None:
-            return (said, f"Plan {number} is: {line}", _in_the_script(plan))
+            return (said, f"Plan {number} is: {line}", *_to_know(plan))
     return (f"{said} None of the others is either; see --any-script.",)
 
 
-def _in_the_script(plan: Plan) -> str:
+def _to_know(plan: Plan) -> tuple[str, ...]:
     work = plan.workload
-    return f"with micro-batch {work.micro_batch} and accumulation {work.accumulate} in the script."
+    return to_know(plan.strategy, work.micro_batch, work.accumulate)
+
+
+def to_know(strategy: Strategy, micro_batch: int, accumulate: int) -> tuple[str, ...]:
+    """What the script must say, and what must be installed there."""
+    script = f"with micro-batch {micro_batch} and accumulation {accumulate} in the script."
+    if backend(strategy) != "deepspeed":
+        return (script,)
+    needs = f"{strategy.name} is DeepSpeed's: pip install deepspeed there first."
+    if not why_not(strategy.with_options(engine="torch"), splits=recipes.find("gpt").splits):
+        needs += " The recipe gpt also runs it without DeepSpeed, with --engine torch."
+    return (script, needs)
 
 
 def _sentences(title: str, said: tuple[str, ...]) -> Table | None:

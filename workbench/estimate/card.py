@@ -67,7 +67,11 @@ def card_parts(strategy: Strategy, where: Cluster | str, slack: int) -> CardPart
         assumptions=(
             (
                 f"CUDA context {CUDA_CONTEXT_BYTES // MIB} MiB and NCCL {NCCL_BYTES // MIB} MiB "
-                f"per process group are typical values; {SAFETY:.0%} of the card must stay free"
+                "per process group are typical values"
+            ),
+            (
+                f"what leaves {SAFETY:.0%} of the card free counts as fitting, in a plan too; the "
+                "largest micro-batch and sequence leave the headroom free instead"
             ),
         ),
     )

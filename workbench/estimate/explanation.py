@@ -172,8 +172,11 @@ def _verdict(
     if leaves_headroom(estimate):
         return ""
     text = f"It misses the card by {format_bytes(-estimate.headroom_bytes)}."
+    if estimate.headroom_bytes >= 0:
+        free = format_bytes(estimate.headroom_bytes)
+        text = f"It leaves {free} free: too little to count as fitting."
     if estimate.fits:
-        text = f"It fits with less than {HEADROOM:.0%} of the card to spare."
+        text = f"It fits, with less than the headroom of {HEADROOM:.0%} of the card free."
     chosen = switches_that_fit(workload, strategy, cluster)
     if not chosen:
         return f"{text} No combination of switches on this many GPUs makes it fit."

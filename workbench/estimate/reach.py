@@ -17,7 +17,8 @@ from workbench.estimate.parts import Estimate
 from workbench.units import format_bytes
 
 HEADROOM = 0.05
-"""Share of the card that stays free: fragmentation, other processes, the estimate's own error."""
+"""Share of the card that a suggestion leaves free: fragmentation, other processes, the estimate's
+own error. What counts as fitting is `Estimate.fits`, with `SAFETY` (parts.py)."""
 _LIMIT = 2**24  # sequences per micro-batch, or tokens per sequence, beyond which nobody asks
 
 
@@ -113,7 +114,7 @@ def _largest(
     if smallest is None:
         reason = "no card to answer against; name a GPU"
         return Answer(value=None, unit=unit, headroom=headroom, reason=reason)
-    kept = f"{headroom:.0%} of the card kept free"
+    kept = f"{headroom:.0%} of the card kept free as headroom"
     if not smallest:
         what = f"{first:,} {unit} need" if first > 1 else f"1 {unit.removesuffix('s')} needs"
         reason = f"even {what} {_needs(at(first))}; {kept}"

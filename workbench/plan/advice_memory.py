@@ -94,7 +94,7 @@ def need_more_gpus(
         verdict=_verdict(card, same, alone, many, late),
         reason=f"{workload.model.name} as described needs {format_bytes(plain.on_card_bytes)} of "
         f"{format_bytes(plain.card_bytes)} on one {card.name}." + _time(hours, deadline_hours),
-        condition=f"It must fit with {HEADROOM:.0%} of the card free"
+        condition=f"It must fit with {HEADROOM:.0%} of the card free as headroom"
         + (f" and end within {deadline_hours:g} h." if deadline_hours else "."),
         numbers={
             "on_card_bytes": plain.on_card_bytes,

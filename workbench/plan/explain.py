@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, Decimal
 
 from workbench.plan.case import machines
 from workbench.plan.found import Fit, Found
@@ -146,7 +148,7 @@ def _one_gpu(ranked: Sequence[Priced]) -> str:
 
 
 def _naive(search: OfferSearch, first: Priced) -> str:
-    """The offer with the lowest price per hour, and the simplest layout that fits on it."""
+    """The lowest price per hour, not spot, at which a layout without offload fits."""
     offered = [
         one
         for one in search.market.candidates
@@ -161,8 +163,8 @@ def _naive(search: OfferSearch, first: Priced) -> str:
             continue
         hourly = format_usd(cost.idle_usd_per_hour)
         return (
-            f"The naive choice, the lowest price per hour on which it fits at all ({place(one)}, "
-            f"{hourly} an hour) with the simplest layout ({layout(fit)}), would take "
+            "The naive choice, the lowest on-demand price per hour at which it fits without "
+            f"offload ({place(one)}, {hourly} an hour; {layout(fit)}), would take "
             f"{hours_text(cost.wall_hours)} and {format_usd(cost.usd)}: "
             f"{cost.wall_hours / first.hours:.1f} times as long for "
             f"{cost.usd / first.usd:.2f} times the price."
@@ -220,29 +222,63 @@ def nearest_text(refusal: Refusal, where: str) -> str:
 
 
 def _limit_misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
-    """What would do if one limit gave way, or both."""
+    """What would do if one limit gave way; both where neither alone is enough."""
     every = relaxed.priced
     budget, deadline = limits.budget_usd, limits.deadline_hours
     in_time = [one for one in every if one.hours <= (deadline or one.hours)]
     affordable = [one for one in every if one.usd <= (budget or one.usd)]
-    both = budget is not None and deadline is not None and not in_time and not affordable
+    if budget is not None and deadline is not None and not in_time and not affordable:
+        return _both_miss(every, budget, deadline)
     said: list[str] = []
-    if budget is not None and (in_time or both):
-        near = min(in_time or every, key=lambda one: one.usd)
+    if budget is not None and in_time:
+        near = min(in_time, key=lambda one: one.usd)
         said.append(
-            f"Cheapest{' in time' if deadline and in_time else ''}: {_bill(near)}. A budget of "
-            f"{format_usd(near.usd)} instead of {format_usd(budget)} would do."
+            f"Cheapest{' in time' if deadline else ''}: {_bill(near)}. A budget of "
+            f"{_more_usd(near, budget)} would do."
         )
-    if deadline is not None and (affordable or both):
-        near = min(affordable or every, key=lambda one: one.hours)
+    if deadline is not None and affordable:
+        near = min(affordable, key=lambda one: one.hours)
         said.append(
-            f"Fastest{' within the budget' if budget and affordable else ''}: {_bill(near)}. A "
-            f"deadline of {near.hours:,.1f} h instead of {deadline:,.1f} h would do, or more than "
-            f"{limits.most} GPUs (max_gpus)."
+            f"Fastest{' within the budget' if budget else ''}: {_bill(near)}. A deadline of "
+            f"{_more_hours(near, deadline)} would do; more than {limits.most} GPUs (max_gpus) "
+            "were not looked at."
         )
-    if both:
-        said.append("No single limit is the reason: both would have to give way.")
     return tuple(said)
+
+
+def _both_miss(every: Sequence[Priced], budget: float, deadline: float) -> tuple[str, ...]:
+    """The cheapest and the fastest plan, each with the two limits that it needs."""
+    cheapest = min(every, key=lambda one: (one.usd, one.hours))
+    fastest = min(every, key=lambda one: (one.hours, one.usd))
+    ends = [("Cheapest", cheapest), ("Fastest", fastest)]
+    if fastest is cheapest:
+        ends = [("Cheapest and fastest", cheapest)]
+    said = [
+        f"{name}: {_bill(one)}. A budget of {_more_usd(one, budget)} together with a deadline of "
+        f"{_more_hours(one, deadline)} would do."
+        for name, one in ends
+    ]
+    return (*said, "No single limit is the reason: both would have to give way.")
+
+
+def _more_usd(one: Priced, budget: float) -> str:
+    least = one.usd
+    return f"${round_up(least, 2 if least < 100 else 0)} instead of ${budget:,.15g}"
+
+
+def _more_hours(one: Priced, deadline: float) -> str:
+    return f"{round_up(one.hours, 1)} h instead of {deadline:,.15g} h"
+
+
+def round_up(value: float, places: int) -> str:
+    """`value` with so many decimals, more where three digits need them, and never less than it.
+
+    >>> round_up(0.2214, 1), round_up(61.301, 2), round_up(1088.2, 0), round_up(2.5, 1)
+    ('0.222', '61.31', '1,089', '2.50')
+    """
+    places = max(places, 2 - math.floor(math.log10(value)))
+    step = Decimal(1).scaleb(-places)
+    return f"{Decimal(value).quantize(step, rounding=ROUND_CEILING):,}"
 
 
 def _bill(one: Priced) -> str:

@@ -154,7 +154,8 @@ def plan_on(
     if cluster.accelerator is None:
         raise UsageError(
             f"{cluster.name} has no accelerator of the catalog, so nothing is known of its speed. "
-            "Describe it with Cluster.rented(gpu, ...), or measure a few steps."
+            "Plan for rented machines with --gpu h100 instead of --here; in Python describe the "
+            "machine with Cluster.rented(gpu, ...)."
         )
     given = _run(workload, tokens, run)
     batch = _batch(workload, global_batch, cluster.world_size)

@@ -75,7 +75,10 @@ def _asked(
     else:
         usd, hours = worse(winner, factor)
         text += f"{_line(winner)} wins then, {format_usd(usd)} in {format_seconds(3600 * hours)}"
-    limit = f"; that changes at {words(at)}" if at else f"; nothing changes up to {words(UP_TO)}"
+    limit = f"; nothing changes up to {words(UP_TO)}"
+    if at:
+        verb = "they are" if worse is _interrupted else "it is"
+        limit = f"; the first plan loses its place once {verb} {words(at)}"
     return Sensitivity(
         name=name,
         change=words(factor),
@@ -158,15 +161,22 @@ def _scaled(step: StepTime, factor: float) -> StepTime:
 
 
 def _speed(factor: float) -> str:
-    return f"{1 - 1 / factor:.0%} lower"
+    return f"{_share(1 - 1 / factor)} lower"
 
 
 def _price(factor: float) -> str:
-    return f"{factor - 1:.0%} higher"
+    return f"{_share(factor - 1)} higher"
 
 
 def _rate(factor: float) -> str:
-    return f"{factor:.2g} times as often"
+    return f"{factor:.3g} times as often" if factor > 1.01 else "a little more often"
+
+
+def _share(change: float) -> str:
+    """A change in words; below 0.2% it is less than the search for it tells apart."""
+    if change < 0.002:
+        return "a little"
+    return f"{change:.1%}" if change < 0.095 else f"{change:.0%}"
 
 
 def _line(one: Priced) -> str:

@@ -1,0 +1,52 @@
+"""What a plan says must hold: a limit that would do does, a change is never 0%."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.plan.test_search import ask, offer
+from workbench.plan import Limits
+
+
+def advised(sentence: str) -> Limits:
+    """The limits that a sentence says would do, as a reader types them."""
+    usd = re.search(r"A budget of \$([\d.,]*\d)", sentence)
+    hours = re.search(r"deadline of ([\d.,]*\d) h", sentence)
+    return Limits(
+        budget_usd=float(usd[1].replace(",", "")) if usd else None,
+        deadline_hours=float(hours[1].replace(",", "")) if hours else None,
+    )
+
+
+@pytest.mark.parametrize("tokens", [3e5, 7e7, 1e9, 1.3e11])
+def test_the_limit_that_would_do_does(tokens: float) -> None:
+    short, cheap = Limits(deadline_hours=1e-6), Limits(budget_usd=1e-6)
+    both = Limits(budget_usd=1e-6, deadline_hours=1e-6)
+    for limits in (short, cheap, both):
+        misses = ask(tokens=tokens, limits=limits).misses
+        said = [one for one in misses if "would do" in one]
+        assert said
+        for sentence in said:
+            assert ask(tokens=tokens, limits=advised(sentence)).plans, sentence
+            assert "1e-06" in sentence
+
+
+def test_the_other_limit_is_kept_where_one_gives_way() -> None:
+    hours = sorted(one.hours for one in ask().plans)
+    for given in (hours[0] * 1.0001, hours[2] * 1.0001):
+        limits = Limits(budget_usd=0.1, deadline_hours=given)
+        (sentence,) = ask(limits=limits).misses
+        wider = replace(limits, budget_usd=advised(sentence).budget_usd)
+        assert ask(limits=wider).plans, sentence
+
+
+def test_a_change_too_small_for_a_percentage_is_said_in_words() -> None:
+    twins = [offer("one", "h100-sxm", 1, 2.0), offer("two", "h100-sxm", 1, 2.0001)]
+    near = [twins[0], replace(twins[1], usd_per_hour=2.03)]
+    for offers, said in ((twins, "it is a little higher"), (near, r"it is 1\.[4-7]% higher")):
+        asked = {one.name: one.sentence for one in ask(offers=offers).sensitivity()}
+        assert re.search(said, asked["price of the winner"])
+        assert not any(" 0% " in sentence for sentence in asked.values())
