@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,6 +41,19 @@ def test_nan_on_one_rank_names_it_and_its_step(tmp_path: Path) -> None:
     assert (found.kind, found.rank, found.step, found.severity) == ("nan-loss", 1, 20, "error")
     assert "2.05" in found.evidence
     assert "other ranks had a number" in found.cause
+    assert "No checkpoint from before step 20 is known. Stop, and start again" in found.next
+    assert "fp16" not in found.next
+
+
+def test_what_to_do_about_a_nan_fits_the_run(tmp_path: Path) -> None:
+    replay = Replay(tmp_path, workload={"precision": "fp16"})
+    replay.facts["checkpoints"] = [SimpleNamespace(step=10, saved_at=1001.0)]
+    rows = [row(n, 2.0 + n % 3) for n in range(1, 20)] + [row(n, math.nan) for n in range(20, 40)]
+    (found,) = replay.rows(rows)
+    assert found.next.startswith("Stop, go back to the last checkpoint before step 20. ")
+    assert found.next.endswith("leave fp16 for bf16.")
+    (found,) = replay.diagnoser.end("succeeded", None)
+    assert found.next.startswith("Go back to the last checkpoint before step 20. ")
 
 
 def test_infinity_on_all_ranks_blames_none_and_is_forgiven(tmp_path: Path) -> None:

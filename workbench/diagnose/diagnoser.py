@@ -148,6 +148,10 @@ class Diagnoser:
         self.evidence.outcome = outcome
         for found in self._ask(script.no_steps):
             self._merge_one(found, self.evidence.facts)
+        for found in self._ask(numbers.nan_loss):  # what to do is another thing now
+            kept = self._kept.get(found.key)
+            if kept is not None and kept.finding.cleared_at is None:
+                kept.finding = replace(kept.finding, next=found.next)
         if finding is not None:
             self._merge_one(read_finding(finding), self.evidence.facts)
         return self._write()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import Any, cast
 
 from workbench.diagnose.evidence import Evidence, NonFinite, mean
 from workbench.diagnose.finding import Finding
@@ -31,9 +32,7 @@ def nan_loss(evidence: Evidence) -> Iterator[Finding]:
         evidence=f"The loss of {_whose(evidence, first)} is {name} at step {first.step}{before}"
         f"{_place(evidence, first)}.",
         cause=_why_nan(evidence, first, rank),
-        next="Stop, go back to the last checkpoint before step "
-        f"{first.step}, and look at that step's batch; then lower the learning rate, clip the "
-        "gradient norm, or leave fp16 for bf16.",
+        next=_after_nan(evidence, first),
     )
 
 
@@ -67,6 +66,23 @@ def _why_nan(evidence: Evidence, first: NonFinite, rank: int | None) -> str:
     if first.step <= 10:
         return "The first steps overflow: bad input values, or a learning rate without warm-up."
     return "An overflow in the forward pass, a bad batch, or a division by zero in the loss."
+
+
+def _after_nan(evidence: Evidence, first: NonFinite) -> str:
+    """What to do about it, as far as it is known where the run stands and what it has kept."""
+    ended = evidence.outcome is not None
+    if any(one.step < first.step for one in evidence.facts.checkpoints):
+        back = f"{'Go' if ended else 'Stop, go'} back to the last checkpoint before step"
+        back = f"{back} {first.step}"
+    else:
+        back = f"No checkpoint from before step {first.step} is known. "
+        back += "Start again" if ended else "Stop, and start again"
+    other = ["lower the learning rate", "clip the gradient norm"]
+    workload = cast("dict[str, Any]", evidence.run.get("workload") or {})
+    if workload.get("precision") == "fp16":
+        other.append("leave fp16 for bf16")
+    ways = f"{', '.join(other[:-1])} or {other[-1]}"
+    return f"{back}. Look at the batch of step {first.step}; {ways}."
 
 
 def nan_gradient(evidence: Evidence) -> Iterator[Finding]:
