@@ -98,7 +98,7 @@ def _traced(asked: Asked) -> tuple[wb.Run, Path | None]:
             "and --nsys are for a new run: give a script, or a recipe of `workbench launch --help`."
         )
     run = wb.attach(asked.target, asked.store)
-    with _progress(quiet=asked.as_json) as told:
+    with _progress(run, quiet=asked.as_json) as told:
         folder = profile_request.profile(
             run,
             asked.steps,
@@ -132,13 +132,13 @@ def _launched(asked: Asked) -> tuple[wb.Run, Path]:
     if not asked.as_json:
         console.print(f"started {run.id} in {run.directory}", markup=False, soft_wrap=True)
     folder = profile_request.folder_of(RunPaths(run.directory), asked.first)
-    with _progress(quiet=asked.as_json) as told:
+    with _progress(run, quiet=asked.as_json) as told:
         profile_request.collect(run, folder, timeout=asked.timeout, told=told)
     return run, folder
 
 
 @contextmanager
-def _progress(*, quiet: bool) -> Generator[Callable[[str], None]]:
+def _progress(run: wb.Run, *, quiet: bool) -> Generator[Callable[[str], None]]:
     """A line on a terminal that says how far it is; Ctrl-C ends the waiting alone."""
     try:
         if quiet or not sys.stderr.isatty():
@@ -147,5 +147,6 @@ def _progress(*, quiet: bool) -> Generator[Callable[[str], None]]:
             with errors.status("waiting for the traces") as status:
                 yield lambda text: status.update(f"waiting for the traces: {text}")
     except KeyboardInterrupt:
-        errors.print("no longer waiting; the run goes on and keeps its traces", markup=False)
+        told = "no longer waiting; the run goes on and keeps its traces. Stop it with:"
+        errors.print(f"{told} workbench stop {run.id}", markup=False, soft_wrap=True)
         raise typer.Exit(0) from None

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.compare.profile import accounts, read_profile, reasons
+from workbench.compare.profile import accounts, profiles, read_profile, reasons
 from workbench.compare.profile_values import Profile
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launch.capture.profiling import LATE, MAX_STEPS, VARIABLE
@@ -81,17 +81,19 @@ def ask(
         UsageError: the run has ended, or is not observed.
         StoreError: its directory cannot be written.
     """
+    paths = RunPaths(run.directory)
     if not run.status.live:
+        kept = f"See the one it has: workbench profile {run.id} --show. "
         raise UsageError(
-            f"{run.id} has ended: only steps to come can be traced. Start it again under the "
-            "profiler: workbench profile SCRIPT_OR_RECIPE [-- ARGS]"
+            f"{run.id} has ended: only steps to come can be traced. "
+            f"{kept if profiles(paths) else ''}"
+            "Start it again under the profiler: workbench profile SCRIPT_OR_RECIPE [-- ARGS]"
         )
     if not run.document.get("capture", True):
         raise UsageError(
             f"{run.id} was started with --no-capture, so nobody in it hears the request. Start it "
             "without that option."
         )
-    paths = RunPaths(run.directory)
     first = _first_step(run, paths, patience)
     text = request_text(first, steps, memory=memory, shapes=shapes)
     try:
