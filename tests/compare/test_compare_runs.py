@@ -13,6 +13,7 @@ from tests.compare.made_runs import BEGAN, make_run
 from workbench.compare.alignment import aligned, common_loss, reach
 from workbench.compare.curves import Curve, read_curve
 from workbench.compare.differences import configuration, differing
+from workbench.compare.rows import BY_HAND, row
 from workbench.compare.runs import compare
 
 
@@ -141,6 +142,39 @@ def test_arguments_of_the_strategy_are_not_said_twice() -> None:
         "argument --lr",
         "argument --compile",
     }
+
+
+def test_arguments_of_the_latest_resume_count() -> None:
+    run = {"arguments": ["--tp", "2", "--minutes", "3"], "layout_arguments": ["--tp", "2"]}
+    resumed = {
+        "event": "start",
+        "checkpoint": "/runs/one/step-9",
+        "arguments": ["--tp", "2", "--minutes", "0.3", "--resume", "/runs/one/step-9"],
+    }
+    attempts = [{"event": "start", "arguments": None}, resumed, {"event": "start"}]
+    found = configuration(run, attempts)
+    assert {name: value for name, value in found.items() if name.startswith("argument")} == {
+        "argument --minutes": "0.3"
+    }
+
+
+def test_an_unknown_workload_is_one_row() -> None:
+    known, other = {"workload seq_len": 16, "workload model": "m"}, {"workload seq_len": 32}
+    (only,) = differing({"a": known, "b": {}})
+    assert only == {"what": "workload", "values": {"a": "known", "b": "unknown"}}
+    three = differing({"a": known, "b": {}, "c": known | other})
+    assert [one["what"] for one in three] == ["workload", "workload seq_len"]
+
+
+def test_what_was_resumed_by_hand_is_no_restart(tmp_path: Path) -> None:
+    paths = make_run(tmp_path / "runs", "again")
+    starts = [(1, None), (2, "rank 1 died"), (3, BY_HAND)]
+    attempts = [
+        {"attempt": number, "event": "start", "time": BEGAN, "why": why} for number, why in starts
+    ]
+    for path, more in ((paths.view, {"attempts": attempts}), (paths.state, {"restarts": 2})):
+        path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    assert row(paths, Curve())["restarts"] == 1
 
 
 def test_two_to_ten_runs(store: wb.Store) -> None:

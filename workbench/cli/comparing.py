@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +17,8 @@ from workbench.cli.terminal import JsonOption, StoreOption, console, errors
 from workbench.compare import export
 from workbench.compare.alignment import AXES
 from workbench.compare.differences import RESULTS
+from workbench.compare.runs import Comparison, find
 from workbench.compare.runs import compare as set_beside
-from workbench.compare.runs import find
 from workbench.units import UNKNOWN, format_bytes, format_count, format_seconds, format_usd
 
 _AXIS_TEXT = {
@@ -30,6 +30,7 @@ _AXIS_TEXT = {
 _RESULT_NAMES = {
     "loss_last": "last loss",
     "loss_best": "best loss",
+    "nonfinite_step": "first NaN or infinite loss at step",
     "tokens_per_second": "tokens/s",
     "step_seconds_median": "step, median",
     "memory_bytes": "peak memory",
@@ -75,14 +76,30 @@ def compare(
     if as_json:
         print_json(document | {"files": [str(path) for path in files]})
         return
-    names = _names(found.rows)
-    for title, table in _tables(document, found.rows, names):
+    for title, table in _tables(document, found.rows):
         if table.row_count:
             console.print(f"[bold]{title}[/]")
             console.print(table)
             console.print()
-    if not document["aligned"]["at"]:
-        console.print(f"By {by} the runs have no stretch in common.", markup=False)
+    for told in _not_aligned(found, document["aligned"]):
+        console.print(told, markup=False, soft_wrap=True)
+
+
+def _not_aligned(found: Comparison, aligned: Mapping[str, Any]) -> Generator[str]:
+    """Why runs cannot be laid beside each other by what was asked for."""
+    by = aligned["by"]
+    unpriced = [run for run, one in found.curves.items() if not any(map(_is_known, one.usd))]
+    if by == "usd" and unpriced:
+        yield (
+            f"No price is known of {', '.join(unpriced)}. Give one before a run starts: "
+            "WORKBENCH_USD_PER_HOUR=2.50 workbench launch … (dollars an hour of the whole host)."
+        )
+    elif not aligned["at"]:
+        yield f"By {by} the runs have no stretch in common."
+
+
+def _is_known(value: object) -> bool:
+    return value is not None
 
 
 def _export(store: wb.Store, runs: Sequence[str], path: Path) -> None:
@@ -98,54 +115,48 @@ def _export(store: wb.Store, runs: Sequence[str], path: Path) -> None:
     errors.print(f"{done:,} steps of {len(paths)} runs written to {path}", markup=False)
 
 
-def _names(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Heads of the columns: the run's name where that tells them apart, else its id."""
-    names = [str(row["name"]) for row in rows.values()]
-    distinct = len(set(names)) == len(names)
-    return {run: str(row["name"]) if distinct else run for run, row in rows.items()}
-
-
 def _tables(
-    document: Mapping[str, Any],
-    rows: Mapping[str, Mapping[str, Any]],
-    names: Mapping[str, str],
+    document: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]
 ) -> list[tuple[str, Table]]:
-    asked = _table("", names)
+    runs = list(rows)  # ids head the columns: a run's name may be the id of another
+    asked = _table("", runs)
     for one in document["configuration"]:
-        asked.add_row(escape(one["what"]), *(_value(one["values"][run]) for run in names))
-    came = _table("", names)
+        asked.add_row(escape(one["what"]), *(_value(one["values"][run]) for run in runs))
+    came = _table("", runs)
     for one in document["results"]:
         what = one["what"]
         label = _RESULT_NAMES.get(what, what)
-        if what == "outcome":
-            cells = [badge(str(rows[run]["state"]), one["values"][run]) for run in names]
+        if what == "nonfinite_step":
+            cells = [_value(one["values"][run]) for run in runs]
+        elif what == "outcome":
+            cells = [badge(str(rows[run]["state"]), one["values"][run]) for run in runs]
         else:
-            cells = [result_text(what, one["values"][run]) for run in names]
+            cells = [result_text(what, one["values"][run]) for run in runs]
         came.add_row(label, *cells)
     aligned, reach = document["aligned"], document["reach"]
     by = aligned["by"]
-    losses = _table("seconds" if by == "time" else by, names)
+    losses = _table("seconds" if by == "time" else by, runs)
     for index, at in enumerate(aligned["at"]):
-        cells = [number(aligned["loss"][run][index]) for run in names]
+        cells = [number(aligned["loss"][run][index]) for run in runs]
         losses.add_row(_AXIS_TEXT[by](at), *cells)
     return [
         ("Asked for differently", asked),
         ("What came of it", came),
         (f"Smoothed loss, aligned by {by}", losses),
-        (f"To a loss of {number(reach['loss'])} ({reach['chosen']})", _reached(reach, names)),
+        (f"To a loss of {number(reach['loss'])} ({reach['chosen']})", _reached(reach, runs)),
     ]
 
 
-def _reached(reach: Mapping[str, Any], names: Mapping[str, str]) -> Table:
-    table = _table("", names)
+def _reached(reach: Mapping[str, Any], runs: Sequence[str]) -> Table:
+    table = _table("", runs)
     if reach["loss"] is None:
         return table
-    found: dict[str, dict[str, Any]] = {run: reach["runs"][run] or {} for run in names}
+    found: dict[str, dict[str, Any]] = {run: reach["runs"][run] or {} for run in runs}
     lines = {
-        "step": [_step(found[run]) for run in names],
-        "tokens": [format_count(found[run].get("tokens")) for run in names],
-        "time": [format_seconds(found[run].get("seconds")) for run in names],
-        "cost": [format_usd(found[run].get("usd")) for run in names],
+        "step": [_step(found[run]) for run in runs],
+        "tokens": [format_count(found[run].get("tokens")) for run in runs],
+        "time": [format_seconds(found[run].get("seconds")) for run in runs],
+        "cost": [format_usd(found[run].get("usd")) for run in runs],
     }
     for name, cells in lines.items():
         if name == "step" or any(cell != UNKNOWN for cell in cells):
@@ -160,11 +171,11 @@ def _step(reached: Mapping[str, Any]) -> str:
     return f"{reached['step']:,}" + (f" ± {exact}" if exact > 1 else "")
 
 
-def _table(first: str, names: Mapping[str, str]) -> Table:
+def _table(first: str, runs: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(first, style="dim", no_wrap=True)
-    for name in names.values():
-        table.add_column(escape(name), overflow="fold")
+    for run in runs:
+        table.add_column(escape(run), overflow="fold")
     return table
 
 

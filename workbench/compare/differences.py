@@ -27,6 +27,7 @@ RESULTS = {
     "outcome": "",
     "steps": "",
     "loss_last": "",
+    "nonfinite_step": "",
     "loss_best": "",
     "tokens_per_second": "tokens/s",
     "step_seconds_median": "s",
@@ -41,17 +42,37 @@ RESULTS = {
 """Keys of a row that are results, and their units."""
 
 
-def configuration(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything of a run.json that somebody chose, flat: what -> value."""
+def configuration(
+    run: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Everything of a run.json that somebody chose, flat: what -> value.
+
+    Of `attempts`, the latest that was given other arguments counts.
+    """
     flat: dict[str, Any] = {"strategy": run.get("strategy_name")}
     flat |= {name: run.get(key) for key, name in _PLAIN.items()}
     flat |= _gpus(run.get("cluster") or {})
     for key, name in _SECTIONS.items():
         flat |= _flat(name, run.get(key))
-    words: list[str] = run.get("arguments") or []
-    chosen = words[len(run.get("layout_arguments") or []) :]  # the others follow from the strategy
+    chosen = _chosen(run, attempts)
     flat |= {f"argument {name}": value for name, value in arguments(chosen).items()}
     return {name: value for name, value in flat.items() if not name.startswith(_OWN)}
+
+
+def _chosen(run: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The script's arguments, without what follows from the strategy or from a resume."""
+    words: list[str] = run.get("arguments") or []
+    for one in attempts:
+        if one.get("arguments"):
+            words = _without_checkpoint(one["arguments"], one.get("checkpoint"))
+    layout: list[str] = run.get("layout_arguments") or []
+    return words[len(layout) :] if words[: len(layout)] == layout else words
+
+
+def _without_checkpoint(words: Sequence[str], checkpoint: str | None) -> list[str]:
+    """Drops the flag that names the checkpoint which an attempt began at."""
+    at = {index for index, word in enumerate(words) if word == checkpoint}
+    return [word for index, word in enumerate(words) if not {index, index + 1} & at]
 
 
 def _gpus(cluster: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,17 +126,27 @@ def _is_number(word: str) -> bool:
 def differing(configurations: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """``{"what", "values": {run: value}}`` for all that is not the same in every run.
 
-    A value that a run does not have at all is None.
+    A value that a run does not have at all is None. Where a run's workload is not known, one row
+    says so, and the others say what differs between those that are.
     """
     names: dict[str, None] = {}
     for one in configurations.values():
         names |= dict.fromkeys(one)
+    known = {run: any(map(_is_workload, one)) for run, one in configurations.items()}
     rows: list[dict[str, Any]] = []
+    if len(set(known.values())) > 1:
+        said = {run: "known" if is_known else "unknown" for run, is_known in known.items()}
+        rows.append({"what": "workload", "values": said})
     for name in names:
         values = {run: one.get(name) for run, one in configurations.items()}
-        if len(set(map(repr, values.values()))) > 1:
+        counted = [one for run, one in values.items() if known[run] or not _is_workload(name)]
+        if len(set(map(repr, counted))) > 1:
             rows.append({"what": name, "values": values})
     return rows
+
+
+def _is_workload(name: str) -> bool:
+    return name.startswith("workload ")
 
 
 def results(rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -77,6 +77,7 @@ TABLE_COLUMNS: dict[str, type] = {
     "loss_first": float,
     "loss_last": float,
     "loss_best": float,
+    "nonfinite_step": int,
     "tokens_per_second": float,
     "step_seconds_median": float,
     "memory_bytes": int,

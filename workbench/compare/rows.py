@@ -26,13 +26,15 @@ COLUMNS = (
     *("resumed_from", "tags", "note", "archived"),
 )
 """All keys of a row."""
+BY_HAND = "resumed by hand"
+"""Why an attempt was made that somebody asked for, as ``attempts.jsonl`` has it."""
 
 
 def row(paths: RunPaths, curve: Curve) -> dict[str, Any]:
     """A run's row. Unknown values are None.
 
     Keys: `COLUMNS`. loss_best is of a row of the curve, memory_bytes of the fullest rank, and the
-    ratios are measured ÷ predicted.
+    ratios are measured ÷ predicted. restarts leaves out what was resumed by hand.
     """
     summary, run = summarise(paths), read_json(paths.run) or {}
     losses = [loss for loss in curve.loss if loss is not None]
@@ -51,7 +53,7 @@ def row(paths: RunPaths, curve: Curve) -> dict[str, Any]:
         "hours": None if elapsed is None else elapsed / 3600,
         "usd": summary["usd_so_far"],
         "tokens": tokens[-1] if tokens else None,
-        "restarts": summary["restarts"],
+        "restarts": _restarts(summary),
         "memory_ratio": _memory_ratio(summary),
         "step_ratio": read_gap(paths).row(STEP).ratio,
         "resumed_from": origin.get("run"),
@@ -62,6 +64,12 @@ def row(paths: RunPaths, curve: Curve) -> dict[str, Any]:
 def labelled(labels: Labels) -> dict[str, Any]:
     """The part of a row that people write."""
     return {"tags": list(labels.tags), "note": labels.note, "archived": labels.archived}
+
+
+def _restarts(summary: Mapping[str, Any]) -> int:
+    """Attempts after the first that nobody asked for."""
+    asked = [one for one in summary["attempts"] if one.get("why") == BY_HAND]
+    return max(0, summary["restarts"] - len(asked))
 
 
 def _memory_ratio(summary: Mapping[str, Any]) -> float | None:

@@ -11,6 +11,7 @@ from workbench.compare.curves import Curve
 from workbench.compare.differences import configuration, differing, results
 from workbench.compare.rows import row
 from workbench.errors import UsageError
+from workbench.launch.attempts import read_attempts
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.runs import Store
@@ -91,7 +92,10 @@ def compare(store: Store, names: Sequence[str]) -> Comparison:
     paths = {one.directory.name: one for one in find(store, names)}
     curves = {run: index.curve(store, run) for run in paths}
     rows = {run: row(one, curves[run]) for run, one in paths.items()}
-    asked = {run: configuration(read_json(one.run) or {}) for run, one in paths.items()}
+    asked = {
+        run: configuration(read_json(one.run) or {}, read_attempts(one))
+        for run, one in paths.items()
+    }
     return Comparison(
         rows=rows, curves=curves, configuration=differing(asked), results=results(rows)
     )
