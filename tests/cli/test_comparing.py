@@ -11,6 +11,7 @@ import pytest
 import workbench as wb
 from tests.cli.conftest import Command
 from tests.compare.made_runs import make_run
+from workbench.store.layout import RunPaths
 
 
 @pytest.fixture
@@ -44,6 +45,73 @@ def test_compare(command: Command, root: Path, tmp_path: Path) -> None:
         "aligned by",
     ):
         assert words in table.out
+
+
+def change_view(root: Path, run: str, **more: object) -> None:
+    view = RunPaths(root / run).view
+    view.write_text(json.dumps(json.loads(view.read_text()) | more))
+
+
+def test_a_loss_that_is_no_number_is_said(command: Command, root: Path, tmp_path: Path) -> None:
+    change_view(root, "poor", nonfinite_step=7)
+    place = ("--store", str(root))
+    row = "first NaN or infinite loss at step"
+    assert row not in command("compare", "quick", "slow", *place).out
+    assert row in command("compare", "quick", "poor", *place).out
+    watched = command("attach", "poor", *place).out
+    assert "The loss was NaN or infinite at step 7" in watched
+    assert "workbench diagnose poor" in watched
+    file = tmp_path / "runs.csv"
+    command("runs", *place, "--csv", str(file))
+    with file.open(newline="") as lines:
+        steps = {one["run"]: one["nonfinite_step"] for one in csv.DictReader(lines)}
+    assert steps == {"quick": "", "slow": "", "poor": "7"}
+
+
+def test_columns_are_headed_by_ids(command: Command, root: Path) -> None:
+    make_run(root, "quick-2", name="slow")
+    seen = command("compare", "slow", "quick-2", "--store", str(root))
+    assert ["slow", "quick-2"] in [line.split() for line in seen.out.splitlines()]
+
+
+def test_without_a_price_it_says_so(command: Command, root: Path) -> None:
+    for run in ("free", "gift"):
+        make_run(root, run, usd_per_hour=None)
+    seen = command("compare", "free", "gift", "--by", "usd", "--store", str(root))
+    assert "No price is known of free, gift." in seen.out
+    assert "WORKBENCH_USD_PER_HOUR" in seen.out
+
+
+def test_show_says_what_people_and_resumes_said(command: Command, root: Path) -> None:
+    begun = {"attempt": 1, "event": "start", "time": 1.7e9, "first_step": 0}
+    ended = {"attempt": 1, "event": "end", "time": 1.7e9, "last_step": 491}
+    again = begun | {"attempt": 2, "first_step": 491, "why": "resumed by hand"}
+    attempts = [begun, ended, again | {"arguments": ["--minutes", "0.3"]}]
+    change_view(root, "quick", attempts=attempts)
+    place = ("--store", str(root))
+    plain = command("show", "quick", *place).out
+    assert not {"tags", "note", "report"} & {line.split()[0] for line in plain.splitlines()}
+    RunPaths(root / "quick").report.write_text("<html></html>")
+    command("tag", "quick", "good", *place)
+    command("note", "quick", "the [red]first", *place)
+    shown = command("show", "quick", *place, columns=300).out
+    for words in (
+        *("from attempt 2 on: --minutes 0.3", "good", "the [red]first", "report.html"),
+        "from step 491 (no step repeated): resumed by hand",
+    ):
+        assert words in shown
+
+
+def test_stop_ends_its_sentences(command: Command, root: Path) -> None:
+    said = command("stop", "quick", "--store", str(root)).out.splitlines()
+    assert said == ["succeeded: Done.", "No process of the run is left."]
+
+
+def test_an_ended_run_names_the_profile_it_has(command: Command, root: Path) -> None:
+    place = ("--store", str(root))
+    assert "--show" not in command("profile", "quick", *place).err
+    (RunPaths(root / "quick").profiles / "step-00000006").mkdir(parents=True)
+    assert "workbench profile quick --show" in command("profile", "quick", *place).err
 
 
 @pytest.mark.parametrize(

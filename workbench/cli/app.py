@@ -30,6 +30,8 @@ from workbench.cli.terminal import (
     stay,
 )
 from workbench.engines.slurm_run import cancel_waiting, settle
+from workbench.store.labels import read_labels
+from workbench.store.layout import RunPaths
 from workbench.store.printable import printable
 
 app = typer.Typer(
@@ -91,7 +93,7 @@ def show(
     if as_json:
         print_json(summary)
     else:
-        console.print(summary_table(summary))
+        console.print(summary_table(summary, read_labels(RunPaths(handle.directory))))
 
 
 @app.command()
@@ -163,11 +165,10 @@ def stop(
         print_json(result)
     else:
         left = result["processes_left"]
-        console.print(
-            f"{result['outcome']}: {handle.status.message} "
-            + ("No process of the run is left." if not left else f"{left} processes are left."),
-            markup=False,
-        )
+        said = f"{result['outcome']}: {handle.status.message}"
+        console.print(said, markup=False, soft_wrap=True)
+        count = f"{left} of the run's processes are" if left else "No process of the run is"
+        console.print(f"{count} left.", markup=False)
     if result["processes_left"]:
         raise typer.Exit(1)
 

@@ -49,8 +49,19 @@ def _follow_plain(run: Run, console: Console) -> None:
             console.print(line, markup=False, soft_wrap=True)
         if not status.live:
             console.print(status.message or "", markup=False, soft_wrap=True)
+            for told in _nonfinite(run.id, run.view()):
+                console.print(told, markup=False, soft_wrap=True)
             return
         time.sleep(0.2)
+
+
+def _nonfinite(run_id: str, view: dict[str, Any]) -> list[str]:
+    """What an outcome alone hides: the losses shown leave out those that are no numbers."""
+    step = view.get("nonfinite_step")
+    if step is None:
+        return []
+    why = f"workbench diagnose {run_id}"
+    return [f"The loss was NaN or infinite at step {step} for the first time. Why: {why}"]
 
 
 def one_line(view: dict[str, Any], state: str) -> str:
@@ -79,6 +90,7 @@ def render(
         parts.append(Text("starting: the launcher imports torch, then the ranks do …", style="dim"))
     if message:
         parts.append(Text(message, style=style))
+    parts += [Text(told, style="red") for told in _nonfinite(run_id, view)]
     title = f"[bold]{escape(run_id)}[/] [{style}]{label}[/]"
     return Panel(Group(*parts), title=title, title_align="left", border_style=style)
 

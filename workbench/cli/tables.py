@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
@@ -14,6 +15,7 @@ from rich.table import Table
 from workbench.observe.gap_terms import COST, MFU, STEP, TOKENS, Gap
 from workbench.observe.summary import peak_memory, predicted_peak
 from workbench.observe.view import finite
+from workbench.store.labels import Labels
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds, format_usd
 
 STYLES = {
@@ -69,7 +71,7 @@ def runs_table(found: list[dict[str, Any]]) -> Table:
     return table
 
 
-def summary_table(summary: dict[str, Any]) -> Table:
+def summary_table(summary: dict[str, Any], labels: Labels | None = None) -> Table:
     """One run, a line per fact, with the prediction beside the measurement."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
@@ -80,7 +82,9 @@ def summary_table(summary: dict[str, Any]) -> Table:
     gap = Gap.read(summary.get("comparison") or {})
     rows = {
         "run": escape(f"{summary['run']}  ({summary['name']})"),
+        **_said(labels or Labels()),
         "script": escape(summary["script"]),
+        "arguments": escape(_arguments(summary)),
         "state": badge(summary["state"], summary["outcome"]),
         "message": escape(summary["message"] or ""),
         "strategy": escape(
@@ -99,6 +103,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
         "compared": escape(gap.explanation),
         "predicted": escape(gap.source or ""),
         "directory": escape(summary["dir"]),
+        "report": escape(_report(summary)),
     }
     for name, value in rows.items():
         if value:
@@ -122,9 +127,40 @@ def _attempts(summary: dict[str, Any]) -> str:
     lines = [str(summary["restarts"] + 1)]
     for start in starts[1:]:
         end = ends.get(start["attempt"] - 1)
-        again = f", {end['last_step'] - start['first_step']} again" if end else ""
+        again = f" ({_repeated(end['last_step'] - start['first_step'])})" if end else ""
         lines.append(f"from step {start['first_step']}{again}: {start.get('why') or 'n/a'}")
     return "\n".join(lines)
+
+
+def _repeated(steps: int) -> str:
+    """How many steps an attempt made again.
+
+    >>> _repeated(0), _repeated(1), _repeated(20)
+    ('no step repeated', '1 step repeated', '20 steps repeated')
+    """
+    return f"{steps if steps > 0 else 'no'} step{'s' * (steps > 1)} repeated"
+
+
+def _arguments(summary: dict[str, Any]) -> str:
+    """The script's arguments where a resume gave others, and from which attempt on."""
+    words: list[str] = []
+    since = 0
+    for one in summary["attempts"]:
+        told: list[str] = one.get("arguments") or words
+        if told != words:
+            words, since = told, one["attempt"]
+    return f"from attempt {since} on: {' '.join(words)}" if since else ""
+
+
+def _said(labels: Labels) -> dict[str, str]:
+    """What people said of the run."""
+    return {"tags": escape(" ".join(labels.tags)), "note": escape(labels.note or "")}
+
+
+def _report(summary: dict[str, Any]) -> str:
+    """Where the report of an ended run lies, once it is written."""
+    path = Path(summary["dir"]) / "report.html"
+    return str(path) if summary["ended_at"] and path.is_file() else ""
 
 
 def _causes(gap: Gap) -> list[str]:
