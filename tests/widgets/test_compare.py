@@ -63,6 +63,13 @@ def test_ticked_runs_are_set_beside_each_other(store: wb.Store) -> None:
     face.close()
 
 
+def test_a_name_that_another_run_has_too_gives_way_to_the_id(store: wb.Store) -> None:
+    make_run(store.root, "run-0-2", name="run-0", steps=60)  # run-0 is another run's id
+    make_run(store.root, "again", name="mine", steps=60)
+    compare = Compare(store=str(store.root), runs=["run-0-2", "again"])
+    assert compare.comparison["names"] == {"run-0-2": "run-0-2", "again": "mine"}
+
+
 def test_ten_long_runs_are_one_short_message(store: wb.Store) -> None:
     for number in range(3, 10):
         make_run(store.root, f"run-{number}", steps=700, ranks=1)

@@ -116,9 +116,14 @@ class Compare(anywidget.AnyWidget):
             self.comparison = {"problem": sentence(error)}
             return
         curves = {run: _columns(one) for run, one in found.curves.items()}
-        names = {run: row["name"] for run, row in found.rows.items()}
+        names = self._names({run: str(row["name"]) for run, row in found.rows.items()})
         document = found.document(loss=self._loss)
         self.comparison = finite(document | {"curves": curves, "names": names})
+
+    def _names(self, given: dict[str, str]) -> dict[str, str]:
+        """Display names; the id where another run has that name, too, or is called so."""
+        taken = [*given.values(), *self.store.ids()]
+        return {run: run if taken.count(name) > 1 else name for run, name in given.items()}
 
     def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
         """Answer the page. Whatever reads the store does so in a thread: nothing blocks."""

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from workbench.estimate import answers
 from workbench.estimate.inference import cache_bytes_per_token
-from workbench.estimate.parts import Estimate
+from workbench.estimate.parts import SAFETY, Estimate
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds
 
 if TYPE_CHECKING:
@@ -163,6 +163,9 @@ def _verdict(estimate: Estimate, headroom: float | None) -> Text:
         return Text("unknown: name one with --gpu")
     if free < 0:
         return Text(f"does not fit: {format_bytes(-free)} too much", style="bold red")
+    if not estimate.fits:
+        text = f"too close: {format_bytes(free)} free, {free / card:.1%} of the card"
+        return Text(f"{text}; an estimate needs {SAFETY:.0%}", style="bold red")
     text = f"fits: {format_bytes(free)} free, {free / card:.0%} of the card"
     if headroom is not None and not answers.leaves_headroom(estimate, headroom):
         return Text(f"{text}, less than the {headroom:.0%} to keep free", style="bold yellow")

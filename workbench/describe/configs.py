@@ -130,8 +130,8 @@ def _load_file(path: Path) -> tuple[Mapping[str, Any], str, str]:
     if not file.is_file():
         kind = "no config.json in" if path.is_dir() else "no file or directory"
         raise UsageError(
-            f"There is {kind} {path}. Give the path of a config.json; a published shape is found "
-            f"by name with Model.catalog({path.name!r})."
+            f"There is {kind} {path}. Give the path of a config.json or of its folder, or a "
+            "published model's name (workbench.describe.catalog.models() has them)."
         )
     try:
         if file.stat().st_size > MOST_BYTES:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench import recipes
-from workbench.describe import Strategy
 from workbench.describe.detection import nvml
 from workbench.errors import HostError, UsageError
 from workbench.launch.dry_run import Request
@@ -75,7 +74,7 @@ def _check_packages(request: Request) -> None:
     if backend(strategy, request.splits) == "deepspeed" and _lacks("deepspeed"):
         raise HostError(
             f"{strategy.name} is DeepSpeed's, and deepspeed is not installed here. Install it "
-            f"with: pip install deepspeed. Or use {_without_deepspeed(strategy)}; they need "
+            f"with: pip install deepspeed. Or use {_without_deepspeed(request)}; they need "
             "nothing."
         )
     needs = () if request.recipe is None else recipes.find(request.recipe).needs
@@ -90,8 +89,8 @@ def _check_packages(request: Request) -> None:
         )
 
 
-def _without_deepspeed(strategy: Strategy) -> str:
-    if strategy.name == "zero1":
+def _without_deepspeed(request: Request) -> str:
+    if request.strategy.name == "zero1" and request.recipe == "gpt":
         return "zero1 --engine torch, or fsdp (= ZeRO-3)"
     return "fsdp (= ZeRO-3) or fsdp-grad-op (= ZeRO-2)"
 

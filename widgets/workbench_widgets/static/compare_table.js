@@ -7,6 +7,7 @@ import { bytes, count, known, number, seconds, short, shortSeconds, UNKNOWN, usd
 const NAMES = {
   loss_last: "last loss",
   loss_best: "best loss",
+  nonfinite_step: "first NaN, at step",
   tokens_per_second: "tokens/s",
   step_seconds_median: "step, median",
   memory_bytes: "peak memory",
