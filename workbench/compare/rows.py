@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.compare.curves import Curve
+from workbench.launch.attempts import BY_HAND
 from workbench.observe.gap import read_gap
 from workbench.observe.gap_terms import STEP
 from workbench.observe.summary import peak_memory, predicted_peak, summarise
@@ -26,8 +27,6 @@ COLUMNS = (
     *("resumed_from", "tags", "note", "archived"),
 )
 """All keys of a row."""
-BY_HAND = "resumed by hand"
-"""Why an attempt was made that somebody asked for, as ``attempts.jsonl`` has it."""
 
 
 def row(paths: RunPaths, curve: Curve) -> dict[str, Any]:

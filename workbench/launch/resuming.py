@@ -13,7 +13,7 @@ from typing import Any
 from workbench import recipes
 from workbench.describe import Strategy
 from workbench.errors import StoreError, UnknownNameError, UsageError, WorkbenchError
-from workbench.launch.attempts import Attempts, furthest, read_attempts
+from workbench.launch.attempts import BY_HAND, Attempts, furthest, read_attempts
 from workbench.launch.orders import from_checkpoint, merged, order_again
 from workbench.launch.preflight import USUAL_PORT
 from workbench.launch.request import check_no_secret
@@ -29,7 +29,6 @@ from workbench.store.runs import Store
 from workbench.store.status import read_status
 
 _TAKEN_UP_SECONDS = 90.0  # longer than a supervisor waits for the one before it
-_WHY = "resumed by hand"
 _OF_THE_CHECKPOINT = (
     *("layers", "hidden", "heads", "kv_heads", "head_dim", "mlp", "vocab", "tied"),
     *("lora_rank", "lora_targets", "quantization", "optimizer"),
@@ -128,7 +127,7 @@ def _in_place(
 ) -> RunPaths:
     """The next attempt in the same directory."""
     base = order_again(run, _words(paths, run, arguments))
-    order = from_checkpoint(base, run, chosen, _WHY)
+    order = from_checkpoint(base, run, chosen, BY_HAND)
     order["resume"]["told"] = arguments is not None
     check_no_secret(order["resume"]["arguments"], int(run.get("nodes") or 1))
     before = at_work(paths)
@@ -202,7 +201,7 @@ def _in_another_layout(
         strategy = _strategy_of(run, None if processes is None else processes * nodes)
     script = run["recipe"] or run["script"]
     words = order["arguments"][len(_layout_arguments(run)) :]
-    resumed = from_checkpoint({**order, "arguments": words}, run, chosen, _WHY)["resume"]
+    resumed = from_checkpoint({**order, "arguments": words}, run, chosen, BY_HAND)["resume"]
     request = dry_run(
         script,
         resumed["arguments"],
