@@ -329,9 +329,9 @@ def test_a_gpu_that_the_catalog_lacks_is_not_exported_as_cpu(tmp_path: Path) -> 
 def test_the_time_limit_ends_what_does_not_listen_too(
     monkeypatch: pytest.MonkeyPatch, command: str, code: int, said: str
 ) -> None:
-    """An hour is scaled down: 0.0001 h would be no second, and timeout takes 0 for no limit."""
+    """An hour is scaled down to 4 s: the shell counts whole ones, and one passes in a moment."""
     monkeypatch.setattr(launching, "_GRACE_SECONDS", 1)
-    text = launching.limited(job(max_hours=0.0001), command)
+    text = launching.limited(job(max_hours=4 / 3600), command)
     done = subprocess.run(
         ["bash", "-c", text], capture_output=True, text=True, check=False, timeout=50
     )
