@@ -122,7 +122,7 @@ class Compare(anywidget.AnyWidget):
 
     def _names(self, given: dict[str, str]) -> dict[str, str]:
         """Display names; the id where another run has that name, too, or is called so."""
-        taken = [*given.values(), *self.store.ids()]
+        taken = [*given.values(), *(folder for _, folder in self.store.folders())]
         return {run: run if taken.count(name) > 1 else name for run, name in given.items()}
 
     def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:

@@ -17,7 +17,7 @@ from workbench.describe.detection import nvml
 from workbench.errors import HostError, UsageError
 from workbench.launch.dry_run import Request
 from workbench.launch.preflight_warnings import warnings
-from workbench.launch.supported import backend
+from workbench.launch.supported import backend, why_not
 
 
 def checked(request: Request) -> Request:
@@ -90,7 +90,7 @@ def _check_packages(request: Request) -> None:
 
 
 def _without_deepspeed(request: Request) -> str:
-    if request.strategy.name == "zero1" and request.recipe == "gpt":
+    if not why_not(request.strategy.with_options(engine="torch"), splits=request.splits):
         return "zero1 --engine torch, or fsdp (= ZeRO-3)"
     return "fsdp (= ZeRO-3) or fsdp-grad-op (= ZeRO-2)"
 
