@@ -9,6 +9,7 @@ from workbench import recipes
 from workbench.engines.job import Job
 from workbench.errors import UsageError
 from workbench.launch import accelerate_config
+from workbench.launch.cpu_threads import cpu_threads
 from workbench.launch.layout_flags import layout_flags
 from workbench.launch.placement import NAMES, Placement, check_address
 from workbench.launch.supported import backend
@@ -154,13 +155,20 @@ def _interface(name: str, address: str) -> list[str]:
 
 
 def _accelerate(job: Job, words: list[str]) -> list[str]:
+    threads = cpu_threads(  # the machine's cores are not known here
+        job.environment,
+        cores=None,
+        ranks=job.processes_per_node,
+        device=_device(job),
+        offload=False,
+    )
     argv = accelerate_config.command(
         Path(CONFIG_FOLDER),
         Path(words[0]),
         words[1:],
         strategy=job.strategy,
         device=_device(job),
-        threads=1,
+        threads=threads.value,
         port=0,
         splits=_splits(job),
     )

@@ -22,7 +22,7 @@ from workbench.store.secrets import HIDDEN, hide, is_secret_name
 PYTHON = "python3"
 _OURS = (
     *("PYTHONPATH", "PYTHONUNBUFFERED", "ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES"),
-    *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "WORKBENCH_", "OMP_NUM_THREADS"),
+    *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "WORKBENCH_"),
 )
 """Variables that the launcher of this host sets for this host."""
 _FOLDERS = ("--checkpoint-dir", "--resume")

@@ -15,6 +15,7 @@ from workbench.estimate import Estimate
 from workbench.estimate.timing import StepTime
 from workbench.launch import accelerate_config
 from workbench.launch.capture import SITE_FOLDER
+from workbench.launch.cpu_threads import CpuThreads, cpu_threads
 from workbench.launch.launcher_process import shown_gpus
 from workbench.launch.placement import NAMES, Placement, interface_towards
 from workbench.launch.step_prediction import Basis
@@ -134,9 +135,15 @@ class Request:
         return known or None
 
     @property
-    def threads(self) -> int:
-        """CPU threads per rank: the cores shared out, at least one."""
-        return max(1, (self.cluster.cpu_cores or 1) // self.processes_here)
+    def threads(self) -> CpuThreads:
+        """CPU threads of each rank, and where that number comes from."""
+        return cpu_threads(
+            {**os.environ, **self.extra_environment},
+            cores=self.cluster.cpu_cores,
+            ranks=self.processes_here,
+            device=self.device,
+            offload=bool({"optimizer", "parameters"} & set(self.strategy.offload)),
+        )
 
     @property
     def command(self) -> list[str]:
@@ -151,7 +158,7 @@ class Request:
             list(self.arguments),
             strategy=self.strategy,
             device=self.device,
-            threads=self.threads,
+            threads=self.threads.value,
             port=self.port,
             splits=self.splits,
         )
@@ -187,8 +194,9 @@ class Request:
     def _environment(self, *, hooked: bool) -> dict[str, str]:
         interface = "lo" if self.address is None else interface_towards(self.address)
         values = accelerate_config.environment(self.device, interface)
-        if self.nodes > 1:  # the machine's own choice counts
-            values |= {name: os.environ[name] for name in NAMES if name in os.environ}
+        named = [name for name in NAMES if name in os.environ]
+        # The machine's own choice counts.
+        values |= {name: os.environ[name] for name in named if self.nodes > 1 or name in values}
         values["PYTHONUNBUFFERED"] = "1"
         if hooked:
             values["WORKBENCH_CAPTURE"] = "full" if self.capture else "logs"

@@ -102,6 +102,7 @@ def _run_document(
         "predicted": request.prediction(),
         "command": redact.redact_arguments(request.command_in(paths.directory)),
         "environment": redact.redact_environment(environment),
+        "cpu_threads": request.threads.document(),
         "working_directory": str(request.working_directory),
         "capture": request.capture,
         "steps_total": request.steps_total,

@@ -180,6 +180,7 @@ class RunDoc(TypedDict):
     warnings: list[str]  # what the preflight saw
     command: list[str]  # exact argv
     environment: dict[str, str]  # only what differs from the parent's environment
+    cpu_threads: dict[str, Any]  # {"value": OMP_NUM_THREADS of a rank, "source": where from}
     working_directory: str
     capture: bool
     steps_total: int | None  # known for recipes; the ETA's basis
