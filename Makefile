@@ -15,10 +15,10 @@ RUN = PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)
 ROOT_ARGS = $(shell test "$$(id -u)" -ne 0 || echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lab test check bench strategies faults engines clean
+.PHONY: help venv demo lab test test-all check bench strategies faults engines clean
 
 help: ## list the targets (this text)
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-7s %s\n' "$$name" "$$what"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
 
 venv: ## make or repair .venv, nothing else
 	@$(SETUP) --extras train,lab
@@ -29,16 +29,18 @@ demo: venv ## train a small model here and show it live
 lab: venv ## open the start notebook in JupyterLab (first free port from 8888, token on)
 	@WORKBENCH_STORE="$(STORE)" $(RUN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" $(ROOT_ARGS) $(LAB_ARGS) notebooks/00_start_here.ipynb
 
-# Streams of tests beside each other; a file stays in one. WORKERS=0 for one stream in this process.
-# Real processes on a busy machine may miss a deadline; what fails alone twice is a fault.
+# Two streams of tests beside each other; one that has nothing left takes tests of the other.
+# WORKERS=0 for one stream in this process. What fails is not run again: a flake is a fault.
 WORKERS ?= 2
-AGAIN = $(RUN)/python -m pytest --last-failed --maxfail=5 $(PYTEST_ARGS)
-test: ## run all tests, the browser's included
-	@$(SETUP) --extras train,lab,dev,deepspeed,lowbit,keras,trackers,export
-	@$(RUN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS) || { \
-	  test $$? -eq 1 || exit 2; \
-	  echo 'make test: what failed beside other tests runs once more, alone'; \
-	  $(AGAIN) || { test $$? -eq 1 || exit 2; echo 'make test: and once more'; $(AGAIN); }; }
+PYTEST = $(RUN)/python -m pytest -n $(WORKERS) --dist worksteal
+TEST_EXTRAS = train,lab,dev,deepspeed,lowbit,keras,trackers,export
+test: ## run the tests that a change needs (12 min on 2 cores)
+	@$(SETUP) --extras $(TEST_EXTRAS)
+	@$(PYTEST) -m 'not full' $(PYTEST_ARGS)
+
+test-all: ## run every test: all matrices, notebooks, browser, Slurm, environments (35 min)
+	@$(SETUP) --extras $(TEST_EXTRAS)
+	@$(PYTEST) $(PYTEST_ARGS)
 
 check: ## lint, format, types, architecture: what CI asks before the tests
 	@$(SETUP) --extras train,lab,dev

@@ -12,8 +12,21 @@ import pytest
 import workbench as wb
 from workbench.store import processes
 
-SCRIPTS = Path(__file__).parent / "scripts"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+pytest_plugins = ["pytester", "tests.cpu_budget"]
+SCRIPTS = Path(__file__).parent / "scripts"
+
+# Property tests try the same examples each time: a newcomer's run does not go red by chance, and
+# nothing is replayed from a database. `--hypothesis-profile=soak` draws new ones; what it finds
+# becomes an @example of its test.
+try:
+    from hypothesis import settings
+except ImportError:
+    pass
+else:
+    settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
+    settings.register_profile("soak", database=None, deadline=None, print_blob=True)
+    settings.load_profile("fixed")
 
 
 @pytest.fixture

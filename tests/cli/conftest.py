@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,16 +21,40 @@ Command = Callable[..., SimpleNamespace]
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Run ``workbench ARGUMENTS`` and return what a shell would see."""
 
-    def run_command(*arguments: str, columns: int = 100) -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["workbench", *arguments])
-        monkeypatch.setenv("COLUMNS", str(columns))
-        with pytest.raises(SystemExit) as end:
-            run_app()
+    def run_command(
+        *arguments: str, columns: int = 100, cwd: Path | None = None, **environment: str
+    ) -> SimpleNamespace:
+        with monkeypatch.context() as patch, warnings_on_stderr(patch):
+            patch.setattr(sys, "argv", ["workbench", *arguments])
+            patch.setenv("COLUMNS", str(columns))
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            if cwd is not None:
+                patch.chdir(cwd)
+            capsys.readouterr()
+            with pytest.raises(SystemExit) as end:
+                run_app()
         seen = capsys.readouterr()
         code = end.value.code
         return SimpleNamespace(code=0 if code is None else code, out=seen.out, err=seen.err)
 
     return run_command
+
+
+@contextlib.contextmanager
+def warnings_on_stderr(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Python's own way with warnings, which pytest replaces; `run_app` sets their format."""
+
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object
+    ) -> None:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
+
+    patch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        patch.setattr(warnings, "showwarning", show)
+        yield
 
 
 @pytest.fixture

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import Command
 from tests.conftest import SCRIPTS
 
 
-def workbench(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def in_a_process(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command as a shell starts it; most tests run it in their own process instead."""
     command = [sys.executable, "-m", "workbench.cli", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, cwd=cwd, timeout=120, check=False
@@ -20,7 +22,7 @@ def workbench(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedP
 
 
 def test_dry_run_shows_command_and_config_and_starts_nothing(tmp_path: Path) -> None:
-    result = workbench(
+    result = in_a_process(
         "launch", "gpt", "--cpu", "--dry-run", "--json", "--", "--steps", "5", cwd=tmp_path
     )
     assert result.returncode == 0, result.stderr
@@ -62,24 +64,24 @@ REFUSALS = [
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_bad_input_is_one_clear_sentence_and_exit_code_2(
-    arguments: tuple[str, ...], sentence: str, tmp_path: Path
+    command: Command, arguments: tuple[str, ...], sentence: str, tmp_path: Path
 ) -> None:
     (tmp_path / "syntax.py").write_text("import os\nprint('never closed\n")
     (tmp_path / "binary.py").write_bytes(b"\x00\x01\x02")
-    result = workbench(*arguments, cwd=tmp_path)
-    assert result.returncode == 2, result.stdout
-    message = " ".join(result.stderr.split())
+    result = command(*arguments, cwd=tmp_path)
+    assert result.code == 2, result.out
+    message = " ".join(result.err.split())
     assert sentence in message
-    assert "Traceback" not in result.stderr
+    assert "Traceback" not in result.err
     assert not list((tmp_path / "runs").glob("*"))
 
 
-def test_unwritable_store_is_exit_code_1(tmp_path: Path) -> None:
+def test_unwritable_store_is_exit_code_1(command: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     store = str(tmp_path / "file" / "runs")
-    result = workbench("launch", str(SCRIPTS / "no_steps.py"), "--cpu", "--store", store)
-    assert result.returncode == 1
-    assert "cannot be written" in " ".join(result.stderr.split())
+    result = command("launch", str(SCRIPTS / "no_steps.py"), "--cpu", "--store", store)
+    assert result.code == 1
+    assert "cannot be written" in " ".join(result.err.split())
 
 
 def test_it_refuses_to_run_beside_the_other_workbench(
@@ -89,68 +91,68 @@ def test_it_refuses_to_run_beside_the_other_workbench(
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: workbench\nVersion: 0.8.1\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    result = workbench("launch", "gpt", "--dry-run", cwd=tmp_path)
+    result = in_a_process("launch", "gpt", "--dry-run", cwd=tmp_path)
     assert result.returncode == 1
     assert "workbench 0.8.1 installs an import package of the same name" in " ".join(
         result.stderr.split()
     )
 
 
-def test_json_errors_are_json_too(tmp_path: Path) -> None:
-    result = workbench("show", "x", "--json", "--store", str(tmp_path))
-    assert result.returncode == 2
-    assert "error" in json.loads(result.stdout)
+def test_json_errors_are_json_too(command: Command, tmp_path: Path) -> None:
+    result = command("show", "x", "--json", "--store", str(tmp_path))
+    assert result.code == 2
+    assert "error" in json.loads(result.out)
 
 
-def test_runs_of_an_empty_store(tmp_path: Path) -> None:
-    assert json.loads(workbench("runs", "--json", "--store", str(tmp_path)).stdout) == []
-    assert "workbench launch gpt" in workbench("runs", "--store", str(tmp_path)).stdout
+def test_runs_of_an_empty_store(command: Command, tmp_path: Path) -> None:
+    assert json.loads(command("runs", "--json", "--store", str(tmp_path)).out) == []
+    assert "workbench launch gpt" in command("runs", "--store", str(tmp_path)).out
 
 
-def test_doctor_names_every_check(tmp_path: Path) -> None:
-    result = workbench("doctor", "--json", "--store", str(tmp_path))
-    document = json.loads(result.stdout)
+def test_doctor_names_every_check(command: Command, tmp_path: Path) -> None:
+    result = command("doctor", "--json", "--store", str(tmp_path))
+    document = json.loads(result.out)
     names = {check["name"] for check in document["checks"]}
     assert {"torch", "accelerate", "GPUs", "shared memory", "ports", "disk", "run store"} <= names
     assert document["ok"] == all(check["ok"] for check in document["checks"])
-    assert result.returncode == (0 if document["ok"] else 1)
+    assert result.code == (0 if document["ok"] else 1)
     assert all(check["fix"] for check in document["checks"] if not check["ok"])
 
 
 @pytest.mark.slow
-def test_a_run_seen_through_every_command(tmp_path: Path) -> None:
+def test_a_run_seen_through_every_command(command: Command, tmp_path: Path) -> None:
     store = ("--store", str(tmp_path))
     script = str(SCRIPTS / "raw_ddp.py")
     name = "<b>bold</b> [red]markup[/]"
-    launched = workbench(
+    launched = command(
         "launch", script, "--cpu", "--name", name, "--wait", *store, "--", "--steps", "6"
     )
-    assert launched.returncode == 0, launched.stderr
-    runs = json.loads(workbench("runs", "--json", *store).stdout)
+    assert launched.code == 0, launched.err
+    runs = json.loads(command("runs", "--json", *store).out)
     assert [(run["name"], run["outcome"], run["steps"]) for run in runs] == [(name, "succeeded", 6)]
-    assert "[red]markup" in workbench("show", *store).stdout
-    shown = json.loads(workbench("show", "last", "--json", *store).stdout)
+    assert "[red]markup" in command("show", *store).out
+    shown = json.loads(command("show", "last", "--json", *store).out)
     contract = {
         *("run", "state", "outcome", "exit_code", "failed_rank", "strategy", "world_size", "steps"),
         *("loss_first", "loss_last", "step_seconds_median", "tokens_per_second"),
         *("peak_memory_bytes", "predicted", "restarts", "findings", "started_at", "ended_at"),
     }
     assert contract <= shown.keys()
-    rows = json.loads(workbench("metrics", "last", "--rank", "1", "--json", *store).stdout)
+    rows = json.loads(command("metrics", "last", "--rank", "1", "--json", *store).out)
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert rows[0].keys() >= {"step", "rank", "time", "loss", "lr", "grad_norm", "step_seconds"}
-    assert "rank 1 step 6" in workbench("logs", "last", "--rank", "1", *store).stdout
-    assert workbench("logs", "last", "--rank", "7", *store).returncode == 2
-    assert "succeeded" in workbench("attach", "last", *store).stdout
-    stopped = json.loads(workbench("stop", "last", "--json", *store).stdout)
+    assert "rank 1 step 6" in command("logs", "last", "--rank", "1", *store).out
+    assert command("logs", "last", "--rank", "7", *store).code == 2
+    assert "succeeded" in command("attach", "last", *store).out
+    stopped = json.loads(command("stop", "last", "--json", *store).out)
     assert stopped == {"run": shown["run"], "outcome": "succeeded", "processes_left": 0}
 
 
 @pytest.mark.slow
-def test_a_failing_script_is_exit_code_1(tmp_path: Path) -> None:
+def test_a_failing_script_is_exit_code_1(command: Command, tmp_path: Path) -> None:
     script = str(SCRIPTS / "raw_ddp.py")
     arguments = ("--steps", "900", "--raise-at", "2")
-    result = workbench(
+    result = command(
         "launch", script, "--cpu", "--wait", "--store", str(tmp_path), "--", *arguments
     )
-    assert result.returncode == 1
+    assert result.code == 1

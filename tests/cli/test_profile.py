@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("accelerate", reason="the train extra is not installed")
 
 import workbench as wb
-from tests.cli.test_cli import workbench
+from tests.cli.conftest import Command
 from tests.conftest import SCRIPTS
 from workbench.compare.profile_tools import dcgm_means, dcgm_sampled, nsys_wrapper
 
@@ -65,27 +65,27 @@ def test_dcgms_samples_become_means(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
 
 
-def test_arguments_that_cannot_be(store: Path) -> None:
-    found = workbench("profile", "no-such-run", "--nsys", "--store", str(store))
-    assert found.returncode == 2
-    assert "is taken for a run" in found.stderr
-    assert workbench("profile", "no-such-run", "--store", str(store)).returncode == 2
+def test_arguments_that_cannot_be(command: Command, store: Path) -> None:
+    found = command("profile", "no-such-run", "--nsys", "--store", str(store))
+    assert found.code == 2
+    assert "is taken for a run" in found.err
+    assert command("profile", "no-such-run", "--store", str(store)).code == 2
     for wish in ("0", "five", "1:3"):
-        found = workbench("launch", SCRIPT, "--cpu", "--dry-run", "--profile", wish)
-        assert found.returncode == 2, wish
+        found = command("launch", SCRIPT, "--cpu", "--dry-run", "--profile", wish)
+        assert found.code == 2, wish
 
 
 @pytest.mark.slow
 def test_from_a_script_to_the_tables(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = stand_in(tmp_path / "bin", "nsys", STAND_IN, monkeypatch)
-    found = workbench(
+    found = command(
         "profile", SCRIPT, "--cpu", "--nproc", "2", "--steps", "2", "--nsys", "--json",
         "--store", str(store), "--", "--steps", "100000", "--step-seconds", "0.05",
     )  # fmt: skip
-    assert found.returncode == 0, found.stderr
-    document = json.loads(found.stdout)
+    assert found.code == 0, found.err
+    document = json.loads(found.out)
     assert document["steps"] == [6, 7]
     assert [one["rank"] for one in document["ranks"]] == [0, 1]
     assert Path(document["merged"]).exists()
@@ -95,12 +95,12 @@ def test_from_a_script_to_the_tables(
     assert f"--output={store / document['run'] / 'nsys'}" in words
     assert "accelerate.commands.launch" in words
     run = document["run"]
-    shown = workbench("profile", run, "--steps", "3", "--stop", "--store", str(store))
-    assert shown.returncode == 0, shown.stderr
+    shown = command("profile", run, "--steps", "3", "--stop", "--store", str(store))
+    assert shown.code == 0, shown.err
     for text in ("exposed comm.", "own time/step", "https://ui.perfetto.dev", "mean of a step"):
-        assert text in shown.stdout
-    again = workbench("profile", run, "--store", str(store))
-    assert again.returncode == 2
-    assert "has ended" in again.stderr
-    latest = workbench("profile", run, "--show", "--json", "--store", str(store))
-    assert len(json.loads(latest.stdout)["steps"]) == 3
+        assert text in shown.out
+    again = command("profile", run, "--store", str(store))
+    assert again.code == 2
+    assert "has ended" in again.err
+    latest = command("profile", run, "--show", "--json", "--store", str(store))
+    assert len(json.loads(latest.out)["steps"]) == 3

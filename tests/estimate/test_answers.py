@@ -64,7 +64,7 @@ headrooms = st.sampled_from([0.0, 0.05, 0.2])
 
 
 @given(works, layouts, cards, headrooms)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_largest_micro_batch_fits_and_the_next_does_not(
     work: wb.Workload, how: wb.Strategy, card: str, headroom: float
 ) -> None:
@@ -82,7 +82,7 @@ def test_the_largest_micro_batch_fits_and_the_next_does_not(
 
 
 @given(works, layouts, cards)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_longest_sequence_fits_and_the_next_does_not(
     work: wb.Workload, how: wb.Strategy, card: str
 ) -> None:
@@ -104,7 +104,7 @@ def test_the_longest_sequence_fits_and_the_next_does_not(
 
 
 @given(works, layouts, cards)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_switch_is_what_it_says(work: wb.Workload, how: wb.Strategy, card: str) -> None:
     cluster = wb.Cluster.rented(card, gpus=how.world_size)
     before = wb.training_memory(work, how, cluster)
@@ -126,7 +126,7 @@ def test_every_switch_is_what_it_says(work: wb.Workload, how: wb.Strategy, card:
 
 
 @given(works, layouts, cards)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_combination_fits_and_keeps_the_result(
     work: wb.Workload, how: wb.Strategy, card: str
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_combination_fits_and_keeps_the_result(
 
 
 @given(works, layouts, cards)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_explanation_names_the_peak(work: wb.Workload, how: wb.Strategy, card: str) -> None:
     cluster = wb.Cluster.rented(card, gpus=how.world_size)
     estimate = wb.training_memory(work, how, cluster)

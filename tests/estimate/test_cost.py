@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workbench.describe import Model, Strategy, Workload
@@ -332,7 +332,7 @@ BILLS = st.builds(
     st.sampled_from([None, 60.0, 600.0, 3600.0]),
 )
 STEPS = st.builds(step, seconds=st.floats(0.01, 100), tokens=st.integers(1, 10**7))
-law = settings(max_examples=150, deadline=None)
+law = settings(max_examples=150)
 
 
 @law
@@ -395,13 +395,30 @@ def test_more_gpus_at_equal_efficiency_never_need_more_hours(plan, seconds, node
     terms=BILLS,
     lacking=st.sampled_from(["machine", "disk", "stopped", "egress"]),
 )
+@example(of=step(), plan=replace(PLAN, storage_gb=5e-324), terms=TERMS, lacking="disk")
+@example(
+    of=step(),
+    plan=replace(PLAN, storage_gb=5e-324, stopped_days=0.5),
+    terms=TERMS,
+    lacking="stopped",
+)
+@example(
+    of=step(),
+    plan=replace(PLAN, storage_gb=1.0, stopped_days=5e-324),
+    terms=TERMS,
+    lacking="stopped",
+)
+@example(of=step(), plan=replace(PLAN, egress_gb=5e-324), terms=TERMS, lacking="egress")
 def test_an_unknown_price_makes_the_total_unknown_where_it_is_used(
     of, plan, terms, lacking
 ) -> None:
     field, used = {
         "machine": (None, True),
         "disk": ("storage_usd_per_gb_month", plan.storage_gb > 0),
-        "stopped": ("stopped_storage_usd_per_gb_month", plan.storage_gb * plan.stopped_days > 0),
+        "stopped": (
+            "stopped_storage_usd_per_gb_month",
+            plan.storage_gb > 0 and plan.stopped_days > 0,
+        ),
         "egress": ("egress_usd_per_gb", plan.egress_gb > 0),
     }[lacking]
     offer = OFFER if field else replace(OFFER, usd_per_hour=None, spot_usd_per_hour=None)

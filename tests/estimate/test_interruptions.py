@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.errors import UsageError
@@ -74,7 +74,6 @@ TIMES = st.floats(1, 1e4)
 
 
 @given(TIMES, TIMES, st.floats(0.5, 1e3), st.floats(1.01, 10))
-@settings(deadline=None)
 def test_break_even_is_where_the_bills_are_equal(
     checkpoint: float, restart: float, days: float, ratio: float
 ) -> None:

@@ -205,7 +205,7 @@ workloads = st.builds(
 NAMES = ("fsdp", "fsdp-grad-op", "zero1", "zero2", "zero3", "tp")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(workloads, st.sampled_from(NAMES), st.sampled_from(["none", "selective", "full"]))
 def test_memory_never_rises_with_a_sharding_degree(
     workload: Workload, name: str, recompute: str
@@ -218,7 +218,7 @@ def test_memory_never_rises_with_a_sharding_degree(
     assert sizes == sorted(sizes, reverse=True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     workloads,
     st.sampled_from(["single", "ddp", *NAMES, "pp", "hsdp", "fsdp2-tp2", "pp2-dp2", "cp"]),
@@ -240,7 +240,7 @@ def test_parts_sum_to_the_total_and_none_is_negative(
         assert stage.peak.total_bytes <= estimate.allocated_bytes
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(workloads, st.sampled_from(["micro_batch", "seq_len", "accumulate"]))
 def test_more_work_never_needs_less(workload: Workload, field: str) -> None:
     more = replace(workload, **{field: 2 * getattr(workload, field)})
@@ -252,7 +252,7 @@ def test_more_work_never_needs_less(workload: Workload, field: str) -> None:
         )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(workloads)
 def test_full_recompute_never_keeps_more_activations(workload: Workload) -> None:
     """The blocks' saved tensors shrink; the peak can still rise by one block's inputs."""

@@ -160,7 +160,7 @@ def jobs(draw: st.DrawFn) -> tuple[Schedule, list[float], list[float], list[floa
 
 
 @given(jobs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_fast_path_is_the_simulation(job) -> None:
     orders, forward, backward, weight, transfer = job
     size = orders.stages, orders.micro_batches
@@ -179,7 +179,7 @@ def test_the_fast_path_is_the_simulation(job) -> None:
 
 
 @given(jobs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_work_is_conserved_and_inputs_are_waited_for(job) -> None:
     orders, forward, backward, weight, transfer = job
     found = simulate_pipeline(orders, forward, backward, weight, transfer)
@@ -214,7 +214,7 @@ def test_work_is_conserved_and_inputs_are_waited_for(job) -> None:
 
 
 @given(jobs(), st.integers(0, 5), TIMES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_slower_stage_or_link_never_makes_it_faster(job, rank: int, more: float) -> None:
     orders, forward, backward, weight, transfer = job
     before = simulate_pipeline(orders, forward, backward, weight, transfer).total_seconds
@@ -226,7 +226,7 @@ def test_a_slower_stage_or_link_never_makes_it_faster(job, rank: int, more: floa
 
 
 @given(CASES, TIMES, TIMES, st.integers(1, 3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_more_micro_batches_never_a_larger_bubble(case, f: float, b: float, more: int) -> None:
     name, p, m, v = case
     few = simulate_pipeline(schedule(name, p, m, v), f, b)
@@ -235,7 +235,7 @@ def test_more_micro_batches_never_a_larger_bubble(case, f: float, b: float, more
 
 
 @given(jobs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_critical_path_spans_the_step(job) -> None:
     orders, forward, backward, weight, transfer = job
     found = simulate_pipeline(orders, forward, backward, weight, transfer)

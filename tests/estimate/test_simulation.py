@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.estimate.simulation_child import SimulationChild
 from workbench.describe import Kernels, Model, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.simulate import (
@@ -116,6 +118,13 @@ PAIRS: dict[str, tuple[Workload, Strategy]] = {
     "gpipe": (work(accumulate=4), layout("pp", 2, schedule="gpipe")),
     "pp-fsdp": (work(accumulate=4), layout("pp2-fsdp2", 4)),
 }
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[SimulationChild]:
+    kept = SimulationChild()
+    yield kept
+    kept.close()
 
 
 @pytest.fixture(scope="module")
@@ -225,15 +234,16 @@ def test_what_cannot_be_simulated_is_refused_with_its_reason(
         refuse_unsupported(workload, strategy)
 
 
+@pytest.mark.slow
 def test_a_refusal_reaches_the_caller() -> None:
     with pytest.raises(SimulationUnavailable, match="cannot be simulated: DeepSpeed"):
         simulate(work(), Strategy.parse("zero2", 4))
 
 
-def test_a_wrong_number_of_parameters_is_refused() -> None:
+def test_a_wrong_number_of_parameters_is_refused(child: SimulationChild) -> None:
     odd = replace(LLAMA, head_bias=True, out_bias=True)  # no Llama has a bias there alone
     with pytest.raises(SimulationUnavailable, match="step function"):
-        simulate(work(odd))
+        child.simulate(work(odd), SINGLE)
 
 
 def test_nonsense_is_refused_before_anything_starts() -> None:
@@ -259,7 +269,7 @@ def importable_job() -> Any:
     return step
 
 
-def test_step_functions_importable_and_local() -> None:
+def test_step_functions_importable_and_local(child: SimulationChild) -> None:
     width = 1024
 
     def generator() -> Any:
@@ -274,7 +284,7 @@ def test_step_functions_importable_and_local() -> None:
             optimizer.zero_grad()
             yield
 
-    first, second = simulate_many([(importable_job, None), (generator, None)])
+    first, second = child.simulate(importable_job), child.simulate(generator)
     megabyte = 1024 * 1024
     assert first.parts["parameters"] == 4 * megabyte + 4096
     assert first.parts["optimizer states"] == 2 * (4 * megabyte + 4096)
@@ -283,7 +293,7 @@ def test_step_functions_importable_and_local() -> None:
     assert sum(first.parts.values()) == first.allocated_bytes
 
 
-def test_a_step_function_that_reads_values_is_refused() -> None:
+def test_a_step_function_that_reads_values_is_refused(child: SimulationChild) -> None:
     def job() -> Any:
         import torch
 
@@ -291,16 +301,16 @@ def test_a_step_function_that_reads_values_is_refused() -> None:
         return lambda: model(torch.ones(1, 4)).sum().item()
 
     with pytest.raises(SimulationUnavailable, match="item"):
-        simulate(job)
+        child.simulate(job)
 
 
-def test_what_a_step_function_raises_is_said() -> None:
+def test_what_a_step_function_raises_is_said(child: SimulationChild) -> None:
     def job() -> Any:
         print("noise on stdout must not disturb the answer")
         raise RuntimeError("my own mistake")
 
     with pytest.raises(SimulationUnavailable, match="my own mistake"):
-        simulate(job)
+        child.simulate(job)
 
 
 def gone(pid: int) -> bool:
@@ -369,11 +379,13 @@ def test_the_child_dies_with_its_parent() -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.slow
 def test_progress_rises_to_the_end() -> None:
     told: list[tuple[float, str]] = []
     simulate(importable_job, on_progress=lambda *news: told.append(news))
     fractions = [fraction for fraction, _ in told]
     assert fractions == sorted(fractions)
+    assert len(fractions) > 1
     assert any("step" in text for _, text in told)
 
 

@@ -89,7 +89,7 @@ def test_full_recompute_repeats_most_of_forward() -> None:
 
 
 @given(layouts())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_parts_are_positive_and_sum_up(case: tuple[Strategy, Workload, Cluster]) -> None:
     step = step_time(case[1], case[0], case[2])
     assert all(seconds > 0 and math.isfinite(seconds) for seconds in step.parts.values())
@@ -100,7 +100,7 @@ def test_parts_are_positive_and_sum_up(case: tuple[Strategy, Workload, Cluster])
 
 
 @given(layouts(), st.floats(1.05, 8))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_more_bandwidth_is_never_slower(
     case: tuple[Strategy, Workload, Cluster], factor: float
 ) -> None:
@@ -124,7 +124,7 @@ def test_more_bandwidth_is_never_slower(
 
 
 @given(layouts())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_more_work_is_never_faster(case: tuple[Strategy, Workload, Cluster]) -> None:
     strategy, work, cluster = case
     before = step_time(work, strategy, cluster).step_seconds

@@ -17,13 +17,7 @@ from workbench.describe.price_files import read_prices
 from workbench.launch import accelerate_config
 from workbench.launch.deepspeed_config import deepspeed_text
 
-quick = settings(
-    max_examples=50,
-    deadline=20_000,
-    suppress_health_check=list(HealthCheck),
-    database=None,
-    derandomize=True,
-)
+quick = settings(max_examples=50, suppress_health_check=list(HealthCheck))
 ACCELERATE: dict[str, Any] = yaml.safe_load(
     accelerate_config.config_text(wb.Strategy.parse("hsdp", 4), "Block")
 )

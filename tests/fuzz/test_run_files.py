@@ -29,15 +29,12 @@ from workbench.observe.pulse import read_pulse
 from workbench.recover import checkpoints
 from workbench.store.layout import RunPaths
 
-# A longer search by hand: WORKBENCH_FUZZ_EXAMPLES=1000 pytest tests/fuzz
+# A longer search: WORKBENCH_FUZZ_EXAMPLES=1000 pytest tests/fuzz --hypothesis-profile=soak
 EXAMPLES = int(os.environ.get("WORKBENCH_FUZZ_EXAMPLES", "15"))
 quick = settings(
     max_examples=EXAMPLES,
     phases=[Phase.explicit, Phase.generate],  # shrinking takes minutes: each example is a store
-    deadline=20_000,
     suppress_health_check=list(HealthCheck),
-    database=None,
-    derandomize=EXAMPLES == 15,
 )
 DOCUMENTS = {
     "run": junk.RUN,

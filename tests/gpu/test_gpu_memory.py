@@ -64,6 +64,7 @@ def test_real_steps_meet_the_prediction(name: str) -> None:
         assert timed.low**2 < ratio < timed.high**2
 
 
+@pytest.mark.slow
 def test_the_probe_trains_for_real_also_without_a_gpu() -> None:
     command = [sys.executable, "-m", "tests.gpu.memory_probe", "0.1b-check", "--device", "cpu"]
     done = subprocess.run(

@@ -209,6 +209,7 @@ def test_a_gpu_of_the_catalog_needs_no_calibration_its_cpu_does(store: Path) -> 
     assert predict(workload, two, gpus, "cpu", wb.Store(store)) is None
 
 
+@pytest.mark.slow
 def test_a_real_run_is_compared_kept_and_counted(
     store: Path, key: str, start: Callable[..., wb.Run]
 ) -> None:

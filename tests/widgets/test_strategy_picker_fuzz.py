@@ -93,12 +93,7 @@ def test_the_generator_covers_every_control() -> None:
     assert offered == set(FAMILIES)
 
 
-LIMITS = settings(
-    max_examples=120,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+LIMITS = settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @LIMITS

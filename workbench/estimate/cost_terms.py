@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -55,11 +56,12 @@ def amounts(
     plan, terms = job.plan, job.terms
     month = plan.hours_per_month
     used = (hours.wall + hours.idle) / month
-    found = {name: _times(count(hours), hourly) for name, count in _TIMED.items()}
-    found[RUNNING] = _times(paid_gb(job, spot=spot) * used, terms.storage_usd_per_gb_month)
-    stopped = plan.storage_gb * plan.stopped_days * DAY / month
-    found[STOPPED] = _times(stopped, terms.stopped_storage_usd_per_gb_month)
-    found[EGRESS] = _times(plan.egress_gb, terms.egress_usd_per_gb)
+    found = {name: _priced(hourly, count(hours)) for name, count in _TIMED.items()}
+    found[RUNNING] = _priced(terms.storage_usd_per_gb_month, paid_gb(job, spot=spot), used)
+    found[STOPPED] = _priced(
+        terms.stopped_storage_usd_per_gb_month, plan.storage_gb, plan.stopped_days, DAY / month
+    )
+    found[EGRESS] = _priced(terms.egress_usd_per_gb, plan.egress_gb)
     return found
 
 
@@ -115,11 +117,14 @@ def _cited(terms: Terms, name: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (terms.source, terms.date)
 
 
-def _times(quantity: float, price: float | None) -> float | None:
-    """Nothing costs nothing, whatever its price; something of unknown price is unknown."""
-    if not quantity:
+def _priced(price: float | None, *factors: float) -> float | None:
+    """Nothing costs nothing, whatever its price; something of unknown price is unknown.
+
+    Nothing is a factor of 0. A product of tiny factors can be 0 too, and is not nothing.
+    """
+    if not all(factors):
         return 0.0
-    return None if price is None else quantity * price
+    return None if price is None else math.prod(factors) * price
 
 
 def _timed_words(job: Job, hours: RunHours, *, spot: bool) -> dict[str, str]:

@@ -1,0 +1,161 @@
+"""A test pays for the processor time it takes: its own and that of the children it waited for.
+
+Wall time says how busy the machine was; processor time says what the test costs. A test that takes
+more than BUDGET_SECONDS and is not marked slow fails. Not charged to a test: what shared fixtures
+cost (they serve many tests), and the first import of a large library (it serves the whole process).
+`--cpu-report` lists the most expensive tests and the total of each folder.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+BUDGET_SECONDS = 3.0
+# What `spin` takes on the machine on which the budget was set; a slower one gets more time.
+SPIN_SECONDS = 0.030
+# A test that loads so many modules was the first to import torch, transformers, plotly or the like.
+LIBRARY_MODULES = 150
+PROPERTY = "cpu_seconds"
+SHARED_PROPERTY = "shared_cpu_seconds"
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process and of all children it has waited for."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def spin() -> float:
+    """Processor seconds of a fixed piece of work: how fast this machine is at this moment."""
+    begin = time.process_time()
+    total = 0
+    for number in range(1_000_000):
+        total += number & 7
+    return time.process_time() - begin
+
+
+def over_budget(seconds: float) -> bool:
+    """Whether the time is too much, also when the machine was slowed down by others."""
+    if seconds <= BUDGET_SECONDS:
+        return False
+    slowness = max(1.0, min(spin(), spin()) / SPIN_SECONDS)
+    return seconds > BUDGET_SECONDS * slowness
+
+
+class Account:
+    """The processor time of the test that runs now."""
+
+    def __init__(self) -> None:
+        self.begin = cpu_seconds()
+        self.modules = len(sys.modules)
+        self.shared = 0.0
+        self.sharing = False
+
+    def own_seconds(self) -> float:
+        return cpu_seconds() - self.begin - self.shared
+
+    def imported_a_library(self) -> bool:
+        return len(sys.modules) - self.modules > LIBRARY_MODULES
+
+
+class Budget:
+    """The plugin: an account per test, a verdict after its call, a report at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.account = Account()
+        self.costs: dict[str, float] = defaultdict(float)
+        self.shared: dict[str, float] = defaultdict(float)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.account = Account()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
+        if fixturedef.scope == "function" or self.account.sharing:
+            return (yield)
+        begin, self.account.sharing = cpu_seconds(), True
+        try:
+            return (yield)
+        finally:
+            self.account.shared += cpu_seconds() - begin
+            self.account.sharing = False
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        result = yield
+        seconds = self.account.own_seconds()
+        marked = item.get_closest_marker("slow") or item.get_closest_marker("browser")
+        if not marked and not self.account.imported_a_library() and over_budget(seconds):
+            pytest.fail(
+                f"{seconds:.1f} CPU s; a test that is not marked slow may take "
+                f"{BUDGET_SECONDS:g}. Make it cheaper, or mark it slow.",
+                pytrace=False,
+            )
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Iterator[None]:
+        seconds = self.account.own_seconds()
+        result = yield
+        if nextitem is not None and nextitem.parent is item.parent:
+            seconds = self.account.own_seconds()  # else shared fixtures end in this teardown too
+        item.user_properties.append((PROPERTY, seconds))
+        item.user_properties.append((SHARED_PROPERTY, self.account.shared))
+        return result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect from this process or, under xdist, from the workers' reports."""
+        if report.when != "teardown":
+            return
+        properties = dict(report.user_properties)
+        self.costs[report.nodeid] += float(str(properties.get(PROPERTY, 0.0)))
+        self.shared[report.nodeid] += float(str(properties.get(SHARED_PROPERTY, 0.0)))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        count = self.config.getoption("--cpu-report")
+        if count is None:
+            return
+        terminalreporter.section("processor time (own and waited-for children)")
+        for line in report_lines(self.costs, self.shared, int(count)):
+            terminalreporter.write_line(line)
+
+
+def report_lines(costs: dict[str, float], shared: dict[str, float], count: int) -> list[str]:
+    """The most expensive tests, then the folders."""
+    dearest = sorted(costs, key=lambda name: costs[name], reverse=True)[:count]
+    lines = [f"{costs[name]:8.2f} s  {name}" for name in dearest]
+    folders: dict[str, list[str]] = defaultdict(list)
+    for name in costs:
+        folders[name.split("::")[0].rpartition("/")[0]].append(name)
+    lines.append(f"{'tests':>10} {'fixtures':>10}  folder (CPU s)")
+    for folder in sorted(folders):
+        own = sum(costs[name] for name in folders[folder])
+        lines.append(f"{own:10.1f} {sum(shared[name] for name in folders[folder]):10.1f}  {folder}")
+    lines.append(f"{sum(costs.values()):10.1f} {sum(shared.values()):10.1f}  all")
+    return lines
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cpu-report",
+        nargs="?",
+        const=30,
+        type=int,
+        metavar="N",
+        help="list the N tests that took most processor time (30) and the total of each folder",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Budget(config), "cpu_budget")

@@ -1,0 +1,68 @@
+"""The budget of processor time: what fails, what is not charged, what the report says."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import cpu_budget
+
+WORK = """
+import subprocess, sys, time
+import pytest
+
+def work(seconds=0.25):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+def test_own_work():
+    work()
+
+def test_work_of_a_child():
+    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.25: pass"])
+
+def test_waiting_is_free():
+    time.sleep(0.3)
+
+@pytest.mark.slow
+def test_marked():
+    work()
+
+@pytest.fixture(scope="module")
+def shared():
+    work()
+
+def test_first_to_use_a_shared_fixture(shared):
+    pass
+"""
+
+
+@pytest.fixture
+def result(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.RunResult:
+    pytester.makeini("[pytest]\nmarkers = slow")
+    pytester.makepyfile(test_work=WORK)
+    with monkeypatch.context() as patch:  # ends before this test itself is judged
+        patch.setattr(cpu_budget, "BUDGET_SECONDS", 0.1)
+        patch.setattr(cpu_budget, "spin", lambda: cpu_budget.SPIN_SECONDS)
+        return pytester.runpytest_inprocess("-p", "tests.cpu_budget", "-rA", "--cpu-report", "2")
+
+
+def test_what_costs_too_much_unmarked_fails(result: pytest.RunResult) -> None:
+    result.assert_outcomes(passed=3, failed=2)
+    text = result.stdout.str()
+    assert text.count("CPU s; a test that is not marked slow may take 0.1.") == 2
+    assert "FAILED test_work.py::test_own_work" in text
+    assert "FAILED test_work.py::test_work_of_a_child" in text
+
+
+def test_the_report_names_the_dearest_and_the_sum(result: pytest.RunResult) -> None:
+    assert sum(" s  test_work.py::test_" in line for line in result.outlines) == 2
+    own, shared, _ = next(line for line in result.outlines if line.endswith(" all")).split()
+    assert float(own) >= 0.7
+    assert float(shared) >= 0.2
+
+
+def test_a_slow_machine_gets_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_budget, "spin", lambda: 2 * cpu_budget.SPIN_SECONDS)
+    assert not cpu_budget.over_budget(1.9 * cpu_budget.BUDGET_SECONDS)
+    assert cpu_budget.over_budget(2.1 * cpu_budget.BUDGET_SECONDS)
