@@ -305,7 +305,7 @@ def test_another_layout_keeps_the_machines(
     monkeypatch.setattr(resuming, "begin", lambda request, _: begun.append(request))
     words = ["--resume", "{checkpoint}"]
     resume(paths, str(tmp_path), strategy="fsdp", processes=1, arguments=words)
-    assert (begun[0].nodes, begun[0].address, begun[0].processes) == (2, ADDRESS, 2)
+    assert (begun[0].nodes, begun[0].options.address, begun[0].processes) == (2, ADDRESS, 2)
     assert begun[0].command[begun[0].command.index("--main_process_port") + 1] == "29877"
     document = {**(read_json(paths.run) or {}), "engine": {"name": "slurm", "job_id": "7"}}
     write_json_atomic(paths.run, document)

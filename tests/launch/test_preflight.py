@@ -51,7 +51,7 @@ def test_a_taken_port_is_refused_and_a_free_one_is_not(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"Port {port} cannot be used"):
             asked(tmp_path, port=port)
-    assert asked(tmp_path, port=port).port == port
+    assert asked(tmp_path, port=port).options.port == port
     with pytest.raises(UsageError, match="between 0"):
         asked(tmp_path, port=70_000)
 
@@ -159,7 +159,7 @@ def test_several_machines_get_the_next_port_when_the_usual_one_is_taken(tmp_path
             other.bind(("", preflight.USUAL_PORT))
             other.listen()
         two = asked(tmp_path, processes=1, nodes=2, address="127.0.0.1")
-        assert preflight.USUAL_PORT < two.port < preflight.USUAL_PORT + 100
+        assert preflight.USUAL_PORT < two.options.port < preflight.USUAL_PORT + 100
         with pytest.raises(UsageError, match="cannot be used for the ranks' rendezvous"):
             asked(tmp_path, processes=1, nodes=2, address="127.0.0.1", port=preflight.USUAL_PORT)
 

@@ -2,170 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 import workbench as wb
-from workbench.cli.describing import option, with_description, words
+from workbench.cli.launch_options import with_launch_options
 from workbench.cli.tables import print_json
-from workbench.cli.terminal import (
-    CpuOption,
-    JsonOption,
-    NprocOption,
-    StoreOption,
-    WaitOption,
-    console,
-    errors,
-    exit_with,
-    stay,
-)
+from workbench.cli.terminal import JsonOption, WaitOption, console, errors, exit_with, stay
 from workbench.compare.profile_request import traced_from_the_start
-from workbench.describe import Strategy
 from workbench.diagnose.nodes import node_command
+from workbench.launch.options import LaunchOptions
+from workbench.launch.request import build_request
 from workbench.recipes import recipes
-from workbench.recover.policy import Recovery
-from workbench.recover.policy import words as command_words
 from workbench.units import format_usd
 
-_LISTS = {"offload"}
 _WHAT = f"A Python script, or a recipe: {', '.join(recipes())}."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What to start and how, as given on the command line."""
-
-    script: Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help=_WHAT)]
+@with_launch_options
+def launch(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help=_WHAT)],
     arguments: Annotated[
         list[str] | None,
         typer.Argument(metavar="[-- ARGS...]", help="The script's own arguments."),
-    ] = None
-    strategy: Annotated[
-        str | None,
-        option("single, ddp, fsdp, fsdp-grad-op, hsdp, zero1-3, tp, pp, cp, dp2-tp2 … [ddp]."),
-    ] = None
-    engine: Annotated[str | None, option("fsdp: fsdp1. zero1: torch (not DeepSpeed).")] = None
-    wrap: Annotated[str | None, option("FSDP: class of the model's blocks.")] = None
-    wrap_min_parameters: Annotated[
-        int | None, option("FSDP1: wrap each module above so many parameters.")
-    ] = None
-    recompute: Annotated[str | None, option("none or full.")] = None
-    offload: Annotated[
-        str | None, option("To the host: optimizer,parameters (FSDP: both).", metavar="O,O")
-    ] = None
-    offload_device: Annotated[str | None, option("cpu or nvme (DeepSpeed).")] = None
-    state_dict: Annotated[str | None, option("FSDP checkpoints: sharded or full.")] = None
-    meta_init: Annotated[bool, option("FSDP: only rank 0 builds it whole.", "--meta-init")] = False
-    comm_hook: Annotated[str | None, option("DDP: fp16, bf16, powersgd or topk.")] = None
-    bucket_views: Annotated[
-        bool, option("DDP: gradients are views of buckets.", "--bucket-views")
-    ] = False
-    static_graph: Annotated[bool, option("DDP: the graph never changes.", "--static-graph")] = False
-    find_unused: Annotated[
-        bool, option("DDP: some parameters get no gradient.", "--find-unused")
-    ] = False
-    sequence_parallel: Annotated[
-        bool, option("tp: split norms and residuals too.", "--sequence-parallel")
-    ] = False
-    cp_method: Annotated[str | None, option("cp: ring or ulysses.")] = None
-    schedule: Annotated[str | None, option("pp: 1f1b, gpipe, interleaved, zero-bubble, naive.")] = (
-        None
-    )
-    virtual_stages: Annotated[int | None, option("pp: model chunks per rank.")] = None
-    nproc: NprocOption = None
-    nodes: Annotated[int, option("Equal machines that all see the store; this one is node 0.")] = 1
-    address: Annotated[str | None, option("Where the other machines reach this one.")] = None
-    cpu: CpuOption = False
-    name: Annotated[str | None, option("Display name of the run.")] = None
-    port: Annotated[int, option("Rendezvous port; 0 = a free one.")] = 0
-    capture: Annotated[bool, option("Observe loss and steps in the script.")] = True
+    ] = None,
+    *,
+    options: LaunchOptions,
     profile: Annotated[
-        str | None, option("Trace so many steps, or FIRST:COUNT, with torch.profiler.", metavar="N")
-    ] = None
-    restarts: Annotated[int, option("Start again so often from the newest whole checkpoint.")] = 0
-    grace: Annotated[float | None, option("Seconds from a pre-emption's notice to the end.")] = None
-    preemption: Annotated[str | None, option("Where notices come: aws, gcp, a file, a URL.")] = None
-    tracker: Annotated[
-        str | None, option("tensorboard, mlflow, trackio, wandb (offline).", metavar="T,T")
-    ] = None
-    on_idle: Annotated[str | None, option("Command when GPUs idle; no shell.")] = None
-    idle_minutes: Annotated[float, option("What counts as idle.")] = 10.0
-    on_end: Annotated[str | None, option("Command when the run has ended; no shell.")] = None
-    hooks_dry_run: Annotated[bool, option("Only log those commands.", "--hooks-dry-run")] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would start.")] = False
-    wait: WaitOption = False
-    store: StoreOption = None
-    as_json: JsonOption = False
-
-
-_NAMED = {one.name for one in fields(Strategy)} & {one.name for one in fields(Asked)} - {"name"}
-"""Fields of a strategy that are options here."""
-
-
-@with_description
-def launch(asked: Asked) -> None:
+        str | None,
+        typer.Option(help="Trace so many steps, or FIRST:COUNT, with torch.profiler.", metavar="N"),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would start.")] = False,
+    wait: WaitOption = False,
+    as_json: JsonOption = False,
+) -> None:
     """Start a training run on this host; it goes on when this terminal closes."""
-    checked = wb.request(
-        asked.script,
-        asked.arguments or [],
-        strategy=asked.strategy,
-        options=_options(asked),
-        processes=asked.nproc,
-        nodes=asked.nodes,
-        address=asked.address,
-        cpu=asked.cpu,
-        name=asked.name,
-        store=asked.store,
-        wrap=asked.wrap,
-        capture=asked.capture,
-        port=asked.port,
-        environment=traced_from_the_start(asked.profile, capture=asked.capture),
-        recovery=_recovery(asked),
-        trackers=words(asked.tracker) if asked.tracker else (),
-    )
-    if asked.dry_run:
-        _show_request(checked, as_json=asked.as_json)
+    traced = traced_from_the_start(profile, capture=options.capture)
+    options = replace(options, environment={**options.environment, **(traced or {})})
+    checked = build_request(script, arguments or [], options)
+    if dry_run:
+        _show_request(checked, as_json=as_json)
     else:
-        _start(checked, wait=asked.wait, as_json=asked.as_json)
-
-
-def _recovery(asked: Asked) -> Recovery:
-    return Recovery(
-        restarts=asked.restarts,
-        grace_seconds=asked.grace,
-        preemption=asked.preemption,
-        idle_minutes=asked.idle_minutes,
-        on_idle=command_words(asked.on_idle),
-        on_end=command_words(asked.on_end),
-        hooks_dry_run=asked.hooks_dry_run,
-    )
-
-
-def _options(asked: Asked) -> dict[str, Any]:
-    """The strategy's options that were given; those that are lists are split at their commas."""
-    given = {name: getattr(asked, name) for name in _NAMED}
-    chosen = {name: value for name, value in given.items() if value not in (None, False)}
-    for name in _LISTS & set(chosen):
-        chosen[name] = words(chosen[name])
-    return chosen
-
-
-def as_options(strategy: Strategy) -> str:
-    """What to type for `strategy`: its name, and the options in which it differs from the name's.
-
-    >>> as_options(Strategy.parse("fsdp", 8).with_options(recompute="full", meta_init=True))
-    '--strategy fsdp --recompute full --meta-init'
-    """
-    plain = Strategy.parse(strategy.name, strategy.world_size)
-    said = ["--strategy", strategy.name]
-    for name in sorted(_NAMED, key=[one.name for one in fields(Asked)].index):
-        value = getattr(strategy, name)
-        if value != getattr(plain, name):
-            said.append(f"--{name.replace('_', '-')}")
-            said += [] if value is True else [",".join(value) if name in _LISTS else str(value)]
-    return " ".join(said)
+        _start(checked, wait=wait, as_json=as_json)
 
 
 def _start(checked: wb.Request, *, wait: bool, as_json: bool) -> None:

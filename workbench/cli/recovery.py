@@ -10,14 +10,15 @@ from rich.markup import escape
 from rich.table import Table
 
 import workbench as wb
+from workbench.cli.launch_options import with_changes
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import (
     JsonOption,
-    NprocOption,
     RunArgument,
     StoreOption,
     WaitOption,
     console,
+    errors,
     exit_with,
     stay,
 )
@@ -29,6 +30,7 @@ from workbench.units import format_bytes
 _SEVERITY = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
+@with_changes
 def resume(
     run: RunArgument = "last",
     arguments: Annotated[
@@ -42,22 +44,27 @@ def resume(
     checkpoint: Annotated[
         str | None, typer.Option(help="A checkpoint's name [default: the newest whole one].")
     ] = None,
-    strategy: Annotated[
-        str | None, typer.Option(help="Another strategy, where the checkpoint allows it.")
-    ] = None,
-    nproc: NprocOption = None,
+    changes: dict[str, Any],
     wait: WaitOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on from a checkpoint: in the same run, or in a new one with another strategy or size."""
+    """Go on from a checkpoint: in the same run, or in a new one with another strategy or size.
+
+    The run keeps all options that are not given here.
+    """
     before = wb.attach(run, store)
-    again = before.resume(checkpoint, strategy=strategy, processes=nproc, arguments=arguments)
+    again = before.resume(checkpoint, arguments=arguments, **changes)
+    own = again.id != before.id
+    warnings: list[str] = again.document.get("warnings") or [] if own else []
+    for warning in warnings:
+        errors.print(f"warning: {warning}", markup=False, soft_wrap=True)
     document: dict[str, Any] = {
         "run": again.id,
         "dir": str(again.directory),
         "command": again.command,
         "config_files": again.config_files,
+        "warnings": warnings,
         "nodes": node_commands(again),
     }
     if not as_json:

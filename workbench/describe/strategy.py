@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from workbench.describe.checks import require_choice, require_positive
+from workbench.describe.option import Option
 from workbench.errors import UnknownNameError, UsageError
 
 NAMES = (
@@ -27,6 +28,7 @@ ENGINES = ("fsdp1", "torch")
 CP_METHODS = ("ring", "ulysses")
 COMM_HOOKS = ("fp16", "bf16", "powersgd", "topk")
 STATE_DICTS = ("sharded", "full")
+OFFLOAD_DEVICES = ("cpu", "nvme")
 _PART = re.compile(r"(?:(zero[123])x|(dp|ddp|fsdp|tp|pp|cp|ep))(\d+)")
 
 
@@ -55,26 +57,37 @@ class Strategy:
     None: FSDP when dp_shard > 1, else plain data parallelism."""
     reshard_after_forward: bool = True
     """FSDP: free the unsharded parameters after forward (FULL_SHARD) or keep them (grad-op)."""
-    sequence_parallel: bool = False
+    sequence_parallel: Annotated[bool, Option(help="tp: split norms and residuals too.")] = False
     """TP: norms, dropout and residuals are split along the sequence too (Megatron SP)."""
-    recompute: str = "none"
+    recompute: Annotated[
+        str, Option(help="none or full (selective: estimates alone).", choices=RECOMPUTE)
+    ] = "none"
     """Activation checkpointing: none, selective (see `recompute_parts`), full (each block)."""
     recompute_parts: tuple[str, ...] = ("attention",)
     """selective: what is recomputed: attention (its core), mlp, norm, moe, or op (torchtitan's:
     every second matmul is kept)."""
     recompute_layers: int | None = None
     """full: only so many blocks per stage are checkpointed; None = all."""
-    offload: tuple[str, ...] = ()
+    offload: Annotated[
+        tuple[str, ...],
+        Option(
+            help="To the host: optimizer,parameters (FSDP: both).", metavar="O,O", split="commas"
+        ),
+    ] = ()
     """What lives in host memory: optimizer, parameters, activations."""
-    offload_device: str = "cpu"
+    offload_device: Annotated[
+        str, Option(help="cpu or nvme (DeepSpeed).", choices=OFFLOAD_DEVICES)
+    ] = "cpu"
     """Where to: cpu or nvme (the card sees the same)."""
-    schedule: str = "1f1b"
+    schedule: Annotated[
+        str, Option(help="pp: 1f1b, gpipe, interleaved, zero-bubble, naive.", choices=SCHEDULES)
+    ] = "1f1b"
     """Pipeline schedule; naive = one GPU works at a time (device_map)."""
-    virtual_stages: int = 1
+    virtual_stages: Annotated[int, Option(help="pp: model chunks per rank.")] = 1
     """Model chunks per rank (interleaved)."""
     embedding_as_layer: bool = False
     """Pipeline: embedding and head each take the place of one block when blocks are dealt out."""
-    bucket_views: bool = False
+    bucket_views: Annotated[bool, Option(help="DDP: gradients are views of buckets.")] = False
     """DDP: gradients are views into the buckets (gradient_as_bucket_view; torch: False)."""
     sync_every_micro_batch: bool | None = None
     """Gradients are reduced after every micro-batch; False: no_sync, unsharded gradients stay on
@@ -92,22 +105,30 @@ class Strategy:
     """Expert-parallel exchange runs beside another micro-batch's compute (DualPipe)."""
     live_parameters: int | None = None
     """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""
-    engine: str | None = None
+    engine: Annotated[
+        str | None, Option(help="fsdp: fsdp1. zero1: torch (not DeepSpeed).", choices=ENGINES)
+    ] = None
     """The library where there are two: fsdp1 instead of FSDP2, torch instead of DeepSpeed for
     ZeRO-1 (ZeroRedundancyOptimizer); None = FSDP2, DeepSpeed."""
-    cp_method: str = "ring"
+    cp_method: Annotated[str, Option(help="cp: ring or ulysses.", choices=CP_METHODS)] = "ring"
     """Context parallelism: ring (keys and values travel) or ulysses (heads are exchanged)."""
-    comm_hook: str | None = None
+    comm_hook: Annotated[
+        str | None, Option(help="DDP: fp16, bf16, powersgd or topk.", choices=COMM_HOOKS)
+    ] = None
     """DDP: how gradients are compressed (fp16, bf16, powersgd, topk); None = not."""
-    static_graph: bool = False
+    static_graph: Annotated[bool, Option(help="DDP: the graph never changes.")] = False
     """DDP: the set of used parameters never changes."""
-    find_unused: bool = False
+    find_unused: Annotated[bool, Option(help="DDP: some parameters get no gradient.")] = False
     """DDP: look for parameters that got no gradient, each step."""
-    wrap_min_parameters: int | None = None
+    wrap_min_parameters: Annotated[
+        int | None, Option(help="FSDP1: wrap each module above so many parameters.")
+    ] = None
     """FSDP1: wrap by size, each module above so many parameters; None = by the block's class."""
-    state_dict: str = "sharded"
+    state_dict: Annotated[
+        str, Option(help="FSDP checkpoints: sharded or full.", choices=STATE_DICTS)
+    ] = "sharded"
     """FSDP: checkpoints as one file per rank (sharded) or as one whole (full)."""
-    meta_init: bool = False
+    meta_init: Annotated[bool, Option(help="FSDP: only rank 0 builds it whole.")] = False
     """FSDP: only rank 0 holds the whole model while it is built; the others start without
     storage (meta device) and receive their shard."""
 
@@ -116,7 +137,7 @@ class Strategy:
             require_positive(field, getattr(self, field))
         require_choice("recompute", self.recompute, RECOMPUTE)
         require_choice("schedule", self.schedule, SCHEDULES)
-        require_choice("offload device", self.offload_device, ("cpu", "nvme"))
+        require_choice("offload device", self.offload_device, OFFLOAD_DEVICES)
         require_choice("cp method", self.cp_method, CP_METHODS)
         require_choice("state dict", self.state_dict, STATE_DICTS)
         if self.engine is not None:

@@ -62,7 +62,7 @@ def job_of_request(request: Request, limits: Limits, python: str) -> Job:
         environment={},
         restarts=limits.requeues,
         max_hours=limits.hours,
-        port=request.port or 29_500,
+        port=request.options.port or 29_500,
     )
 
 

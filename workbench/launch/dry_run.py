@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,15 @@ from workbench.launch import accelerate_config
 from workbench.launch.capture import SITE_FOLDER
 from workbench.launch.cpu_threads import CpuThreads, cpu_threads
 from workbench.launch.launcher_process import shown_gpus
+from workbench.launch.options import LaunchOptions
 from workbench.launch.placement import NAMES, Placement, interface_towards
 from workbench.launch.step_prediction import Basis
-from workbench.recover.policy import Recovery
 from workbench.store.runs import Store
+
+
+def capture_variable(*, capture: bool) -> dict[str, str]:
+    """What tells the hook in the ranks whether to record metrics, or logs alone."""
+    return {"WORKBENCH_CAPTURE": "full" if capture else "logs"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +53,8 @@ class Request:
     """Where the run directory will be made."""
     wrap: str | None = None
     """Class of the blocks that FSDP gathers one by one; None = what the model names itself."""
-    capture: bool = True
-    """Whether the hook records metrics (else it only separates the logs by rank)."""
-    port: int = 0
-    """Rendezvous port; 0 = a free one."""
-    extra_environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The caller's own variables."""
+    options: LaunchOptions = field(default_factory=LaunchOptions)
+    """What was chosen for the launch, with address and port as they were checked."""
     workload: Workload | None = None
     """Known for recipes."""
     predicted: Estimate | None = None
@@ -75,16 +75,8 @@ class Request:
     """Of a recipe's computation; None = the script's own affair."""
     optimizer: str | None = None
     """A recipe's; None = the script's own affair."""
-    recovery: Recovery = field(default_factory=Recovery)
-    """What may be done for the run while nobody looks."""
     wrapper: tuple[str, ...] = ()
     """A command that the launcher runs under; ``{run}`` in it is the run directory."""
-    trackers: tuple[str, ...] = ()
-    """Fed by the supervisor: tensorboard, mlflow, trackio, wandb."""
-    nodes: int = 1
-    """Equal machines, this one among them as node 0."""
-    address: str | None = None
-    """Where the other machines reach this one; None = there are none."""
     warnings: tuple[str, ...] = ()
     """What may go wrong, each with what helps; nothing in it prevents the start."""
 
@@ -92,6 +84,11 @@ class Request:
     def planned_directory(self) -> Path:
         """The run directory that a launch would claim now."""
         return self.store.next_directory(self.name)
+
+    @property
+    def nodes(self) -> int:
+        """Equal machines, this one among them as node 0."""
+        return self.options.nodes
 
     @property
     def processes(self) -> int:
@@ -138,7 +135,7 @@ class Request:
     def threads(self) -> CpuThreads:
         """CPU threads of each rank, and where that number comes from."""
         return cpu_threads(
-            {**os.environ, **self.extra_environment},
+            {**os.environ, **self.options.environment},
             cores=self.cluster.cpu_cores,
             ranks=self.processes_here,
             device=self.device,
@@ -159,13 +156,14 @@ class Request:
             strategy=self.strategy,
             device=self.device,
             threads=self.threads.value,
-            port=self.port,
+            port=self.options.port,
             splits=self.splits,
         )
         command = [*(word.replace("{run}", str(directory)) for word in self.wrapper), *command]
-        if self.address is None:
+        address, port = self.options.address, self.options.port
+        if address is None:
             return command
-        here = Placement(nodes=self.nodes, node_rank=0, address=self.address, port=self.port)
+        here = Placement(nodes=self.nodes, node_rank=0, address=address, port=port)
         return here.of(command)
 
     @property
@@ -192,15 +190,16 @@ class Request:
         return self._environment(hooked=True)
 
     def _environment(self, *, hooked: bool) -> dict[str, str]:
-        interface = "lo" if self.address is None else interface_towards(self.address)
+        address = self.options.address
+        interface = "lo" if address is None else interface_towards(address)
         values = accelerate_config.environment(self.device, interface)
         named = [name for name in NAMES if name in os.environ]
         # The machine's own choice counts.
         values |= {name: os.environ[name] for name in named if self.nodes > 1 or name in values}
         values["PYTHONUNBUFFERED"] = "1"
         if hooked:
-            values["WORKBENCH_CAPTURE"] = "full" if self.capture else "logs"
-        values |= self.extra_environment
+            values |= capture_variable(capture=self.options.capture)
+        values |= self.options.environment
         if hooked:  # before whatever the user has there
             existing = values.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
             values["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE_FOLDER), existing]))

@@ -1,65 +1,33 @@
-"""`launch` and `start`: from a wish, or a checked request, to a run."""
+"""`launch` and `start`: from a script, or a checked request, to a run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from workbench.describe import Strategy
 from workbench.launch.dry_run import Request
-from workbench.launch.request import request as dry_run
+from workbench.launch.options import LaunchOptions, with_launch_options
+from workbench.launch.request import build_request
 from workbench.launch.run import Run
 from workbench.launch.starting import begin
-from workbench.recover.policy import Recovery
-from workbench.store.runs import Store
 
 
-def launch(
-    target: str | os.PathLike[str],
-    arguments: Sequence[str] = (),
-    *,
-    strategy: str | Strategy | None = None,
-    processes: int | None = None,
-    options: Mapping[str, Any] | None = None,
-    cpu: bool = False,
-    name: str | None = None,
-    store: str | os.PathLike[str] | Store | None = None,
-    wrap: str | None = None,
-    capture: bool = True,
-    port: int = 0,
-    environment: Mapping[str, str] | None = None,
-    recovery: Recovery | None = None,
-    trackers: Sequence[str] = (),
-    nodes: int = 1,
-    address: str | None = None,
+@with_launch_options
+def launch(  # noqa: D417  (the options' help is derived)
+    target: str | os.PathLike[str], arguments: Sequence[str], options: LaunchOptions
 ) -> Run:
     """Start a training run on this host and return its handle within milliseconds.
 
-    Arguments and errors are those of `workbench.launch.request.request`.
+    Args:
+        target: A recipe's name or the path of a Python script.
+        arguments: The script's arguments.
 
     Raises:
+        UsageError: it cannot be started so; the message says what would work.
+        HostError: torch or accelerate is missing here.
         StoreError: the run store cannot be written.
     """
-    checked = dry_run(
-        target,
-        arguments,
-        strategy=strategy,
-        processes=processes,
-        options=options,
-        cpu=cpu,
-        name=name,
-        store=store,
-        wrap=wrap,
-        capture=capture,
-        port=port,
-        environment=environment,
-        recovery=recovery,
-        trackers=trackers,
-        nodes=nodes,
-        address=address,
-    )
-    return start(checked)
+    return start(build_request(target, arguments, options))
 
 
 def start(request: Request) -> Run:

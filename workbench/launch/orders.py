@@ -9,13 +9,13 @@ attempt may have other arguments and more environment; ``after`` is the attempt 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import UsageError
 from workbench.launch.redact import HIDDEN
+from workbench.launch.run_options import secret
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.resuming import PLACEHOLDER, how_to_resume
 
@@ -41,15 +41,8 @@ def order_again(run: Mapping[str, Any], arguments: Sequence[str] | None = None) 
     began = [str(word) for word in run["arguments"]]
     arguments = began if arguments is None else list(arguments)
     check_whole(run, arguments)
-    environment: dict[str, str] = {}
-    for name, value in dict(run["environment"]).items():
-        if value != HIDDEN:
-            environment[name] = str(value)
-        elif name not in os.environ:
-            raise UsageError(
-                f"{run['run']} was started with the secret variable {name}, which run.json does "
-                f"not keep. Set {name} in this environment, then resume."
-            )
+    given = dict(run["environment"])
+    environment = {name: secret(run, name, str(value)) for name, value in given.items()}
     command, folder = [str(word) for word in run["command"]], Path(run["working_directory"])
     order = make_order(command, began, environment, folder)
     return {**order, "arguments": arguments}

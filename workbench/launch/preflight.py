@@ -29,7 +29,7 @@ def checked(request: Request) -> Request:
     """
     _check_cuda(request)
     _check_packages(request)
-    _check_port(request.port)
+    _check_port(request.options.port)
     _check_precision(request)
     _check_optimizer(request)
     return replace(request, warnings=tuple(warnings(request)))

@@ -46,9 +46,9 @@ def _restarts(request: Request) -> Iterator[str]:
     """A recipe that saves nothing begins anew each time it is started again."""
     flags = ("--checkpoint-every", "--checkpoint-minutes", "--checkpoint-auto")
     saves = any(word.startswith(flags) for word in request.arguments)
-    if request.recipe is not None and request.recovery.restarts and not saves:
+    if request.recipe is not None and request.options.recovery.restarts and not saves:
         yield (
-            f"{request.recovery.restarts} restarts are allowed, but the recipe saves no "
+            f"{request.options.recovery.restarts} restarts are allowed, but the recipe saves no "
             "checkpoint, so each would begin anew. Add --checkpoint-minutes 5 to its arguments."
         )
 

@@ -10,10 +10,9 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from workbench import recipes
 from workbench.describe import Cluster, Strategy
@@ -22,6 +21,7 @@ from workbench.errors import HostError, UsageError
 from workbench.launch import accelerate_config
 from workbench.launch.dry_run import Request
 from workbench.launch.layout_flags import check_arguments, layout_flags
+from workbench.launch.options import LaunchOptions, with_launch_options
 from workbench.launch.placement import check_nodes, check_shares
 from workbench.launch.prediction import with_prediction
 from workbench.launch.preflight import checked, usual_port
@@ -37,99 +37,62 @@ MAX_CPU_RANKS = 64
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def request(
-    target: str | os.PathLike[str],
-    arguments: Sequence[str] = (),
-    *,
-    strategy: str | Strategy | None = None,
-    processes: int | None = None,
-    options: Mapping[str, Any] | None = None,
-    cpu: bool = False,
-    name: str | None = None,
-    store: str | os.PathLike[str] | Store | None = None,
-    wrap: str | None = None,
-    capture: bool = True,
-    port: int = 0,
-    environment: Mapping[str, str] | None = None,
-    recovery: Recovery | None = None,
-    trackers: Sequence[str] = (),
-    nodes: int = 1,
-    address: str | None = None,
-    cluster: Cluster | None = None,
+@with_launch_options
+def request(  # noqa: D417  (the options' help is derived)
+    target: str | os.PathLike[str], arguments: Sequence[str], options: LaunchOptions
 ) -> Request:
     """Check a launch against this host, start nothing.
 
     Args:
         target: A recipe's name or the path of a Python script.
         arguments: The script's arguments.
-        strategy: A name, or a `Strategy` with its options; default ``ddp``, or ``single``.
-        options: Options of the strategy by name, such as ``recompute`` and ``offload``.
-        processes: Ranks on each machine; default all GPUs, or 2 on a host without.
-        cpu: Use CPU ranks although there are GPUs.
-        name: Display name; default the script's name and the strategy.
-        store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
-        wrap: Class of the model's repeated block, for FSDP; recipes, Hugging Face know their own.
-        capture: False leaves the script unobserved (logs are still kept per rank).
-        port: Rendezvous port, 0 for a free one.
-        environment: Variables added to the ranks' environment.
-        recovery: Restarts, pre-emption, idle machines; default: none of it.
-        trackers: Fed from the run's files beside the training: tensorboard, mlflow, trackio, wandb.
-        nodes: Equal machines that all see the store; this one is node 0.
-        address: Where the other machines reach this one.
-        cluster: The machines that an engine will give; default this host and its equals.
 
     Raises:
-        UsageError: the wish cannot be carried out; the message says what would work.
+        UsageError: it cannot be started so; the message says what would work.
         HostError: torch or accelerate is missing here.
     """
-    _check_beside(environment or {}, trackers, recovery)
-    there = replace(cluster or detect_host(), nodes=nodes), check_nodes(nodes, address)
-    request = _placed(os.fspath(target), arguments, strategy, processes, options, cpu, there)
-    request = replace(
-        request,
-        name=request.name if name is None else names.check_name(name),
-        store=store if isinstance(store, Store) else Store(store),
-        wrap=wrap,
-        capture=capture,
-        port=port or (usual_port() if nodes > 1 else 0),
-        extra_environment=dict(environment or {}),
-        recovery=recovery or Recovery(),
-        trackers=tuple(trackers),
-    )
+    return build_request(target, arguments, options)
+
+
+def build_request(
+    target: str | os.PathLike[str], arguments: Sequence[str], options: LaunchOptions
+) -> Request:
+    """`request` with the options as one value."""
+    check_beside(options)
+    request = _placed(os.fspath(target), arguments, options)
     return checked(request if request.recipe is None else with_prediction(request, request.recipe))
 
 
-def _placed(
-    target: str,
-    arguments: Sequence[str],
-    strategy: str | Strategy | None,
-    processes: int | None,
-    options: Mapping[str, Any] | None,
-    cpu: bool,  # noqa: FBT001
-    there: tuple[Cluster, str | None],
-) -> Request:
+def _placed(target: str, arguments: Sequence[str], options: LaunchOptions) -> Request:
     """What is started, and how it is spread over this host, or this and its equals."""
     script, recipe = resolve(target)
-    cluster, address = there
+    cluster = replace(options.cluster or detect_host(), nodes=options.nodes)
+    address = check_nodes(options.nodes, options.address)
     check_no_secret(arguments, cluster.nodes)
-    device = "cpu" if cpu or not cluster.gpus else "cuda"
-    strategy = _usual(script, recipe, processes) if strategy is None else strategy
-    chosen = _strategy(strategy, processes, device, cluster).with_options(**options or {})
+    device = "cpu" if options.cpu or not cluster.gpus else "cuda"
+    given, count = options.strategy, options.processes
+    given = _usual(script, recipe, count) if given is None else given
+    chosen = _strategy(given, count, device, cluster).with_options(**options.options)
     _require_libraries()
     layout = tuple(_layout(script, chosen, recipe, device, arguments))
+    name = options.name
     return Request(
-        name=names.check_name(f"{script.stem}-{_label(chosen)}"),
+        name=names.check_name(f"{script.stem}-{_label(chosen)}" if name is None else name),
         script=script,
         arguments=(*layout, *arguments),
         layout_arguments=layout,
         recipe=recipe,
         strategy=chosen,
         cluster=cluster,
-        nodes=cluster.nodes,
-        address=address,
         device=device,
         working_directory=Path.cwd(),
-        store=Store(None),
+        store=options.store if isinstance(options.store, Store) else Store(options.store),
+        wrap=options.wrap,
+        options=replace(
+            options,
+            address=address,
+            port=options.port or (usual_port() if cluster.nodes > 1 else 0),
+        ),
     )
 
 
@@ -148,11 +111,14 @@ def check_no_secret(arguments: Sequence[str], nodes: int) -> None:
         )
 
 
-def _check_beside(
-    environment: Mapping[str, str], trackers: Sequence[str], recovery: Recovery | None
-) -> None:
-    """Refuse variables that are none, which the printed command could not hold, and trackers."""
-    _check_recovery(recovery)
+def check_beside(options: LaunchOptions) -> None:
+    """Refuse variables that are none, which the printed command could not hold, and trackers.
+
+    Raises:
+        UsageError: one of them is wrong.
+    """
+    environment = options.environment
+    _check_recovery(options.recovery)
     for name in environment:
         if not _VARIABLE.fullmatch(name):
             raise UsageError(
@@ -164,16 +130,12 @@ def _check_beside(
             "CUDA_VISIBLE_DEVICES decides which GPUs the workbench counts, so set it before: "
             "os.environ['CUDA_VISIBLE_DEVICES'] = '2,3' in a notebook, or in front of the command."
         )
-    for tracker in trackers:
+    for tracker in options.trackers:
         check_tracker(tracker)
 
 
-def _check_recovery(recovery: Recovery | None) -> None:
+def _check_recovery(recovery: Recovery) -> None:
     """Refuse what would silently never happen while nobody looks."""
-    if recovery is None:
-        return
-    if not isinstance(recovery, Recovery):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"recovery={recovery!r}: give a Recovery, as Recovery(restarts=3).")
     for name in ("on_idle", "on_end"):
         command: tuple[str, ...] = getattr(recovery, name)
         if command and shutil.which(command[0]) is None:

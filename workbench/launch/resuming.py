@@ -5,27 +5,24 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from workbench import recipes
-from workbench.describe import Strategy
 from workbench.errors import StoreError, UnknownNameError, UsageError, WorkbenchError
 from workbench.launch.attempts import BY_HAND, Attempts, furthest, read_attempts
-from workbench.launch.orders import from_checkpoint, merged, order_again
-from workbench.launch.preflight import USUAL_PORT
-from workbench.launch.request import check_no_secret
-from workbench.launch.request import request as dry_run
+from workbench.launch.dry_run import capture_variable
+from workbench.launch.orders import check_whole, from_checkpoint, merged, order_again
+from workbench.launch.redact import redact_environment
+from workbench.launch.request import build_request, check_beside, check_no_secret
+from workbench.launch.run_options import changed, given_changes, options_of, stays_in_place
 from workbench.launch.spawning import spawn_supervisor
 from workbench.launch.starting import begin
 from workbench.recover.checkpoints import Checkpoint, list_checkpoints, newest_whole, verify
 from workbench.recover.contents import measure
-from workbench.recover.policy import Recovery
-from workbench.store.files import read_json
+from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
-from workbench.store.runs import Store
 from workbench.store.status import read_status
 
 _TAKEN_UP_SECONDS = 90.0  # longer than a supervisor waits for the one before it
@@ -39,10 +36,8 @@ def resume(
     paths: RunPaths,
     checkpoint: str | None = None,
     *,
-    strategy: str | Strategy | None = None,
-    processes: int | None = None,
-    options: Mapping[str, Any] | None = None,
     arguments: Sequence[str] | None = None,
+    **changes: Any,
 ) -> RunPaths:
     """Go on; returns the directory of the run that does. See `Run.resume`.
 
@@ -57,13 +52,14 @@ def resume(
         raise UsageError(
             f"{run['run']} is still at work. Stop it first: workbench stop {run['run']}"
         )
-    other = strategy is not None or processes is not None or bool(options)
-    if checkpoint is None and not other and arguments is None:
+    changes = given_changes(changes)
+    in_place = stays_in_place(changes)
+    if checkpoint is None and in_place and arguments is None:
         _refuse_finished(paths, run)
     chosen = _chosen(paths, checkpoint)
-    if not other:
-        return _in_place(paths, run, chosen, arguments)
-    return _in_another_layout(paths, run, chosen, strategy, processes, options, arguments)
+    if in_place:
+        return _in_place(paths, run, chosen, arguments, changes)
+    return _in_another_layout(paths, run, chosen, arguments, changes)
 
 
 def _refuse_finished(paths: RunPaths, run: Mapping[str, Any]) -> None:
@@ -123,16 +119,28 @@ def _of_folder(paths: RunPaths, folder: Path) -> Checkpoint:
 
 
 def _in_place(
-    paths: RunPaths, run: dict[str, Any], chosen: Checkpoint, arguments: Sequence[str] | None
+    paths: RunPaths,
+    run: dict[str, Any],
+    chosen: Checkpoint,
+    arguments: Sequence[str] | None,
+    changes: Mapping[str, Any],
 ) -> RunPaths:
     """The next attempt in the same directory."""
-    base = order_again(run, _words(paths, run, arguments))
+    words = _words(paths, run, arguments)
+    if changes:
+        run = _changed_run(paths, run, changes)
+    given = changes.get("environment", {})  # a secret among them is not in run.json
+    others = {name: value for name, value in run["environment"].items() if name not in given}
+    base = order_again({**run, "environment": others}, words)
+    base["environment"] |= given
     order = from_checkpoint(base, run, chosen, BY_HAND)
     order["resume"]["told"] = arguments is not None
     check_no_secret(order["resume"]["arguments"], int(run.get("nodes") or 1))
     before = at_work(paths)
     order["resume"]["after"] = Attempts(paths).number  # of two that resume at once, one does
     try:
+        if changes:
+            write_json_atomic(paths.run, run, indent=2)
         spawn_supervisor(paths, order)
     except OSError as error:
         raise StoreError(f"{paths.directory} cannot be written: {error}") from error
@@ -184,41 +192,52 @@ def taken_up(paths: RunPaths, run: Mapping[str, Any], before: tuple[int, object]
     return now[0] > before[0] or (int(run.get("nodes") or 1) > 1 and now[1] != before[1])
 
 
+def _changed_run(
+    paths: RunPaths, run: dict[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """run.json with changes that leave the layout as it is."""
+    options, _ = changed(run, options_of(paths, run), changes)
+    check_beside(options)
+    kept = options.document()
+    again = {
+        **run,
+        **{name: kept[name] for name in (*changes, "extra_environment") if name in kept},
+    }
+    again["extra_environment"] = redact_environment(kept["extra_environment"])
+    if "environment" in changes:
+        again["environment"] = {**run["environment"], **redact_environment(changes["environment"])}
+    if "capture" in changes:
+        hook = capture_variable(capture=options.capture)
+        again["environment"] = {**again["environment"], **hook}
+    if "port" in changes:
+        words = [str(word) for word in run["command"]]
+        words[words.index("--main_process_port") + 1] = str(options.port)
+        again["command"] = words
+    return again
+
+
 def _in_another_layout(
     paths: RunPaths,
     run: dict[str, Any],
     chosen: Checkpoint,
-    strategy: str | Strategy | None,
-    processes: int | None,
-    options: Mapping[str, Any] | None,
     arguments: Sequence[str] | None,
+    changes: Mapping[str, Any],
 ) -> RunPaths:
     """A run of its own that begins where the checkpoint was written."""
     _refuse_engine(run)
-    order = order_again(run, _words(paths, run, arguments))
-    nodes = int(run.get("nodes") or 1)
-    if strategy is None:
-        strategy = _strategy_of(run, None if processes is None else processes * nodes)
-    script = run["recipe"] or run["script"]
-    words = order["arguments"][len(_layout_arguments(run)) :]
-    resumed = from_checkpoint({**order, "arguments": words}, run, chosen, BY_HAND)["resume"]
-    request = dry_run(
-        script,
+    words = _words(paths, run, arguments)
+    check_whole(run, words)
+    words = words[len(_layout_arguments(run)) :]
+    options, dropped = changed(run, options_of(paths, run), changes)
+    order = {"arguments": words}
+    resumed = from_checkpoint(order, run, chosen, BY_HAND)["resume"]
+    variables = {**options.environment, **resumed["environment"]}
+    request = build_request(
+        run["recipe"] or run["script"],
         resumed["arguments"],
-        strategy=strategy,
-        processes=processes,
-        options=options,
-        cpu=run["device"] == "cpu",
-        name=None if run["name"].startswith(Path(script).stem) else run["name"],
-        store=Store(paths.directory.parent),
-        capture=bool(run["capture"]),
-        environment=resumed["environment"],
-        recovery=Recovery.read(run.get("recovery")),
-        trackers=run.get("trackers") or (),
-        nodes=nodes,
-        address=run.get("address") if nodes > 1 else None,
-        port=_port_of(run) if nodes > 1 else 0,
+        replace(options, environment=variables),
     )
+    request = replace(request, warnings=(*dropped, *request.warnings))
     whole = {**resumed, "arguments": list(request.arguments), "run": run["run"]}
     return begin(request, whole)
 
@@ -232,27 +251,6 @@ def _refuse_engine(run: Mapping[str, Any]) -> None:
             "Submit it anew with the other layout and the checkpoint in its arguments, or go on "
             "in this one: requeue its job."
         )
-
-
-def _port_of(run: Mapping[str, Any]) -> int:
-    """The port at which the machines were told to meet; 0 = nobody asked for one."""
-    command = [str(word) for word in run["command"]]
-    given = dict(pairwise(command)).get("--main_process_port", "")
-    port = int(given) if given.isdecimal() else 0
-    return 0 if 0 <= port - USUAL_PORT < 100 else port  # which of these is free now is to be seen
-
-
-def _strategy_of(run: Mapping[str, Any], processes: int | None) -> Strategy | str:
-    """The run's own strategy; for another number of processes only its name fits."""
-    name = str(run["strategy_name"])
-    if processes is not None and processes != run["processes"]:
-        return name
-    kept: dict[str, Any] = {}
-    for one in fields(Strategy):
-        value: Any = run["strategy"].get(one.name)
-        if value is not None:
-            kept[one.name] = tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType]
-    return Strategy(**kept)
 
 
 def _layout_arguments(run: Mapping[str, Any]) -> list[str]:

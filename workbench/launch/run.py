@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workbench.describe import Strategy
 from workbench.diagnose.finding import Finding
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launch.adopting import may_adopt
+from workbench.launch.options import keywords
 from workbench.launch.resuming import resume
 from workbench.launch.spawning import spawn_supervisor
 from workbench.launch.stopping import end_leftovers
@@ -199,37 +200,27 @@ class Run:
         self,
         checkpoint: str | None = None,
         *,
-        strategy: str | Strategy | None = None,
-        processes: int | None = None,
-        options: Mapping[str, Any] | None = None,
         arguments: Sequence[str] | None = None,
+        **changes: Any,
     ) -> Run:
         """Go on from the newest whole checkpoint, or from the one named.
 
-        As it was, the run goes on in its own directory, as its next attempt: one unbroken curve.
-        With another strategy or number of processes it becomes a run of its own.
+        With its layout the run goes on in its own directory, as its next attempt: one unbroken
+        curve. With another strategy or number of processes it becomes a run of its own. It keeps
+        all options that are not given.
 
         Args:
             checkpoint: A checkpoint's name, as `checkpoints` lists them; None = the newest whole.
-            strategy: Another one, where the checkpoint's format allows it.
-            processes: Another number of ranks, on each machine.
-            options: Of that strategy.
             arguments: The script's, instead of those it had; ``{checkpoint}`` in them becomes the
                 checkpoint's folder.
+            changes: Keywords of `wb.launch`, each instead of what the run had: strategy, processes,
+                options, recovery (a `Recovery`, or some of its fields), environment (added) …
 
         Raises:
             UsageError: it still runs, it has no whole checkpoint, or nobody knows how the script
                 resumes; the message says what would work.
         """
-        again = resume(
-            self._paths,
-            checkpoint,
-            strategy=strategy,
-            processes=processes,
-            options=options,
-            arguments=arguments,
-        )
-        return Run(again)
+        return Run(resume(self._paths, checkpoint, arguments=arguments, **changes))
 
     def findings(self) -> list[Finding]:
         """What went wrong and why, worst first; of runs that nobody watched too."""
@@ -281,6 +272,13 @@ class Run:
     def __repr__(self) -> str:
         status = self.status
         return f"Run({self.id!r}, {status.outcome or status.state}, {self._paths.directory})"
+
+
+_own = list(inspect.signature(Run.resume).parameters.values())[:-1]
+Run.resume.__dict__["__signature__"] = inspect.Signature(
+    [*_own, *(one for one in keywords(changes=True) if one.name not in {"store", "cluster"})],
+    return_annotation="Run",
+)
 
 
 def attach(run: str = LAST, store: str | os.PathLike[str] | None = None) -> Run:

@@ -77,8 +77,10 @@ def _cannot_write(paths: RunPaths, error: OSError) -> StoreError:
 def _run_document(
     request: Request, paths: RunPaths, marker: str, environment: dict[str, str]
 ) -> dict[str, Any]:
-    workload = request.workload
+    workload, options = request.workload, request.options.document()
+    options["extra_environment"] = redact.redact_environment(options["extra_environment"])
     return {
+        **options,
         "schema": SCHEMA_VERSION,
         "run": paths.directory.name,
         "name": request.name,
@@ -92,8 +94,6 @@ def _run_document(
         "strategy": asdict(request.strategy),
         "strategy_name": request.strategy.name,
         "processes": request.processes,
-        "nodes": request.nodes,
-        "address": request.address,
         "engine": None,
         "device": request.device,
         "cluster": asdict(request.cluster),
@@ -104,14 +104,11 @@ def _run_document(
         "environment": redact.redact_environment(environment),
         "cpu_threads": request.threads.document(),
         "working_directory": str(request.working_directory),
-        "capture": request.capture,
         "steps_total": request.steps_total,
         "seconds_total": request.seconds_total,
         "tokens_per_step": workload.tokens_per_step(request.strategy.data_ranks)
         if workload
         else None,
         "usd_per_hour": request.usd_per_hour,
-        "recovery": request.recovery.document(),
-        "trackers": list(request.trackers),
         "resumed_from": None,
     }

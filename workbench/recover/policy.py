@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
+from workbench.describe.option import Option
 from workbench.errors import UsageError
 
 CLOUDS = ("aws", "gcp")
@@ -16,27 +17,39 @@ CLOUDS = ("aws", "gcp")
 class Recovery:
     """Restarts, pre-emption and idle machines. The default changes nothing by itself."""
 
-    restarts: int = 0
+    restarts: Annotated[
+        int, Option(help="Maximum automatic restarts, from the newest complete checkpoint.")
+    ] = 0
     """How often a failed run is started again from its newest whole checkpoint. 0: never, because
     a restart of a run that is wrong costs money."""
     backoff_seconds: float = 2.0
     """Wait before the first restart; doubles with each, at most five minutes."""
-    grace_seconds: float | None = None
+    grace_seconds: Annotated[
+        float | None, Option(help="Seconds from a pre-emption's notice to the end.", flag="grace")
+    ] = None
     """From a notice of pre-emption to the end of the machine; the checkpoint and every process' end
     must fit into it. None: 120 s where AWS gives the notice, else 30 s (RunPod has about 5)."""
-    preemption: str | None = None
+    preemption: Annotated[
+        str | None, Option(help="Where notices come: aws, gcp, a file, a URL.")
+    ] = None
     """Where notices are looked for: ``aws``, ``gcp``, a path, or a URL. None: SIGTERM only."""
     restart_on_hang: bool = True
     """Whether a run that hangs is ended, and started again while restarts are left: at once when a
     rank's process is stopped, after two minutes when the rank that the others wait for does
     nothing, after a quarter of an hour when it computes. Without `restarts` never."""
-    idle_minutes: float = 10.0
+    idle_minutes: Annotated[
+        float, Option(help="Minutes without GPU activity before --on-idle runs.")
+    ] = 10.0
     """GPUs (without any: processors) idle this long are a finding, and start `on_idle`."""
-    on_idle: tuple[str, ...] = ()
+    on_idle: Annotated[
+        tuple[str, ...], Option(help="Command when GPUs idle; no shell.", split="shell")
+    ] = ()
     """Program and arguments started when the run has been idle so long; no shell."""
-    on_end: tuple[str, ...] = ()
+    on_end: Annotated[
+        tuple[str, ...], Option(help="Command when the run has ended; no shell.", split="shell")
+    ] = ()
     """Program and arguments started when the run has ended, whatever the outcome; no shell."""
-    hooks_dry_run: bool = False
+    hooks_dry_run: Annotated[bool, Option(help="Only log those commands.")] = False
     """Only say what `on_idle` and `on_end` would start."""
 
     def __post_init__(self) -> None:

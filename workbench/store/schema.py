@@ -181,6 +181,9 @@ class RunDoc(TypedDict):
     command: list[str]  # exact argv
     environment: dict[str, str]  # only what differs from the parent's environment
     cpu_threads: dict[str, Any]  # {"value": OMP_NUM_THREADS of a rank, "source": where from}
+    extra_environment: dict[str, str]  # the part of it that was given for this run
+    wrap: str | None  # class of the blocks for FSDP, as given
+    port: int  # rendezvous port, as given; 0 = a free one at each start
     working_directory: str
     capture: bool
     steps_total: int | None  # known for recipes; the ETA's basis

@@ -189,11 +189,11 @@ class Study:
             list(trial.arguments),
             strategy="single" if trial.processes == 1 else trial.strategy,
             processes=trial.processes,
-            options=dict(trial.options) if trial.processes > 1 else None,
+            options=dict(trial.options) if trial.processes > 1 else {},
             cpu=bench.cpu,
             name=names.slug(f"study-{self.id}-{trial.label}"),
             store=bench.store,
-            environment=None if is_recipe or trial.processes > 1 else _group_of_one(),
+            environment={} if is_recipe or trial.processes > 1 else _group_of_one(),
         )
 
     def _stay(self, run: Run, trial: Trial) -> str | None:

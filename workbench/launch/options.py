@@ -1,0 +1,247 @@
+"""`LaunchOptions`: everything that is chosen for a launch beside the script and its arguments.
+
+Declared once. The keywords of `wb.launch`, `wb.request` and `Run.resume`, the command-line options
+of ``workbench launch`` and ``workbench resume``, what run.json keeps and how it is read back are
+derived from these fields, so that none of them can forget one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, cast
+
+from workbench.describe import Cluster, Strategy
+from workbench.describe.option import Declared, Group, Option, declared, groups
+from workbench.errors import UnknownNameError, UsageError
+from workbench.recover.policy import Recovery
+from workbench.store.runs import Store
+
+_P = ParamSpec("_P")
+_R_co = TypeVar("_R_co", covariant=True)
+_R = TypeVar("_R")
+_NO_RECOVERY = Recovery()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOptions:
+    """How, where and with what beside it a script is started. None = chosen for the host."""
+
+    strategy: Annotated[
+        str | Strategy | None,
+        Option(help="single, ddp, fsdp, fsdp-grad-op, hsdp, zero1-3, tp, pp, cp, dp2-tp2 … [ddp]."),
+    ] = None
+    """A name, or a `Strategy` with its options."""
+    options: Annotated[Mapping[str, Any], Group(of=Strategy)] = field(
+        default_factory=dict[str, Any]
+    )
+    """Options of the strategy by name, such as ``recompute`` and ``offload``."""
+    wrap: Annotated[str | None, Option(help="FSDP: class of the model's blocks.")] = None
+    """Recipes and models of Hugging Face know their own."""
+    processes: Annotated[
+        int | None,
+        Option(help="Processes [default: the strategy's, all GPUs, or 2 on CPU].", flag="nproc"),
+    ] = None
+    """Ranks on each machine."""
+    nodes: Annotated[
+        int, Option(help="Equal machines that all see the store; this one is node 0.")
+    ] = 1
+    """Number of machines."""
+    address: Annotated[str | None, Option(help="Where the other machines reach this one.")] = None
+    """Of node 0; needed with several machines."""
+    cpu: Annotated[bool, Option(help="CPU ranks although there are GPUs.")] = False
+    """Where there is no GPU the ranks are on the CPU anyway."""
+    name: Annotated[str | None, Option(help="Display name of the run.")] = None
+    """Default: the script's name and the strategy."""
+    port: Annotated[int, Option(help="Rendezvous port; 0 = a free one.", in_place=True)] = 0
+    """On node 0."""
+    capture: Annotated[
+        bool, Option(help="Observe loss and steps in the script.", in_place=True)
+    ] = True
+    """Without it the logs are still kept per rank."""
+    environment: Annotated[
+        Mapping[str, str],
+        Option(
+            help="Variable for the ranks; may be repeated.",
+            flag="env",
+            metavar="NAME=VALUE",
+            split="pairs",
+            in_place=True,
+        ),
+    ] = field(default_factory=dict[str, str])
+    """Added to the ranks' environment."""
+    recovery: Annotated[Recovery, Group(of=Recovery)] = _NO_RECOVERY
+    """Restarts, pre-emption, idle machines; default: none of it."""
+    trackers: Annotated[
+        Sequence[str],
+        Option(
+            help="tensorboard, mlflow, trackio, wandb (offline).",
+            flag="tracker",
+            metavar="T,T",
+            split="commas",
+            in_place=True,
+        ),
+    ] = ()
+    """Fed from the run's files beside the training."""
+    store: Annotated[
+        str | os.PathLike[str] | Store | None,
+        Option(help="Run store [default: $WORKBENCH_STORE or ./runs].", metavar="DIR"),
+    ] = None
+    """Folder of runs."""
+    cluster: Cluster | None = None
+    """The machines that an engine will give; None = this host and its equals."""
+
+    def __post_init__(self) -> None:
+        """None stands for the default of what is a collection or a value of its own."""
+        for name in ("options", "environment", "trackers", "recovery"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, _EMPTY[name])
+        if not isinstance(self.recovery, Recovery):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f"recovery={self.recovery!r}: give a Recovery, as Recovery(restarts=3)."
+            )
+
+    def document(self) -> dict[str, Any]:
+        """Their part of run.json; the environment still holds its secrets.
+
+        Strategy, device and name stand there as the launch resolved them.
+        """
+        return {
+            **{name: getattr(self, name) for name in _RECORDED},
+            "recovery": self.recovery.document(),
+            "trackers": list(self.trackers),
+            "extra_environment": dict(self.environment),
+        }
+
+    @classmethod
+    def from_keywords(cls, values: Mapping[str, Any]) -> LaunchOptions:
+        """From keyword arguments.
+
+        Raises:
+            UsageError: one of them is unknown.
+        """
+        check_names(values)
+        return cls(**values)
+
+
+_EMPTY: dict[str, Any] = {
+    "options": {},
+    "environment": {},
+    "trackers": (),
+    "recovery": _NO_RECOVERY,
+}
+_RECORDED = ("wrap", "port", "capture", "nodes", "address")
+NAMES = tuple(one.name for one in fields(LaunchOptions))
+"""Keywords of a launch."""
+IN_PLACE = frozenset({"recovery"}) | {
+    name for name, one in declared(LaunchOptions).items() if one.option.in_place
+}
+"""Those that a resumed run may change and stay the same run."""
+
+
+def check_names(values: Mapping[str, Any]) -> None:
+    """Refuse keywords that no launch has.
+
+    Raises:
+        UsageError: one of them is unknown.
+    """
+    for name in values:
+        if name not in NAMES:
+            raise UnknownNameError.near("launch option", name, NAMES)
+
+
+def flat() -> dict[str, tuple[str, Declared]]:
+    """Every option that a command line has: its name -> the keyword that it belongs to, and itself.
+
+    Options of a strategy and of recovery stand in the place of the keyword that holds them.
+    """
+    found: dict[str, tuple[str, Declared]] = {}
+    plain, grouped = declared(LaunchOptions), groups(LaunchOptions)
+    for name in NAMES:
+        if name in plain:
+            found[name] = (name, plain[name])
+        for inner, one in declared(grouped[name]).items() if name in grouped else ():
+            found[inner] = (name, one)
+    return found
+
+
+class Launching(Protocol[_P, _R_co]):
+    """A function of a script, its arguments and the options of a launch as keywords."""
+
+    def __call__(
+        self,
+        target: str | os.PathLike[str],
+        arguments: Sequence[str] = (),
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _R_co:
+        """The function."""
+        ...
+
+
+class _Keywords(Generic[_P]):
+    """Lends the keywords of a class to a function, for type checkers and for `help`."""
+
+    def __init__(self, kind: Callable[_P, LaunchOptions]) -> None:
+        self._kind = kind
+
+    def __call__(
+        self, function: Callable[[str | os.PathLike[str], Sequence[str], LaunchOptions], _R]
+    ) -> Launching[_P, _R]:
+        def launching(
+            target: str | os.PathLike[str],
+            arguments: Sequence[str] = (),
+            *_: Any,
+            **options: Any,
+        ) -> _R:
+            return function(target, arguments, LaunchOptions.from_keywords(options))
+
+        launching.__name__, launching.__qualname__ = function.__name__, function.__qualname__
+        launching.__module__ = function.__module__
+        launching.__doc__ = (function.__doc__ or "").rstrip() + "\n\n" + keyword_help()
+        own = list(inspect.signature(launching, eval_str=True).parameters.values())[:2]
+        result = inspect.signature(function, eval_str=True).return_annotation
+        signature = inspect.Signature([*own, *keywords()], return_annotation=result)
+        launching.__dict__["__signature__"] = signature
+        return cast("Launching[_P, _R]", launching)
+
+
+with_launch_options = _Keywords(LaunchOptions)
+"""Decorator: the last argument of the function becomes the keywords of a launch."""
+
+
+def keywords(*, changes: bool = False) -> list[inspect.Parameter]:
+    """The fields as keyword parameters; `changes`: each may be left as it is, which is None."""
+    hints = inspect.signature(LaunchOptions, eval_str=True).parameters
+    made = list[inspect.Parameter]()
+    for name in NAMES:
+        hint = hints[name].annotation
+        plain = getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint
+        default = None if changes else _default(name)
+        made.append(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=plain
+            )
+        )
+    return made
+
+
+def _default(name: str) -> Any:
+    return getattr(LaunchOptions(), name)
+
+
+def keyword_help() -> str:
+    """One line per keyword, for docstrings."""
+    plain, grouped = declared(LaunchOptions), groups(LaunchOptions)
+    lines = ["Options:"]
+    for name in NAMES:
+        if name in plain:
+            lines.append(f"    {name}: {plain[name].help}")
+        elif name in grouped:
+            inner = ", ".join(declared(grouped[name]))
+            lines.append(f"    {name}: Of {grouped[name].__name__}: {inner}.")
+        else:
+            lines.append(f"    {name}: The machines that an engine will give.")
+    return "\n".join(lines) + "\n"
