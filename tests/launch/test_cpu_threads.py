@@ -11,6 +11,7 @@ import workbench as wb
 from workbench.engines.commands import plain_commands
 from workbench.engines.job import Job
 from workbench.launch.cpu_threads import VARIABLE, cpu_threads
+from workbench.launch.options import LaunchOptions
 from workbench.launch.starting import prepare
 from workbench.store.files import read_json
 
@@ -29,7 +30,7 @@ def test_what_the_user_set_reaches_the_ranks(
     monkeypatch.setenv(VARIABLE, "3")
     request = wb.request("gpt", strategy=strategy, cpu=True, store=tmp_path)
     assert of(request) == "3"
-    more = replace(request, extra_environment={VARIABLE: "5"})
+    more = replace(request, options=LaunchOptions(environment={VARIABLE: "5"}))
     assert of(more) == "5"
     paths, _ = prepare(more)
     kept = (read_json(paths.run) or {})["cpu_threads"]
@@ -66,7 +67,8 @@ def test_the_interface_that_the_user_chose_stays(
     assert request.environment[name] == "lo"
     monkeypatch.setenv(name, "eth7")
     assert request.environment[name] == "eth7"
-    assert replace(request, extra_environment={name: "eth8"}).environment[name] == "eth8"
+    other = replace(request, options=LaunchOptions(environment={name: "eth8"}))
+    assert other.environment[name] == "eth8"
 
 
 def test_an_export_keeps_the_threads_that_its_user_set() -> None:

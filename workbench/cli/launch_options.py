@@ -151,7 +151,7 @@ def as_options(strategy: Strategy) -> str:
     """What to type for `strategy`: its name, and the options in which it differs from the name's.
 
     >>> as_options(Strategy.parse("fsdp", 8).with_options(recompute="full", meta_init=True))
-    '--strategy fsdp --meta-init --recompute full'
+    '--strategy fsdp --recompute full --meta-init'
     """
     plain = Strategy.parse(strategy.name, strategy.world_size)
     typed = ["--strategy", strategy.name]
