@@ -11,7 +11,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from workbench.diagnose import known_errors, oom_kills
 from workbench.diagnose.finding import Finding
@@ -30,6 +30,7 @@ _ROOT_CAUSE = re.compile(
 )
 _MARK = re.compile(r"^--- attempt \d+, from step \d+ ---$", re.MULTILINE)
 _TAIL_BYTES = 20_000
+_TOLD_LINKS = 4  # exceptions of a chain that are told
 _DEADLY = {-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}
 _ALLOCATION = re.compile(
     r"Tried to allocate ([\d.]+ [KMGT]iB)|tried to allocate (\d+) bytes", re.IGNORECASE
@@ -117,8 +118,29 @@ def _raised(paths: RunPaths, rank: int, error: str, end: dict[str, Any], steps: 
                 kind="script-arguments",
                 text=text,
             )
-    cause = f"Rank {rank} failed: {error.splitlines()[0][:300]}"
-    return Failed(cause=cause, evidence=where, rank=rank, text=text)
+    cause = f"Rank {rank} failed: {error.splitlines()[0][:300]}{told_chain(end)}"
+    return Failed(cause=cause, evidence=f"{where}{source_line(end)}", rank=rank, text=text)
+
+
+def told_chain(end: Mapping[str, Any]) -> str:
+    """What the exception came from, outermost first: ``, caused by KeyError: 'x'``."""
+    parts: list[str] = []
+    chain: Any = end.get("chain")
+    for one in cast("list[Any]", chain)[1:] if isinstance(chain, list) else []:
+        if isinstance(one, dict):
+            link = cast("dict[str, Any]", one)
+            first = str(link.get("exception")).partition("\n")[0][:200]
+            parts.append(f", {link.get('relation') or 'from'} {first}")
+    if len(parts) > _TOLD_LINKS:  # the root cause is the last one
+        parts = [*parts[: _TOLD_LINKS - 1], ", …", parts[-1]]
+    return "".join(parts)
+
+
+def source_line(end: Mapping[str, Any]) -> str:
+    """The line of code that failed: ``: `loss.backward()` ``; "" where it is unknown."""
+    frame: Any = end.get("frame")
+    source = cast("dict[str, Any]", frame).get("source") if isinstance(frame, dict) else None
+    return f": `{source.strip()}`" if isinstance(source, str) and source.strip() else ""
 
 
 def _ended_silently(paths: RunPaths, rank: int, code: int, steps: int) -> Failed:

@@ -7,6 +7,8 @@ even while something else holds the interpreter, and it interrupts nothing for g
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 import os
 import re
 import shutil
@@ -15,9 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 
+from workbench.diagnose.frames import UNKNOWN_TREE, CodeTree, code_tree
 from workbench.store import processes
-from workbench.store.files import read_tail
+from workbench.store.files import read_json, read_tail
 from workbench.store.layout import RunPaths
 from workbench.store.schema import STACK_SIGNAL, ProcessDoc
 
@@ -26,9 +30,6 @@ _HEAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 # Where every main thread began, or where faulthandler cut a deep one short.
 _MAIN_END = re.compile(r"( in (<module>|_run_code|_run_module_as_main)|\n  \.\.\.)\n\s*\Z")
-_LIBRARY = re.compile(
-    r"(site|dist)-packages/|/lib/python3|^<frozen|^<string>|_workbench_capture|launch/capture/"
-)
 _COLLECTIVES = re.compile(
     r"^(barrier|monitored_barrier|all_reduce|all_gather\w*|_all_gather_base|reduce\w*|broadcast\w*|"
     r"gather\w*|scatter\w*|all_to_all\w*|send|recv|batch_isend_irecv|_reduce_scatter_base)$"
@@ -61,12 +62,16 @@ class Stack:
     """The main thread of a rank, innermost call first."""
 
     frames: tuple[Frame, ...]
+    tree: CodeTree = UNKNOWN_TREE
+    """Where the script's own code lies."""
 
     @property
     def own(self) -> Frame | None:
         """The innermost call of the user's own code, outside Python's and installed libraries."""
-        mine = (frame for frame in self.frames if not _LIBRARY.search(frame.path))
-        return next(mine, self.frames[0] if self.frames else None)
+        at = self.tree.user_frame([frame.path for frame in reversed(self.frames)])
+        if at is not None:
+            return self.frames[len(self.frames) - 1 - at]
+        return self.frames[0] if self.frames else None
 
     @property
     def collective(self) -> str | None:
@@ -99,9 +104,8 @@ class Stack:
         own = self.own
         if own is None:
             return self.action
-        name = os.path.basename(own.path)  # noqa: PTH119
         action = f"{self.action}()" if self.action == own.function else self.action
-        return f"{action} at {name}:{own.line}"
+        return f"{action} at {self.tree.shown(own.path)}:{own.line}"
 
     @property
     def group(self) -> tuple[str, str]:
@@ -143,10 +147,21 @@ def answer(paths: RunPaths, rank: int, offset: int) -> Stack | None:
             text = file.read(_MAX_BYTES).decode("utf-8", errors="replace")
     except OSError:
         return None
-    return parse(text)
+    return parse(text, rank_tree(paths, rank))
 
 
-def parse(text: str) -> Stack | None:
+def rank_tree(paths: RunPaths, rank: int) -> CodeTree:
+    """Where the code of a rank's script lies, as the rank told at its start."""
+    return _tree(json.dumps((read_json(paths.rank_start(rank)) or {}).get("code")))
+
+
+@functools.lru_cache(maxsize=64)
+def _tree(code: str) -> CodeTree:
+    known = json.loads(code)
+    return code_tree(cast("dict[str, Any]", known) if isinstance(known, dict) else None)
+
+
+def parse(text: str, tree: CodeTree = UNKNOWN_TREE) -> Stack | None:
     """The main thread of a faulthandler dump; None until all of it is there.
 
     The dump grows frame by frame, the main thread's come last: what is read meanwhile ends among
@@ -156,7 +171,7 @@ def parse(text: str) -> Stack | None:
     parts = [text[a:b] for a, b in pairwise([*starts, len(text)])]
     whole = (part for part in reversed(parts) if _MAIN_END.search(part))
     frames = [Frame(path, int(line), name) for path, line, name in _FRAME.findall(next(whole, ""))]
-    return Stack(tuple(frames)) if frames else None
+    return Stack(tuple(frames), tree) if frames else None
 
 
 def groups(stacks: Mapping[int, Stack]) -> list[tuple[Stack, tuple[int, ...]]]:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
-import builtins
 import contextlib
 import faulthandler
 import io
 import os
 import sys
 import time
-import traceback
-from types import TracebackType
 from typing import NoReturn
 
-from . import leaving, patches, profiling
+from . import ends, leaving, patches, profiling
 from .answers import Answers
+from .exceptions import code_facts
 from .recorder import Recorder, first_step
-from .writers import PatientFile, current_rss_peak, write_json
+from .writers import PatientFile, write_json
 
 _LAUNCHERS = ("accelerate", "torchrun", "deepspeed")
 _LAUNCHER_MODULES = ("accelerate.commands.launch", "torch.distributed.run", "deepspeed.launcher")
@@ -54,7 +51,7 @@ def install() -> None:
     if rank is None:
         return
     os.environ[CLAIM] = str(os.getpid())
-    folder = os.environ["WORKBENCH_RUN_DIR"]
+    folder, code = os.environ["WORKBENCH_RUN_DIR"], _code()
     _redirect_output(os.path.join(folder, "logs", f"rank-{rank}.log"))
     write_json(
         os.path.join(folder, "metrics", f"rank-{rank}.start.json"),
@@ -66,6 +63,7 @@ def install() -> None:
             "hostname": os.uname().nodename,
             "python": sys.version.split()[0],
             "attempt_first_step": first_step(),
+            "code": code,
         },
     )
     recorder = None
@@ -74,7 +72,7 @@ def install() -> None:
         patches.arm(recorder)
         with contextlib.suppress(Exception):
             profiling.from_environment(recorder)
-    _record_end(folder, rank, recorder)
+    ends.record_end(folder, rank, recorder, code)
     Answers(folder, rank, recorder).listen()
 
 
@@ -105,6 +103,12 @@ def _program(words: list[str]) -> tuple[str, str]:
     return "", ""
 
 
+def _code() -> dict[str, object]:
+    kind, name = _program(list(getattr(sys, "orig_argv", sys.argv)))
+    script, module = (name if kind == wanted else None for wanted in ("script", "-m"))
+    return code_facts(script, module)
+
+
 def _redirect_output(path: str) -> None:
     """Send this process's stdout and stderr (the file descriptors) to the rank's log."""
     with contextlib.suppress(OSError):
@@ -124,85 +128,6 @@ def _patient_stream(descriptor: int, name: str) -> io.TextIOWrapper:
     """A text stream whose ``print`` survives a full disk, as on the terminal it replaces."""
     file = PatientFile(descriptor, name)  # unbuffered, as torchrun's own `python -u` is
     return io.TextIOWrapper(file, "utf-8", errors="backslashreplace", write_through=True)  # pyright: ignore[reportArgumentType]
-
-
-def _record_end(folder: str, rank: int, recorder: Recorder | None) -> None:
-    """Write how this rank ended: cleanly, by which exception, with which exit code."""
-    owner = os.getpid()
-    end: dict[str, object] = {"rank": rank, "ok": True, "exit_code": None, "exception": None}
-    previous_hook = sys.excepthook
-    exit_function = sys.exit
-
-    def on_exception(
-        kind: type[BaseException], value: BaseException, trace: TracebackType | None
-    ) -> None:
-        previous_hook(kind, value, trace)  # first of all the user sees the traceback
-        if os.getpid() == owner:
-            end.update(_describe(kind, value, trace))
-            write(drain=False)
-
-    def on_exit(code: str | int | None = None) -> NoReturn:
-        if os.getpid() == owner and code not in (None, 0):
-            end.update(ok=False, exit_code=code if isinstance(code, int) else 1)
-        exit_function(code)  # raises SystemExit
-
-    def write(*, drain: bool = True) -> None:
-        if os.getpid() != owner:
-            return
-        value = getattr(sys, "last_value", None)  # set before any excepthook, ours or another's
-        if end["ok"] and isinstance(value, BaseException):
-            end.update(_describe(type(value), value, value.__traceback__))
-        if recorder is not None:
-            if drain:
-                recorder.drain()
-            recorder.flush()  # a reader of the end finds every step before it
-            end.update(steps=recorder.steps, **recorder.end_fields())
-        end.setdefault("time", time.time())
-        end.update(peak_memory_bytes=current_rss_peak())
-        write_json(os.path.join(folder, "metrics", f"rank-{rank}.end.json"), end)
-
-    sys.excepthook = on_exception
-    sys.exit = builtins.exit = builtins.quit = on_exit
-    atexit.register(write)
-
-
-def _describe(
-    kind: type[BaseException], value: BaseException, trace: TracebackType | None
-) -> dict[str, object]:
-    """An exception as the end record tells it: text, the user's own line, traceback."""
-    frames = traceback.extract_tb(trace)
-    memory = (
-        _gpu_memory() if "OutOfMemory" in kind.__name__ or "out of memory" in str(value) else {}
-    )
-    own = next((f for f in reversed(frames) if "site-packages" not in f.filename), None)
-    return {
-        "ok": False,
-        "exit_code": 1,
-        "exception": f"{kind.__name__}: {value}"[:4000],
-        "where": f"{os.path.basename(own.filename)}:{own.lineno} in {own.name}" if own else None,
-        "traceback": "".join(traceback.format_exception(kind, value, trace))[-20_000:],
-        **memory,
-    }
-
-
-def _gpu_memory() -> dict[str, object]:
-    """What the allocator and the card say when memory ran out; nothing on CPU."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    try:
-        if cuda is None or not cuda.is_initialized():
-            return {}
-        free, total = cuda.mem_get_info()
-        return {
-            "gpu_memory": {
-                "allocated_bytes": cuda.memory_allocated(),
-                "reserved_bytes": cuda.memory_reserved(),
-                "peak_allocated_bytes": cuda.max_memory_allocated(),
-                "free_bytes": free,
-                "total_bytes": total,
-            }
-        }
-    except Exception:
-        return {}
 
 
 def _identity() -> dict[str, object]:
