@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from workbench.launch.warm import client
 from workbench.store import processes
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -29,6 +31,18 @@ else:
     settings.load_profile("fixed")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def warm_servers() -> Iterator[None]:
+    """Warm servers of this session alone; started by the first run that wants one, ended with it.
+
+    Their folder is new: a server that was left behind has other code than what is tested.
+    """
+    with tempfile.TemporaryDirectory(prefix="warm-") as folder, pytest.MonkeyPatch.context() as own:
+        own.setenv(client.FOLDER, folder)
+        yield
+        client.stop_servers()
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Path]:
     """A store whose runs are stopped when the test is over, whatever happened."""
@@ -45,12 +59,15 @@ def store(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def start(store: Path) -> Callable[..., wb.Run]:
-    """Launch a script of tests/scripts on CPU."""
+    """Launch a script of tests/scripts on CPU: warm, or `cold` where the launcher is the subject."""
 
-    def start_run(script: str, arguments: tuple[str, ...] = (), **options: object) -> wb.Run:
+    def start_run(
+        script: str, arguments: tuple[str, ...] = (), *, cold: bool = False, **options: object
+    ) -> wb.Run:
         path = SCRIPTS / script
         target = path if path.exists() else script
-        return wb.launch(target, list(arguments), cpu=True, store=store, **options)
+        warm = not cold and options.get("nodes", 1) == 1
+        return wb.launch(target, list(arguments), cpu=True, store=store, warm=warm, **options)
 
     return start_run
 

@@ -1,4 +1,7 @@
-"""Starts ``accelerate launch``: what it inherits, where its output goes, a session of its own."""
+"""Starts ``accelerate launch``: what it inherits, where its output goes, a session of its own.
+
+Warm or cold: see `workbench.launch.warm`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,10 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, final
+
+from workbench.errors import HostError
+from workbench.launch.warm.client import NotWarmError, WarmProcess, server_kind, start_process
 
 # What another launcher around us (Slurm, Kubeflow, a run of ours) says of its own ranks.
 _FOREIGN = frozenset(
@@ -59,3 +66,64 @@ def start_launcher(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+@final
+class Launcher:
+    """The launcher of one attempt, forked by a warm server or started by us."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes] | WarmProcess, why_cold: str | None = None
+    ) -> None:
+        self._process = process
+        self.why_cold = why_cold
+        """Why it was started cold although a warm start was asked for."""
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    @property
+    def warm(self) -> bool:
+        """Whether it is a fork of a warm server."""
+        return isinstance(self._process, WarmProcess)
+
+    def ended(self) -> tuple[bool, int | None]:
+        """Whether it has ended, and its exit code where that is known."""
+        code = self._process.poll()
+        if code is None and isinstance(self._process, WarmProcess) and self._process.lost:
+            return not self._process.is_alive, None
+        return code is not None, code
+
+    def close(self) -> None:
+        """Nothing of it is watched any more."""
+        if isinstance(self._process, WarmProcess):
+            self._process.close()
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    folder: str,
+    environment: Mapping[str, str],
+    output: Path,
+    warm: Mapping[str, Any] | None = None,
+) -> Launcher:
+    """Start the launcher, from a warm server where `warm` (of the order) asks for it.
+
+    Raises:
+        OSError: there is no such program or folder, or the log cannot be written.
+    """
+    if warm is None:
+        return Launcher(start_launcher(argv, folder=folder, environment=environment, output=output))
+    kind = server_kind(environment, warm["threads"], warm["modules"])
+    try:
+        with output.open("ab") as log:
+            process = start_process(
+                kind, argv, folder=folder, environment=environment, output=log.fileno()
+            )
+    except (NotWarmError, HostError) as error:
+        cold = start_launcher(argv, folder=folder, environment=environment, output=output)
+        return Launcher(cold, why_cold=str(error))
+    return Launcher(process)

@@ -1,10 +1,12 @@
 """Orders: what a supervisor is told to start. They carry secrets, so they are never on disk.
 
     {"launcher": [...], "arguments": [...], "environment": {...}, "working_directory": "...",
-     "resume": {"step", "checkpoint", "why", "arguments", "environment", "after"} or absent}
+     "resume": {"step", "checkpoint", "why", "arguments", "environment", "after"} or absent,
+     "warm": {"threads", "modules"} or None}
 
 ``launcher`` is the command up to and with the script, ``arguments`` are the script's own. A resumed
 attempt may have other arguments and more environment; ``after`` is the attempt that it follows.
+``warm`` asks for a fork of the warm server that has these modules and CPU threads.
 """
 
 from __future__ import annotations
@@ -16,12 +18,17 @@ from typing import Any
 from workbench.errors import UsageError
 from workbench.launch.redact import HIDDEN
 from workbench.launch.run_options import secret
+from workbench.launch.targets import worth_preloading
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.resuming import PLACEHOLDER, how_to_resume
 
 
 def make_order(
-    command: Sequence[str], arguments: Sequence[str], environment: Mapping[str, str], folder: Path
+    command: Sequence[str],
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    warm: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The order of a first start: `command` ends with the script's `arguments`."""
     return {
@@ -29,6 +36,7 @@ def make_order(
         "arguments": list(arguments),
         "environment": dict(environment),
         "working_directory": str(folder),
+        "warm": None if warm is None else dict(warm),
     }
 
 
@@ -44,8 +52,19 @@ def order_again(run: Mapping[str, Any], arguments: Sequence[str] | None = None) 
     given = dict(run["environment"])
     environment = {name: secret(run, name, str(value)) for name, value in given.items()}
     command, folder = [str(word) for word in run["command"]], Path(run["working_directory"])
-    order = make_order(command, began, environment, folder)
+    order = make_order(command, began, environment, folder, warm_server(run))
     return {**order, "arguments": arguments}
+
+
+def warm_server(run: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Which warm server fits the run of this run.json; None = it is started cold."""
+    threads: Mapping[str, Any] = run.get("cpu_threads") or {}
+    if not run.get("warm"):
+        return None
+    return {
+        "threads": threads.get("value"),
+        "modules": list(worth_preloading(Path(run["script"]))),
+    }
 
 
 def check_whole(run: Mapping[str, Any], arguments: Sequence[str]) -> None:

@@ -119,6 +119,11 @@ def check_beside(options: LaunchOptions) -> None:
     """
     environment = options.environment
     _check_recovery(options.recovery)
+    if options.warm and options.nodes > 1:
+        raise UsageError(
+            f"A warm start is for one machine, not {options.nodes}. Leave --warm out: the start of "
+            "ranks on several machines is cold."
+        )
     for name in environment:
         if not _VARIABLE.fullmatch(name):
             raise UsageError(

@@ -53,6 +53,7 @@ def options_of(paths: RunPaths, run: Mapping[str, Any]) -> LaunchOptions:
         store=Store(paths.directory.parent),
         wrap=_wrap(paths, run),
         capture=bool(run.get("capture", True)),
+        warm=bool(run.get("warm", False)),
         port=_port(run) if nodes > 1 else 0,
         environment=_environment(run),
         recovery=Recovery.read(run.get("recovery")),

@@ -11,7 +11,7 @@ from typing import Any
 from workbench.errors import StoreError
 from workbench.launch import redact
 from workbench.launch.dry_run import Request
-from workbench.launch.orders import make_order
+from workbench.launch.orders import make_order, warm_server
 from workbench.launch.spawning import spawn_supervisor
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
@@ -64,7 +64,8 @@ def prepare(
             Path(path).write_text(text, encoding="utf-8")
         command = request.command_in(paths.directory)
         folder = request.working_directory
-        order = make_order(command, request.arguments, environment, folder)
+        warm = warm_server(document)
+        order = make_order(command, request.arguments, environment, folder, warm)
     except OSError as error:
         raise _cannot_write(paths, error) from error
     return paths, {**order, "resume": resume}

@@ -14,16 +14,16 @@ import functools
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.launch import launcher_process
 from workbench.launch.attempts import Attempts
 from workbench.launch.helpers import Helpers
 from workbench.launch.journal import guarded, log
-from workbench.launch.launcher_process import inherited, shown_gpus, start_launcher
+from workbench.launch.launcher_process import Launcher, inherited, shown_gpus
 from workbench.launch.orders import on_another_port
 from workbench.launch.stopping import StopLadder, end_leftovers
 from workbench.launch.wishes import StopWish
@@ -59,7 +59,7 @@ class Supervisor:
         self.started_at = time.time() if first is None else float(first["time"])
         self.port: int | None = None
         self._restarts_before = 0  # made under the supervisor that this one takes over from
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Launcher | None = None
         self.order: dict[str, Any] | None = None  # what was started, secrets and all
         self._me = processes.identify(os.getpid())
         self.wish = StopWish(paths.control, self.recovery.preemption)
@@ -101,7 +101,9 @@ class Supervisor:
             self.machines.go()
         environment = {**inherited(), **order["environment"], **resume.get("environment", {})}
         environment["WORKBENCH_FIRST_STEP"] = str(first_step)
-        self._child = start_launcher(
+        if order.get("warm"):  # a warm server may still be importing
+            self.write_state("starting")
+        self._child = launcher_process.start(
             [*order["launcher"], *resume.get("arguments", order["arguments"])],
             folder=order["working_directory"],
             environment=shown_gpus(
@@ -111,7 +113,11 @@ class Supervisor:
                 script=Path(self.run["script"]),
             ),
             output=self.paths.launcher_log,
+            warm=order.get("warm"),
         )
+        if self._child.why_cold is not None:
+            self.message = f"Started cold: {self._child.why_cold}."
+            log(self.message)
         self.launcher = processes.identify(self._child.pid)
         self.write_state("starting")
 
@@ -165,6 +171,8 @@ class Supervisor:
         """No rank may take the end of its launcher for a notice of pre-emption."""
         guarded("terminating", (self.paths.control / "terminating").touch)
         left = len(end_leftovers(self.run["marker"], os.getpid(), self.helpers.pids))
+        if self._child is not None:
+            self._child.close()
         return left if self.machines is None else left + self.machines.end(exit_code)
 
     def _loop(self, watch: Any, comeback: Any) -> int | None:
@@ -191,8 +199,7 @@ class Supervisor:
 
     def _launcher_ended(self) -> tuple[bool, int | None]:
         if self._child is not None:
-            code = self._child.poll()
-            return code is not None, code
+            return self._child.ended()
         return not processes.is_alive(self.launcher), None
 
     def take_requests(self, watch: Any) -> None:
@@ -285,6 +292,7 @@ class Supervisor:
             "started_at": self.started_at,
             "port": self.port,
             "restarts": self.restarts,
+            "warm": self._child is not None and self._child.warm,
             "attempt": self.attempts.number,
             "world_size_asked": self.run["processes"],
             "world_size_seen": self.world_size,

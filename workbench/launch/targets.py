@@ -24,15 +24,33 @@ def resolve(target: str) -> tuple[Path, str | None]:
     return path.absolute(), None
 
 
+_WORTH_PRELOADING = ("transformers",)  # seconds to import, and nothing else happens by it
+
+
+def worth_preloading(path: Path) -> tuple[str, ...]:
+    """What the script imports, beside torch and accelerate, that a warm start should have."""
+    try:
+        names = _imported(path)
+    except (OSError, SyntaxError):
+        return ()
+    return tuple(name for name in _WORTH_PRELOADING if name in names)
+
+
 def spreads_itself(path: Path) -> bool:
     """Whether the script is TensorFlow's: one process drives all its devices there."""
+    names = _imported(path)
+    return "tensorflow" in names and not names & {"torch", "accelerate"}
+
+
+def _imported(path: Path) -> set[str]:
+    """The packages that the script names in an import, wherever in it."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module.partition(".")[0])
-    return "tensorflow" in names and not names & {"torch", "accelerate"}
+    return names
 
 
 def takes_all_gpus(path: Path) -> bool:

@@ -1,7 +1,8 @@
 """Observes torch and what is built on it after the script has imported it; changes no result.
 
 Each patch is applied when its module has been loaded, by a finder at the front of ``sys.meta_path``
-that steps aside once it has wrapped the module's loader.
+that steps aside once it has wrapped the module's loader. What is loaded already (by the user's own
+sitecustomize, or by the warm server that a rank was forked from) is patched at once.
 """
 
 from __future__ import annotations
@@ -53,13 +54,56 @@ def arm(recorder: Recorder) -> None:
     actions["deepspeed.runtime.pipe.engine"] = functools.partial(
         pipelines.patch_deepspeed, recorder, outermost
     )
-    sys.meta_path.insert(0, _AfterImport(actions))
+    _apply(actions)
 
 
 def keep_local() -> None:
     """Rendezvous stores of this process, a rank or a launcher, listen on loopback alone."""
     names = ("torch.distributed", "torch.distributed.rendezvous")
-    sys.meta_path.insert(0, _AfterImport(dict.fromkeys(names, loopback.keep_local)))
+    _apply(dict.fromkeys(names, loopback.keep_local))
+
+
+def _apply(actions: dict[str, Callable[[Any], None]]) -> None:
+    """Call each action with its module: now if it is loaded, else once it has been."""
+    loaded = [name for name in actions if name in sys.modules]
+    finder = _AfterImport(actions)
+    sys.meta_path.insert(0, finder)
+    if not loaded:
+        return
+    before: dict[str, dict[str, Any]] = {
+        name: {**vars(module)} for name, module in _modules_of(loaded)
+    }
+    for name in loaded:
+        finder.act(name, sys.modules[name])
+    _rebind({id(old): new for old, new in _replaced(before)})
+
+
+def _modules_of(loaded: list[str]) -> list[tuple[str, Any]]:
+    """The loaded modules of the packages that `loaded` belong to."""
+    packages = {name.partition(".")[0] for name in loaded}
+    return [
+        (name, module)
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] in packages
+    ]
+
+
+def _replaced(before: dict[str, dict[str, Any]]) -> list[tuple[Any, Any]]:
+    """What was bound to a module's name `before`, and what is bound to it now."""
+    return [
+        (old, vars(sys.modules[name])[attribute])
+        for name, content in before.items()
+        for attribute, old in content.items()
+        if vars(sys.modules[name]).get(attribute, old) is not old
+    ]
+
+
+def _rebind(replacements: dict[int, Any]) -> None:
+    """Put the new ones into every module that had imported the old ones by name."""
+    for module in list(sys.modules.values()) if replacements else ():
+        for attribute, value in list(getattr(module, "__dict__", {}).items()):
+            if id(value) in replacements:
+                setattr(module, attribute, replacements[id(value)])
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -79,18 +123,22 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         def exec_module(module: Any) -> None:
             execute(module)
             # Not before: many only ask whether a library is there, and import it much later.
-            action = self._actions.pop(fullname, None)
-            try:
-                if not self._actions and self in sys.meta_path:
-                    sys.meta_path.remove(self)
-                if action is not None:
-                    action(module)
-            except Exception as error:
-                if os.environ.get("WORKBENCH_CAPTURE_DEBUG"):
-                    sys.stderr.write(f"workbench capture hook, {fullname}: {error!r}\n")
+            self.act(fullname, module)
 
         spec.loader.exec_module = exec_module
         return spec
+
+    def act(self, fullname: str, module: Any) -> None:
+        """Call the module's action, once."""
+        action = self._actions.pop(fullname, None)
+        try:
+            if not self._actions and self in sys.meta_path:
+                sys.meta_path.remove(self)
+            if action is not None:
+                action(module)
+        except Exception as error:
+            if os.environ.get("WORKBENCH_CAPTURE_DEBUG"):
+                sys.stderr.write(f"workbench capture hook, {fullname}: {error!r}\n")
 
 
 def _patch_torch(recorder: Recorder, torch: Any) -> None:

@@ -1,0 +1,65 @@
+"""A start's keeper: the parent of the launcher, which tells its exit code to whoever asked for it.
+
+It is a process of its own so that a run does not depend on the server, which may end at any time.
+Orphans of the run come to it, as they come to the supervisor of a cold start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+
+from .child import close_files
+from .messages import send
+from .room import Room
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans(*, yes: bool) -> None:
+    """Become the parent of the orphans among this process's descendants, or stop being it."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
+
+
+def keep(connection: socket.socket, room: Room) -> None:
+    """Fork the process to be; returns in it. The keeper itself never does."""
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    room.show({}, "workbench warm keeper")
+    adopt_orphans(yes=True)
+    process = os.fork()
+    if process == 0:
+        return
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        os.chdir("/")
+        _to_nowhere(connection.fileno())
+        with contextlib.suppress(OSError):
+            send(connection, {"pid": process, "keeper": os.getpid()})
+        _wait(connection, process)
+    finally:
+        os._exit(0)
+
+
+def _to_nowhere(connection: int) -> None:
+    """Hold nothing of the run: neither its output nor its folder."""
+    close_files(keep={connection})
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _wait(connection: socket.socket, process: int) -> None:
+    status = None
+    while status is None:
+        ended, ended_status = os.waitpid(-1, 0)
+        status = ended_status if ended == process else None
+    with contextlib.suppress(OSError):
+        send(connection, {"exit_code": os.waitstatus_to_exitcode(status)})
+        connection.recv(1)  # until whoever watches the run has ended what is left of it

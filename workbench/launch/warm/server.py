@@ -1,0 +1,249 @@
+"""The warm server: imports, does nothing else, and forks what it is asked for.
+
+Started by `client.start_server` as ``python server.py FOLDER KEY IDLE_SECONDS MODULES ROOM``, with
+the environment that its forks will have as far as it is read at a start. It is loaded under a
+private name, so that nothing of `workbench` is in the forks' ``sys.modules``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from . import room, sameness
+from .child import Order, become, run, search_path
+from .keeper import keep
+from .messages import is_ours, receive, send
+from .template import branch_off, fork_instead_of_exec
+
+_REQUEST_SECONDS = 5.0
+
+
+class Server:
+    """One listening process. `serve` returns in its forks alone."""
+
+    def __init__(self, folder: str, key: str, idle_seconds: float, modules: Sequence[str]) -> None:
+        self._path = os.path.join(folder, f"{key}.sock")
+        self._idle_seconds = idle_seconds
+        self._modules = modules
+        self._environment = dict(os.environ)  # as it was at the start
+        self._keepers = set[int]()
+        self._started = 0
+        self._cpu_seconds = 0.0  # of all that it forked and that has ended
+        found = room.find()
+        if found is None:
+            raise SystemExit("The warm server was started without room for its forks' environment.")
+        self.room = found
+        os.environ.pop(room.VARIABLE)
+        self._environment.pop(room.VARIABLE)
+        quiet = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quiet")
+        given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        self.base = [path for path in sys.path[1:] if path not in {*given, quiet}]
+        self._loaded: dict[str, tuple[int, int]] = {}
+        self._read: frozenset[str] = frozenset()
+
+    def listen(self) -> bool:
+        """Take the address, before the imports: who asks meanwhile waits. False: it is taken."""
+        self._lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(self._path)
+        self._socket.listen(64)
+        return True
+
+    def load(self) -> None:
+        """Import what the forks will find imported."""
+        sys.path[:] = search_path_of_server(self.base)
+        sameness.Reads.begin()
+        for name in self._modules:
+            importlib.import_module(name)
+        self._read = sameness.Reads.end()
+        self._loaded = sameness.files_of_modules()
+        self._surroundings = sameness.surroundings()
+        gc.collect()
+        gc.freeze()  # the collector touches no page that the forks share
+        self._show_title()
+
+    def _show_title(self) -> None:
+        threads = self._environment.get(sameness.THREADS, "not set")
+        self.room.show({}, f"workbench warm server ({sameness.THREADS}={threads})")
+
+    def serve(self) -> tuple[Order, list[int]] | None:
+        """Answer until nobody has asked for long: then None. In a fork: what it is to become."""
+        wake, written = os.pipe()
+        os.set_blocking(written, False)
+        signal.set_wakeup_fd(written)
+        signal.signal(signal.SIGCHLD, _wake_up)
+        leaving = list[int]()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, _frame: leaving.append(number))
+        used = time.monotonic()
+        while not leaving:
+            left = used + self._idle_seconds - time.monotonic()
+            if left <= 0 and not self._keepers:
+                break
+            ready, _, _ = select.select([self._socket, wake], [], [], max(left, 1.0))
+            if wake in ready:
+                os.read(wake, 512)
+                self._collect()
+            if self._socket in ready:
+                used = time.monotonic()
+                connection, _ = self._socket.accept()
+                fork = self._answer(connection, leaving)
+                if fork is not None:
+                    return fork
+        self._close()
+        return None
+
+    def _collect(self) -> None:
+        """Let no keeper that has ended stay as a zombie."""
+        for keeper in list(self._keepers):
+            ended, _, usage = os.wait4(keeper, os.WNOHANG)
+            if ended:
+                self._keepers.discard(keeper)
+                self._cpu_seconds += usage.ru_utime + usage.ru_stime
+
+    def _close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        self._socket.close()
+        os.close(self._lock)
+
+    def _answer(
+        self, connection: socket.socket, leaving: list[int]
+    ) -> tuple[Order, list[int]] | None:
+        files: list[int] = []
+        try:
+            if not is_ours(connection):
+                return None
+            connection.settimeout(_REQUEST_SECONDS)
+            request, files = receive(connection, 3)
+            connection.settimeout(None)
+            if request["do"] == "start":
+                return self._start(connection, Order(**request["order"]), files, leaving)
+            if request["do"] == "stop":
+                leaving.append(0)
+            send(connection, self._status())
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            return None
+        finally:
+            for descriptor in files:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+            connection.close()
+        return None
+
+    def _start(
+        self, connection: socket.socket, order: Order, files: list[int], leaving: list[int]
+    ) -> tuple[Order, list[int]] | None:
+        changed = sameness.changed_file(self._loaded)
+        if changed is not None:
+            leaving.append(0)
+        why = (
+            changed
+            or sameness.cuda_in_use(sys.modules)
+            or sameness.other_surroundings(order.surroundings, self._surroundings)
+            or self.why_not(order, first=True)
+        )
+        if why is not None:
+            send(connection, {"refused": why})
+            return None
+        self._started += 1
+        keeper = os.fork()
+        if keeper:
+            self._keepers.add(keeper)
+            return None
+        self._socket.close()
+        copies = [os.dup(descriptor) for descriptor in files]
+        keep(connection, self.room)
+        return order, copies
+
+    def why_not(self, order: Order, *, first: bool = False) -> str | None:
+        """Why a fork would not be what a cold start of `order` is; None when it would be.
+
+        `first`: a launcher does no arithmetic, so its number of threads does not matter.
+        """
+        what = order.program
+        if what is None:
+            return f"{order.argv[:3]} is not a script or module of {sys.executable}"
+        script = os.path.join(order.folder, what.name)
+        if what.kind == "script" and not (script.endswith(".py") and os.path.isfile(script)):
+            return f"{what.name} is not a Python file"
+        besides = {sameness.THREADS} if first and what.launches_ranks else set[str]()
+        folders = [path for path in search_path(order, self.base) if path not in self.base]
+        modules = {name: module for name, module in sys.modules.items() if "." not in name}
+        return sameness.other_variable(
+            order.environment, self._environment, self._read, besides=besides
+        ) or sameness.shadowed(folders, modules)
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            "pid": os.getpid(),
+            "python": sys.executable,
+            "modules": list(self._modules),
+            "threads": self._environment.get(sameness.THREADS),
+            "started": self._started,
+            "running": len(self._keepers),
+            "cpu_seconds": round(self._cpu_seconds, 3),
+            "idle_seconds": self._idle_seconds,
+            "memory_bytes": _resident_bytes(),
+            "read": sorted(self._read),
+        }
+
+
+def _wake_up(_number: int, _frame: object) -> None:
+    """A handler is what makes Python write to the wake-up descriptor."""
+
+
+def search_path_of_server(base: Sequence[str]) -> list[str]:
+    """Where the server looks for its libraries: PYTHONPATH and what Python adds, no script."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [*dict.fromkeys([*(path for path in given if path), *base])]
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def main() -> None:
+    """Serve; in a fork, become what was ordered."""
+    folder, key, idle_seconds, modules = sys.argv[1:5]
+    server = Server(folder, key, float(idle_seconds), modules.split(","))
+    if not server.listen():
+        return
+    server.load()
+    ordered = server.serve()
+    if ordered is None:
+        return
+    order, files = ordered
+    keep_open = set[int]()
+    if order.program is not None and order.program.launches_ranks:
+        if order.new_session:  # before the template branches off: ranks share it
+            os.setsid()
+        template, rank = branch_off(server.room)
+        if rank is None:
+            order = replace(order, new_session=False)
+            fork_instead_of_exec(template, server.why_not)
+            keep_open = {template.fileno()}
+        else:
+            order, files = rank
+    become(order, files, server.room, server.base, keep=keep_open)
+    run(order)
