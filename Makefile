@@ -5,12 +5,12 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 LAB_ARGS ?=
 SETUP = $(PYTHON) environments/setup_venv.py
-VENV = .venv/bin
+VENV = $(abspath $(or $(WORKBENCH_VENV),.venv))/bin
 # One store for demo and lab: the notebook finds the demo's run although it lies in notebooks/.
 STORE = $(or $(WORKBENCH_STORE),$(CURDIR)/runs)
 # What the environment's programs start by name (accelerate, workbench) must be its own. Not exported
 # for all: the set-up must find the system's python3 even when .venv is broken.
-RUN = PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)
+RUN = PATH="$(VENV):$$PATH" $(VENV)
 # JupyterLab refuses to run as root unless told; containers usually are.
 ROOT_ARGS = $(shell test "$$(id -u)" -ne 0 || echo --allow-root)
 
@@ -21,7 +21,7 @@ help: ## list the targets (this text)
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
 
 venv: ## make or repair .venv, nothing else
-	@$(SETUP) --extras train,lab
+	@$(SETUP)
 
 demo: venv ## train a small model here and show it live
 	@WORKBENCH_STORE="$(STORE)" $(RUN)/workbench demo

@@ -16,14 +16,14 @@ die() {
 }
 
 into_server=()
-extras=train,lab
+extras=()
 dir=
 while (($#)); do
   case $1 in
     --into-server) into_server=(--into-server) ;;
     --extras | --dir)
       (($# > 1)) || die "$1 needs a value." "See environments/pods.md." 2
-      if [[ $1 == --extras ]]; then extras=$2; else dir=$2; fi
+      if [[ $1 == --extras ]]; then extras=(--extras "$2"); else dir=$2; fi
       shift
       ;;
     -h | --help)
@@ -93,8 +93,8 @@ main() {
   say "Checkout: $project"
   say "System Python: $python"
   # The environment lies beside the checkout's files; --torch auto keeps the pod's own torch.
-  "$python" "$project/environments/setup_venv.py" --extras "$extras"
-  "$project/.venv/bin/python" "$project/environments/register_kernel.py" "${into_server[@]}"
+  "$python" "$project/environments/setup_venv.py" "${extras[@]}"
+  "${WORKBENCH_VENV:-$project/.venv}/bin/python" "$project/environments/register_kernel.py" "${into_server[@]}"
 }
 
 main

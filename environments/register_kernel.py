@@ -24,10 +24,15 @@ KERNEL_NAME = "training-workbench"
 SERVER_PROGRAMS = frozenset({"jupyter-lab", "jupyter-server", "jupyter-notebook"})
 SERVER_MODULES = frozenset({"jupyterlab", "jupyter_server", "notebook"})
 
-FRONT_ENDS = {"anywidget": "anywidget", "jupyterlab_widgets": "@jupyter-widgets/jupyterlab-manager"}
+FRONT_ENDS = {
+    "anywidget": "anywidget",
+    "jupyterlab_widgets": "@jupyter-widgets/jupyterlab-manager",
+    "plotly": "jupyterlab-plotly",
+}
 """Package -> directory below labextensions/ that its JavaScript half is served from.
 
-The kernel's Python has the other half; a server without these shows an empty box for a widget.
+The kernel's Python has the other half; a server without these shows an empty box for a widget, and
+nothing for a plotly figure.
 """
 
 _ASK_SERVER = """
@@ -183,7 +188,9 @@ def report(server: Server, view: View, *, into_server: bool) -> int:
             status = subprocess.run(command, check=False).returncode
             print("Installed; reload the page." if status == 0 else "pip refused; see above.")
         else:
-            print("  widgets would stay empty. This one line changes it; then reload the page:")
+            print(
+                "  widgets and figures stay empty. This one line changes it; then reload the page:"
+            )
             print(f"  {shlex.join(command)}")
     path = view.path_of(START)
     if path:

@@ -14,11 +14,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from venv_setup.errors import SetupError
+from venv_setup.hints import next_step
 from venv_setup.repair import MARK
+from venv_setup.state import LOG_NAME
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _QUIET_SECONDS = 30
 """Without a terminal, one line of life per this long; CI ends jobs that stay silent."""
+
+_KEPT_LINES = 200
+"""What a hint is looked for in: pip reports an unreachable index long before its last line."""
+_SHOWN_LINES = 15
 
 # Settings of the user's pip that send packages elsewhere than into the environment.
 _MISLEADING = (
@@ -28,17 +34,6 @@ _MISLEADING = (
     "PIP_ROOT",
     "PYTHONHOME",
     "__PYVENV_LAUNCHER__",
-)
-
-_HINTS = (
-    ("ResolutionImpossible", "Two requirements exclude each other; the lines above name them."),
-    ("No space left on device", "Free some space; pip's temporary files go to $TMPDIR."),
-    ("No matching distribution", "Is there a build for this Python? Try another: make PYTHON=…"),
-    ("Connection", "Check the network and pip's index settings (pip config list)."),
-    (
-        "Permission denied",
-        "The environment belongs to another user: run as that user, or --rebuild.",
-    ),
 )
 
 
@@ -57,7 +52,7 @@ class Runner:
 
     def __init__(self, venv: Path) -> None:
         self.venv = venv
-        self.log = venv / "setup.log"
+        self.log = venv / LOG_NAME
         self.tty = sys.stdout.isatty()
 
     def run(
@@ -69,7 +64,7 @@ class Runner:
             SetupError: it failed; the message has its last lines and where the log is.
         """
         began = time.monotonic()
-        tail: collections.deque[str] = collections.deque(maxlen=15)
+        tail: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
         with self.log.open("a", encoding="utf-8") as log:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S")
             log.write(without_credentials(f"\n### {stamp} {what}: {' '.join(argv)}\n"))
@@ -124,11 +119,10 @@ class Runner:
 
     def _failed(self, what: str, code: int, tail: list[str]) -> SetupError:
         self._clear()
-        text = "\n".join(f"    {line}" for line in tail)
-        hint = next((hint for sign, hint in _HINTS if sign in text), "Read the lines above.")
+        text = "\n".join(f"    {line}" for line in tail[-_SHOWN_LINES:])
         return SetupError(
             f"{what} failed (exit code {code}). Its last lines:\n{text}",
-            f"{hint} Then run the same command again: it goes on from here.\n"
+            f"{next_step(tail)} Then run the same command again: it goes on from here.\n"
             f"The whole log: {self.log}",
         )
 

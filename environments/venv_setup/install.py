@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from venv_setup.errors import SetupError
 
 # Packages whose other half is static files below the prefix of the Python that serves them. Found
 # only in the system's packages, JupyterLab started from the environment would not see that half.
-_FRONT_ENDS = ("jupyterlab", "jupyterlab_widgets", "anywidget")
+_FRONT_ENDS = ("jupyterlab", "jupyterlab_widgets", "anywidget", "plotly")
 
 _OUTSIDE = """
 import importlib.metadata, json, sys
@@ -47,6 +48,8 @@ class Job:
     """Which torch."""
     extras: tuple[str, ...]
     """Extras of the project."""
+    project_name: str
+    """The project's name as a distribution."""
     runner: Runner
     """Runs the commands."""
 
@@ -136,21 +139,36 @@ def _own_torch(job: Job) -> str | None:
     return version
 
 
-def install_project(job: Job) -> None:
-    """Stage "project": the project, editable, with its extras, under the pinned torch."""
+def reinstall(job: Job, damaged: Sequence[str]) -> None:
+    """Brings back "name==version" as they were; torch and the project have stages of their own.
+
+    What cannot be had any more is left to those stages, which take any version that fits.
+    """
+    own = {"torch", job.project_name.lower().replace("-", "_")}
+    wanted = [line for line in damaged if line.partition("==")[0].lower() not in own]
+    if not wanted:
+        return
+    try:
+        job.pip("--no-deps", "--ignore-installed", *wanted, what="installing them again")
+    except SetupError as error:
+        say(f"  {str(error).splitlines()[0]}")
+
+
+def install_project(job: Job, extras: Sequence[str]) -> None:
+    """Stage "project": the project, editable, with these extras, under the pinned torch."""
     with states.stage(job.venv, job.state, "project"):
-        extras = f"[{','.join(job.extras)}]" if job.extras else ""
+        bracket = f"[{','.join(extras)}]" if extras else ""
         pinned = ["--constraint", str(job.constraints)]
-        what = f"installing the project with {', '.join(job.extras) or 'no extras'}"
+        what = f"installing the project with {', '.join(extras) or 'no extras'}"
         try:
-            job.pip("--editable", f"{job.project}{extras}", *pinned, what=what)
+            job.pip("--editable", f"{job.project}{bracket}", *pinned, what=what)
         except SetupError as error:
             if job.choice.kind == "system" and "torch" in str(error):
                 raise _torch_conflict(job, error) from error
             raise
         if job.choice.kind == "system":
             _own_front_ends(job, pinned)
-        job.state.extras = list(job.extras)
+        job.state.extras = list(extras)
 
 
 def _torch_conflict(job: Job, error: SetupError) -> SetupError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import os
 import re
 import signal
@@ -14,21 +15,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from venv_setup import install, probe, repair
+from venv_setup import install, optional, packages, probe, repair
 from venv_setup import state as states
-from venv_setup.choice import INDEX_VARIABLE, MODES, TORCH_EXTRA, TorchChoice, decide
+from venv_setup.choice import (
+    DEFAULT_EXTRAS,
+    INDEX_VARIABLE,
+    MODES,
+    TORCH_EXTRA,
+    TorchChoice,
+    decide,
+)
 from venv_setup.console import Runner, say
 from venv_setup.errors import SetupError
 from venv_setup.plan import Plan, Wanted, make_plan
 
 SCRIPTS = Path(__file__).resolve().parent
 ROOT = SCRIPTS.parent.parent
+VENV_VARIABLE = "WORKBENCH_VENV"
+"""Environment variable naming another place for the environment; --venv goes first."""
+_NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 ready, 1 failed, 2 wrong usage, 130 interrupted."""
     options = _parse(argv)
-    venv = Path(os.path.abspath(options.venv or options.project / ".venv"))  # noqa: PTH100 - a link stays a link
+    place = options.venv or os.environ.get(VENV_VARIABLE) or options.project / ".venv"
+    venv = Path(os.path.abspath(os.path.expanduser(place)))  # noqa: PTH100, PTH111 - a link stays a link
     project = options.project.resolve()
     signal.signal(signal.SIGTERM, _as_interrupt)
     try:
@@ -39,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return subprocess.run([repair.python_of(venv), script], check=False).returncode
     except SetupError as error:
         print(f"\nsetup_venv: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"\nsetup_venv: {_cannot_write(error, venv)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         again = "run the same command again, it goes on from here"
@@ -55,17 +70,47 @@ def set_up(project: Path, venv: Path, wanted: Wanted) -> None:
     """
     python = f"{sys.version_info[0]}.{sys.version_info[1]} {sys.base_prefix}"
     state = states.load(venv)
-    plan = make_plan(state, repair.fault(venv, python, state), wanted)
+    plan = _plan(venv, python, state, wanted)
     if plan.nothing and state is not None:
         say(f"{venv} is ready ({', '.join(state.extras)}; torch {state.torch.get('installed')})")
+        _say_missing(state)
         return
     with states.lock(project, waiting=lambda: say("Another set-up is at work here; waiting …")):
         for pid in repair.end_leftovers(venv):
             say(f"  ended process {pid}, left over from an interrupted set-up")
         state = states.load(venv)  # the one that held the lock may have done everything
-        plan = make_plan(state, repair.fault(venv, python, state), wanted)
+        plan = _plan(venv, python, state, wanted)
         if not plan.nothing:
             _carry_out(project, venv, plan, wanted, state)
+
+
+def _plan(venv: Path, python: str, state: states.State | None, wanted: Wanted) -> Plan:
+    fault = repair.fault(venv, python, state)
+    damaged = packages.damaged(venv) if fault is None else {}
+    broken_pip = next((line for line in damaged if line.startswith("pip==")), None)
+    if broken_pip is not None:
+        fault = f"its {broken_pip} is damaged: {damaged[broken_pip]}"
+    waits = [name for name in optional.EXTRAS if state and optional.waits(state, name, time.time())]
+    return make_plan(state, fault, wanted, damaged=damaged, waits=waits)
+
+
+def _say_missing(state: states.State) -> None:
+    for line in optional.missing_lines(state):
+        say(line)
+
+
+def _cannot_write(error: OSError, venv: Path) -> str:
+    """A read-only or full disk, or another user's directory, in a sentence."""
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    if not full and error.errno not in _NOT_WRITABLE:
+        raise error
+    where = error.filename or venv
+    return (
+        f"{where} cannot be written: {error.strerror}.\nNext: "
+        + ("free some space, or give" if full else "give")
+        + f" the environment another place and run the same command again: "
+        f"make … {VENV_VARIABLE}=DIR, or --venv DIR."
+    )
 
 
 def _carry_out(
@@ -77,18 +122,31 @@ def _carry_out(
     state = old if old is not None and not rebuild else states.State()
     say(f"{venv}: " + (f"making it ({rebuild})" if rebuild else str(plan.install)))
     say(choice.line())
-    job = install.Job(project, venv, state, choice, plan.extras, Runner(venv))
+    name = _project_name(project)
+    job = install.Job(project, venv, state, choice, plan.extras, name, Runner(venv))
     state.venv, state.mode, state.machine = str(venv), wanted.mode, dict(wanted.machine)
     state.inputs = dict(wanted.inputs)
     if rebuild:
         install.make_environment(job)
     elif plan.repair:
-        forgotten = repair.forget_half_installed(venv)
+        forgotten = packages.forget(venv)
         if forgotten:
-            say(f"  half-installed, will be installed again: {', '.join(forgotten)}")
-    for stage in (install.install_torch, install.install_project, install.verify):
-        stage(job)
+            say(f"  half-installed or damaged, will be installed again: {', '.join(forgotten)}")
+            install.reinstall(job, forgotten)
+    install.install_torch(job)
+    install.install_project(job, optional.required(plan.extras))
+    optional.install(job)
+    install.verify(job)
+    _say_missing(state)
     say(f"Ready in {time.monotonic() - began:.0f} s: {venv}")
+
+
+def _project_name(project: Path) -> str:
+    text = (project / "pyproject.toml").read_text("utf-8")
+    found = re.search(r'^name\s*=\s*"([^"]+)"', text, re.MULTILINE)
+    if found is None:
+        raise SetupError(f"{project}/pyproject.toml names no project.", "Is the checkout whole?")
+    return found[1]
 
 
 def _choice(plan: Plan, wanted: Wanted, old: states.State | None) -> TorchChoice:
@@ -120,6 +178,7 @@ def _wanted(project: Path, options: argparse.Namespace) -> Wanted:
         machine=probe.quick_look(),
         inputs=states.digests(project, SCRIPTS),
         rebuild=options.rebuild,
+        retry=options.retry,
     )
 
 
@@ -159,11 +218,14 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="setup_venv.py",
         description="Makes the project's virtual environment, or finishes or repairs it.",
-        epilog=f"Environment: {INDEX_VARIABLE}=URL names another index for torch alone. "
+        epilog=f"Environment: {INDEX_VARIABLE}=URL names another index for torch alone, "
+        f"{VENV_VARIABLE}=DIR is another place for the environment. "
         "Run it again whenever in doubt: with nothing to do it takes less than a second.",
     )
     parser.add_argument(
-        "--extras", default="train,lab", help="comma-separated extras (default: %(default)s)"
+        "--extras",
+        default=",".join(DEFAULT_EXTRAS),
+        help="comma-separated extras (default: %(default)s)",
     )
     parser.add_argument(
         "--torch",
@@ -172,6 +234,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="auto: a system torch built for a GPU is used and kept, else one is installed",
     )
     parser.add_argument("--rebuild", action="store_true", help="make it from nothing")
+    parser.add_argument(
+        "--retry", action="store_true", help="try optional extras again that failed lately"
+    )
     parser.add_argument("--kernel", action="store_true", help="also run register_kernel.py")
     parser.add_argument("--project", type=Path, default=ROOT, help="the checkout (default: this)")
     parser.add_argument("--venv", type=Path, help="the environment (default: PROJECT/.venv)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from venv_setup.state import State
@@ -22,6 +22,8 @@ class Wanted:
     """state.digests() of now."""
     rebuild: bool = False
     """--rebuild."""
+    retry: bool = False
+    """--retry: optional extras that failed lately are tried again."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Plan:
     install: str | None = None
     """Why the installing stages run."""
     repair: bool = False
-    """Look for half-installed packages first."""
+    """Install half-installed and damaged packages again first."""
     choose_torch: bool = True
     """False: the recorded choice still holds."""
 
@@ -45,8 +47,23 @@ class Plan:
         return self.rebuild is None and self.install is None
 
 
-def make_plan(state: State | None, fault: str | None, wanted: Wanted) -> Plan:
-    """Compares; `fault` is repair.fault()."""
+def make_plan(
+    state: State | None,
+    fault: str | None,
+    wanted: Wanted,
+    *,
+    damaged: Mapping[str, str] | None = None,
+    waits: Collection[str] = (),
+) -> Plan:
+    """Compares what was done with what is wanted.
+
+    Args:
+        state: what was done.
+        fault: repair.fault().
+        wanted: what this call asks for.
+        damaged: packages.damaged().
+        waits: optional extras that failed and are not tried again yet.
+    """
     if wanted.rebuild or fault is not None:
         extras = _union(state, wanted)
         return Plan(extras, rebuild=fault or "asked for by --rebuild", install="it is new")
@@ -55,7 +72,7 @@ def make_plan(state: State | None, fault: str | None, wanted: Wanted) -> Plan:
         return Plan(wanted.extras, install=reason, repair=True)
     extras = _union(state, wanted)
     known = state.machine == dict(wanted.machine) and state.mode == wanted.mode
-    wants_more = sorted(set(extras) - set(state.extras))
+    wants_more = sorted(set(extras) - set(state.extras) - set(() if wanted.retry else waits))
     unfinished = state.unfinished()
     reason = None
     if unfinished:
@@ -66,13 +83,21 @@ def make_plan(state: State | None, fault: str | None, wanted: Wanted) -> Plan:
         name for name, value in wanted.inputs.items() if state.inputs.get(name) != value
     ]:
         reason = f"{' and '.join(changed)} changed"
+    elif damaged:
+        reason = _damage(damaged)
     elif not known:
         reason = "this machine's torch, driver or index changed"
     elif wants_more:
         reason = f"the extras {', '.join(wants_more)} are not installed yet"
     # An extra can bring torch in, so a recorded "none" does not survive a longer list of extras.
     choose = not known or not state.torch or bool(wants_more)
-    return Plan(extras, install=reason, repair=bool(unfinished), choose_torch=choose)
+    return Plan(extras, install=reason, repair=bool(unfinished or damaged), choose_torch=choose)
+
+
+def _damage(damaged: Mapping[str, str]) -> str:
+    first, fault = next(iter(damaged.items()))
+    others = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+    return f"damaged packages: {first} ({fault}){others}"
 
 
 def _union(state: State | None, wanted: Wanted) -> tuple[str, ...]:

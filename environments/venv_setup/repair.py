@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -106,40 +105,6 @@ def empty(directory: Path, *, keep: Collection[str]) -> None:
             shutil.rmtree(entry)
         else:
             entry.unlink()
-
-
-def forget_half_installed(venv: Path) -> list[str]:
-    """Makes pip install again what it was installing when it was killed; returns the names.
-
-    pip writes a distribution's RECORD last. One without it, or whose RECORD names files that are
-    missing or cut short, is half there, and pip would take it for installed.
-    """
-    forgotten = []
-    for site in venv.glob("lib/python3*/site-packages"):
-        for info in sorted(site.glob("*.dist-info")):
-            if not _is_whole(site, info):
-                shutil.rmtree(info)
-                forgotten.append(info.name.partition("-")[0])
-        for stash in site.glob("~*"):  # where pip keeps the old version while it installs the new
-            shutil.rmtree(stash) if stash.is_dir() else stash.unlink()
-    return forgotten
-
-
-def _is_whole(site: Path, info: Path) -> bool:
-    try:
-        rows = list(csv.reader((info / "RECORD").read_text("utf-8").splitlines()))
-    except OSError:
-        return False
-    for row in rows:
-        if len(row) != 3 or row[0].endswith(".pyc"):
-            continue
-        try:
-            size = (site / row[0]).stat().st_size
-        except OSError:
-            return False
-        if row[2] and size != int(row[2]):
-            return False
-    return bool(rows)
 
 
 def end_leftovers(venv: Path) -> list[int]:

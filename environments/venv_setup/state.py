@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 FILE_NAME = ".setup-state.json"
+LOG_NAME = "setup.log"
 FORMAT = 1
 
 
@@ -33,6 +34,8 @@ class State:
     """The choice (choice.TorchChoice) and the version really installed."""
     extras: list[str] = field(default_factory=list)
     """Extras installed."""
+    missing: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Optional extra -> when its installation failed (seconds since 1970) and why."""
     inputs: dict[str, str] = field(default_factory=dict)
     """Name -> sha256 of what the installation was made from."""
     stages: dict[str, dict[str, float | None]] = field(default_factory=dict)

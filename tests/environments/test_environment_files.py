@@ -161,19 +161,41 @@ def test_make_alone_lists_the_targets():
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("demo", ["--extras train,lab\n", "/workbench demo"]),
+        ("demo", ["environments/setup_venv.py\n", "/workbench demo"]),
         ("test", ["--extras train,lab,dev,deepspeed,lowbit,keras,trackers,export\n", "-m pytest"]),
         ("check", ["ruff check", "ruff format --check", "pyright", "tests/test_architecture.py"]),
         ("bench", ["-m tests.benchmarks"]),
-        ("lab", ["-m jupyterlab", "--ip=127.0.0.1", "notebooks/00_start_here.ipynb"]),
+        (
+            "lab",
+            [
+                "environments/setup_venv.py\n",
+                "-m jupyterlab",
+                "--ip=127.0.0.1",
+                "notebooks/00_start_here.ipynb",
+            ],
+        ),
     ],
 )
 def test_what_a_target_would_run(target, words):
     printed = make("-n", target, PYTHON="python3.99", PYTEST_ARGS="-k x")
-    assert printed.startswith("python3.99 environments/setup_venv.py ")
+    assert printed.startswith("python3.99 environments/setup_venv.py")
     for word in words:
         assert word in printed
     assert "token" not in printed
+
+
+def test_the_image_and_the_pods_get_what_make_lab_gets(docker):
+    """One default, in the script: neither of them names extras of its own."""
+    assert "EXTRAS=" in of(docker, "ARG")
+    (setup,) = [rest for rest in of(docker, "RUN") if "setup_venv.py" in rest]
+    assert '${EXTRAS:+--extras "${EXTRAS}"}' in setup
+    assert re.search(r"(?m)^extras=\(\)$", (ENVIRONMENTS / "pod-start.sh").read_text())
+    assert "--extras" not in make("-n", "venv") + make("-n", "lab") + make("-n", "demo")
+
+
+def test_the_environment_can_lie_outside_the_checkout():
+    printed = make("-n", "demo", WORKBENCH_VENV="/elsewhere/venv")
+    assert "/elsewhere/venv/bin/workbench demo" in printed
 
 
 def test_the_entry_script_parses_on_an_old_python():

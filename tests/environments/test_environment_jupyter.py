@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import http.cookiejar
+import importlib.metadata
 import json
 import os
 import socket
@@ -166,12 +167,19 @@ def test_which_processes_are_servers(argv, is_one):
 def test_what_a_bare_server_lacks(tmp_path):
     (tmp_path / "labextensions/@jupyter-widgets/jupyterlab-manager").mkdir(parents=True)
     view = register_kernel.View((str(tmp_path),))
-    assert view.lacks() == ["anywidget"]
+    assert view.lacks() == ["anywidget", "plotly"]
     command = register_kernel.install_command(
-        register_kernel.Server(1, "/srv/python"), ["anywidget"]
+        register_kernel.Server(1, "/srv/python"), view.lacks()
     )
     assert command[:4] == ["/srv/python", "-m", "pip", "install"]
-    assert command[-1].startswith("anywidget==")
+    assert [word.partition("==")[0] for word in command[-2:]] == ["anywidget", "plotly"]
+
+
+def test_every_front_end_half_is_in_the_environment_of_the_lab():
+    """What a foreign server is told to install must bring the directory that was missing."""
+    for package, extension in register_kernel.FRONT_ENDS.items():
+        files = importlib.metadata.files(package) or ()
+        assert any(f"labextensions/{extension}/" in str(file) for file in files), package
 
 
 def test_a_directory_that_cannot_be_written_is_passed_over(tmp_path):

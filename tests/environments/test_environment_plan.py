@@ -1,6 +1,8 @@
 from dataclasses import replace
 
 import pytest
+from venv_setup import optional
+from venv_setup.choice import DEFAULT_EXTRAS
 from venv_setup.plan import Wanted, make_plan
 from venv_setup.state import State, load, save, stage
 
@@ -68,3 +70,34 @@ def test_the_state_survives_a_round_trip_and_leaves_no_other_file(tmp_path):
     save(tmp_path, DONE)
     assert load(tmp_path) == DONE
     assert [path.name for path in tmp_path.iterdir()] == [".setup-state.json"]
+
+
+def test_damaged_packages_are_installed_again_and_named():
+    damaged = {"rich==14.0": "rich/table.py is missing", "typer==0.12": "it has no RECORD"}
+    plan = make_plan(DONE, None, WANTED, damaged=damaged)
+    assert plan.repair
+    assert not plan.choose_torch
+    assert plan.install == ("damaged packages: rich==14.0 (rich/table.py is missing), and 1 more")
+
+
+def test_an_optional_extra_that_failed_is_not_tried_at_every_make():
+    wanted = replace(WANTED, extras=("train", "deepspeed"))
+    assert not make_plan(DONE, None, wanted).nothing
+    assert make_plan(DONE, None, wanted, waits=["deepspeed"]).nothing
+    assert not make_plan(DONE, None, replace(wanted, retry=True), waits=["deepspeed"]).nothing
+
+
+def test_how_long_a_failed_extra_waits():
+    state = replace(DONE, missing={"deepspeed": {"at": 1000.0, "why": "no compiler"}})
+    assert optional.waits(state, "deepspeed", 1001.0)
+    assert not optional.waits(state, "deepspeed", 1000.0 + optional.RETRY_SECONDS)
+    assert not optional.waits(state, "deepspeed", 999.0), "the clock was set back"
+    assert not optional.waits(DONE, "deepspeed", 1001.0)
+    (line,) = optional.missing_lines(state)
+    assert "zero3" in line
+    assert "--retry" in line
+
+
+def test_every_optional_extra_is_one_of_the_defaults():
+    assert set(optional.EXTRAS) <= set(DEFAULT_EXTRAS)
+    assert optional.required(DEFAULT_EXTRAS) == ("train", "lab")

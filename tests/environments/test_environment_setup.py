@@ -5,12 +5,15 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 from venv_setup import repair, state
+
+from tests.environments.tiny_project import write_wheel
 
 pytestmark = pytest.mark.slow
 MADE_BY = f"{sys.version_info[0]}.{sys.version_info[1]} {sys.base_prefix}"
@@ -57,7 +60,7 @@ def test_first_run(ready):
     assert (ready.venv / "constraints.txt").read_text() == "torch==2.13.0+cpu\n"
     assert "Successfully installed" in (ready.venv / "setup.log").read_text()
     record = json.loads((ready.venv / ".setup-state.json").read_text())
-    assert list(record["stages"]) == ["venv", "torch", "project", "verify"]
+    assert list(record["stages"]) == ["venv", "torch", "project", "optional", "verify"]
     assert record["complete"]
 
 
@@ -117,9 +120,54 @@ def test_half_installed_packages_are_installed_again(ready):
     record.stages["torch"]["seconds"] = None
     state.save(ready.venv, record)
     text = ready.run().stdout
-    assert "half-installed, will be installed again: torch" in text
+    assert "half-installed or damaged, will be installed again: torch==2.13.0" in text
     assert ready.python_says("import torch; print(torch.__version__)") == "2.13.0+cpu"
     assert not (site / "~orch").exists()
+
+
+def test_damaged_packages_are_noticed_and_repaired(ready):
+    """Also one that no extra asks for: it comes back in the version that it had."""
+    write_wheel(ready.wheels, "notes", "3.1")
+    pip = [ready.venv / "bin/pip", "install", "--no-index", f"--find-links={ready.wheels}", "notes"]
+    subprocess.run(pip, check=True, capture_output=True)
+    assert "is ready" in ready.run().stdout
+    site = next(ready.venv.glob("lib/python3*/site-packages"))
+    (site / "notes/__init__.py").unlink()
+    (site / "torch/__init__.py").write_text("")
+    text = ready.run().stdout
+    assert "damaged packages: notes==3.1 (notes/__init__.py is missing), and 1 more" in text
+    assert ready.python_says("import torch; print(torch.__version__)") == "2.13.0+cpu"
+    assert ready.python_says("import notes; print(notes.__version__)") == "3.1"
+    assert "is ready" in ready.run().stdout
+
+
+def test_a_failing_deepspeed_is_said_and_the_set_up_goes_on(ready):
+    ready.require('torch>=2.6; extra == "train"', 'deepspeed>=0.17; extra == "deepspeed"')
+    ready.touch()
+    extras = ("--extras", "train,deepspeed")
+    done = ready.run(*extras)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "installing deepspeed failed" in done.stdout
+    assert "Without deepspeed: strategies zero1, zero2 and zero3" in done.stdout
+    again = ready.run(*extras)
+    assert "is ready (train;" in again.stdout
+    assert "Without deepspeed" in again.stdout, "said until it is there"
+    build = "import os\nBUILT = os.environ\n"
+    write_wheel(ready.wheels, "deepspeed", "0.19.8", {"deepspeed/__init__.py": build})
+    later = ready.run(*extras, "--retry")
+    assert "is ready (train, deepspeed;" in ready.run(*extras).stdout, later.stdout
+    assert ready.python_says("import deepspeed; print(deepspeed.__name__)") == "deepspeed"
+    ready.require('torch>=2.6; extra == "train"')
+
+
+def test_a_place_that_cannot_be_written(ready, tmp_path):
+    """Root writes everywhere but below a file."""
+    (tmp_path / "file").touch()
+    done = ready.run("--venv", tmp_path / "file" / "venv")
+    assert done.returncode == 1
+    assert "cannot be written: Not a directory" in done.stderr
+    assert "WORKBENCH_VENV=DIR" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_ctrl_c_says_how_to_go_on(ready):

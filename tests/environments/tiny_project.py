@@ -27,7 +27,7 @@ def _wheel(directory):
     files = {
         "tiny.pth": os.getcwd() + "\\n",
         "tiny-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\n"
-        + "Provides-Extra: train\\nProvides-Extra: lab\\n" + requires,
+        + "Provides-Extra: train\\nProvides-Extra: lab\\nProvides-Extra: deepspeed\\n" + requires,
         "tiny-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\n"
         + "Tag: py3-none-any\\n",
     }
@@ -56,6 +56,7 @@ version = "1.0"
 [project.optional-dependencies]
 train = ["torch"]
 lab = ["front"]
+deepspeed = ["deepspeed"]
 """
 
 
