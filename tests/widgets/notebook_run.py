@@ -9,6 +9,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from tests import user_environment
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -54,7 +56,7 @@ class Said:
 
 
 def runner(factory: pytest.TempPathFactory) -> Callable[[str], Said]:
-    """Executes each notebook once, without the user's own prices."""
+    """Executes each notebook once, with the packages of `make lab`, without own prices."""
     done: dict[str, Said] = {}
 
     def executed(name: str) -> Said:
@@ -65,6 +67,8 @@ def runner(factory: pytest.TempPathFactory) -> Callable[[str], Said]:
                 patch.setenv("HOME", str(folder))
                 patch.setenv("WORKBENCH_STORE", str(folder / "runs"))
                 patch.delenv("WORKBENCH_PRICES", raising=False)
+                for variable, value in user_environment.variables(folder).items():
+                    patch.setenv(variable, value)
                 executor = client.NotebookClient(book, timeout=300, kernel_name="python3")
                 executor.execute(cwd=str(folder))
             done[name] = Said(outputs(book))
