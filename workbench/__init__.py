@@ -22,11 +22,13 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from typing import TYPE_CHECKING, Any
 
 from workbench.version import __version__
 
+TYPE_CHECKING = False  # typing costs a third of this import, and a user's file may hide it
 if TYPE_CHECKING:
+    from typing import Any
+
     from workbench import recipes
     from workbench.describe import Cluster, Gpu, Model, Strategy, Workload
     from workbench.describe.detection import detect_host

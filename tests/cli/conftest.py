@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from workbench.cli.app import run_app
+from workbench.cli.entry import run_app
 
 Command = Callable[..., SimpleNamespace]
 """Arguments of ``workbench`` -> code, out, err."""

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.engines.sample_jobs import job
-from workbench.cli.app import app
+from workbench.cli.entry import app
 from workbench.describe import prices
 from workbench.describe.accelerators import accelerators
 from workbench.engines import limits, refusals

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import workbench as wb
 from tests.estimate.test_calibration import calibrated
 from tests.widgets.sample_gap import RUN, STEADY, VIEW
-from workbench.cli.app import app
+from workbench.cli.entry import app
 from workbench.describe import Cluster, Strategy
 from workbench.describe.detection import detect_host
 from workbench.estimate.host_step import predict_step

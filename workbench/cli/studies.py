@@ -28,7 +28,12 @@ from workbench.compare.studies.tuning import Tuning, Varied, batch_size, sweep
 from workbench.errors import UsageError
 from workbench.store.runs import Store
 
-study = typer.Typer(no_args_is_help=True, help="Tune one number, or compare compressions.")
+study = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Tune one number, or compare compressions.",
+)
 Steps = Annotated[int, option("Of each trial.")]
 Ranks = Annotated[int, option("Ranks of every trial.", "--nproc")]
 

@@ -1,23 +1,15 @@
-"""Every command of ``workbench``. Names, JSON keys and exit codes are a contract.
-
-Exit code 0: done; 1: the thing asked about failed; 2: wrong usage. ``--json`` prints exactly one
-JSON value on stdout; everything else goes to stderr.
-"""
+"""The commands around one run: show, metrics, logs, attach, stop, demo; and doctor."""
 
 from __future__ import annotations
 
 import re
 import sys
-import warnings
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 import workbench as wb
-from workbench.cli.commands import register
-from workbench.cli.launch import launch
-from workbench.cli.listing import runs
 from workbench.cli.tables import number, print_json, summary_table
 from workbench.cli.terminal import (
     CpuOption,
@@ -34,53 +26,7 @@ from workbench.store.labels import read_labels
 from workbench.store.layout import RunPaths
 from workbench.store.printable import printable
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    help="Predict, launch, watch and explain multi-GPU training on this host.",
-)
 
-
-def run_app() -> None:
-    """Run a command and turn our exceptions into one clear line and the right exit code."""
-    warnings.formatwarning = _note
-    try:
-        app()
-    except SystemExit as error:
-        if error.code == 2 and "launch" in sys.argv[1:2] and "--" not in sys.argv:
-            errors.print("Options of the script itself come after --: workbench launch SCRIPT -- …")
-        raise
-    except wb.UsageError as error:
-        _fail(error, 2)
-    except wb.WorkbenchError as error:
-        _fail(error, 1)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
-
-
-def _note(message: Warning | str, *_place: object, **_line: object) -> str:
-    """A warning as one line for people: no path, no source."""
-    return f"note: {message}\n"
-
-
-def _fail(error: Exception, code: int) -> NoReturn:
-    if "--json" in sys.argv:
-        print_json({"error": str(error)})
-    errors.print("error:", style="bold red", end=" ")
-    errors.print(str(error), markup=False, soft_wrap=True)  # paths stay whole
-    sys.exit(code)
-
-
-app.command()(launch)
-
-
-app.command()(runs)
-
-
-@app.command()
 def show(
     run: RunArgument = "last", *, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
@@ -96,7 +42,6 @@ def show(
         console.print(summary_table(summary, read_labels(RunPaths(handle.directory))))
 
 
-@app.command()
 def metrics(
     run: RunArgument = "last",
     *,
@@ -116,7 +61,6 @@ def metrics(
     console.print(table)
 
 
-@app.command()
 def logs(
     run: RunArgument = "last",
     *,
@@ -135,14 +79,12 @@ def logs(
         sys.stdout.buffer.write(b"\n")
 
 
-@app.command()
 def attach(run: RunArgument = "last", *, store: StoreOption = None) -> None:
     """Watch a run live in this terminal; Ctrl-C leaves it running."""
     handle = wb.attach(run, store)
     stay(handle, quiet=False)
 
 
-@app.command()
 def stop(
     run: RunArgument = "last",
     *,
@@ -173,7 +115,6 @@ def stop(
         raise typer.Exit(1)
 
 
-@app.command()
 def demo(
     *,
     minutes: Annotated[float, typer.Option(help="Training time.")] = 2.0,
@@ -191,7 +132,6 @@ def demo(
     raise typer.Exit(code)
 
 
-@app.command()
 def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Say what this host has, what is wrong with it, and how to fix each."""
     result = wb.doctor(store)
@@ -204,12 +144,3 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
             table.add_row(mark, check["name"], check["found"], check["fix"] or "")
         console.print(table)
     raise typer.Exit(0 if result["ok"] else 1)
-
-
-register(app)
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    console.print(wb.__version__, markup=False)
