@@ -12,7 +12,7 @@ import pytest
 import typer
 
 import workbench as wb
-from workbench.cli.app import app
+from workbench.cli.entry import app
 from workbench.cli.launch_options import keywords
 from workbench.describe import Strategy
 from workbench.describe.option import declared
