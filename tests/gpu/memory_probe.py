@@ -98,7 +98,7 @@ def build(case: Case, device: str) -> Any:
         for buffer in trainee.buffers():
             buffer.zero_()
     if work_.quantization != "none":
-        quantize(trainee)
+        quantize(trainee, device)
     if work_.lora_rank:
         from workbench.estimate.simulation.layouts import add_adapters, freeze
 
@@ -112,7 +112,7 @@ def build(case: Case, device: str) -> Any:
     return trainee
 
 
-def quantize(trainee: Any) -> None:
+def quantize(trainee: Any, device: str) -> None:
     """Every linear of the blocks as bitsandbytes' 4-bit layer with double quantization."""
     import bitsandbytes as bnb
     import torch
@@ -132,7 +132,7 @@ def quantize(trainee: Any) -> None:
                 small.weight = bnb.nn.Params4bit(
                     child.weight.data.cpu(), requires_grad=False, quant_type="nf4"
                 )
-                setattr(module, name, small.cuda())
+                setattr(module, name, small.to(device))
 
 
 def optimizer_of(case: Case, parameters: list[Any]) -> Any:
