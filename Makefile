@@ -15,7 +15,7 @@ RUN = PATH="$(VENV):$$PATH" $(VENV)
 ROOT_ARGS = $(shell test "$$(id -u)" -ne 0 || echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lab test test-all check bench strategies faults engines clean
+.PHONY: help venv demo lab test test-all check bench strategies faults engines gpu clean
 
 help: ## list the targets (this text)
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
@@ -61,6 +61,11 @@ bench: ## measure the workbench itself
 	@$(SETUP) --extras train,lab,dev
 	@test -d .venv/peers || $(VENV)/python -m pip install --quiet --no-deps --target .venv/peers $(PEERS)
 	@$(RUN)/python -m tests.benchmarks
+
+BATTERY = $(CURDIR)/battery
+gpu: ## measure everything on this host's GPU (9 min; again: goes on where it ended)
+	@$(SETUP) --extras train,lab,dev,deepspeed,lowbit
+	@$(RUN)/python -m tests.gpu.battery --minutes 9 --out "$(BATTERY)"
 
 # A table that was cut off goes on where it ended; a finished one begins anew.
 ROWS = $(CURDIR)/.strategies.jsonl

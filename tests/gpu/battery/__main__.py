@@ -30,7 +30,8 @@ def main() -> int:
     if options.again:
         forget({case.name for case in cases}, setup.out)
     rows = run_battery(cases, setup, seconds=60 * options.minutes)
-    last = {row["case"]: row for row in rows}
+    names = {case.name for case in cases}
+    last = {row["case"]: row for row in rows if row["case"] in names}
     counts = {
         outcome: sum(row["outcome"] == outcome for row in last.values())
         for outcome in (*sorted(FINAL), "cut")

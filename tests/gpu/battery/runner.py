@@ -21,6 +21,7 @@ from tests.gpu.battery.values import Case, NotAvailable, Report, Setup
 
 RESULTS = "results.jsonl"
 FINAL = {"passed", "failed", "error", "skipped", "timeout"}
+PRELOAD = ("torch", "torch.distributed", "accelerate", "transformers", "peft")
 _LEAST_SECONDS = 5.0
 _TAIL_BYTES = 4000
 
@@ -43,14 +44,16 @@ def remaining(cases: Iterable[Case], folder: Path) -> list[Case]:
     return [case for case in cases if case.name not in done]
 
 
-def run_battery(cases: Sequence[Case], setup: Setup, *, seconds: float) -> list[dict[str, Any]]:
+def run_battery(
+    cases: Sequence[Case], setup: Setup, *, seconds: float, preload: Sequence[str] = PRELOAD
+) -> list[dict[str, Any]]:
     """Run what has no result yet until the time is over; returns all rows.
 
     Every lane is a child process, so that a crash of a case or lane never takes the others along.
     """
     setup.out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + seconds
-    _preload()
+    _preload(preload)
     about = {"card": nvidia_smi(), "versions": versions(), "requested_device": setup.device}
     left = remaining(cases, setup.out)
     lanes = sorted({case.lane for case in left})
@@ -77,9 +80,9 @@ def run_battery(cases: Sequence[Case], setup: Setup, *, seconds: float) -> list[
     return results(setup.out)
 
 
-def _preload() -> None:
+def _preload(names: Sequence[str]) -> None:
     """Load once what nearly every case needs. CUDA stays untouched: it does not survive a fork."""
-    for name in ("torch", "torch.distributed", "accelerate", "transformers", "peft"):
+    for name in names:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             __import__(name)
 
@@ -145,6 +148,8 @@ def _child(case: Case, setup: Setup, log: Path, answer: Path) -> None:
         handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(handle, 1)
         os.dup2(handle, 2)
+        sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - for the process' life
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         document = _outcome(case, setup)
         partial = answer.with_suffix(".partial")

@@ -1,0 +1,193 @@
+"""The battery's own rules, and each of its cases at a tiny size on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from tests.accuracy.own_rows import own_rows
+from tests.gpu.battery.catalog import CASES
+from tests.gpu.battery.libraries import trace_event_fault
+from tests.gpu.battery.runner import RESULTS, remaining, results, run_battery
+from tests.gpu.battery.values import Case, Check, NotAvailable, Report, Setup
+from tests.gpu.results import FOLDER
+
+ROOT = Path(__file__).parents[2]
+
+
+def case(name: str, function: object, seconds: float = 30.0, **more: object) -> Case:
+    return Case(name=name, group="test", run=function, limit_seconds=seconds, **more)  # pyright: ignore[reportArgumentType]
+
+
+def fine(_setup: Setup) -> Report:
+    return Report(measured={"value": 2.0}, checks=(Check(name="value", value=2.0, high=3.0),))
+
+
+def wrong(_setup: Setup) -> Report:
+    print("what the case printed")
+    return Report(measured={}, checks=(Check(name="value", value=4.0, high=3.0),))
+
+
+def absent(_setup: Setup) -> Report:
+    raise NotAvailable("there is no card")
+
+
+def raising(_setup: Setup) -> Report:
+    raise ValueError("boom")
+
+
+def crashing(_setup: Setup) -> NoReturn:
+    os.abort()
+
+
+def hanging(setup: Setup) -> NoReturn:
+    subprocess.Popen(["sleep", "1000"])
+    (setup.out / "hung").touch()
+    time.sleep(1000)
+    raise AssertionError
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return Setup(device="cpu", out=tmp_path / "out")
+
+
+def outcomes(setup: Setup) -> dict[str, str]:
+    return {row["case"]: row["outcome"] for row in results(setup.out)}
+
+
+def test_every_end_is_a_row_and_none_takes_the_next_case_along(setup: Setup) -> None:
+    cases = [
+        case("crash", crashing),
+        case("raise", raising),
+        case("wrong", wrong),
+        case("absent", absent),
+        case("missing", fine, packages=("there_is_no_such_package",)),
+        case("hang", hanging, seconds=2.0),
+        case("beside", fine, lane="cpu"),
+        case("fine", fine),
+    ]
+    run_battery(cases, setup, seconds=120, preload=())
+    assert outcomes(setup) == {
+        "crash": "error",
+        "raise": "error",
+        "wrong": "failed",
+        "absent": "skipped",
+        "missing": "skipped",
+        "hang": "timeout",
+        "beside": "passed",
+        "fine": "passed",
+    }
+    rows = {row["case"]: row for row in results(setup.out)}
+    assert "there_is_no_such_package" in rows["missing"]["reason"]
+    assert "what the case printed" in rows["wrong"]["tail"]
+    assert "boom" in rows["raise"]["reason"]
+    assert rows["fine"]["checks"][0]["ok"]
+    assert {"card", "versions", "date"} <= rows["fine"].keys()
+    assert (setup.out / "hung").exists()
+
+
+def test_it_goes_on_where_it_was_cut_off_and_a_torn_line_costs_one_case(setup: Setup) -> None:
+    cases = [case("first", fine), case("second", hanging, seconds=600.0), case("third", fine)]
+    run_battery(cases[:1], setup, seconds=60, preload=())
+    with (setup.out / RESULTS).open("a") as file:
+        file.write('{"case": "third", "outco')
+    assert [one.name for one in remaining(cases, setup.out)] == ["second", "third"]
+    run_battery(cases, setup, seconds=6.5, preload=())  # less than the second needs
+    assert outcomes(setup) == {"first": "passed", "second": "cut"}
+    assert [one.name for one in remaining(cases, setup.out)] == ["second", "third"]
+    run_battery([case("second", fine), cases[2]], setup, seconds=60, preload=())
+    assert outcomes(setup) == {"first": "passed", "second": "passed", "third": "passed"}
+
+
+@pytest.mark.parametrize(
+    ("check", "ok"),
+    [
+        (Check(name="x", value=None, high=1.0), False),
+        (Check(name="x", value=float("nan"), high=1.0), False),
+        (Check(name="x", value=1.0, low=1.0, high=1.0), True),
+        (Check(name="x", value=1.1, low=1.0, high=1.0), False),
+        (Check(name="x", value="cuda", equals="cuda"), True),
+        (Check(name="x", value="cpu", equals="cuda"), False),
+        (Check(name="x", value="cpu", low=0.0), False),
+    ],
+)
+def test_a_value_that_is_missing_or_outside_fails(*, check: Check, ok: bool) -> None:
+    assert check.ok is ok
+
+
+def test_the_cases_cover_the_groups_and_have_names_of_their_own() -> None:
+    names = [one.name for one in CASES]
+    assert len(set(names)) == len(names)
+    groups = {one.group for one in CASES}
+    assert groups >= {
+        *("environment", "recipe", "memory", "simulation", "time", "ranks", "faults"),
+        *("inference", "profile", "libraries"),
+    }
+    assert sum(one.group == "memory" for one in CASES) == 15
+
+
+@pytest.mark.parametrize(
+    ("event", "fault"),
+    [
+        ({"ph": "X", "pid": 1, "ts": 1.5, "dur": 0}, None),
+        ({"ph": "M", "pid": 1, "name": "process_name", "args": {}}, None),
+        ({"ph": "X", "pid": 1, "ts": 1.5}, "no dur"),
+        ({"ph": "X", "pid": 1, "ts": "1", "dur": 1}, "no ts"),
+        ({"ph": "s", "pid": 1, "ts": 1}, "flow without id"),
+        ({"ph": "?", "pid": 1, "ts": 1}, "phase '?'"),
+        ({"ph": "i", "ts": 1}, "no pid"),
+    ],
+)
+def test_trace_events_are_held_against_the_format(event: dict, fault: str | None) -> None:
+    assert trace_event_fault(event) == fault
+
+
+def test_kept_measurements_are_compared_with_todays_prediction(tmp_path: Path) -> None:
+    row = {
+        "case": "memory-gpt2-autocast",
+        "group": "memory",
+        "card": {"name": "NVIDIA H100 80GB HBM3", "memory_total_mib": 81559.0},
+        "measured": {"allocated_bytes": 10 * 2**30, "reserved_bytes": None},
+    }
+    (tmp_path / "battery-h100-2026-01-01.jsonl").write_text(json.dumps(row) + "\n")
+    (found,) = own_rows(tmp_path)
+    assert found.what == "allocated_bytes"
+    assert found.error == pytest.approx(found.predicted / (10 * 2**30) - 1)
+
+
+def test_the_readme_claims_no_measurement_that_is_not_kept() -> None:
+    kept = list(FOLDER.glob("battery-*.jsonl"))
+    says_none = "measured on a GPU of ours yet" in (ROOT / "README.md").read_text()
+    assert says_none == (not kept)
+
+
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_every_case_runs_on_the_cpu(tmp_path: Path) -> None:
+    """All but the simulations (tests/estimate has them) and most sizes of the memory cases."""
+    memory = [
+        "memory-0.1b-chunked",
+        "memory-1b-8bit",
+        "memory-8b-lora-recompute",
+        "memory-8b-qlora",
+    ]
+    groups = "environment,recipe-0.1B,hook-overhead,time,ranks,faults,inference,profile,libraries"
+    command = [sys.executable, "-m", "tests.gpu.battery", "--device", "cpu", "--minutes", "14"]
+    command += ["--out", str(tmp_path), "--only", ",".join([groups, *memory, "simulate-0.1b-fp32"])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    rows = {row["case"]: row for row in results(tmp_path)}
+    assert rows["recipe-0.1B"]["outcome"] == "passed"
+    assert all(row["outcome"] in {"passed", "skipped"} for row in rows.values())
+    allowed = {"nvml", "two-ranks-nccl", "steps-bf16", "steps-fp16", "steps-fp8"}
+    skipped = {name for name, row in rows.items() if row["outcome"] == "skipped"}
+    assert skipped - allowed <= {"memory-1b-8bit", "memory-8b-qlora", "deepspeed-zero2"}
