@@ -116,3 +116,12 @@ def test_deepspeeds_engine_steps_when_it_really_does(run: Run) -> None:
     assert column(ranks, "loss") == pytest.approx(printed(ranks, "loss"))
     assert column(ranks, "grad_norm") == pytest.approx(printed(ranks, "norm"))
     assert column(ranks, "lr") == [0.01] * 4
+
+
+def test_the_loss_of_a_step_is_what_was_optimised(run: Run) -> None:
+    """Every accumulation, divisor, scaler and number of backward calls; short last steps too."""
+    ranks = run("losses.py")
+    told = re.findall(r"^optimised (\S+) (\S+)$", ranks.log(), re.MULTILINE)
+    assert len(told) > 400
+    for line, (label, loss) in zip(ranks.lines(), told, strict=True):
+        assert line["loss"] == pytest.approx(float(loss), rel=1e-4, abs=1e-5), (label, line)

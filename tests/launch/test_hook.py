@@ -37,14 +37,14 @@ def lines(recorder: Recorder) -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_micro_batches_become_one_step_with_their_mean(recorder: Recorder) -> None:
+def test_micro_batches_become_one_step_with_their_sum(recorder: Recorder) -> None:
     for value in (1.0, 3.0):
         recorder.backward(torch.tensor(value, requires_grad=True))
     recorder.grad_norm(torch.tensor(0.5))
     recorder.step(0.1)
     recorder.step(0.1)  # a second optimizer without a backward of its own
     (line,) = lines(recorder)
-    assert (line["step"], line["loss"], line["grad_norm"], line["lr"]) == (1, 2.0, 0.5, 0.1)
+    assert (line["step"], line["loss"], line["grad_norm"], line["lr"]) == (1, 4.0, 0.5, 0.1)
 
 
 def test_nothing_of_the_script_is_kept_alive(recorder: Recorder) -> None:

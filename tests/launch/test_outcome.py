@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from workbench.launch.outcome import Verdict, judge
+from workbench.launch.supervisor import Supervisor
 from workbench.store.layout import RunPaths
 
 ABORTED = """Root Cause (first observed failure):
@@ -70,3 +72,28 @@ def test_a_failed_save_during_a_stop_is_told(tmp_path: Path) -> None:
     found = verdict(tmp_path, [{**OK, "stopped_at": 7}, bad], "", stop_reason="stopped")
     assert found.outcome == "stopped"
     assert "Saving the checkpoint" in found.message
+
+
+@pytest.mark.parametrize(
+    ("told", "after", "known"),
+    [
+        ([2, 2], None, 2),  # before the first step
+        ([2, None], None, 2),
+        ([1, 1], None, 1),  # two groups of one
+        ([None, None], None, None),  # perhaps a group is still to come
+        ([None, None], 1e9, 1),
+    ],
+)
+def test_the_world_size_is_known_as_soon_as_ranks_tell_it(
+    tmp_path: Path, told: list[int | None], after: float | None, known: int | None
+) -> None:
+    paths = RunPaths(tmp_path)
+    paths.rank_start(0).parent.mkdir()
+    for rank, size in enumerate(told):
+        paths.rank_start(rank).write_text(json.dumps({"group_world_size": size}))
+    watched: Any = SimpleNamespace(
+        world_size=None, paths=paths, ranks={0: {}, 1: {}}, run={"processes": 2}, message=None
+    )
+    Supervisor.check_world(watched, after)
+    assert watched.world_size == known
+    assert (watched.message is None) == (known in {2, None})

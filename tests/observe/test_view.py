@@ -229,3 +229,23 @@ def test_svg_chart_escapes_and_skips_gaps() -> None:
     assert "&lt;i&gt;" in text
     assert chart("empty", [Line(name="x", x=[1], y=[None])], x_label="", y_label="") == ""
     assert ticks(0, 1) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+
+
+def test_of_too_many_ranks_the_extreme_ones_stay(tmp_path: Path) -> None:
+    """The failed, the one behind and the late one are there, whatever their numbers."""
+    ranks = 1000
+    builder = ViewBuilder(directory(tmp_path), run_document(ranks))
+    document = builder.snapshot(now())
+    for one in document["ranks"]:
+        one |= {"step": 50, "late_seconds": one["rank"] * 1e-6, "alive": True, "ended": None}
+        one |= {"peak_memory_bytes": 2**33, "log_tail": [], "pid": 123456, "rss_bytes": 2**33}
+    document["ranks"][700] |= {"alive": False, "ended": "RuntimeError: gone"}
+    document["ranks"][801]["step"] = 12
+    document["ranks"][902]["late_seconds"] = 3.5
+    document["peak_memory_bytes"] = [2**33 + rank for rank in range(ranks)]
+    data = encode(document)
+    view = json.loads(data)
+    assert len(data) <= VIEW_MAX_BYTES
+    assert {700, 801, 902} <= {one["rank"] for one in view["ranks"]}
+    assert len(view["ranks"]) + view["ranks_hidden"] == ranks
+    assert view["peak_memory_bytes"] == [2**33 + ranks - 1]

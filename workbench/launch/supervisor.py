@@ -245,16 +245,21 @@ class Supervisor:
         return self.machines.rank_facts(rank, process)
 
     def check_world(self, seconds_since_first_step: float | None) -> None:
-        """Compare the ranks asked for with the process group's size; say so when they differ."""
-        if self.world_size is not None or seconds_since_first_step is None:
+        """Compare the ranks asked for with the process group's size; say so when they differ.
+
+        The ranks tell it as soon as their group is formed. Ranks without one are known to train
+        alone only a while after the first step.
+        """
+        if self.world_size is not None:
             return
         starts = [read_json(self.paths.rank_start(rank)) for rank in self.ranks]
         sizes = [start.get("group_world_size") for start in starts if start]
         known = [size for size in sizes if isinstance(size, int)]
         asked = int(self.run["processes"])
-        if known and max(known) == asked:
+        late = (seconds_since_first_step or 0) > WORLD_CHECK_SECONDS
+        if (known and max(known) == asked) or (asked == 1 and starts and not known):
             self.world_size = asked
-        elif seconds_since_first_step > WORLD_CHECK_SECONDS:
+        elif len(known) == asked or late:
             self.world_size = max(known, default=1)
             if self.world_size != asked:
                 self.message = (

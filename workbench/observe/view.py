@@ -19,6 +19,8 @@ from workbench.store.schema import SCHEMA_VERSION, VIEW_MAX_BYTES, SystemLine
 _STEP_ROWS = 320
 _SAMPLE_BYTES = 1 << 19
 _LOG_BYTES = 12_000  # all ranks' log tails together
+_EXTREME_RANKS = 16  # shown where there is no room for all
+_MAX_PEAKS = 512  # of more ranks only the fullest one's
 _STEP_COLUMNS: dict[str, Rule] = {
     "step": "last",
     "time": "last",
@@ -135,6 +137,7 @@ class ViewBuilder:
             "name": self.run["name"],
             "strategy": self.run["strategy_name"],
             "processes": self.run["processes"],
+            "nodes": int(self.run.get("nodes") or 1),
             "device": self.run["device"],
             "first_step_at": self.first_step_at,
             "eta_seconds": None if ended else self._eta(elapsed),
@@ -261,12 +264,33 @@ def encode(document: dict[str, Any]) -> bytes:
         for rank in tails:
             rank["log_tail"] = rank["log_tail"][len(rank["log_tail"]) // 2 :]
         if not tails and not _thin(document):
-            document["timeline"] = {"step": [], "ranks": []}
-            document["ranks"] = document["ranks"][:16]  # the charts matter more than rank 17
-            document["peak_memory_bytes"] = document["peak_memory_bytes"][:16]
+            _drop_ranks(document)
             return _dumps(document)
         data = _dumps(document)
     return data
+
+
+def _drop_ranks(document: dict[str, Any]) -> None:
+    """Keep the ranks that one would look for: gone, behind, late, fullest. Says how many go."""
+    ranks = document["ranks"]
+    document["timeline"] = {"step": [], "ranks": []}
+    wanted = sorted(ranks, key=_unremarkable)[:_EXTREME_RANKS]
+    document["ranks"] = sorted(wanted, key=lambda one: one["rank"])
+    document["ranks_hidden"] = len(ranks) - len(wanted)
+    peaks = document["peak_memory_bytes"]
+    if len(peaks) > _MAX_PEAKS:
+        document["peak_memory_bytes"] = [max((one for one in peaks if one), default=None)]
+
+
+def _unremarkable(one: dict[str, Any]) -> tuple[Any, ...]:
+    ended, alive = one.get("ended"), one.get("alive")
+    failed = ended not in {None, "ok"} or alive is False
+    return (
+        not failed,
+        one.get("step") or 0,
+        -(one.get("late_seconds") or 0.0),
+        -(one.get("peak_memory_bytes") or 0),
+    )
 
 
 def _dumps(document: dict[str, Any]) -> bytes:

@@ -221,7 +221,7 @@ class MetricLine(TypedDict, total=False):
     time: float  # end of the step
     step_seconds: float
     backward_at: float  # when this rank entered the last backward of the step
-    loss: float  # mean over the step's micro-batches on this rank
+    loss: float  # what this rank optimised: the sum of what its backward passes differentiated
     lr: float
     grad_norm: float
     data_seconds: float  # waited for data between the step before and this one's forward
@@ -343,6 +343,7 @@ class ViewDoc(TypedDict):
     message: str | None
     strategy: str
     processes: int
+    nodes: int  # ``devices`` and ``host`` are those of node 0
     world_size: int | None
     device: str
     started_at: float
@@ -382,7 +383,9 @@ class ViewDoc(TypedDict):
     attempts: list[dict[str, Any]]  # the latest AttemptLines
     # {"step", "path", "name", "bytes", "saved_at", "kind", "sealed", "problem"}, newest first
     checkpoints: list[dict[str, Any]]
+    ranks_hidden: int  # ranks that the view has no room for; those above are the extreme ones
     # The latest steps, for "who waited for whom"; times in seconds after the step's first rank
-    # entered backward, data in seconds: {"step": [...], "ranks": [{"rank", "entered": [...],
-    # "ended": [...], "data": [...]}]}
+    # entered backward, data in seconds. Columns are step, last and those of the extreme ranks;
+    # {"step", "last": [{"rank", "entered"}], "latest": {"rank", "seconds"} (by the median),
+    # "ranks": [{"rank", "entered": [...], "ended": [...], "data": [...]}], "ranks_hidden": n}
     timeline: dict[str, Any]

@@ -133,9 +133,17 @@ class _RankTimes(_RankId, total=False):
     data: _COLUMN
 
 
+class _LastRank(_RankId, total=False):
+    entered: float | None
+    seconds: float | None
+
+
 class _Timeline(TypedDict, total=False):
     step: _COLUMN
+    last: list[_LastRank]
+    latest: _LastRank | None
     ranks: list[_RankTimes]
+    ranks_hidden: int
 
 
 class _Start(_RankId, total=False):

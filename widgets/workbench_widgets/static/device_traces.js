@@ -58,6 +58,9 @@ function range(lines, say) {
   return low === high ? low : `${low} – ${high}`;
 }
 
+/** Of several machines only the first is sampled: say so. @param {any} view */
+const partOf = (view) => (view.nodes > 1 ? `node 0 of ${view.nodes}` : "");
+
 /** @param {any} view @param {ReturnType<typeof perDevice>} lines @param {string} suffix
  * @param {any} yaxis @param {(value: any) => string} say @param {string} what
  * @returns {Drawing} */
@@ -71,11 +74,12 @@ function overTime(view, lines, suffix, yaxis, say, what) {
     return line(time.x, one.y, one.color, { hovertemplate, ...many });
   });
   const said = lines.map((one) => `${one.name} ${say(lastKnown(one.y))}`);
+  const part = partOf(view);
   return {
     traces,
-    chips: legend(lines),
+    chips: [...legend(lines), ...(part ? [{ text: part, color: "transparent" }] : [])],
     value: devicesOf(view).length ? range(lines, say) : say(lastKnown(lines[0]?.y)),
-    label: `${what}: ${said.join(", ") || "n/a"}`,
+    label: `${what}${part && `, ${part}`}: ${said.join(", ") || "n/a"}`,
     layout: { xaxis: axis, yaxis: { ticksuffix: suffix, ...yaxis } },
   };
 }

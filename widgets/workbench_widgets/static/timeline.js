@@ -10,7 +10,8 @@
  * @typedef {import("./traces.js").Drawing} Drawing
  * @typedef {import("./traces.js").Options} Options
  * @typedef {{rank: number, entered: number|null, ended: number|null, data: number|null}} Moment
- * @typedef {{step: number, moments: Moment[], last: Moment|null, length: number}} Slot
+ * @typedef {{rank: number, entered: number|null}} Last
+ * @typedef {{step: number, moments: Moment[], last: Last|null, length: number}} Slot
  */
 
 import { known, shortSeconds } from "./format.js";
@@ -24,7 +25,7 @@ const median = (values) => [...values].sort((one, two) => one - two)[Math.floor(
 
 /** The latest steps that have a time of every kind. @param {any} view @returns {Slot[]} */
 export function slots(view) {
-  const { step = [], ranks = [] } = view.timeline ?? {};
+  const { step = [], ranks = [], last: lasts = [] } = view.timeline ?? {};
   const first = Math.max(0, step.length - STEPS_MAX);
   const found = step.slice(first).map((/** @type {number} */ number, /** @type {number} */ at) => {
     const moments = ranks.map((/** @type {any} */ one) => ({
@@ -34,7 +35,8 @@ export function slots(view) {
       data: one.data?.[first + at] ?? null,
     }));
     const there = moments.filter((/** @type {Moment} */ one) => known(one.entered));
-    const last = there.reduce((/** @type {any} */ late, /** @type {any} */ one) =>
+    // Of all ranks, where the view says it: not all have a row.
+    const last = lasts[first + at] ?? there.reduce((/** @type {any} */ late, /** @type {any} */ one) =>
       (late === null || one.entered > late.entered ? one : late), null);
     const length = Math.max(0, ...moments.flatMap((/** @type {Moment} */ one) => [one.entered ?? 0, one.ended ?? 0]));
     return { step: number, moments, last, length };
@@ -50,13 +52,15 @@ export function words(slot, one) {
   const late = /** @type {number} */ (last.entered);
   const begin = `step ${slot.step}: rank ${one.rank} entered backward`;
   if (late < NOTICED) return `${begin} together with the others, within ${shortSeconds(late)}${data}`;
-  if (one === last) return `${begin} ${shortSeconds(late)} after the first; the others waited${data}`;
+  if (one.rank === last.rank) return `${begin} ${shortSeconds(late)} after the first; the others waited${data}`;
   const when = one.entered < NOTICED ? "first" : `${shortSeconds(one.entered)} after the first`;
   return `${begin} ${when} and waited ${shortSeconds(late - one.entered)} for rank ${last.rank}${data}`;
 }
 
-/** The rank that is late most, by the median over the steps. @param {Slot[]} found */
-function latest(found) {
+/** The rank that is late most, by the median over the steps. @param {any} view @param {Slot[]} found */
+function latest(view, found) {
+  const { latest: told } = view.timeline;
+  if (told && known(told.seconds)) return { rank: told.rank, late: told.seconds };
   const all = found[0].moments.map(({ rank }) => {
     const times = found.map((slot) => slot.moments.find((one) => one.rank === rank)?.entered).filter(known);
     return { rank, late: times.length ? median(times) : 0 };
@@ -117,7 +121,9 @@ export function waiting(view, { theme }) {
   if (!found.length) return { traces: [], value: "", label: `${label}: n/a`, hidden };
   const [onTheWay, waits, together] = [theme.series[1], fade(theme.muted, 0.4), fade(theme.series[0], 0.5)];
   const last = (/** @type {Slot} */ slot) => slot.last?.entered ?? 0;
-  const { rank, late } = latest(found);
+  const { rank, late } = latest(view, found);
+  const more = view.timeline.ranks_hidden || 0;
+  const left = more ? `; ${more} of ${more + view.timeline.ranks.length} ranks are not drawn, they lie between` : "";
   const noticed = late >= NOTICED;
   const value = noticed ? `rank ${rank}: ${shortSeconds(late)} late` : `together within ${shortSeconds(Math.max(late, 1e-4))}`;
   const others = noticed ? `rank ${rank} entered backward ${shortSeconds(late)} after the first (median); the others waited` : "all ranks entered backward together";
@@ -131,9 +137,10 @@ export function waiting(view, { theme }) {
       { text: "still on its way", color: onTheWay },
       { text: "waits for the last", color: waits },
       { text: "backward and exchange", color: together },
+      ...(more ? [{ text: `${more} ranks between not drawn`, color: "transparent" }] : []),
     ],
     value,
-    label: `${label}: over the last ${found.length} steps ${others}`,
+    label: `${label}: over the last ${found.length} steps ${others}${left}`,
     layout: axes(found, theme),
     hidden,
   };

@@ -1,4 +1,4 @@
-"""Observes accelerate's Accelerator: backward before it divides the loss, clipping, save_state."""
+"""Observes accelerate's Accelerator: clipping, save_state. Its backward ends in torch's own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 from . import norms
-from .backward import observed
 from .leaving import observed_save
 from .recorder import Recorder
 
@@ -14,7 +13,6 @@ from .recorder import Recorder
 def patch(recorder: Recorder, module: Any) -> None:
     """accelerate.accelerator."""
     owner = module.Accelerator
-    owner.backward = observed(recorder, owner.backward, 1)
     owner.save_state = observed_save(recorder, owner.save_state, "accelerate", _saved_to)
     construct = owner.__init__
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from .leaving import leave
+from .losses import differentiated
 from .recorder import Recorder
 
 
@@ -35,8 +36,13 @@ def outermost(recorder: Recorder) -> Generator[bool]:
         _Depth.backward -= 1
 
 
-def observed(recorder: Recorder, function: Callable[..., Any], loss_at: int) -> Callable[..., Any]:
-    """Wrap a backward function: record its entry, and stop before it when a stop is due."""
+def observed(
+    recorder: Recorder, function: Callable[..., Any], losses: Callable[..., list[Any]]
+) -> Callable[..., Any]:
+    """Wrap a backward function: record its entry, and stop before it when a stop is due.
+
+    `losses` tells from the positional and the keyword arguments what is differentiated.
+    """
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -45,8 +51,7 @@ def observed(recorder: Recorder, function: Callable[..., Any], loss_at: int) -> 
         with outermost(recorder) as first:
             if first:
                 with contextlib.suppress(Exception):
-                    loss = args[loss_at] if len(args) > loss_at else kwargs.get("loss")
-                    recorder.backward(_unscaled(loss))
+                    recorder.backward(*losses(args, kwargs))
             return function(*args, **kwargs)
 
     return wrapper
@@ -54,8 +59,8 @@ def observed(recorder: Recorder, function: Callable[..., Any], loss_at: int) -> 
 
 def patch_backward(recorder: Recorder, torch: Any) -> None:
     """``loss.backward()``, ``torch.autograd.backward(loss)`` and ``torch.autograd.grad(…)``."""
-    torch.Tensor.backward = observed(recorder, torch.Tensor.backward, 0)
-    torch.autograd.backward = observed(recorder, torch.autograd.backward, 0)
+    torch.Tensor.backward = observed(recorder, torch.Tensor.backward, differentiated)
+    torch.autograd.backward = observed(recorder, torch.autograd.backward, differentiated)
     grad = torch.autograd.grad
 
     @functools.wraps(grad)
@@ -63,31 +68,7 @@ def patch_backward(recorder: Recorder, torch: Any) -> None:
         # Gradients that the script assigns itself; their loss may be any intermediate value.
         if not _Depth.backward and not torch.compiler.is_compiling():
             with contextlib.suppress(Exception):
-                recorder.backward(None)
+                recorder.backward()
         return grad(*args, **kwargs)
 
     torch.autograd.grad = autograd_grad
-
-
-_scaled: dict[int, Any] = {}
-
-
-def patch_scaler(torch: Any) -> None:
-    """``scaler.scale(loss).backward()``: remember the loss behind the scaled one."""
-    scaler_class = torch.amp.GradScaler
-    scale = scaler_class.scale
-
-    @functools.wraps(scale)
-    def remember(self: Any, outputs: Any) -> Any:
-        result = scale(self, outputs)
-        if isinstance(result, torch.Tensor):
-            _scaled.clear()
-            _scaled[id(result)] = (result, outputs)
-        return result
-
-    scaler_class.scale = remember
-
-
-def _unscaled(loss: Any) -> Any:
-    entry = _scaled.pop(id(loss), None)
-    return entry[1] if entry is not None and entry[0] is loss else loss

@@ -6,14 +6,15 @@ import functools
 from typing import Any
 
 from .backward import observed
+from .losses import divided
 from .models import observe_forward
 from .recorder import Recorder
 
 
 def patch(recorder: Recorder, module: Any) -> None:
-    """deepspeed.runtime.engine: the loss before it is divided; a step where it really steps."""
+    """deepspeed.runtime.engine: the loss as it is divided; a step where it really steps."""
     owner = module.DeepSpeedEngine
-    owner.backward = observed(recorder, owner.backward, 1)
+    owner.backward = observed(recorder, owner.backward, _divided)
     owner.step = _observed_step(recorder, owner.step)
     construct = owner.__init__
 
@@ -28,6 +29,14 @@ def patch(recorder: Recorder, module: Any) -> None:
 
     owner.__init__ = init
     observe_forward(recorder, owner)
+
+
+def _divided(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """What ``engine.backward(loss)`` differentiates, before its own scaling of fp16."""
+    owner = args[0]
+    loss = args[1] if len(args) > 1 else kwargs.get("loss")
+    whole = kwargs.get("scale_wrt_gas") is False
+    return [divided(loss, 1 if whole else owner.gradient_accumulation_steps())]
 
 
 def _observed_step(recorder: Recorder, function: Any) -> Any:
@@ -50,6 +59,8 @@ def _observed_step(recorder: Recorder, function: Any) -> Any:
             if norm is not None:
                 recorder.grad_norm(norm)
             recorder.step(rate, self)
+        elif after[1] > before[1]:
+            recorder.drop_losses()
         return result
 
     return step

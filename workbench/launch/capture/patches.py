@@ -22,12 +22,13 @@ from . import (
     leaving,
     loaders,
     loopback,
+    losses,
     models,
     norms,
     pipelines,
     trainer,
 )
-from .backward import outermost, patch_backward, patch_scaler
+from .backward import outermost, patch_backward
 from .reader import ScalarReader
 from .recorder import Recorder
 
@@ -40,6 +41,7 @@ def arm(recorder: Recorder) -> None:
         "torch.nn.parallel.distributed": models.patch_ddp,
         "torch.distributed.fsdp.fully_sharded_data_parallel": models.patch_fsdp,
         "torch.distributed.fsdp._fully_shard._fsdp_state": models.patch_fsdp2,
+        "torch.distributed.fsdp.sharded_grad_scaler": losses.patch_sharded_scaler,
         "torch.distributed.distributed_c10d": _patch_group,
         "accelerate.accelerator": accelerating.patch,
         "checkpointing": _patch_recipes_saves,
@@ -144,7 +146,8 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 def _patch_torch(recorder: Recorder, torch: Any) -> None:
     recorder.reader = ScalarReader(torch)
     patch_backward(recorder, torch)
-    patch_scaler(torch)
+    losses.patch_scaler(recorder, torch.amp.GradScaler)
+    losses.patch_zero_grad(recorder, torch)
     norms.patch(recorder, torch)
     recorder.note(torch=torch.__version__, cuda=torch.version.cuda, nccl=_nccl(torch))
     hook_module = sys.modules["torch.optim.optimizer"]

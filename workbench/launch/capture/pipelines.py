@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from .losses import divided
 from .pulse import BACKWARD
 from .recorder import Recorder
 
@@ -30,8 +31,10 @@ def patch_schedules(recorder: Recorder, outermost: Outermost, module: Any) -> No
     @functools.wraps(update)
     def update_losses(self: Any, stages: Any, losses: Any) -> None:
         if getattr(self, "_has_backward", False):
-            for loss in getattr(self, "_internal_losses", ()):  # empty but at the last stage
-                recorder.loss(loss)
+            losses_here = getattr(self, "_internal_losses", ())  # empty but at the last stage
+            share = len(losses_here) if getattr(self, "scale_grads", False) else 1
+            for loss in losses_here:
+                recorder.loss(divided(loss, share))
         update(self, stages, losses)
 
     base._update_losses = update_losses  # noqa: SLF001
@@ -44,7 +47,7 @@ def _entered(recorder: Recorder, outermost: Outermost, function: Callable[..., A
             return function(self, *args, **kwargs)
         with outermost(recorder) as first:
             if first:
-                recorder.backward(None)
+                recorder.backward()
             return function(self, *args, **kwargs)
 
     return step

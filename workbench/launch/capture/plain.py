@@ -12,16 +12,10 @@ class Numbers:
         """The number itself; None for anything else."""
         return float(value) if isinstance(value, (int, float)) else None
 
-    def divisor(self, loss: Any) -> float | None:  # noqa: ARG002
-        """No graph tells."""
-        return None
-
-    def add(
-        self, line: dict[str, Any], losses: list[Any], norm: Any, scale: float = 1.0
-    ) -> list[dict[str, Any]]:
-        """The line with the mean loss."""
+    def add(self, line: dict[str, Any], losses: list[Any], norm: Any) -> list[dict[str, Any]]:
+        """The line with the loss."""
         if losses:
-            line["loss"] = scale * sum(losses) / len(losses)
+            line["loss"] = sum(losses)
         if norm is not None:
             line["grad_norm"] = norm
         return [line]

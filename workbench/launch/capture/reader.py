@@ -22,31 +22,29 @@ class ScalarReader:
         self._device: Any = None
         self._waiting: collections.deque[tuple[dict[str, Any], Any, Any]] = collections.deque()
 
-    def add(
-        self, line: dict[str, Any], losses: list[Any], norm: Any, scale: float = 1.0
-    ) -> list[dict[str, Any]]:
+    def add(self, line: dict[str, Any], losses: list[Any], norm: Any) -> list[dict[str, Any]]:
         """Queue `line` with its values; return the lines whose values have arrived.
 
-        The step's loss is `scale` times the mean of `losses`.
+        The step's loss is the sum of `losses`.
         """
         norm = self.scalar(norm)
         on_device = [value for value in (*losses, norm) if getattr(value, "is_cuda", False)]
         if not on_device:
-            mean = scale * sum(map(float, losses)) / len(losses) if losses else None
-            self._fill(line, mean, None if norm is None else float(norm))
+            loss = sum(map(float, losses)) if losses else None
+            self._fill(line, loss, None if norm is None else float(norm))
             return [*self._arrived(keep=0), line] if self._waiting else [line]
         try:
             self._device = on_device[0].device
             with self._torch.cuda.device(self._device):
                 if not self._torch.cuda.is_current_stream_capturing():
-                    self._enqueue(line, losses, norm, scale)
+                    self._enqueue(line, losses, norm)
                     return self._arrived(keep=_MAX_WAITING)
         except Exception:  # values on several devices: the step still counts
             return [line]
         return [line]
 
-    def _enqueue(self, line: dict[str, Any], losses: list[Any], norm: Any, scale: float) -> None:
-        """Copy mean loss and norm to pinned memory without blocking, and mark the copy's end."""
+    def _enqueue(self, line: dict[str, Any], losses: list[Any], norm: Any) -> None:
+        """Copy loss and norm to pinned memory without blocking, and mark the copy's end."""
         torch = self._torch
 
         def on_device(value: Any) -> Any:
@@ -55,8 +53,8 @@ class ScalarReader:
             return value.float().to(self._device, non_blocking=True)
 
         unknown = float("nan")
-        mean = torch.stack([on_device(one) for one in losses]).mean() * scale if losses else unknown
-        pair = [on_device(mean), on_device(unknown if norm is None else norm)]
+        loss = torch.stack([on_device(one) for one in losses]).sum() if losses else unknown
+        pair = [on_device(loss), on_device(unknown if norm is None else norm)]
         buffer = torch.empty(2, dtype=torch.float32, pin_memory=True)
         buffer.copy_(torch.stack(pair), non_blocking=True)
         event = torch.cuda.Event()
@@ -113,21 +111,3 @@ class ScalarReader:
         if local.numel() != 1:
             return None
         return local.reshape(()) if local.is_cuda else float(local)
-
-    @staticmethod
-    def divisor(loss: Any) -> float | None:
-        """n, when the last thing done to `loss` was a division by the number n; never waits."""
-        made_by: Any = getattr(loss, "grad_fn", None)
-        if made_by is None:
-            return None
-        kind: str = made_by.name()
-        if kind not in {"DivBackward0", "MulBackward0"}:
-            return None
-        try:
-            other: Any = made_by._saved_other  # noqa: SLF001 - gone once the graph has been freed
-            if other is None or other.numel() != 1 or other.is_cuda:
-                return None
-            number = float(other) if kind == "DivBackward0" else round(1 / float(other), 6)
-        except (AttributeError, RuntimeError, ZeroDivisionError):
-            return None
-        return number if number > 1 else None

@@ -34,7 +34,6 @@ class Recorder:
         self.reader: Any = None  # reader.ScalarReader once torch is there
         self.models: weakref.WeakSet[Any] = weakref.WeakSet()  # wrapped by DDP, FSDP, an engine
         self.loaders: Any = None  # loaders.Loaders once torch.utils.data is there
-        self.summed = False  # the micro-batches' losses add up to the step's (Trainer)
         self.stops_itself = False  # the loop around (Trainer's) leaves at the agreed step
         self.tracer: Any = None  # profiling.Tracer while a trace is asked for
         self.held = 0  # an engine's step is under way: what it does inside is no step of its own
@@ -53,8 +52,6 @@ class Recorder:
         self._next_memory_poll = 0.0
         self._memory: int | None = None
         self._losses: collections.deque[Any] = collections.deque(maxlen=_MAX_LOSSES)
-        self._divisors: collections.deque[float | None] = collections.deque(maxlen=_MAX_LOSSES)
-        self._divisor: float | None = None  # by which the script divides each micro-batch's loss
         self._grad_norm: Any = None
         self._backward_at: float | None = None
         self._previous_end: float | None = None
@@ -73,16 +70,17 @@ class Recorder:
         """Time between two steps that was spent on a checkpoint."""
         self._between += seconds
 
-    def backward(self, loss: Any, at: float | None = None) -> None:
-        """A backward pass begins (the caller makes sure it is the outermost one)."""
+    def backward(self, *losses: Any, at: float | None = None) -> None:
+        """A backward pass of `losses` begins (the caller makes sure it is the outermost one)."""
         self._backward_at = time.time() if at is None else at
         self.pulse.beat(BACKWARD, self.steps)
         if self.loaders is not None:
             self.loaders.used()
-        self.loss(loss)
+        for loss in losses:
+            self.loss(loss)
 
     def loss(self, loss: Any) -> None:
-        """The loss of one micro-batch of the current step."""
+        """A part of the current step's loss, which is the sum of all: see `losses`."""
         if self.reader is None:
             return
         value = self.reader.scalar(loss)  # detached: neither graph nor storage is kept alive
@@ -90,7 +88,15 @@ class Recorder:
             if isinstance(value, float):
                 self.nonfinite.loss(value)
             self._losses.append(value)
-            self._divisors.append(self.reader.divisor(loss))
+
+    @property
+    def has_losses(self) -> bool:
+        """Whether a backward pass was seen since the last step."""
+        return bool(self._losses)
+
+    def drop_losses(self) -> None:
+        """The gradients of the backward passes since the last step are gone without a step."""
+        self._losses.clear()
 
     def grad_norm(self, norm: Any) -> None:
         """The gradient norm that the script computed before this step."""
@@ -104,10 +110,9 @@ class Recorder:
             self._says, self._backward_at = False, None
             self._losses.clear()
             return
-        losses, norm, scale = list(self._losses), self._grad_norm, self._scale()
+        losses, norm = list(self._losses), self._grad_norm
         entered, self._backward_at, self._grad_norm = self._backward_at, None, None
         self._losses.clear()
-        self._divisors.clear()
         if not self._leads(optimizer):
             return
         self.steps += 1
@@ -122,7 +127,7 @@ class Recorder:
         if self.tracer is not None:
             self.tracer.step_ended(line)
         self.pulse.beat(FORWARD, self.steps)
-        ready = [line] if self.reader is None else self.reader.add(line, losses, norm, scale)
+        ready = [line] if self.reader is None else self.reader.add(line, losses, norm)
         for one in ready:
             self._emit(one)
 
@@ -162,22 +167,6 @@ class Recorder:
     def lead(self) -> Any:
         """The optimizer whose steps are counted; None before the first, or when it is gone."""
         return self._lead() if self._lead is not None else None
-
-    def _scale(self) -> float:
-        """What the mean of the losses is multiplied by to be the step's loss.
-
-        Loops that accumulate divide each micro-batch's loss by their number before backward. A
-        division by exactly that number is taken back, also in a last, shorter group.
-        """
-        count = len(self._losses)
-        if self.summed:
-            return float(count)
-        divisors = set(self._divisors)
-        divisor = divisors.pop() if len(divisors) == 1 else None
-        if divisor is None or (divisor != self._divisor and (count < 2 or divisor != count)):
-            return 1.0
-        self._divisor = divisor
-        return divisor
 
     def _add_durations(self, line: dict[str, Any]) -> float:
         """Add what a steady clock measured; the wall clock may jump. Returns its reading."""

@@ -1,7 +1,6 @@
 """Observes transformers' Trainer and its subclasses; lets it save and stop at the agreed step.
 
-Trainer divides each micro-batch's loss (by their number, or by the tokens of the whole step), so
-the step's loss is the sum of what it hands to backward. Its own log replaces a NaN by the mean of
+Its own log replaces a NaN by the mean of
 what came before (`logging_nan_inf_filter`); the loss taken here is the one before that.
 """
 
@@ -35,8 +34,7 @@ def patch(recorder: Recorder, module: Any) -> None:
         resume = _checkpoint_to_resume()
         if resume is not None:
             args, kwargs = args[1:], {**kwargs, "resume_from_checkpoint": resume}
-        outer = recorder.summed, recorder.stops_itself
-        recorder.summed = True
+        outer = recorder.stops_itself
         with contextlib.suppress(Exception):
             if callback not in self.callback_handler.callbacks:
                 self.add_callback(callback)
@@ -44,7 +42,7 @@ def patch(recorder: Recorder, module: Any) -> None:
         try:
             result = train(self, *args, **kwargs)
         finally:
-            recorder.summed, recorder.stops_itself = outer
+            recorder.stops_itself = outer
         if recorder.stopped_at is not None:
             depart(recorder)
         return result

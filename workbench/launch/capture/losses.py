@@ -1,0 +1,150 @@
+"""The loss that a backward pass differentiates, whatever was done to it before.
+
+The loss of an optimizer step is what the script optimised in it: the sum of what its backward
+passes differentiated, as divided by the script, by Accelerate or by an engine, less the factor of a
+gradient scaler, which is taken off the gradients again. It is added up while gradients are: what
+the script drops by ``zero_grad``, or a scaler by skipping a step, does not count.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from .recorder import Recorder
+
+_SCALE = "workbench_scale"  # in the metadata of the graph's node that a scaler made
+_MAX_NODES = 16  # between what a scaler returned and what backward is called on
+
+
+class _Scaler:
+    """Whether a gradient scaler is at work: else no graph is looked at."""
+
+    used = False
+
+
+def differentiated(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The scalars of a call of ``Tensor.backward`` or ``autograd.backward``, each with its weight.
+
+    A root with several elements is no loss: it is the output of a stage of a pipeline.
+    """
+    roots: Any = args[0] if args else kwargs.get("tensors")
+    weights: Any = args[1] if len(args) > 1 else kwargs.get("gradient", kwargs.get("grad_tensors"))
+    if not isinstance(roots, (tuple, list)):
+        return [_weighted(unscaled(roots), weights)]
+    many = list(cast("tuple[Any, ...]", roots))
+    each = list(cast("tuple[Any, ...]", weights)) if weights is not None else [None] * len(many)
+    return [_weighted(unscaled(one), weight) for one, weight in zip(many, each, strict=False)]
+
+
+def _weighted(loss: Any, weight: Any) -> Any:
+    """`loss` times the gradient that the backward pass begins with."""
+    return loss if weight is None or weight.numel() > 1 else loss.detach() * weight.detach()
+
+
+def divided(loss: Any, count: float) -> Any:
+    """`loss` as an engine divides it before its backward pass."""
+    return loss if count == 1 or loss is None else loss.detach() / count
+
+
+def unscaled(loss: Any) -> Any:
+    """`loss` without the factor of a gradient scaler, if it was made from a scaled one."""
+    node = getattr(loss, "grad_fn", None)
+    if not _Scaler.used or node is None:
+        return loss
+    waiting = [node]
+    for _ in range(_MAX_NODES):
+        if not waiting:
+            break
+        node = waiting.pop(0)
+        scale = node.metadata.get(_SCALE)
+        if scale is not None:
+            return loss.detach() / scale.to(loss.device)
+        waiting += [before for before, _ in node.next_functions if before is not None]
+    return loss
+
+
+def patch_scaler(recorder: Recorder, owner: Any) -> None:
+    """torch.amp.GradScaler and its kind: mark what it scaled; a skipped step drops its losses."""
+    scale, step = owner.scale, owner.step
+
+    @functools.wraps(scale)
+    def mark(self: Any, outputs: Any) -> Any:
+        result = scale(self, outputs)
+        if result is not outputs:  # else it is switched off
+            for one in _flat(result):
+                if getattr(one, "grad_fn", None) is not None and self._scale is not None:
+                    _Scaler.used = True
+                    one.grad_fn.metadata[_SCALE] = self._scale
+        return result
+
+    owner.scale = mark
+    owner.step = dropping(recorder, step)
+
+
+def patch_sharded_scaler(recorder: Recorder, module: Any) -> None:
+    """torch.distributed.fsdp.sharded_grad_scaler, which scales and steps in its own way."""
+    owner = module.ShardedGradScaler
+    if "scale" in vars(owner):
+        patch_scaler(recorder, owner)
+
+
+def dropping(recorder: Recorder, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a step that may be skipped: its gradients are gone either way, and so are its losses."""
+
+    @functools.wraps(function)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = recorder.steps
+        result = function(self, *args, **kwargs)
+        if recorder.steps == before:
+            recorder.drop_losses()
+        return result
+
+    return step
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, (tuple, list)):
+        for one in cast("tuple[Any, ...]", value):
+            yield from _flat(one)
+    else:
+        yield value
+
+
+def patch_zero_grad(recorder: Recorder, torch: Any) -> None:
+    """Optimizer and Module: gradients that are dropped before a step were never optimised."""
+    optimizer, module = torch.optim.Optimizer, torch.nn.Module
+
+    def of_optimizer(self: Any) -> bool:
+        lead = recorder.lead()
+        if lead is not None:
+            return lead is self
+        groups = self.param_groups
+        return any(parameter.grad is not None for group in groups for parameter in group["params"])
+
+    def of_module(self: Any) -> bool:
+        lead = recorder.lead()
+        if lead is None:
+            return any(parameter.grad is not None for parameter in self.parameters())
+        first = lead.param_groups[0]["params"][0]
+        return any(parameter is first for parameter in self.parameters())
+
+    optimizer.zero_grad = _zeroing(recorder, torch, optimizer.zero_grad, of_optimizer)
+    module.zero_grad = _zeroing(recorder, torch, module.zero_grad, of_module)
+
+
+def _zeroing(
+    recorder: Recorder, torch: Any, function: Callable[..., Any], concerns: Callable[[Any], bool]
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling() and recorder.has_losses:
+            try:
+                if concerns(self):
+                    recorder.drop_losses()
+            except Exception:
+                return function(self, *args, **kwargs)
+        return function(self, *args, **kwargs)
+
+    return zero_grad
