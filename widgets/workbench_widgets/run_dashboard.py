@@ -7,6 +7,8 @@ from typing import Any
 
 import workbench as wb
 from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.status import read_status
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.run_face import RunFace, check_transport, run_config
 
@@ -54,7 +56,8 @@ class RunDashboard(RunFace):
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""
         view = read_json(Path(self.run.directory) / "view.json") or {}
-        state = view.get("outcome") or view.get("phase") or "starting"
+        status = read_status(RunPaths(Path(self.run.directory)))
+        state = status.outcome or status.state
         steps = view.get("steps")
         of = f"/{view['steps_total']}" if view.get("steps_total") else ""
         step = f"step {steps}{of}" if steps is not None else "no step yet"

@@ -6,6 +6,7 @@ import functools
 import threading
 import time
 from abc import ABCMeta, abstractmethod
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import anywidget
 import traitlets
 
 from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.status import read_status
 from workbench_widgets import assets
 from workbench_widgets.calculator import sentence
 from workbench_widgets.keeper import show, store_config
@@ -51,6 +54,8 @@ class RunFace(anywidget.AnyWidget, metaclass=_Meta):
         elif kind == "subscribe":
             if self._pusher is not None:
                 self._pusher.start()
+        elif kind == "status":
+            threading.Thread(target=self._tell_status, name="workbench-status", daemon=True).start()
         elif kind == "stop":
             now = bool(message.get("now"))
             stop = functools.partial(self.run.request_stop, now=now)
@@ -62,6 +67,11 @@ class RunFace(anywidget.AnyWidget, metaclass=_Meta):
             wanted = name if isinstance(name, str) else None
             resume = functools.partial(self._resume_once, wanted)
             threading.Thread(target=resume, name="workbench-resume", daemon=True).start()
+
+    def _tell_status(self) -> None:
+        """Answer with what the command line would say of the run's state now."""
+        status = read_status(RunPaths(Path(self.run.directory)))
+        self.send({"type": "status", **asdict(status)})
 
     def _resume_once(self, checkpoint: str | None) -> None:
         if not self._resuming.acquire(blocking=False):

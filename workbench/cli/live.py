@@ -15,7 +15,8 @@ from rich.text import Text
 
 from workbench.cli.tables import STYLES, number
 from workbench.launch.run import Run
-from workbench.units import format_bytes, format_count, format_seconds, format_usd
+from workbench.observe.summary import throughput, throughput_text
+from workbench.units import format_bytes, format_seconds, format_usd
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY_SECONDS = 10.0
@@ -68,7 +69,7 @@ def one_line(view: dict[str, Any], state: str) -> str:
     """The run in one line, for logs and CI."""
     return (
         f"{state}  step {view.get('steps', 0)}  loss {number(view.get('loss_last'))}  "
-        f"{format_count(view.get('tokens_per_second'))} tokens/s  "
+        f"{throughput_text(view)}  "
         f"elapsed {format_seconds(view.get('elapsed_seconds'))}  "
         f"left {format_seconds(view.get('eta_seconds'))}  "
         f"cpu {_percent(last(host_series(view).get('cpu_percent')))}  "
@@ -122,9 +123,11 @@ def _facts(view: dict[str, Any]) -> RenderableType:
     grid = Table.grid(padding=(0, 3))
     curve = sparkline(series.get("loss", []), 48)
     grid.add_row("loss", f"[bold]{number(view['loss_last'])}[/]", f"[cyan]{curve}[/]")
-    if view["tokens_per_second"] is not None:
-        speed = sparkline(series.get("tokens_per_second", []), 48)
-        grid.add_row("tokens/s", format_count(view["tokens_per_second"]), f"[green]{speed}[/]")
+    rate = throughput(view)
+    if rate is not None:
+        unit, _ = rate
+        speed = sparkline(series.get(f"{unit.removesuffix('/s')}_per_second", []), 48)
+        grid.add_row(unit, throughput_text(view).removesuffix(f" {unit}"), f"[green]{speed}[/]")
     norm = number(last(series.get("grad_norm")))
     extra = f"lr {number(last(series.get('lr')))}   grad norm {norm}"
     grid.add_row("step", format_seconds(view["step_seconds_median"]), extra)

@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from workbench.observe.gap_terms import COST, MFU, STEP, TOKENS, Gap
-from workbench.observe.summary import peak_memory, predicted_peak
+from workbench.observe.summary import peak_memory, predicted_peak, throughput, throughput_text
 from workbench.observe.view import finite
 from workbench.store.labels import Labels
-from workbench.units import format_bytes, format_count, format_ratio, format_seconds, format_usd
+from workbench.units import format_bytes, format_ratio, format_seconds, format_usd
 
 STYLES = {
     "succeeded": "green",
@@ -65,10 +65,24 @@ def runs_table(found: list[dict[str, Any]]) -> Table:
             str(run["world_size"] or run["processes"] or "n/a"),
             "n/a" if run["steps"] is None else str(run["steps"]),
             _loss(run),
-            format_count(run["tokens_per_second"]),
+            _rate(run),
             time.strftime("%m-%d %H:%M", time.localtime(started)) if started else "n/a",
         )
     return table
+
+
+def _rate(run: dict[str, Any]) -> str:
+    """Tokens a second, which the column's head says; another unit is named."""
+    return throughput_text(run).removesuffix(" tokens/s")
+
+
+def _rate_row(summary: dict[str, Any], gap: Gap) -> dict[str, str]:
+    known = throughput(summary)
+    if known is None:
+        return {}
+    unit, _ = known
+    beside = _beside(gap, TOKENS) if unit == TOKENS else ""
+    return {unit: beside or throughput_text(summary).removesuffix(f" {unit}")}
 
 
 def summary_table(summary: dict[str, Any], labels: Labels | None = None) -> Table:
@@ -95,7 +109,7 @@ def summary_table(summary: dict[str, Any], labels: Labels | None = None) -> Tabl
         "attempts": escape(_attempts(summary)),
         "step": _beside(gap, STEP) or format_seconds(summary["step_seconds_median"]) + " (median)",
         **{name: escape(_beside(gap, name)) for name in _causes(gap)},
-        "tokens/s": _beside(gap, TOKENS) or _known(format_count, summary["tokens_per_second"]),
+        **_rate_row(summary, gap),
         MFU: _beside(gap, MFU),
         "elapsed": format_seconds(elapsed),
         "memory": memory_line(summary),

@@ -30,6 +30,7 @@ RESULTS = {
     "nonfinite_step": "",
     "loss_best": "",
     "tokens_per_second": "tokens/s",
+    "samples_per_second": "samples/s",
     "step_seconds_median": "s",
     "memory_bytes": "bytes",
     "hours": "h",

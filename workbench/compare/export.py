@@ -79,6 +79,7 @@ TABLE_COLUMNS: dict[str, type] = {
     "loss_best": float,
     "nonfinite_step": int,
     "tokens_per_second": float,
+    "samples_per_second": float,
     "step_seconds_median": float,
     "memory_bytes": int,
     "hours": float,

@@ -16,8 +16,8 @@ from workbench.store.layout import RunPaths
 
 LISTED = (
     *("run", "name", "state", "outcome", "strategy", "processes", "world_size", "steps"),
-    *("loss_first", "loss_last", "nonfinite_step", "tokens_per_second", "started_at", "ended_at"),
-    "message",
+    *("loss_first", "loss_last", "nonfinite_step", "tokens_per_second"),
+    *("samples_per_second", "started_at", "ended_at", "message"),
 )
 """The keys of ``workbench runs --json`` (a contract); `row` adds to them."""
 COLUMNS = (

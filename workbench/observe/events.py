@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from workbench.observe.data_ranks import DataRanks
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 
@@ -32,12 +33,17 @@ class StepRow:
     grad_norm: float | None = None
     step_seconds: float | None = None
     tokens: int | None = None
+    samples: int | None = None
     finite: bool = True
     losses: dict[int, float] = field(default_factory=dict[int, float])
-    """By rank, as are the next three; seconds on this host's clock, and waited for data."""
+    """By rank, as are the next ones; seconds on this host's clock, and waited for data."""
     backward_at: dict[int, float] = field(default_factory=dict[int, float])
     ended_at: dict[int, float] = field(default_factory=dict[int, float])
     data_seconds: dict[int, float] = field(default_factory=dict[int, float])
+    rank_tokens: dict[int, int] = field(default_factory=dict[int, int])
+    rank_samples: dict[int, int] = field(default_factory=dict[int, int])
+    fingerprints: dict[int, int] = field(default_factory=dict[int, int])
+    """Of the step's data, in some steps."""
     seen_at: float = 0.0
 
 
@@ -61,6 +67,7 @@ class MetricStream:
         self._readers = {rank: LineReader(paths.rank_metrics(rank)) for rank in range(ranks)}
         self._pending: dict[int, StepRow] = {}
         self._done_to = 0
+        self.data = DataRanks()
         self.at_end = False  # whether the last read saw all that was written
 
     @property
@@ -117,14 +124,13 @@ class MetricStream:
             row.lr = lr
         if isinstance(norm, _NUMBER):
             row.grad_norm = norm
-        seconds, entered, tokens = get("step_seconds"), get("backward_at"), get("tokens")
+        seconds, entered = get("step_seconds"), get("backward_at")
         waited = get("data_seconds")
         if isinstance(seconds, _NUMBER) and (
             row.step_seconds is None or seconds > row.step_seconds
         ):
             row.step_seconds = seconds
-        if type(tokens) is int:
-            row.tokens = (row.tokens or 0) + tokens
+        _take_data(row, rank, line)
         if isinstance(entered, _NUMBER):
             row.backward_at[rank] = entered
         if isinstance(waited, _NUMBER):
@@ -148,12 +154,26 @@ class MetricStream:
         if row.losses:
             row.loss = sum(row.losses.values()) / len(row.losses)
             row.finite = math.isfinite(row.loss)
+        self.data.add(row.fingerprints)
+        row.tokens = self.data.total(row.rank_tokens)
+        row.samples = self.data.total(row.rank_samples)
         if len(row.backward_at) > 1:
             first = min(row.backward_at.values())
             for rank, entered in row.backward_at.items():
                 now, late = self.ranks[rank], entered - first
                 before = now.late_seconds
                 now.late_seconds = late if before is None else 0.9 * before + 0.1 * late
+
+
+def _take_data(row: StepRow, rank: int, line: dict[str, Any]) -> None:
+    """What the rank's data of this step were, as far as its line tells."""
+    tokens, samples, batch = line.get("tokens"), line.get("samples"), line.get("batch")
+    if type(tokens) is int:
+        row.rank_tokens[rank] = tokens
+    if type(samples) is int:
+        row.rank_samples[rank] = samples
+    if type(batch) is int:
+        row.fingerprints[rank] = batch
 
 
 def cut_after(path: Path, step: int, lost: Path) -> int:

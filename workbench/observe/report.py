@@ -108,6 +108,7 @@ def _charts(view: dict[str, Any]) -> str:
         [
             over_steps("Loss", "mean over ranks", "loss"),
             over_steps("Throughput", "tokens/s", "tokens_per_second"),
+            over_steps("Throughput", "samples/s", "samples_per_second"),
             over_steps("Learning rate", "", "lr"),
             over_steps("Gradient norm", "", "grad_norm"),
             over_steps("Step time", "seconds", *_step_columns(view)),

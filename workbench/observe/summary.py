@@ -8,6 +8,7 @@ from typing import Any
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.status import read_status
+from workbench.units import UNKNOWN, format_count
 
 _SHORT = (
     "run",
@@ -22,6 +23,7 @@ _SHORT = (
     "loss_last",
     "nonfinite_step",
     "tokens_per_second",
+    "samples_per_second",
     "started_at",
     "ended_at",
     "message",
@@ -58,6 +60,31 @@ def peak_memory(document: Mapping[str, Any]) -> int | None:
     return max((peak for peak in peaks if peak is not None), default=None)
 
 
+def throughput(document: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Unit and value of a view's or a summary's rate: tokens where known, else samples."""
+    for unit in ("tokens", "samples"):
+        value: float | None = document.get(f"{unit}_per_second")
+        if value is not None:
+            return f"{unit}/s", value
+    return None
+
+
+def throughput_text(document: Mapping[str, Any]) -> str:
+    """The rate for people; "at most" where ranks may have been counted that share their data.
+
+    >>> throughput_text({"samples_per_second": 12.25, "throughput_upper_bound": True})
+    'at most 12.2 samples/s'
+    >>> throughput_text({})
+    'n/a tokens/s'
+    """
+    known = throughput(document)
+    if known is None:
+        return f"{UNKNOWN} tokens/s"
+    unit, value = known
+    text = f"{value:.3g}" if value < 100 else format_count(value)
+    return f"{'at most ' * bool(document.get('throughput_upper_bound'))}{text} {unit}"
+
+
 def read_comparison(paths: RunPaths, view: Mapping[str, Any]) -> dict[str, Any] | None:
     """Predicted beside measured: as kept at the end, or, of a run that goes on (again), so far."""
     kept = read_json(paths.comparison) if view.get("phase") in {None, "ended"} else None
@@ -90,6 +117,8 @@ def summarise(paths: RunPaths, *, short: bool = False) -> dict[str, Any]:
         "nonfinite_step": view.get("nonfinite_step"),
         "step_seconds_median": view.get("step_seconds_median"),
         "tokens_per_second": view.get("tokens_per_second"),
+        "samples_per_second": view.get("samples_per_second"),
+        "throughput_upper_bound": bool(view.get("throughput_upper_bound")),
         "peak_memory_bytes": view.get("peak_memory_bytes", []),
         "predicted": run.get("predicted") or {},
         "comparison": read_comparison(paths, view),

@@ -33,6 +33,7 @@ _STEP_COLUMNS: dict[str, Rule] = {
     "step_seconds": "mean",
     "step_seconds_max": "max",
     "tokens": "mean",
+    "samples": "mean",
 }
 _HOST_COLUMNS: dict[str, Rule] = {
     "time": "last",
@@ -74,6 +75,7 @@ class ViewBuilder:
         self._sample = StepSample(paths)
         self._seq = 0
         self._tokens: int | None = None
+        self._samples: int | None = None
 
     def read(self, *, final: bool = False) -> list[StepRow]:
         """Take in new metric lines; returns the steps that became complete."""
@@ -92,6 +94,7 @@ class ViewBuilder:
         elif not row.finite:
             self.nonfinite_step = self.nonfinite_step or row.step
         self._tokens = row.tokens or self.run.get("tokens_per_step")
+        self._samples = row.samples or self._samples
         self._timeline.append(row)
         self._sample.add(row)
         self._steps.append(
@@ -107,6 +110,7 @@ class ViewBuilder:
                 "step_seconds": row.step_seconds,
                 "step_seconds_max": row.step_seconds,
                 "tokens": self._tokens,
+                "samples": row.samples,
             }
         )
 
@@ -122,6 +126,16 @@ class ViewBuilder:
         """Rate of the recent steps; None while tokens per step are unknown."""
         median = self.recent.median
         return self._tokens / median if self._tokens and median else None
+
+    def samples_per_second(self) -> float | None:
+        """Rate of the recent steps; None for data that comes from no DataLoader."""
+        median = self.recent.median
+        return self._samples / median if self._samples and median else None
+
+    def upper_bound(self) -> bool:
+        """Whether ranks may have been counted that train on the same data as others."""
+        own = self.run.get("recipe") is None and int(self.run["processes"]) > 1
+        return own and bool(self._tokens or self._samples) and not self.stream.data.known
 
     def snapshot(self, now: dict[str, Any]) -> dict[str, Any]:
         """The ViewDoc, to be written by `encode`; `now` has the supervisor's fields."""
@@ -149,6 +163,8 @@ class ViewBuilder:
             "nonfinite_step": self.nonfinite_step,
             "step_seconds_median": self.recent.median,
             "tokens_per_second": self.tokens_per_second(),
+            "samples_per_second": self.samples_per_second(),
+            "throughput_upper_bound": self.upper_bound(),
             "usd_per_hour": price,
             "usd_so_far": None if price is None else round(price * elapsed / 3600, 4),
             "series": self._series(),
@@ -167,11 +183,17 @@ class ViewBuilder:
 
     def _series(self) -> dict[str, list[Any]]:
         columns = self._steps.columns()
-        tokens = columns.pop("tokens")
+        tokens, samples = columns.pop("tokens"), columns.pop("samples")
+        lengths = columns["step_seconds"]
         columns["tokens_per_second"] = [
             round(count / seconds) if count and seconds else None
-            for count, seconds in zip(tokens, columns["step_seconds"], strict=True)
+            for count, seconds in zip(tokens, lengths, strict=True)
         ]
+        if self._tokens is None:  # one rate is drawn
+            columns["samples_per_second"] = [
+                round(count / seconds, 2) if count and seconds else None
+                for count, seconds in zip(samples, lengths, strict=True)
+            ]
         return {
             name: values
             for name, values in columns.items()

@@ -226,6 +226,8 @@ class MetricLine(TypedDict, total=False):
     grad_norm: float
     data_seconds: float  # waited for data between the step before and this one's forward
     tokens: int  # tokens this rank consumed in the step
+    samples: int  # likewise: the first dimension of its batches
+    batch: int  # fingerprint of the data; ranks with equal ones share it. In some steps only
     memory_bytes: int  # peak so far: allocated on the GPU, resident set on CPU
     profiled: bool  # only in steps that were being traced: their times hold the profiler's
 
@@ -359,10 +361,12 @@ class ViewDoc(TypedDict):
     nonfinite_step: int | None  # first step with a NaN or infinite loss
     step_seconds_median: float | None
     tokens_per_second: float | None
+    samples_per_second: float | None
+    throughput_upper_bound: bool  # ranks may have been counted that share their data with others
     usd_per_hour: float | None
     usd_so_far: float | None
     # step time loss loss_min loss_max lr grad_norm grad_norm_max step_seconds step_seconds_max
-    # tokens_per_second
+    # tokens_per_second, or samples_per_second where no tokens are known
     series: dict[str, list[float | None]]
     # {"rank", "pid", "step", "loss", "late_seconds", "peak_memory_bytes", "rss_bytes", "alive",
     #  "ended", "log_tail": [str, ...], "phase", "process_state"}

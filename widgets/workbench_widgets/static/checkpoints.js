@@ -5,13 +5,13 @@ import { element, setAttribute, setText } from "./dom.js";
 import { bytes, count, known, moment } from "./format.js";
 import { ResumeButton, whyNot } from "./resume.js";
 import { RunSource } from "./source.js";
+import { silent } from "./state.js";
 
 /** @typedef {import("./loader.js").Context} Context
  * @typedef {{step: number|null, name: string, path: string, bytes: number|null, saved_at: number|null,
  *   kind: string|null, sealed: boolean|null, problem: string|null}} Checkpoint */
 
 const COLUMNS = ["Step", "Size", "Saved", "Written by", "Verified", ""];
-const SILENT_AFTER_SECONDS = 10;
 
 /** @param {Checkpoint} one @returns {{state: string, text: string, title: string}} */
 export function verified(one) {
@@ -69,13 +69,16 @@ export class Checkpoints {
     /** @type {Map<string, Line>} */
     this.lines = new Map();
     this.said = "";
+    this.attempt = 0;
   }
 
-  /** @param {any} view @param {boolean} silent */
-  draw(view, silent) {
+  /** @param {any} view @param {boolean} unheard nothing was heard of its supervisor for a while */
+  draw(view, unheard) {
     /** @type {Checkpoint[]} */
     const found = view.checkpoints ?? [];
-    const refused = whyNot(view, silent, this.kernel);
+    if ((view.attempt ?? 0) !== this.attempt) this.say(""); // what was said of the attempt before
+    this.attempt = view.attempt ?? 0;
+    const refused = whyNot(view, unheard, this.kernel);
     const names = new Set(found.map((one) => one.name));
     for (const name of [...this.lines.keys()].filter((one) => !names.has(one))) this.lines.delete(name);
     const rows = found.map((one) => {
@@ -89,7 +92,7 @@ export class Checkpoints {
     this.table.hidden = rows.length === 0;
     const sizes = found.map((one) => one.bytes).filter(known);
     setText(this.total, sizes.length ? bytes(sizes.reduce((sum, one) => sum + one, 0)) : "");
-    setText(this.note, this.said || (rows.length ? "" : "No checkpoint yet"));
+    setText(this.note, this.said || (rows.length ? "" : view.phase === "ended" ? "No checkpoint was saved" : "No checkpoint yet"));
   }
 
   /** An answer of the kernel, or what is being done. @param {string} text @param {boolean} bad */
@@ -107,7 +110,7 @@ export function mount(root, context) {
   const shell = element("div", { class: "wb-root", role: "group", "aria-label": "Checkpoints" }, panel.node, lost);
   const source = new RunSource(
     context,
-    ({ view, ageSeconds }) => panel.draw(view, known(ageSeconds) && ageSeconds > SILENT_AFTER_SECONDS),
+    ({ view, ageSeconds }) => panel.draw(view, silent(view, ageSeconds)),
     (text) => {
       lost.hidden = text === null;
       setText(lost, text ?? "");

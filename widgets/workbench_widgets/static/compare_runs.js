@@ -5,7 +5,7 @@ import { addCompareStyle } from "./compare_style.js";
 import { besideTable } from "./compare_table.js";
 import { element, setAttribute, setText } from "./dom.js";
 import { count, moment, number, usd } from "./format.js";
-import { badge } from "./header.js";
+import { badge } from "./state.js";
 import { Overlay } from "./overlay.js";
 import { ResumeButton } from "./resume.js";
 import { readTheme, watchTheme } from "./theme.js";

@@ -9,6 +9,7 @@ const NAMES = {
   loss_best: "best loss",
   nonfinite_step: "first NaN, at step",
   tokens_per_second: "tokens/s",
+  samples_per_second: "samples/s",
   step_seconds_median: "step, median",
   memory_bytes: "peak memory",
   hours: "time at work",

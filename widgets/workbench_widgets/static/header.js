@@ -3,33 +3,10 @@
 
 import { element, setAttribute, setText } from "./dom.js";
 import { Alarm } from "./findings.js";
-import { count, known, number, percent, seconds, short, usd } from "./format.js";
+import { count, known, number, percent, seconds, usd } from "./format.js";
 import { ResumeButton, resumable, whyNot } from "./resume.js";
 import { StopButton } from "./stop_button.js";
-
-const PHASES = { starting: "Starting", running: "Running", stopping: "Stopping", ended: "Ended" };
-const OUTCOMES = {
-  succeeded: "Succeeded",
-  failed: "Failed",
-  stopped: "Stopped",
-  preempted: "Preempted",
-  interrupted: "Interrupted",
-  "no-steps": "No steps",
-};
-const SILENT_AFTER_SECONDS = 10;
-
-/** @param {any} view @returns {{state: string, text: string}} */
-export function badge(view) {
-  const outcome = /** @type {any} */ (OUTCOMES)[view.outcome];
-  if (view.phase === "ended" && outcome) return { state: view.outcome, text: outcome };
-  const text = /** @type {any} */ (PHASES)[view.phase] ?? "Waiting";
-  return { state: view.phase ?? "starting", text };
-}
-
-/** Whether nothing was heard of a living run's supervisor for a while.
- * @param {any} view @param {number|null} ageSeconds */
-export const silent = (view, ageSeconds) =>
-  view.phase !== "ended" && known(ageSeconds) && ageSeconds > SILENT_AFTER_SECONDS;
+import { rateText, rateUnit } from "./traces.js";
 
 /** Which attempt this is, from where it went on and why. @param {any} view */
 export function attemptText(view) {
@@ -40,9 +17,11 @@ export function attemptText(view) {
   return `Attempt ${count(view.attempt)}, ${from}${start.why ? `: ${start.why}` : ""}`;
 }
 
+/** @typedef {import("./state.js").RunState} RunState */
+
 export class Header {
   /** @param {string} name
-   * @param {{stop: (now: boolean) => Promise<void>, resume: () => void, show: () => void, profile: () => void, kernel: boolean}} actions */
+   * @param {{stop: (now: boolean) => Promise<void>, resume: () => void, show: () => void, profile: () => void, kernel: () => boolean}} actions */
   constructor(name, actions) {
     this.kernel = actions.kernel;
     this.resume = new ResumeButton("Resume", actions.resume);
@@ -66,6 +45,7 @@ export class Header {
     this.facts = element("dl", { class: "wb-facts" });
     this.banner = element("div", { class: "wb-banner", role: "status", "aria-live": "polite", hidden: "" });
     this.lost = /** @type {string|null} */ (null);
+    this.drawnAttempt = 0;
     this.node = element(
       "header",
       { class: "wb-header" },
@@ -82,28 +62,37 @@ export class Header {
     this.stop.node.before(this.profile);
   }
 
-  /** @param {any} view @param {any} exit @param {number|null} ageSeconds since the last heartbeat */
-  draw(view, exit, ageSeconds) {
+  /** @param {any} given @param {any} exit @param {number|null} ageSeconds since the last heartbeat
+   * @param {RunState} now */
+  draw(given, exit, ageSeconds, now) {
+    const view = now.ended ? { ...given, phase: "ended", outcome: now.outcome } : given;
     setText(this.name, view.name || view.run);
-    const { state, text } = badge(view);
-    setAttribute(this.badge, "data-state", state);
-    setText(this.badge, text);
+    setAttribute(this.badge, "data-state", now.badge.state);
+    setText(this.badge, now.badge.text);
     const world = view.world_size ?? view.processes;
     const processes = `${count(world)} ${world === 1 ? "process" : "processes"}`;
     const where = [view.strategy, processes, view.device === "cuda" ? "GPU" : "CPU", view.run];
     setText(this.detail, where.filter(Boolean).join("  ·  "));
-    this.stop.phase(view.phase);
+    if ((view.attempt ?? 0) !== this.drawnAttempt) this.profileNote = { text: "", busy: false };
+    this.drawnAttempt = view.attempt ?? 0;
+    this.stop.phase(view.phase, this.drawnAttempt, this.unreachable(now));
     this.resume.node.hidden = !resumable(view);
-    this.resume.refuse(whyNot(view, false, this.kernel));
-    this.profile.hidden = !this.kernel || view.phase !== "running";
+    this.resume.refuse(whyNot(view, false, this.kernel()));
+    this.profile.hidden = !this.kernel() || !now.followed || view.phase !== "running";
     this.profile.disabled = this.profileNote.busy;
     if (view.phase !== "ended") this.resumeNote = { text: "", bad: false };
     const attempt = attemptText(view);
     setText(this.attempt, attempt);
     this.attempt.hidden = attempt === "";
     this.drawProgress(view);
-    this.drawFacts(view, ageSeconds);
-    this.drawBanner(view, exit, ageSeconds);
+    this.drawFacts(view, ageSeconds, now);
+    this.drawBanner(view, exit, now);
+  }
+
+  /** Why Stop would reach nobody from here; "" when it can. @param {RunState} now */
+  unreachable(now) {
+    if (now.followed || now.ended || this.kernel()) return "";
+    return "Nobody here carries it out: run the cell again, or workbench stop in a terminal";
   }
 
   /** @param {any} view */
@@ -125,15 +114,15 @@ export class Header {
     this.bar.style.width = `${share}%`;
   }
 
-  /** @param {any} view @param {number|null} ageSeconds */
-  drawFacts(view, ageSeconds) {
-    const running = view.phase !== "ended";
+  /** @param {any} view @param {number|null} ageSeconds @param {RunState} now */
+  drawFacts(view, ageSeconds, now) {
+    const running = now.followed;
     const late = running && known(ageSeconds) ? Math.max(0, ageSeconds) : 0;
     const of = known(view.steps_total) ? ` / ${count(view.steps_total)}` : "";
     const facts = [
       ["Step", `${count(view.steps)}${of}`],
       ["Loss", number(view.loss_last)],
-      ["Tokens/s", short(view.tokens_per_second)],
+      [rateUnit(view) === "samples" ? "Samples/s" : "Tokens/s", rateText(view)],
       ["Elapsed", seconds(known(view.elapsed_seconds) ? view.elapsed_seconds + late : null)],
     ];
     if (running) facts.push(["Time left", seconds(view.eta_seconds)]);
@@ -151,18 +140,18 @@ export class Header {
     );
   }
 
-  /** @param {any} view @param {any} exit @param {number|null} ageSeconds */
-  drawBanner(view, exit, ageSeconds) {
+  /** @param {any} view @param {any} exit @param {RunState} now */
+  drawBanner(view, exit, now) {
     const sentences = [];
     let tone = "note";
     if (this.lost) {
       sentences.push(this.lost);
       tone = "warn";
-    } else if (silent(view, ageSeconds)) {
-      sentences.push(`Supervisor silent for ${Math.round(ageSeconds ?? 0)} s; the figures are that old.`);
+    } else if (now.sentence) {
+      sentences.push(now.sentence);
       tone = "warn";
     }
-    const message = exit?.message ?? view.message;
+    const message = now.ended && now.silent ? "" : exit?.message ?? view.message;
     if (message) sentences.push(message);
     if (["failed", "interrupted", "no-steps", "preempted"].includes(view.outcome)) tone = "bad";
     if (exit && known(exit.processes_left) && !/process/.test(message ?? "")) {

@@ -13,7 +13,7 @@
  *   keeper?: boolean, open_file?: string,
  *   openable?: boolean}} Config
  * @typedef {{get: (name: string) => any, on: Function, off: Function, send: Function}} Model
- * @typedef {{config: Config, model: Model|null, plotly: () => Promise<any>,
+ * @typedef {{config: Config, model: Model|null, connected?: () => boolean, plotly: () => Promise<any>,
  *   url: (path: string|null, version?: string) => string|null}} Context
  */
 
@@ -148,8 +148,9 @@ function plotly(config, model) {
 
 /** Loads the modules and mounts one face into the element; errors are shown in the element.
  * @param {HTMLElement} element @param {Config} config @param {Model|null} model
+ * @param {() => boolean} [connected] whether the model still reaches its kernel
  * @returns {Promise<() => void>} */
-export async function mount(element, config, model) {
+export async function mount(element, config, model, connected) {
   try {
     // the largest file first, beside the modules; who needs it sees its errors
     if (config.face === "run_dashboard.js") plotly(config, model).catch(() => {});
@@ -158,6 +159,7 @@ export async function mount(element, config, model) {
     return face.mount(element, {
       config,
       model,
+      connected,
       plotly: () => plotly(config, model),
       url: filesUrl,
     });
@@ -170,13 +172,57 @@ export async function mount(element, config, model) {
   }
 }
 
+const DISCONNECTED = "jupyter-widgets-disconnected"; // ipywidgets' mark of a view without a kernel
+const LOST = "The kernel of this cell was restarted or shut down. Run the cell again to use its buttons; runs go on without it.";
+
+/** Says so once in the whole output, and switches off the buttons that would do nothing.
+ * @param {HTMLElement} element of a face */
+function sayLost(element) {
+  let top = element;
+  for (let node = element.parentElement; node; node = node.parentElement) {
+    if (node.classList.contains("jupyter-widgets")) top = node;
+  }
+  if (top.dataset.workbenchLost) return;
+  top.dataset.workbenchLost = "yes";
+  const banner = document.createElement("p");
+  banner.className = "wb-banner wb-lost";
+  banner.setAttribute("role", "status");
+  banner.dataset.tone = "warn";
+  banner.textContent = LOST;
+  const root = document.createElement("div");
+  root.className = "wb-root wb-lab-look";
+  root.append(banner);
+  top.prepend(root);
+  for (const button of top.querySelectorAll("button.jupyter-button")) {
+    /** @type {HTMLButtonElement} */ (button).disabled = true;
+    button.setAttribute("title", LOST);
+  }
+}
+
+/** The model, whose messages may go nowhere after a restart of the kernel, and whether they do.
+ * @param {Model} model @param {HTMLElement} el @returns {{model: Model, connected: () => boolean}} */
+function guarded(model, el) {
+  let refused = false;
+  const connected = () => !refused && !el.classList.contains(DISCONNECTED);
+  const check = () => void setTimeout(() => connected() || sayLost(el)); // the mark comes with the event
+  const send = (/** @type {any[]} */ ...message) => {
+    try {
+      return model.send(...message);
+    } catch {
+      refused = true; // "Cannot send": the comm is closed
+      check();
+    }
+  };
+  model.on("comm_live_update", check);
+  return { model: Object.assign(Object.create(model), { send }), connected };
+}
+
 /** @param {{model: Model, el: HTMLElement}} given */
 async function render({ model, el }) {
   el.dataset.workbenchLive = model.get("config").instance;
-  return mount(el, model.get("config"), model);
+  const link = guarded(model, el);
+  return mount(el, model.get("config"), link.model, link.connected);
 }
-
-export default { render };
 
 /** Called by the keeper's inline script: see keeper.js.
  * @param {string} id of the element that holds the configuration */

@@ -6,11 +6,12 @@ import * as devices from "./device_traces.js";
 import { element } from "./dom.js";
 import { Findings } from "./findings.js";
 import { Gap } from "./gap.js";
-import { Header, silent } from "./header.js";
+import { Header } from "./header.js";
 import { Logs } from "./logs.js";
 import { Panel } from "./panel.js";
 import { Ranks } from "./ranks.js";
 import { RunSource } from "./source.js";
+import { runState } from "./state.js";
 import { readTheme, watchTheme } from "./theme.js";
 import * as timeline from "./timeline.js";
 import * as traces from "./traces.js";
@@ -43,7 +44,7 @@ function makePanels(lossOptions) {
     { panel: new Panel("Loss", { area: "loss", controls: lossOptions, empty: traces.WAITING }), draw: traces.loss },
     { panel: new Panel("Learning rate", { empty: "Not reported by the script" }), draw: traces.learningRate },
     { panel: new Panel("Gradient norm", { empty: "Not reported by the script" }), draw: traces.gradNorm },
-    { panel: new Panel("Tokens per second", { empty: "Not known for this script" }), draw: traces.tokensPerSecond },
+    { panel: new Panel("Throughput", { empty: "Not known for this script" }), draw: traces.throughput },
     { panel: new Panel("Step time", { empty: traces.WAITING }), draw: traces.stepTime },
     { panel: new Panel("Utilisation", { area: "device" }), draw: devices.utilisation },
     { panel: new Panel("Memory", { area: "device" }), draw: devices.memory },
@@ -69,7 +70,7 @@ class Dashboard {
       resume: () => this.resume(null),
       show: () => this.findings.show(),
       profile: () => this.source.profile(),
-      kernel: context.model !== null,
+      kernel: () => this.source.kernelLink() !== "none" && this.source.kernelLink() !== "gone",
     });
     this.checkpoints = new Checkpoints((name) => this.resume(name), context.model !== null);
     this.source.onResumed = (text, bad) => this.sayResume(text, bad);
@@ -124,8 +125,10 @@ class Dashboard {
     const { view, exit, ageSeconds } = this.snapshot ?? { view: this.expected(), exit: null, ageSeconds: null };
     const since = (performance.now() - this.receivedAt) / 1000;
     const age = ageSeconds === null ? null : ageSeconds + since;
-    this.header.draw(view, exit, age);
-    this.checkpoints.draw(view, silent(view, age));
+    const now = runState(view, age, this.source.link(), this.source.status());
+    if (now.silent) this.source.askStatus();
+    this.header.draw(view, exit, age, now);
+    this.checkpoints.draw(view, now.silent);
   }
 
   /** @param {string|null} checkpoint null: the newest whole one */

@@ -4,7 +4,7 @@
 import { Comparison } from "./compare.js";
 import { element, setAttribute, setText } from "./dom.js";
 import { count, known, moment, number, seconds } from "./format.js";
-import { badge } from "./header.js";
+import { badge } from "./state.js";
 import { mount as mountDashboard } from "./run_dashboard.js";
 import { dropFile } from "./source.js";
 import { StopButton } from "./stop_button.js";

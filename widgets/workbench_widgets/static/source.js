@@ -10,6 +10,9 @@
 
 const GIVE_UP_AFTER = 3; // failed polls before the connection is called lost
 const LOG_TAIL_BYTES = 24_000;
+const ANSWER_MS = 5000; // a kernel that is busy with another cell may answer no sooner
+const ASK_MS = 3000; // between two questions to the kernel
+const FRESH_MS = 10_000; // how long its answer holds
 const AWAKE_MS = 60_000; // how long a resumed run may take to leave "ended"
 
 /** @param {string} url @param {RequestInit} [options] */
@@ -38,6 +41,10 @@ export class RunSource {
     this.onResumed = () => {};
     /** What came of asking for a profile. @type {(text: string, busy: boolean) => void} */
     this.onProfiled = () => {};
+    /** What the kernel read from the run's files, when it was asked. @type {import("./state.js").Status|null} */
+    this.told = null;
+    this.askedAt = 0;
+    this.answeredAt = 0;
     this.onMessage = this.onMessage.bind(this);
     this.context.model?.on("msg:custom", this.onMessage);
     this.wake = () => document.hidden || this.schedule(0);
@@ -138,8 +145,38 @@ export class RunSource {
   onMessage(message) {
     if (message?.type === "resumed") this.resumed(message);
     if (message?.type === "profiled") this.onProfiled(String(message.text ?? ""), Boolean(message.busy));
+    if (message) this.answeredAt = Date.now();
+    if (message?.type === "status") this.told = { ...message, at: Date.now() };
     if (message?.type !== "snapshot" || this.transport === "http") return;
     this.deliver(message.view, message.exit, message.age_seconds);
+  }
+
+  /** Whether the kernel can be asked: it may be another one than the cell's by now.
+   * @returns {"none"|"gone"|"silent"|"answers"} */
+  kernelLink() {
+    const { model, connected } = this.context;
+    if (!model) return "none";
+    if (connected && !connected()) return "gone";
+    return this.askedAt > this.answeredAt && Date.now() - this.askedAt > ANSWER_MS ? "silent" : "answers";
+  }
+
+  /** @returns {import("./state.js").Link} */
+  link() {
+    return { transport: this.transport, kernel: this.kernelLink() };
+  }
+
+  /** The kernel's answer while it is fresh. */
+  status() {
+    return this.told && Date.now() - this.told.at < FRESH_MS ? this.told : null;
+  }
+
+  /** Asks the kernel what the run's files say now; at most one question is on its way. */
+  askStatus() {
+    const waiting = this.askedAt > this.answeredAt && Date.now() - this.askedAt < FRESH_MS;
+    const fresh = this.told && Date.now() - this.told.at < ASK_MS;
+    if (waiting || fresh || ["none", "gone"].includes(this.kernelLink())) return;
+    this.askedAt = Date.now();
+    this.context.model?.send({ type: "status" });
   }
 
   /** Asks the kernel for a trace of the next steps. */
@@ -186,7 +223,7 @@ export class RunSource {
     if (this.transport === "http" && path) {
       try {
         await dropFile(`${path}/control`, now ? "stop-now" : "stop");
-        return;
+        if (!this.status()) return; // else nobody reads that file: the kernel has to see to it
       } catch (error) {
         if (!this.context.model) throw error;
       }

@@ -16,12 +16,18 @@ export class StopButton {
     this.asked = false;
     this.timer = 0;
     this.current = "starting";
+    this.attempt = 0;
+    this.refused = "";
     this.button.addEventListener("click", () => this.press());
     this.draw();
   }
 
-  /** @param {string} phase */
-  phase(phase) {
+  /** What was pressed belongs to one attempt of the run: the next one can be stopped gracefully.
+   * @param {string} phase @param {number} [attempt] @param {string} [refused] why it cannot now */
+  phase(phase, attempt = 0, refused = "") {
+    if (phase === "ended" || attempt !== this.attempt) this.reset();
+    this.attempt = attempt;
+    this.refused = refused;
     this.current = phase;
     if (phase === "stopping") this.asked = true;
     this.draw();
@@ -47,6 +53,12 @@ export class StopButton {
     this.draw();
   }
 
+  reset() {
+    clearTimeout(this.timer);
+    this.armed = this.asked = false;
+    setText(this.note, "");
+  }
+
   disarm() {
     this.armed = false;
     this.draw();
@@ -56,10 +68,10 @@ export class StopButton {
     const what = this.asked ? "Stop now" : "Stop";
     setText(this.button, this.armed ? `Press again: ${what.toLowerCase()}` : what);
     this.button.dataset.armed = String(this.armed);
-    this.button.title = this.asked
+    /** @type {HTMLButtonElement} */ (this.button).disabled = Boolean(this.refused);
+    this.button.title = this.refused ? this.refused : this.asked
       ? "End every process of the run without waiting for a checkpoint"
       : "Finish the current step, save if the script can, then end";
     this.button.hidden = this.current === "ended";
-    if (this.current === "ended") setText(this.note, "");
   }
 }

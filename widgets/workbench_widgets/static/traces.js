@@ -170,22 +170,34 @@ export const gradNorm = (view, options) =>
     layout: { yaxis: { rangemode: "tozero" } },
   });
 
+/** "samples" where the script's tokens are not known. @param {any} view */
+export const rateUnit = (view) =>
+  (!known(view.tokens_per_second) && known(view.samples_per_second) ? "samples" : "tokens");
+
+/** The rate; "≤" where ranks may have been counted that share their data. @param {any} view */
+export function rateText(view) {
+  const value = view[`${rateUnit(view)}_per_second`];
+  const text = known(value) && value < 100 ? number(value, 3) : short(value);
+  return known(value) && view.throughput_upper_bound ? `≤ ${text}` : text;
+}
+
 /** @param {any} view @param {Options} options */
-export const tokensPerSecond = (view, options) =>
-  overSteps(view, options, "tokens_per_second", {
-    what: "Tokens per second",
+export const throughput = (view, options) =>
+  overSteps(view, options, `${rateUnit(view)}_per_second`, {
+    what: rateUnit(view) === "samples" ? "Samples per second" : "Tokens per second",
     color: options.theme.accent,
-    say: short,
-    last: view.tokens_per_second,
+    // Of the recent steps: the line's end is of the last ones it stands for.
+    say: () => `${rateText(view)} ${rateUnit(view)}/s (median)`,
+    last: view[`${rateUnit(view)}_per_second`],
     layout: { yaxis: { rangemode: "tozero", tickformat: "~s" } },
   });
 
 /** @param {any} view @param {Options} options */
 export const stepTime = (view, options) =>
   overSteps(view, options, "step_seconds", {
-    what: "Step time, median",
+    what: "Step time",
     color: options.theme.accent,
-    say: shortSeconds,
+    say: (value) => `${shortSeconds(value)} (median)`,
     peak: "step_seconds_max",
     last: view.step_seconds_median,
     layout: { yaxis: { rangemode: "tozero", ticksuffix: " s" } },

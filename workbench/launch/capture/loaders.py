@@ -1,8 +1,10 @@
 """Observes DataLoaders: how long the training waits for them, tokens, and how they sample.
 
 Only the loader that was asked last before a backward pass counts as the one that trains, so that
-an evaluation between two steps is not taken for waiting. Tokens are counted per batch and handed
-to the backward passes in the order of fetching, since some loops fetch ahead.
+an evaluation between two steps is not taken for waiting. Tokens and samples are counted per batch
+and handed to the backward passes in the order of fetching, since some loops fetch ahead. Now and
+then a batch's fingerprint goes with them, by which a reader sees which ranks train on the same data
+(tensor or pipeline parallelism of the script's own), whose tokens count once.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
 from typing import Any
 
+from .batches import NOTHING, Batch, measure, together
 from .recorder import Recorder
 
 _MAX_AHEAD = 4096  # batches fetched and not yet trained on
-_MAX_MASK = 1 << 20  # elements of an attention mask that are still cheap to add up
+_FIRST_MARKED, _MARKED_EVERY = 4, 32  # batches that get a fingerprint
 _TOLD = 3  # iterations after which a loader's sampling is known
 
 
@@ -28,7 +30,9 @@ class _Feed:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self.tokens: collections.deque[int | None] = collections.deque(maxlen=_MAX_AHEAD)
+        self.batches: collections.deque[Batch] = collections.deque(maxlen=_MAX_AHEAD)
+        self.fetched = 0
+        self.collates = True  # else the dataset's own items come, whose first dimension may be any
         self.about: dict[str, Any] = {}
         self.epochs: list[int | None] = []
         self.trains = False
@@ -42,7 +46,7 @@ class Loaders:
         self._feeds: weakref.WeakKeyDictionary[Any, _Feed] = weakref.WeakKeyDictionary()
         self._last: _Feed | None = None
         self._asked: set[_Feed] = set()
-        self._tokens: int | None = None
+        self._used: Batch = NOTHING  # by the step under way
         self._thread = threading.get_ident()
 
     def mine(self) -> bool:
@@ -53,7 +57,8 @@ class Loaders:
         """An iteration over `loader` begins."""
         feed = self._feeds.setdefault(loader, _Feed())
         iterator._workbench_feed = feed  # noqa: SLF001 - the iterator knows its loader no longer
-        feed.tokens.clear()
+        feed.batches.clear()
+        feed.collates = bool(getattr(loader, "_auto_collation", True))
         if len(feed.epochs) < _TOLD:
             sampler, feed.about = _sampling(loader)
             feed.epochs.append(getattr(sampler, "epoch", None))
@@ -66,37 +71,42 @@ class Loaders:
         self._last = feed
         self._asked.add(feed)
         if batch is not None:
-            feed.tokens.append(_tokens(batch))
+            found = measure(batch, fingerprint=_is_marked(feed.fetched))
+            feed.batches.append(found if feed.collates else found._replace(samples=None))
+            feed.fetched += 1
 
     def used(self) -> None:
         """A backward pass begins: the loader asked last is the one that trains."""
         feed = self._last
         if feed is None:
             return
-        if feed.tokens:
-            tokens = feed.tokens.popleft()
-            if tokens is not None:
-                self._tokens = (self._tokens or 0) + tokens
+        if feed.batches:
+            self._used = together(self._used, feed.batches.popleft())
         if not feed.trains:
             feed.trains = True
             self._tell()
 
-    def take(self) -> tuple[float | None, int | None]:
-        """Seconds waited and tokens consumed since the step before; None where nothing tells."""
+    def take(self) -> tuple[float | None, Batch]:
+        """Seconds waited and data consumed since the step before; None where nothing tells."""
         if not self._asked:
-            return None, None
+            return None, NOTHING
         waited = [feed.seconds for feed in self._asked if feed.trains]
         for feed in self._asked:
             feed.seconds = 0.0
         self._asked.clear()
-        tokens, self._tokens = self._tokens, None
-        return (sum(waited) if waited else None), tokens
+        used, self._used = self._used, NOTHING
+        return (sum(waited) if waited else None), used
 
     def _tell(self) -> None:
         """Note how the loaders that train do sample."""
         feeds = [feed for feed in self._feeds.values() if feed.trains]
         samplers = [{**feed.about, **_epochs(feed.epochs)} for feed in feeds[:8]]
         self._recorder.note(samplers=samplers)
+
+
+def _is_marked(number: int) -> bool:
+    """Whether the batch of this number gets a fingerprint: the same ones on every rank."""
+    return number < _FIRST_MARKED or number % _MARKED_EVERY == 0
 
 
 def _epochs(seen: list[int | None]) -> dict[str, Any]:
@@ -132,17 +142,6 @@ def _sampling(loader: Any) -> tuple[Any, dict[str, Any]]:
         else type(sampler).__name__ in {"RandomSampler", "SeedableRandomSampler"},
         "workers": getattr(loader, "num_workers", None),
     }
-
-
-def _tokens(batch: Any) -> int | None:
-    """Tokens of a batch that names them: its attention mask's ones, else all its input ids."""
-    if not isinstance(batch, Mapping):
-        return None
-    named: Any = batch  # pyright: ignore[reportUnknownVariableType]
-    ids, mask = named.get("input_ids"), named.get("attention_mask")
-    if mask is not None and not mask.is_cuda and mask.dim() == 2 and mask.numel() <= _MAX_MASK:
-        return int(mask.sum())
-    return None if ids is None else int(ids.numel())
 
 
 def patch(recorder: Recorder, module: Any) -> None:

@@ -45,7 +45,9 @@ def _weighted(loss: Any, weight: Any) -> Any:
 
 def divided(loss: Any, count: float) -> Any:
     """`loss` as an engine divides it before its backward pass."""
-    return loss if count == 1 or loss is None else loss.detach() / count
+    if count == 1 or loss is None:
+        return loss
+    return (loss.detach() if hasattr(loss, "detach") else loss) / count
 
 
 def unscaled(loss: Any) -> Any:

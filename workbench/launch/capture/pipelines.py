@@ -7,6 +7,7 @@ it enters the schedule. Nothing is imported: the patches wait for the script to 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable
@@ -31,10 +32,11 @@ def patch_schedules(recorder: Recorder, outermost: Outermost, module: Any) -> No
     @functools.wraps(update)
     def update_losses(self: Any, stages: Any, losses: Any) -> None:
         if getattr(self, "_has_backward", False):
-            losses_here = getattr(self, "_internal_losses", ())  # empty but at the last stage
-            share = len(losses_here) if getattr(self, "scale_grads", False) else 1
-            for loss in losses_here:
-                recorder.loss(divided(loss, share))
+            with contextlib.suppress(Exception):
+                found = getattr(self, "_internal_losses", ())  # empty but at the last stage
+                share = len(found) if getattr(self, "scale_grads", True) else 1
+                for loss in found:
+                    recorder.loss(divided(loss, share))
         update(self, stages, losses)
 
     base._update_losses = update_losses  # noqa: SLF001

@@ -19,6 +19,7 @@ _STOP_POLL_SECONDS = 0.2
 _MEMORY_POLL_SECONDS = 1.0
 _FLUSH_SECONDS = 2.0
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make one per line
+_USED = ("tokens", "samples", "batch")  # of batches.Batch, in the line of a step
 _MAX_LOSSES = 1024  # a script without a torch optimizer never takes a step that would empty them
 
 
@@ -174,13 +175,13 @@ class Recorder:
         previous = self._previous_end
         if previous is not None:
             line["step_seconds"] = round(now - previous, 6)
-        waited, tokens = (None, None) if self.loaders is None else self.loaders.take()
+        waited, used = (None, None) if self.loaders is None else self.loaders.take()
         if waited is None and previous is not None and self._forward_at is not None:
             waited = self._forward_at - previous - self._between  # NaN after an evaluation
         if waited is not None and waited >= 0:
             line["data_seconds"] = round(waited, 6)
-        if tokens:
-            line["tokens"] = tokens
+        if used is not None:
+            line.update({k: v for k, v in zip(_USED, used, strict=True) if v is not None})
         self._previous_end, self._forward_at, self._between = now, None, 0.0
         return now
 

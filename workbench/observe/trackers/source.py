@@ -114,6 +114,7 @@ class Source:
             "grad_norm": row.grad_norm,
             "step_seconds": seconds,
             "tokens_per_second": tokens / seconds if tokens and seconds else None,
+            "samples_per_second": row.samples / seconds if row.samples and seconds else None,
             "data_share": sum(waited) / len(waited) / seconds if waited and seconds else None,
         }
         for rank, memory in enumerate(self._memory):

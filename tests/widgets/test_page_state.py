@@ -1,0 +1,113 @@
+"""What the page makes of a run's state and of its buttons, by its own modules, without a browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workbench_widgets import assets
+
+from workbench.store.status import HEARTBEAT_FRESH_SECONDS
+
+NODE = shutil.which("node")
+pytestmark = pytest.mark.skipif(NODE is None, reason="needs node, which runs the page's modules")
+_DOM = """
+globalThis.window = globalThis;
+globalThis.document = { createElement: () => ({
+  dataset: {}, style: {}, classList: { add() {} }, append() {}, setAttribute() {},
+  addEventListener() {} }) };
+"""
+
+
+def run(folder: Path, script: str) -> Any:
+    """What `script`, a module beside ours, prints as JSON."""
+    for name, text in assets.modules().items():
+        (folder / name).write_text(text)
+    (folder / "package.json").write_text('{"type": "module"}')
+    (folder / "test.js").write_text(_DOM + script)
+    done = subprocess.run(
+        [str(NODE), str(folder / "test.js")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def states(folder: Path, *cases: tuple[dict[str, Any], float | None, str, str, str | None]) -> Any:
+    given = [
+        {
+            "view": {"run": "r-1", **view},
+            "age": age,
+            "link": {"transport": transport, "kernel": kernel},
+            "status": status and {"state": status, "outcome": None, "message": f"It is {status}."},
+        }
+        for view, age, transport, kernel, status in cases
+    ]
+    return run(
+        folder,
+        f"""const {{ runState }} = await import("./state.js");
+        const given = {json.dumps(given)};
+        console.log(JSON.stringify(given.map((one) => runState(one.view, one.age, one.link, one.status))));
+        """,
+    )
+
+
+def test_the_state_comes_from_the_files_and_a_dead_link_is_named(tmp_path: Path) -> None:
+    running = {"phase": "running"}
+    ended = {"phase": "ended", "outcome": "failed"}
+    gone = HEARTBEAT_FRESH_SECONDS
+    found = states(
+        tmp_path,
+        (running, 1.0, "http", "answers", None),
+        (running, gone + 1, "http", "none", None),
+        (running, 15.0, "http", "none", None),
+        (running, 15.0, "http", "answers", "interrupted"),
+        (running, 15.0, "http", "answers", "unsupervised"),
+        (running, gone + 1, "http", "answers", "running"),
+        (running, 15.0, "comm", "gone", None),
+        (running, 15.0, "comm", "silent", None),
+        (ended, 9999.0, "comm", "gone", None),
+        (running, None, "http", "none", None),
+    )
+    texts = [one["badge"]["text"] for one in found]
+    assert texts == [
+        *("Running", "Not supervised", "Running", "Interrupted", "Not supervised"),
+        *("Running", "Not connected", "Not connected", "Failed", "Running"),
+    ]
+    # Time left is told, and an ordinary Stop obeyed, only while somebody watches.
+    followed = [one["followed"] for one in found]
+    assert followed == [True, False, True, False, False, True, False, False, False, True]
+    assert "workbench show r-1" in found[1]["sentence"]
+    assert found[3]["sentence"] == "It is interrupted."
+    assert found[3]["ended"]
+    assert "kernel" in found[6]["sentence"]
+    assert "Run the cell again" in found[6]["sentence"]
+    assert "upervisor" not in found[6]["sentence"]  # it may be well: only the link died
+    assert found[8]["sentence"] == ""
+
+
+def test_stop_is_graceful_again_in_the_next_attempt(tmp_path: Path) -> None:
+    told = run(
+        tmp_path,
+        """const { StopButton } = await import("./stop_button.js");
+        const asked = [];
+        const button = new StopButton(async (now) => void asked.push(now));
+        const stop = async (phase, attempt) => {
+          button.phase(phase, attempt);
+          await button.press();
+          await button.press();
+          clearTimeout(button.timer);
+        };
+        await stop("running", 1);
+        await stop("stopping", 1); // pressed again: at once
+        button.phase("ended", 1);
+        button.phase("starting", 2); // resumed here
+        await stop("running", 2);
+        await stop("running", 3); // resumed elsewhere, its end was never seen
+        console.log(JSON.stringify(asked));
+        """,
+    )
+    assert told == [False, True, False, False]
