@@ -1,4 +1,4 @@
-"""Fixtures of the browser tests: one JupyterLab for the session, one Chromium per test."""
+"""Fixtures of the browser tests: one JupyterLab and one Chromium for the session."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 if MISSING is None:
     import workbench as wb
-    from tests.browser.lab import Lab, Page
+    from tests.browser.lab import Chromium, Lab, Page
 
     @pytest.fixture(scope="session")
     def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
@@ -48,11 +48,16 @@ if MISSING is None:
         yield server
         server.close()
 
+    @pytest.fixture(scope="session")
+    def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+        kept = Chromium(tmp_path_factory.mktemp("chromium"))
+        yield kept
+        kept.close()
+
     @pytest.fixture
-    def page(tmp_path: Path) -> Iterator[Page]:
-        browser = Page(tmp_path / "profile")
-        yield browser
-        browser.close()
+    def page(chromium: Chromium) -> Page:
+        """An empty page of the session's Chromium; scripts are cached, nothing else is kept."""
+        return chromium.empty_page()
 
     @pytest.fixture
     def store(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Path]:

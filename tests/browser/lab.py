@@ -19,6 +19,7 @@ from typing import Any
 
 import nbformat
 from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.webelement import WebElement
@@ -133,6 +134,7 @@ class Page:
     """What the tests do with the browser: waits are polls of the page, never fixed sleeps."""
 
     def __init__(self, profile: Path, width: int = 1600, height: int = 1300) -> None:
+        self.width, self.height = width, height
         options = Options()
         options.binary_location = shutil.which("chromium") or "chromium"
         for flag in (
@@ -145,6 +147,19 @@ class Page:
         service = Service(shutil.which("chromedriver"), log_output=subprocess.DEVNULL)
         self.driver = webdriver.Chrome(options=options, service=service)
         self.driver.set_script_timeout(60)
+
+    def empty(self) -> None:
+        """Leave what is shown and forget what it stored, said and measured."""
+        origin = self.js("return window.location.origin")
+        self.driver.get("about:blank")
+        if origin.startswith("http"):
+            self.driver.execute_cdp_cmd(
+                "Storage.clearDataForOrigin",
+                {"origin": origin, "storageTypes": "cookies,local_storage,indexeddb"},
+            )
+        self.driver.set_window_size(self.width, self.height)
+        for kind in ("browser", "performance"):
+            self.driver.get_log(kind)
 
     def js(self, script: str, *given: Any) -> Any:
         return self.driver.execute_script(script, *given)
@@ -239,6 +254,33 @@ class Page:
 
     def close(self) -> None:
         self.driver.quit()
+
+
+class Chromium:
+    """One Chromium for many tests; a new one if it was lost."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started = 0
+        self.page: Page | None = None
+
+    def empty_page(self) -> Page:
+        if self.page is not None:
+            try:
+                self.page.empty()
+            except WebDriverException:
+                self.close()
+            else:
+                return self.page
+        self.started += 1
+        self.page = Page(self.folder / f"profile-{self.started}")
+        return self.page
+
+    def close(self) -> None:
+        if self.page is not None:
+            with contextlib.suppress(WebDriverException):
+                self.page.close()
+        self.page = None
 
 
 @contextlib.contextmanager

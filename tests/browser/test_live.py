@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from tests.browser.lab import Lab, Page
 
 ATTACH = "import workbench as wb\nfrom workbench_widgets import RunDashboard\nRunDashboard(wb.attach('last', {store!r}))"
 PICTURE = Path(__file__).with_name("dashboard.png")
+RENEW = (
+    "WORKBENCH_RENEW_PICTURES" in os.environ
+)  # the test leaves the repository as it is otherwise
 PATIENCE = 120  # a loaded machine is slow, not wrong; what is promised in seconds is asserted apart
 BUSY = "import time; time.sleep({seconds})"
 
@@ -183,11 +187,13 @@ def test_foreign_text_is_text(lab: Lab, page: Page, store: Path) -> None:
     assert run.state == "running"
 
 
-def test_the_picture_in_the_readme(lab: Lab, page: Page, store: Path) -> None:
-    """A minute of the recipe, really trained; kept in the repository as tests/browser/dashboard.png."""
+def test_the_picture_in_the_readme(lab: Lab, page: Page, store: Path, tmp_path: Path) -> None:
+    """The recipe, really trained: a minute for the picture that is kept, else a few steps."""
+    length = ["--minutes", "1"] if RENEW else ["--steps", "60"]
+    picture = PICTURE if RENEW else tmp_path / PICTURE.name
     run = wb.launch(
         "gpt",
-        ["--minutes", "1"],
+        length,
         processes=2,
         cpu=True,
         store=store,
@@ -199,14 +205,12 @@ def test_the_picture_in_the_readme(lab: Lab, page: Page, store: Path) -> None:
     page.run_cell(0)
     page.run_cell(1)
     page.until("a curve", lambda: page.points() >= 20, PATIENCE)
-    page.until(
-        "most of the minute", lambda: run.view()["elapsed_seconds"] > 62 or run.outcome, PATIENCE
-    )
+    page.until("the end of the training", lambda: run.outcome, PATIENCE)
     page.driver.set_window_size(1600, 1250)
     page.focus_mode()
     page.js("window.jupyterapp.shell.currentWidget.content.widgets[0].hide()")
     time.sleep(1.5)
-    page.driver.save_screenshot(str(PICTURE))
-    assert PICTURE.stat().st_size <= 300_000
+    page.driver.save_screenshot(str(picture))
+    assert picture.stat().st_size <= 300_000
     assert run.wait(PATIENCE) == "succeeded"
-    assert run.view()["loss_last"] < run.view()["loss_first"] - 1
+    assert run.view()["loss_last"] < run.view()["loss_first"] - (1 if RENEW else 0.5)
