@@ -5,6 +5,7 @@ import pytest
 from tests.benchmarks import communication
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ddp", "fsdp", "tp2"])
 def test_bytes_of_a_step_are_the_formulas(name):

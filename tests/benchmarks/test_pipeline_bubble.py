@@ -16,6 +16,7 @@ def test_formula_and_simulation_agree(stages, count, name, chunks):
     assert bubble.formula(*setting) == pytest.approx(bubble.predicted(*setting, 0.03))
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(("stages", "count"), [(2, 4), (4, 8)])
 def test_gpipe_and_1f1b_wait_as_long_as_predicted(stages, count):

@@ -14,6 +14,8 @@ from tests.browser.lab import Lab, Page
 from tests.browser.looks import FOLDER, OVERFLOW
 from tests.widgets.test_calibration import keep
 
+pytestmark = pytest.mark.full
+
 CELL = "from workbench_widgets import Calibration\nCalibration(store={store!r}, cpu=True)"
 
 CUT_OFF = """

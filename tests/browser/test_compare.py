@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.lab import Lab, Page
@@ -12,6 +13,8 @@ from tests.browser.test_looks import CLIPPED, FOLDER, OVERFLOW
 from tests.compare.made_runs import make_run
 from workbench.store.labels import change_labels, read_labels
 from workbench.store.runs import Store
+
+pytestmark = pytest.mark.full
 
 SIZES = ((1600, 1300), (800, 1500), (500, 1900))
 TRACES = "return document.querySelector('.wbx .js-plotly-plot')?.data.length ?? 0"

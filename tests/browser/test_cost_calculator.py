@@ -12,6 +12,8 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.lab import Lab, Page
 from tests.browser.looks import both_themes_and_three_widths, type_into
 
+pytestmark = pytest.mark.full
+
 CELL = "from workbench_widgets import CostCalculator\nCostCalculator({options})"
 VALUES = "return Object.fromEntries([...document.querySelectorAll('.wbc-numbers > div')].map((one) => [one.children[0].textContent, one.children[1].textContent]))"
 

@@ -10,6 +10,8 @@ pytest.importorskip("nbformat", reason="nbformat is not installed")
 from tests.browser.lab import Lab, Page
 from tests.browser.looks import both_themes_and_three_widths, type_into
 
+pytestmark = pytest.mark.full
+
 CELL = "from workbench_widgets import Export\nExport({options})"
 TWO = "'gpt', nodes=2, processes_per_node=8, gpu='h100', strategy='fsdp', arguments='--steps 500'"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.lab import Lab, Page
@@ -19,6 +20,7 @@ def sample(run, store={store!r}):
 """
 
 
+@pytest.mark.full
 def test_first_paint_and_its_bytes(lab: Lab, page: Page, store: Path) -> None:
     run = SampleRun(store, "long", total=1_000_000, processes=8, gpus=8, started=time.time() - 9000)
     run.write(9000)
@@ -78,6 +80,7 @@ def test_keyboard_and_labels(lab: Lab, page: Page, store: Path) -> None:
     assert page.points() >= 100
 
 
+@pytest.mark.full
 def test_table_and_comparison(lab: Lab, page: Page, store: Path) -> None:
     for index in range(3):
         run = SampleRun(
@@ -114,6 +117,7 @@ def test_table_and_comparison(lab: Lab, page: Page, store: Path) -> None:
     page.until("opened in place", lambda: page.text(".wb-header h2") == "run 2")
 
 
+@pytest.mark.full
 def test_a_silent_supervisor_is_named(lab: Lab, page: Page, store: Path) -> None:
     run = SampleRun(store, "silent")
     run.write(50, written_at=time.time() - 60, tokens_per_second=None)

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.browser.lab import Lab, Page
 from tests.browser.looks import FOLDER, OVERFLOW
 from tests.widgets.sample_gap import RUN, comparison
@@ -14,6 +16,8 @@ from tests.widgets.sample_runs import SampleRun
 from tests.widgets.sample_troubles import CHECKPOINTS, HOSTILE
 from workbench.observe.gap import compare
 from workbench.observe.gap_sample import Steady
+
+pytestmark = pytest.mark.full
 
 CODE = """\
 from pathlib import Path

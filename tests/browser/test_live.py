@@ -7,6 +7,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 import workbench as wb
 from tests.browser.conftest import marked
 from tests.browser.lab import Lab, Page
@@ -100,6 +102,7 @@ def test_reload_while_the_kernel_is_busy(lab: Lab, page: Page, store: Path) -> N
     assert run.state == "running"
 
 
+@pytest.mark.full
 def test_kernel_restart_leaves_the_run_alone(lab: Lab, page: Page, store: Path) -> None:
     run = start(lab, store)
     page.open(lab.notebook("restart.ipynb", ATTACH.format(store=str(store))))
@@ -142,6 +145,7 @@ def test_stop_leaves_no_process_and_says_so(lab: Lab, page: Page, store: Path) -
     assert not button.is_displayed()
 
 
+@pytest.mark.full
 def test_comm_carries_a_store_outside_the_root(lab: Lab, page: Page, foreign_store: Path) -> None:
     run = start(lab, foreign_store)
     page.open(lab.notebook("comm.ipynb", ATTACH.format(store=str(foreign_store))))
@@ -187,6 +191,7 @@ def test_foreign_text_is_text(lab: Lab, page: Page, store: Path) -> None:
     assert run.state == "running"
 
 
+@pytest.mark.full
 def test_the_picture_in_the_readme(lab: Lab, page: Page, store: Path, tmp_path: Path) -> None:
     """The recipe, really trained: a minute for the picture that is kept, else a few steps."""
     length = ["--minutes", "1"] if RENEW else ["--steps", "60"]

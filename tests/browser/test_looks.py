@@ -52,7 +52,14 @@ def make_runs(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "face", ["gpt-cpu", "llama-8gpu", "fresh", "failed", "troubled", "workbench"]
+    "face",
+    [
+        "workbench",
+        *(
+            pytest.param(face, marks=pytest.mark.full)
+            for face in ("gpt-cpu", "llama-8gpu", "fresh", "failed", "troubled")
+        ),
+    ],
 )
 def test_both_themes_and_widths(lab: Lab, page: Page, store: Path, face: str) -> None:
     FOLDER.mkdir(exist_ok=True)

@@ -74,6 +74,7 @@ def test_sliders_change_numbers_winner_and_words(page: Page, show) -> None:
     assert page.errors() == []
 
 
+@pytest.mark.full
 def test_model_search_apply_and_errors_in_place(page: Page, show) -> None:
     show("search", "model='gpt2', gpu='rtx-4090'")
     field = page.one("[data-field=model] input")
@@ -117,6 +118,7 @@ def test_model_search_apply_and_errors_in_place(page: Page, show) -> None:
     assert page.errors() == []
 
 
+@pytest.mark.full
 def test_simulation_beside_the_closed_form_and_reload(page: Page, show) -> None:
     pytest.importorskip("transformers")
     show("exact", "model='gpt2', gpu='rtx-4090', seq_len=128")
@@ -158,6 +160,7 @@ LOOKS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", LOOKS)
 def test_both_themes_and_three_widths(page: Page, show, name: str) -> None:
     """Screenshots to be looked at; asserted is only that nothing is clipped or overflows."""

@@ -15,6 +15,8 @@ from tests.browser.lab import Lab, Page
 from tests.browser.looks import both_themes_and_three_widths, type_into
 from tests.widgets.slider_probe import MOVES
 
+pytestmark = pytest.mark.full
+
 OPTIONS = "model='llama-3.2-1b', tokens='5B'"
 CELL = "from workbench_widgets import Planner\nplanner = Planner({options})\nplanner"
 HEADLINE = ".wbm-headline"

@@ -5,8 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.browser.lab import Lab, Page
 from tests.browser.looks import FOLDER, OVERFLOW
+
+pytestmark = pytest.mark.full
 
 LAUNCH = """\
 import workbench as wb

@@ -12,6 +12,8 @@ pytest.importorskip("nbformat", reason="nbformat is not installed")
 from tests.browser.lab import Lab, Page
 from tests.browser.looks import FOLDER, OVERFLOW
 
+pytestmark = pytest.mark.full
+
 # A study that ended, made of steps that are given: what is drawn is under test, not the training.
 CELL = """
 from workbench.compare.scaling_study import conclude

@@ -17,6 +17,8 @@ from tests.browser.lab import Lab, Page
 from tests.browser.looks import both_themes_and_three_widths
 from workbench.estimate.rank_grid import groups, rank_grid
 
+pytestmark = pytest.mark.full
+
 SHAPE = "--layers 4 --hidden 64 --heads 4 --accumulate 4 --steps 3"
 CELL = """from workbench_widgets import Launcher
 form = Launcher(store='{store}', arguments='{arguments}', {options})

@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
@@ -15,6 +16,8 @@ from tests.browser.looks import FOLDER, OVERFLOW
 from tests.widgets.sample_runs import SampleRun
 from tests.widgets.sample_troubles import CHECKPOINTS, HOSTILE, TROUBLES, finding, hang
 from tests.widgets.sample_troubles import timeline as sample_timeline
+
+pytestmark = pytest.mark.full
 
 PATIENCE = 120
 FACES = """\

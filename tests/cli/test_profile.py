@@ -75,6 +75,7 @@ def test_arguments_that_cannot_be(command: Command, store: Path) -> None:
         assert found.code == 2, wish
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_from_a_script_to_the_tables(
     command: Command, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

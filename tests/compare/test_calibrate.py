@@ -25,7 +25,7 @@ from workbench.describe.detection import detect_host
 from workbench.estimate.host_step import predict_step
 from workbench.store import calibrations
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 COMMAND = [sys.executable, "-m", "workbench.cli", "calibrate"]
 
 

@@ -11,7 +11,7 @@ import workbench as wb
 from workbench.compare import export, index, removing
 from workbench.compare.runs import compare
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 
 def test_two_real_runs(store: Path, start: Callable[..., wb.Run]) -> None:

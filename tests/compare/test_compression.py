@@ -16,7 +16,7 @@ from workbench.compare.studies.compression import compression
 from workbench.compare.studies.study import Bench
 from workbench.recipes import __file__ as recipes_file
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 RECIPES = Path(recipes_file).parent
 # A linear model in which 7 of 8 inputs matter ten times less: without feedback, sending one weight

@@ -184,6 +184,7 @@ def test_what_is_refused_says_what_to_do(tmp_path: Path) -> None:
     assert read_profile(paths).problems == {0: "RuntimeError: why"}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_real_run_with_a_slow_rank(start: Callable[..., wb.Run]) -> None:
     pytest.importorskip("accelerate", reason="the train extra is not installed")

@@ -22,7 +22,7 @@ from workbench.compare.studies.study import Bench, Study, StudyStoppedError, stu
 from workbench.compare.studies.trial import Trial, TrialResult
 from workbench.compare.studies.tuning import Varied, batch_size, sweep
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 TINY = ("--layers", "1", "--hidden", "64", "--seq-len", "32", "--micro-batch", "4")
 LOADER = str(SCRIPTS / "slow_loader.py")

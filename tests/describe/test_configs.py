@@ -150,6 +150,7 @@ def mla_keys(one: Model) -> dict[str, Any]:
     )
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "model_type", "extra"),

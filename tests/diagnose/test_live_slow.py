@@ -11,7 +11,7 @@ from tests.conftest import until
 from tests.diagnose.test_live import standing, troubled
 from tests.faults.matrix import record
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 Start = Callable[..., wb.Run]
 
 

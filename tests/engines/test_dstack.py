@@ -14,7 +14,7 @@ from workbench.engines import refusals
 from workbench.engines.exporting import export
 from workbench.errors import UsageError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 READ = """
 from dstack._internal.core.models.configurations import parse_apply_configuration

@@ -61,6 +61,7 @@ def started(folder: Path, **variables: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_two_machines_train_from_a_copied_folder_and_resume(tmp_path: Path) -> None:
     """Twice the same two scripts: the second time they go on from the checkpoint of the first."""
@@ -93,6 +94,7 @@ def _free_port() -> int:
         return found.getsockname()[1]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_run_of_this_host_becomes_files_without_its_secrets(
     start: Callable[..., wb.Run], store: Path, tmp_path: Path

@@ -14,7 +14,7 @@ from workbench.engines.exporting import export
 from workbench.engines.job import Job
 from workbench.errors import UsageError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 READ = """
 from kubeflow_trainer_api import models

@@ -24,7 +24,7 @@ from workbench.store import processes
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.full]
 TINY = ("--size", "1", "--micro-batch", "2", "--seq-len", "32")
 ENDLESS = (*TINY, "--steps", "100000", "--checkpoint-every", "20")
 

@@ -17,7 +17,7 @@ from workbench.engines.gpu_names import gpu_name, known_gpus, name_notes
 from workbench.engines.job import Job
 from workbench.errors import UsageError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 READ = """
 import copy, os, sky

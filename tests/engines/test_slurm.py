@@ -21,6 +21,7 @@ from workbench.store.layout import RunPaths
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.full,
     pytest.mark.timeout(600),
     pytest.mark.skipif(bool(why_not()), reason=why_not()),
 ]

@@ -15,7 +15,7 @@ from venv_setup import repair, state
 
 from tests.environments.tiny_project import write_wheel
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 MADE_BY = f"{sys.version_info[0]}.{sys.version_info[1]} {sys.base_prefix}"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.environments.tiny_project import TinyProject, write_wheel
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 WHERE = "import torch; print(torch.__version__, torch.__file__)"
 

@@ -22,6 +22,7 @@ def of_layouts(*, exact: bool) -> list[Pair]:
     return [pair for pair in pairs() if (pair[1].name in EXACT) == exact][::3]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("exact", [True, False], ids=["single and FSDP", "other layouts"])

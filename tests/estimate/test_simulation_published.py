@@ -35,6 +35,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("row", PUBLISHED)
 def test_torchtitan_on_h100(row: str) -> None:
@@ -45,6 +46,7 @@ def test_torchtitan_on_h100(row: str) -> None:
     assert found.reserved_bytes / GIB == pytest.approx(reserved, rel=0.07)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_transformers_llama_with_torchtitans_recompute() -> None:
     layout = Strategy.parse("fsdp", 8).with_options(recompute="selective", recompute_parts=("op",))
@@ -52,6 +54,7 @@ def test_transformers_llama_with_torchtitans_recompute() -> None:
     assert found.reserved_bytes / GIB == pytest.approx(82.4, rel=0.07)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_fsdp_of_1b_and_8b_agrees_with_torchs_own_tracker() -> None:
     plain, full = (
@@ -68,6 +71,7 @@ def test_fsdp_of_1b_and_8b_agrees_with_torchs_own_tracker() -> None:
     assert all(each.reserved_bytes >= each.smallest_card_bytes for each in found)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_lora_on_one_gpu_with_fp32_adapters() -> None:
     linears = ("q", "k", "v", "o", "gate", "up", "down")
@@ -79,6 +83,7 @@ def test_lora_on_one_gpu_with_fp32_adapters() -> None:
     assert allocated == pytest.approx([57.4, 22.4], abs=0.06)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_eight_billion_parameters_on_eight_ranks_take_seconds_and_little_memory() -> None:
     found = simulate(job(LLAMA_8B), Strategy.parse("fsdp", 8), card_bytes=80 * GIB)

@@ -25,6 +25,7 @@ def train(store: Path, *arguments: str, **options: object) -> wb.Run:
     return run
 
 
+@pytest.mark.full
 def test_full_disk_in_a_checkpoint(store: Path) -> None:
     """The lab's own save does not forgive: the run fails, is told why, and resumes by hand."""
     lab = Lab(store).begun(45)
@@ -45,6 +46,7 @@ def test_full_disk_in_a_checkpoint(store: Path) -> None:
     )
 
 
+@pytest.mark.full
 def test_broken_checkpoints_are_passed_over_before_any_rank_starts(store: Path) -> None:
     run = train(store, "--steps", "40", "--checkpoint-every", "10", processes=2)
     newest = [one.path for one in run.checkpoints()]
@@ -83,6 +85,7 @@ def test_broken_checkpoints_are_passed_over_before_any_rank_starts(store: Path) 
     )
 
 
+@pytest.mark.full
 def test_a_course_that_was_given_up_is_not_resumed_from(store: Path) -> None:
     """Back to step 20 by hand: a restart after that must not jump to the end of the old course."""
     lab = Lab(store, restarts=1).begun(70)

@@ -14,7 +14,7 @@ from tests.conftest import until
 from tests.faults.matrix import record
 from workbench.store.files import read_json
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 Start = Callable[..., wb.Run]
 GROUPS = Path("/sys/fs/cgroup/memory")
 

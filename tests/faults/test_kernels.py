@@ -20,7 +20,7 @@ from tests.faults.lab import LAB
 from tests.faults.matrix import record
 from workbench.store import processes
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 
 def launching(store: Path) -> str:

@@ -47,6 +47,7 @@ def test_ten_seconds_of_grace_are_enough(store: Path) -> None:
     )
 
 
+@pytest.mark.full
 def test_waiting_client_hands_sigterm_on_and_says_so_by_its_exit_code(store: Path) -> None:
     """What a container or Slurm does to the process it started."""
     notice = store.parent / "notice"
@@ -69,6 +70,7 @@ def test_waiting_client_hands_sigterm_on_and_says_so_by_its_exit_code(store: Pat
     record(24, "a waiting `launch` given SIGTERM, or a notice file, ends with exit code 75")
 
 
+@pytest.mark.full
 def test_three_notices_during_a_save_leave_one_whole_checkpoint(store: Path) -> None:
     lab = Lab(store, "--checkpoint-every", "2", recovery=Recovery(grace_seconds=10)).begun(10)
     for _ in range(3):

@@ -39,6 +39,7 @@ def test_killed_rank_restarts_from_its_checkpoint(store: Path) -> None:
     )
 
 
+@pytest.mark.full
 def test_stopped_rank_is_named_killed_and_restarted(store: Path) -> None:
     lab = Lab(store, restarts=1).begun(60)
     at = lab.signal(1, signal.SIGSTOP)
@@ -52,6 +53,7 @@ def test_stopped_rank_is_named_killed_and_restarted(store: Path) -> None:
     record(2, f"{found.kind} of rank 1: ended and back at work after {working:.1f} s")
 
 
+@pytest.mark.full
 def test_exception_of_a_rank_is_told_and_not_retried_for_ever(store: Path) -> None:
     lab = Lab(store, restarts=3).begun()
     at = lab.inject("exception")
@@ -97,6 +99,7 @@ def test_killed_supervisor_is_replaced_and_restarts_still_work(store: Path) -> N
     )
 
 
+@pytest.mark.full
 def test_two_clients_stop_and_resume_at_once(store: Path) -> None:
     lab = Lab(store).begun()
 
@@ -130,6 +133,7 @@ def test_two_clients_stop_and_resume_at_once(store: Path) -> None:
     record(10, "two stops: one stop; two resumes: one attempt")
 
 
+@pytest.mark.full
 def test_everything_killed_at_once_can_be_resumed(store: Path) -> None:
     lab = Lab(store).begun(45)
     for process in [lab.state()["supervisor"], *lab.left()]:

@@ -32,6 +32,7 @@ def needs_bitsandbytes(case: Case) -> bool:
 
 @pytest.mark.timeout(900)  # 8B weights are filled on the host
 @pytest.mark.gpu
+@pytest.mark.full
 @pytest.mark.slow
 @on_a_gpu
 @pytest.mark.parametrize("name", CASES)
@@ -64,6 +65,7 @@ def test_real_steps_meet_the_prediction(name: str) -> None:
         assert timed.low**2 < ratio < timed.high**2
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_probe_trains_for_real_also_without_a_gpu() -> None:
     command = [sys.executable, "-m", "tests.gpu.memory_probe", "0.1b-check", "--device", "cpu"]

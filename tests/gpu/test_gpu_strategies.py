@@ -35,6 +35,7 @@ SMALL = (
 
 
 @pytest.mark.gpu
+@pytest.mark.full
 @pytest.mark.slow
 @on_a_gpu
 @pytest.mark.parametrize("name", REFERENCE)
@@ -68,6 +69,7 @@ def test_the_reference_run_is_fast_and_its_memory_was_predicted(name: str, tmp_p
 
 
 @pytest.mark.gpu
+@pytest.mark.full
 @pytest.mark.slow
 @on_a_gpu
 @pytest.mark.parametrize(
@@ -118,6 +120,7 @@ def probe(folder: Path, *arguments: str, **environment: str) -> list[float]:
 
 
 @pytest.mark.gpu
+@pytest.mark.full
 @pytest.mark.slow
 @on_a_gpu
 def test_the_model_parallel_engine_starts_steps_and_saves_on_one_card(tmp_path: Path) -> None:
@@ -126,6 +129,7 @@ def test_the_model_parallel_engine_starts_steps_and_saves_on_one_card(tmp_path: 
     keep("strategies", "mesh", {"device": GPUS[0].name, "versions": versions(), "ran": True})
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_model_parallel_probe_runs_without_a_gpu_too(tmp_path: Path) -> None:
     arguments = [word if word != "bf16" else "fp32" for word in SMALL]

@@ -19,7 +19,7 @@ from workbench.compare import profile_request
 from workbench.launch.capture import profiling
 from workbench.store.layout import RunPaths
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 Begin = Callable[..., Ranks]
 
 

@@ -12,7 +12,7 @@ from tests.conftest import until
 from tests.launch.ranks import Ranks
 
 pytest.importorskip("transformers")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 Begin = Callable[..., Ranks]
 
 

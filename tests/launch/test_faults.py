@@ -76,6 +76,7 @@ def test_stop_now_with_sigterm_ignored_and_a_runaway_grandchild(start: Start) ->
     )
 
 
+@pytest.mark.full
 def test_stop_of_a_stopped_rank(start: Start) -> None:
     """A process in state T never sees SIGTERM; torchrun alone would wait 30 s for it."""
     run = begun(start("raw_ddp.py", LONG))
@@ -99,6 +100,7 @@ def test_a_port_taken_after_the_preflight_is_retried_on_another(store: Path) -> 
     record(11, "the next start, on a free port, succeeds; said in words")
 
 
+@pytest.mark.full
 def test_a_stop_that_comes_too_late_is_no_stop(start: Start) -> None:
     run = begun(start("raw_ddp.py", ("--steps", "60", "--step-seconds", "0.02")), 5)
     (run.directory / "control" / "stop-at").write_text("100000")  # further than the script goes
@@ -108,6 +110,7 @@ def test_a_stop_that_comes_too_late_is_no_stop(start: Start) -> None:
     assert (run.outcome == "succeeded") == ended_whole
 
 
+@pytest.mark.full
 def test_two_runs_at_once_do_not_clash(start: Start) -> None:
     both = [start("raw_ddp.py", ("--steps", "10"), name="twin") for _ in range(2)]
     assert both[0].id != both[1].id
@@ -131,6 +134,7 @@ def small_disk(path: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
+@pytest.mark.full
 def test_full_disk_does_not_end_training(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     with small_disk(disk, "2m"):
@@ -159,6 +163,7 @@ def test_full_disk_does_not_end_training(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.full
 def test_full_disk_at_the_end_still_tells_how_it_ended(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     with small_disk(disk, "2m"):

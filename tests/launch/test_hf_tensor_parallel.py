@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 SCRIPT = Path(__file__).parents[1] / "scripts" / "hf_tp.py"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
 

@@ -58,6 +58,7 @@ def alone() -> float:
     return float(last)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "strategy", "processes", "arguments", "know"),

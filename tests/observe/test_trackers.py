@@ -26,7 +26,7 @@ from workbench.store import processes
 from workbench.store.files import LineReader, read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 ALL = sorted(READERS)
 RANKS = 2
 

@@ -9,7 +9,7 @@ import pytest
 from tests.real_scripts.__main__ import attempt
 from tests.real_scripts.table import SCRIPTS, Script
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 INSTALLED = [script for script in SCRIPTS if not script.repository]
 
 

@@ -87,6 +87,7 @@ def test_the_script_stays_readable_in_one_sitting():
     assert len(SCRIPT.read_text().splitlines()) <= 300
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_recipe_alone_gives_one_curve_on_one_and_on_two_ranks(tmp_path):
     def losses(method: str, *start: str) -> list[float]:

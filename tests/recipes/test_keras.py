@@ -44,6 +44,7 @@ def test_a_batch_that_cannot_be_shared_is_refused_before_tensorflow_is_loaded() 
     )
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None,

@@ -85,6 +85,7 @@ def trained(store: Path, strategy: str, processes: int, *arguments: str) -> dict
     return found | {"folder": run.directory}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_one_curve_however_the_answers_are_spread_and_resumed(store: Path) -> None:
@@ -105,6 +106,7 @@ def test_one_curve_however_the_answers_are_spread_and_resumed(store: Path) -> No
     assert resumed["loss_last"] == pytest.approx(alone["loss_last"], rel=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_qlora_trains_adapters_on_four_bits(store: Path) -> None:
     pytest.importorskip("bitsandbytes", reason="pip install 'training-workbench[lowbit]'")

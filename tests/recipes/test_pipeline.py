@@ -99,6 +99,7 @@ def alone():
         return losses, cross_entropy(model(inputs[:2]), targets[:2]).item()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("processes", "stages", "schedules"),
@@ -126,6 +127,7 @@ def test_every_schedule_trains_to_the_single_process_curve(
         assert copies[0][1] == pytest.approx(evaluated, rel=1e-4), name
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_recipe_alone_gives_one_curve_on_one_and_two_ranks():
     small = ("--layers", 3, "--hidden", 32, "--seq-len", 32, "--steps", 20, "--warmup", 2)

@@ -55,6 +55,7 @@ def losses(said: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"loss (\S+)", said)]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_two_ranks_train_as_one_and_hold_half_each():
     alone = output(1)
@@ -66,6 +67,7 @@ def test_two_ranks_train_as_one_and_hold_half_each():
     assert losses(output(2, "--sequence-parallel")) == pytest.approx(losses(alone), abs=2e-4)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_bf16_falls_too():
     said = losses(output(1, "--precision", "bf16"))

@@ -82,6 +82,7 @@ def trained(store: Path, strategy: str, processes: int, *arguments: str) -> dict
     return run.summary()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("arch", ["vit", "resnet"])

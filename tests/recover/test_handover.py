@@ -51,6 +51,7 @@ def _taken(lock: object) -> bool:
     return True
 
 
+@pytest.mark.full
 def test_a_restart_that_cannot_be_started_is_an_end_like_any_other(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.browser,
     pytest.mark.slow,
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),

@@ -21,6 +21,7 @@ def test_it_is_short_and_clean() -> None:
     assert_short_and_clean(NAME)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_step_time_hides_the_slow_rank_and_the_entry_shows_it(said) -> None:
     said.has(r"^findings: \[\]$", r"^warning: straggler, rank 1, since step \d+")
@@ -33,6 +34,7 @@ def test_the_step_time_hides_the_slow_rank_and_the_entry_shows_it(said) -> None:
     said.within(55, r"^rank 1: waits (\d+) ms for data", 90)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_whole_is_not_good(said) -> None:
     step = int(said.number(r"^error: nan-loss, rank 1, since step (\d+)"))
@@ -44,6 +46,7 @@ def test_whole_is_not_good(said) -> None:
     assert step - 20 <= first < step
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_killed_taken_away_and_the_same_curve_to_the_last_bit(said) -> None:
     said.has(r"^Rank 1 was killed by SIGKILL", r"^went on from step \d+0$")
@@ -54,6 +57,7 @@ def test_killed_taken_away_and_the_same_curve_to_the_last_bit(said) -> None:
     said.has(r"^succeeded succeeded$", r"^900 900 steps; largest difference 0\.0$")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_hang_is_found_with_its_rank_and_line(said) -> None:
     said.has(r"^error: hang, rank 1, since step \d+", r"at fault_lab\.py:\d+")
@@ -61,6 +65,7 @@ def test_a_hang_is_found_with_its_rank_and_line(said) -> None:
     said.has(r'^ *File ".*fault_lab\.py", line \d+ in wait_for_ever$', "'processes_left': 0")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_how_often_to_save(said) -> None:
     for hours, young in ((1, 11), (8, 31), (72, 93)):

@@ -22,6 +22,7 @@ def test_it_is_short_and_clean() -> None:
     assert_short_and_clean(COST)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_prices_and_gpu_hours(run) -> None:
     said = run(COST)
@@ -41,6 +42,7 @@ def dollars(said: Said, row: str) -> float:
     return said.number(rf"^{row}.*\$([\d,.]+)$")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_dollars_of_a_run(run) -> None:
     said = run(COST)
@@ -60,6 +62,7 @@ def test_dollars_of_a_run(run) -> None:
     said.has(r"^cudo +15\.\d\d \$/h  n/a \(terms priced")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_spot_failures_and_the_plan(run) -> None:
     said = run(COST)

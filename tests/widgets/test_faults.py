@@ -14,7 +14,7 @@ from workbench_widgets import faults
 import workbench as wb
 from tests.conftest import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 ENDS = {
     "exception": (1, "ValueError: label 7 is out of range"),
     "out-of-memory": (1, "can't allocate memory"),

@@ -21,6 +21,7 @@ def test_it_is_short_and_clean() -> None:
     assert_short_and_clean(NAME)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_one_script_for_every_engine_and_it_trains_here(said) -> None:
     said.has(r"^succeeded \| last loss \d", r"^launch\.sh is the same: True$")
@@ -30,12 +31,14 @@ def test_one_script_for_every_engine_and_it_trains_here(said) -> None:
     said.has(r"^import workbench fails: True$", r"^exit code 0 \| True$")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_runpod_is_refused_by_all_but_those_that_know_its_clusters(said) -> None:
     said.has(r"^dstack +yes$", r"^runpod +yes$", r"^skypilot +.*non-trivial")
     said.has(r"^slurm +.*rents nothing", "Use --to runpod")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_cheapest_row_has_no_fabric_and_one_is_started_by_nobody(said) -> None:
     rows = [line for line in said.text.splitlines() if "$/h" in line and " x " in line]
@@ -43,6 +46,7 @@ def test_the_cheapest_row_has_no_fabric_and_one_is_started_by_nobody(said) -> No
     assert any(row.endswith("nobody") for row in rows)  # "a row that nobody starts"
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_mistakes_are_refused(said) -> None:
     said.has("taken back with their disks", "object stores cannot be mounted there")

@@ -22,6 +22,7 @@ def test_it_is_short_and_clean() -> None:
     assert_short_and_clean(NAME)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_one_and_two_are_measured_and_four_is_said_first(said) -> None:
     said.has(r"^\d+ cores, best matrix product \d+ GFLOP/s$", r"^weak scaling of gpt$")
@@ -31,6 +32,7 @@ def test_one_and_two_are_measured_and_four_is_said_first(said) -> None:
     assert kept + said.number(r"lost (-?\d+)% = 100%$") == pytest.approx(100, abs=1.1)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_prediction_is_set_beside_the_measurement(said) -> None:
     predicted = said.number(r"^4 ranks: predicted ([\d.]+) s")
@@ -39,6 +41,7 @@ def test_the_prediction_is_set_beside_the_measurement(said) -> None:
     said.has(r"^inside the range: (True|False)$", r"^ScalingStudy of gpt, 1,2 ranks")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_laws_it_quotes(said) -> None:
     said.has(r"^ +2 ranks: +2 messages, 1\.00 x", r"^ 512 ranks: +1022 messages, 2\.00 x")
@@ -48,6 +51,7 @@ def test_the_laws_it_quotes(said) -> None:
     said.has(r"^weak +2 ranks: step", r"^strong 2 ranks: step", r"^the first timed step took")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_cluster_and_the_bytes(said) -> None:
     for name in ("small", "large"):

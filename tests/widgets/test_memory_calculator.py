@@ -236,6 +236,7 @@ def test_timeline_keeps_the_peak_and_stays_small() -> None:
     assert len(json.dumps(drawn)) < 30_000
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_simulation_stands_beside_the_closed_form(calculator: MemoryCalculator) -> None:
     pytest.importorskip("torch")

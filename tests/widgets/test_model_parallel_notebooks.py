@@ -51,6 +51,7 @@ def assert_one_curve(said: Said, *names: str) -> None:
         said.within(0, rf"^{name} +20 steps, .* ([\d.e+-]+) apart$", 1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_tensor_parallelism_by_hand(run) -> None:
     said = run(TENSOR)
@@ -72,6 +73,7 @@ def test_tensor_parallelism_by_hand(run) -> None:
         said.has(rf"^{ranks} ranks: the ring sends {ring}, Ulysses {ulysses}$")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_what_tensor_parallelism_costs(run) -> None:
     said = run(TENSOR)
@@ -107,12 +109,14 @@ def test_what_tensor_parallelism_costs(run) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_tensor_and_context_parallel_runs_are_one_curve(run) -> None:
     names = ("single", "tp2", "tp2 sequence", "cp2 ring", "cp2 ulysses")
     assert_one_curve(run(TENSOR), *names)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_schedules(run) -> None:
     said = run(PIPELINE)
@@ -148,6 +152,7 @@ def test_schedules(run) -> None:
     said.has(r"x 1\.0: 105 s, .* waits 9 s", r"x 1\.3: 134 s, the first rank waits 38 s")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_measured_bubble_is_the_predicted_one(run) -> None:
     said = run(PIPELINE)
@@ -155,6 +160,7 @@ def test_the_measured_bubble_is_the_predicted_one(run) -> None:
         said.within(0.196, rf"^{name} +2 +4 +0\.200 +0\.200 +([\d.]+)", 0.24)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_pipeline_runs_are_one_curve(run) -> None:
     said = run(PIPELINE)
@@ -191,6 +197,7 @@ class Tables:
         return {name: (fits, ms, waiting) for name, fits, ms, waiting in rows}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_three_readers(run) -> None:
     said = run(CHOOSING)
@@ -230,6 +237,7 @@ def test_three_readers(run) -> None:
     assert not tables.rows
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_planner_agrees_and_says_why(run) -> None:
     said = run(CHOOSING)
@@ -244,6 +252,7 @@ def test_the_planner_agrees_and_says_why(run) -> None:
     assert 55 < ratio < 70  # "sixty times as much"
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_five_strategies_on_this_machine(run) -> None:
     said = run(CHOOSING)

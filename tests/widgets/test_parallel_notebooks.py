@@ -41,6 +41,7 @@ def test_the_solution_is_folded(name: str) -> None:
     assert [cell.metadata["jupyter"] for cell in folded] == [{"source_hidden": True}]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_means_and_rings(run) -> None:
     said = run(DATA)
@@ -62,6 +63,7 @@ def test_means_and_rings(run) -> None:
     assert buckets[3] == pytest.approx(buckets[0], abs=0.05)  # "cost as much as they hide"
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_real_processes_equal_one(run) -> None:
     said = run(DATA)
@@ -86,6 +88,7 @@ def test_real_processes_equal_one(run) -> None:
     said.within(0, r"^20 steps, 5\.545\d to 3\.\d+, at most ([\de.-]+) apart", 1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_what_is_where_and_what_travels(run) -> None:
     said = run(SHARDING)
@@ -119,6 +122,7 @@ def test_what_is_where_and_what_travels(run) -> None:
     assert 0 < moved[2] - all_out[2] < 5  # "little is gained"
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_fsdp_itself_and_five_curves(run) -> None:
     said = run(SHARDING)

@@ -67,6 +67,7 @@ def test_what_cannot_be_is_refused_and_what_fails_is_said(run: Sample) -> None:
     face.close()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_both_buttons_trace_a_living_run(start: Callable[..., wb.Run]) -> None:
     pytest.importorskip("accelerate", reason="the train extra is not installed")

@@ -21,6 +21,7 @@ def test_it_is_short_and_clean() -> None:
     assert_short_and_clean(NAME)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_what_it_says_of_the_profiles_holds(said) -> None:
     said.has(r"^rank 0: the parts are 1\.0000 of the step$", r"^traced steps: \[\d+, .*\]$")

@@ -89,6 +89,7 @@ def test_what_is_drawn_is_plain_and_says_what_is_predicted(face: ScalingStudy, m
     assert face.found is found
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_it_runs_beside_the_kernel_and_stops(face: ScalingStudy, store: Path) -> None:
     pytest.importorskip("accelerate", reason="the train extra is not installed")

@@ -170,6 +170,7 @@ def _drawn(field: dict[str, Any], source: random.Random) -> Any:
     return source.choice([None, 1000] if name in _NUMBERS else [1, 2])
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_sample_of_accepted_states_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

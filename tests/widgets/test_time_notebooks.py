@@ -46,6 +46,7 @@ def memory(said: Said, row: str) -> float:
     return said.number(rf"^{re.escape(row)} *([\d.]+) GiB")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_one_gpu_first(run) -> None:
     said = run(GPUS)
@@ -62,6 +63,7 @@ def test_one_gpu_first(run) -> None:
     said.within(17, r"^(\d+)% more FLOPs", 25)  # not 33
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_ways_out_of_memory_and_what_they_cost(run) -> None:
     said = run(GPUS)
@@ -80,6 +82,7 @@ def test_ways_out_of_memory_and_what_they_cost(run) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_rubric_by_bytes(run) -> None:
     said = run(GPUS)
@@ -99,6 +102,7 @@ def test_the_rubric_by_bytes(run) -> None:
     said.has(r"^llama-3\.2-1b: DDP\.", r"^llama-2-7b: FSDP\.")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_more_gpus_or_other_ones(run) -> None:
     said = run(GPUS)
@@ -128,6 +132,7 @@ def test_more_gpus_or_other_ones(run) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_flops_and_rates(run) -> None:
     said = run(TIME)
@@ -148,6 +153,7 @@ def test_flops_and_rates(run) -> None:
     assert round(57.8 / 43.4, 2) == round(4 / 3, 2)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_messages(run) -> None:
     said = run(TIME)
@@ -174,6 +180,7 @@ def test_messages(run) -> None:
     assert fsdp[0] > 40
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_scaling_and_pipelines(run) -> None:
     said = run(TIME)
