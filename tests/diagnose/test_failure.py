@@ -87,7 +87,7 @@ def failed(paths: RunPaths, *exceptions: str | None, steps: int = 5, **more: Any
         ("RuntimeError: CUDA error: out of memory", "out-of-memory"),
         (f"torch.distributed.DistBackendError: {NCCL}\nDuplicate GPU detected", "nccl-error"),
         ("ValueError: boom", "rank-failed"),
-        ("KeyError: 'Xidentifier'", "rank-failed"),
+        ("KeyError: 'Xidentifier'", "missing-key"),
     ],
 )
 def test_errors_people_have_met_before(paths: RunPaths, text: str, kind: str) -> None:

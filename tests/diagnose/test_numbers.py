@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from pathlib import Path
@@ -54,6 +55,43 @@ def test_what_to_do_about_a_nan_fits_the_run(tmp_path: Path) -> None:
     assert found.next.endswith("leave fp16 for bf16.")
     (found,) = replay.diagnoser.end("succeeded", None)
     assert found.next.startswith("Go back to the last checkpoint before step 20. ")
+
+
+@pytest.mark.parametrize(
+    ("seen", "cause", "action"),
+    [
+        (None, "No update had been made yet: the first batch", "Look at the first batch"),
+        (("loss", True), "every weight is a finite number", "Look at the first batch"),
+        (("parameter", True), "The weights held it before the first update: head.weight", "Check"),
+        # looked at after the update, as on a GPU: the NaN of the loss may have spoiled it
+        (("parameter", False), "No update had been made yet: the first batch", "Look at the first"),
+    ],
+)
+@pytest.mark.parametrize("resumed_at", [0, 300])
+def test_nan_before_any_update_is_not_the_learning_rate(
+    tmp_path: Path, seen: tuple[str, bool] | None, cause: str, action: str, resumed_at: int
+) -> None:
+    replay = Replay(tmp_path)
+    for rank in (0, 1):
+        start = json.dumps({"attempt_first_step": resumed_at})
+        replay.paths.rank_start(rank).write_text(start)
+    if seen is not None:
+        where = "head.weight" if seen[0] == "parameter" else None
+        found = {"kind": seen[0], "where": where, "before_backward": seen[1]}
+        (replay.paths.metrics / "rank-0.first-nan.json").write_text(json.dumps(found))
+    (told,) = replay.rows([row(n, math.nan) for n in range(resumed_at + 1, resumed_at + 20)])
+    assert (told.kind, told.step) == ("nan-loss", resumed_at + 1)
+    assert cause in told.cause
+    assert told.next.startswith(action)
+    assert "learning rate" not in told.next
+    if cause.startswith("The weights"):
+        assert ("older checkpoint" in told.next) is (resumed_at > 0)
+    later = tmp_path / "later"
+    later.mkdir()
+    replay = Replay(later)
+    losses = [2.0] * 5 + [math.nan] * 10
+    (told,) = replay.rows([row(n, loss) for n, loss in enumerate(losses, 1)])
+    assert "learning rate" in told.next  # after updates it may be
 
 
 def test_infinity_on_all_ranks_blames_none_and_is_forgiven(tmp_path: Path) -> None:

@@ -114,6 +114,43 @@ def test_different_collectives_are_a_deadlock() -> None:
     assert "rank 0 waits in backward at train.py:40" in found.cause
 
 
+def test_equal_numbers_of_different_collectives_are_a_deadlock_whatever_the_stacks() -> None:
+    """Both stacks may look alike, or one be missing: what the ranks counted is proof enough."""
+    last = {
+        rank: traces.LastCollective("default_pg", 5, name, "")
+        for rank, name in enumerate(("broadcast", "barrier"))
+    }
+    phases = ["backward", "backward"]
+    for stacks in ({0: stack(BACKWARD), 1: stack(BACKWARD)}, {0: stack(BACKWARD)}, {}):
+        found = describe(still(stacks, phases, collectives=last), 20, "15 s")
+        assert found.kind == "deadlock"
+        assert "(broadcast, call 5)" in found.cause
+        assert "(barrier, call 5)" in found.cause
+        assert "backward pass" not in found.cause.partition("Deadlock")[0]
+        assert "resume" not in found.next
+    level = {rank: traces.LastCollective("default_pg", 5, "all_reduce", "") for rank in (0, 1)}
+    assert not traces.mismatched(level)
+    assert not traces.mismatched({0: last[0], 1: traces.LastCollective("tp", 5, "barrier", "")})
+    assert not traces.mismatched({0: last[0], 1: traces.LastCollective("default_pg", 4, "x", "")})
+
+
+def test_the_next_move_of_a_hang_exists() -> None:
+    stacks = {0: stack(BACKWARD), 1: stack(LOADER)}
+    phases = ["backward", "forward"]
+    assert "no checkpoint" in describe(still(stacks, phases), 20, "15 s").next
+    found = describe(still(stacks, phases, saved_step=12), 20, "15 s")
+    assert "resume it from its checkpoint of step 12" in found.next
+
+
+def test_what_a_rank_has_not_done_is_told_as_it_is() -> None:
+    elsewhere = stack(BARRIER)
+    stacks = {0: stack(LOADER), 1: stack(LOADER)}
+    found = describe(still({0: elsewhere}, ["backward"] * 2, mute={0}), 20, "15 s")
+    assert "has done the backward pass of step 20 and not ended the step" in found.cause
+    first = still(stacks, ["starting", "starting"], step=0, busy={1}, mute={1})
+    assert "Rank 1 has not entered its first backward pass" in describe(first, 20, "15 s").cause
+
+
 def test_the_rank_that_waits_for_data_is_named_among_eight() -> None:
     stacks = {rank: stack(BACKWARD) for rank in range(8)} | {5: stack(LOADER)}
     phases = ["backward"] * 8

@@ -33,9 +33,17 @@ failure
     ``crash-at-exit``: a process died after its script had ended well.
     ``checkpoint-failed``: the checkpoint of a stop could not be saved.
     ``script-arguments``: the script refused its arguments.
-    ``missing-module``, ``no-gpu``, ``version-mismatch``, ``disk-full``, ``port-in-use``,
-    ``network-interface``, ``gpu-lost``, ``cuda-error``, ``collective-timeout``, ``nccl-error``,
-    ``access-denied``: known errors, by their text.
+    ``no-gpu``, ``version-mismatch``, ``version-conflict``, ``circular-import``, ``missing-module``,
+    ``unknown-architecture``, ``unexpected-argument``, ``compile-failed``, ``no-launcher``,
+    ``no-process-group``, ``disk-full``, ``open-files``, ``port-in-use``, ``network-interface``,
+    ``gpu-lost``, ``cuda-error``, ``spawn-guard``, ``cuda-fork``, ``weights-only``,
+    ``unpicklable``, ``loader-worker``, ``unused-parameters``, ``ready-twice``,
+    ``state-dict-mismatch``, ``checkpoint-device``, ``device-mismatch``, ``dtype-mismatch``,
+    ``uneven-samples``, ``shape-mismatch``, ``index-out-of-range``, ``no-gradient``,
+    ``graph-reused``, ``nan-raised``, ``access-denied``, ``tokenizer``, ``hub-unreachable``,
+    ``not-on-hub``, ``damaged-file``, ``permission``, ``unreadable-data``, ``missing-file``,
+    ``missing-key``, ``recursion``, ``collective-timeout``, ``nccl-error``, ``peer-lost``,
+    ``timeout``: known errors, by their text.
 hardware
     ``thermal-throttling``, ``power-throttling``: a GPU is slowed down by heat or power.
     ``slow-clock``: a GPU works with clocks well below its peers' or its own best.

@@ -6,6 +6,7 @@ them; neither is the cause.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from workbench.diagnose import known_errors, oom_kills
+from workbench.diagnose import known_errors, oom_kills, stacks
 from workbench.diagnose.finding import Finding
 from workbench.store.files import read_json, read_tail
 from workbench.store.layout import RunPaths
@@ -51,8 +52,12 @@ class Failed:
     """Kind when no known error tells better."""
     killed: int | None = None
     """The signal that ended it."""
+    error: str = ""
+    """The exception in its own words, with those it came from."""
     text: str = ""
-    """What known errors are looked for in."""
+    """Traceback or log, where known errors are looked for when `error` tells of none."""
+    place: str | None = None
+    """The user's line, ``train.py:31 in main``."""
 
 
 def root_cause(paths: RunPaths) -> tuple[int, int] | None:
@@ -106,34 +111,43 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
 
 def _raised(paths: RunPaths, rank: int, error: str, end: dict[str, Any], steps: int) -> Failed:
     where = end.get("where") or f"after step {steps}"
-    text = f"{error}\n{end.get('traceback') or ''}"
+    text = str(end.get("traceback") or "")
     if error.startswith("exit code"):
-        said = last_line(paths.rank_log(rank))
-        error, text = f"{error}: {said}", tail_now(paths.rank_log(rank), 4000)
+        said, text = last_line(paths.rank_log(rank)), tail_now(paths.rank_log(rank), 4000)
+        error = f"{error}: {said}"
         if end.get("exit_code") == 2 and steps == 0:  # argparse and click end so
             return Failed(
                 cause=f"Rank {rank} refused its arguments: {said}",
                 evidence="exit code 2 before the first step",
                 rank=rank,
                 kind="script-arguments",
-                text=text,
+                error=said,
             )
     cause = f"Rank {rank} failed: {error.splitlines()[0][:300]}{told_chain(end)}"
-    return Failed(cause=cause, evidence=f"{where}{source_line(end)}", rank=rank, text=text)
+    return Failed(
+        cause=cause,
+        evidence=f"{where}{source_line(end)}",
+        rank=rank,
+        error="\n".join([error, *_links(end)]),
+        text=text,
+        place=end.get("where"),
+    )
 
 
 def told_chain(end: Mapping[str, Any]) -> str:
     """What the exception came from, outermost first: ``, caused by KeyError: 'x'``."""
-    parts: list[str] = []
-    chain: Any = end.get("chain")
-    for one in cast("list[Any]", chain)[1:] if isinstance(chain, list) else []:
-        if isinstance(one, dict):
-            link = cast("dict[str, Any]", one)
-            first = str(link.get("exception")).partition("\n")[0][:200]
-            parts.append(f", {link.get('relation') or 'from'} {first}")
+    parts = [f", {link.partition(chr(10))[0][:200]}" for link in _links(end)]
     if len(parts) > _TOLD_LINKS:  # the root cause is the last one
         parts = [*parts[: _TOLD_LINKS - 1], ", …", parts[-1]]
     return "".join(parts)
+
+
+def _links(end: Mapping[str, Any]) -> list[str]:
+    """The exceptions below the outermost one: ``caused by KeyError: 'x'``."""
+    chain: Any = end.get("chain")
+    links = cast("list[Any]", chain)[1:] if isinstance(chain, list) else []
+    read = [cast("dict[str, Any]", one) for one in links if isinstance(one, dict)]
+    return [f"{one.get('relation') or 'from'} {one.get('exception')}" for one in read]
 
 
 def source_line(end: Mapping[str, Any]) -> str:
@@ -171,14 +185,13 @@ def _only_rank(paths: RunPaths, steps: int) -> Failed:
 def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
     """Put a failure into words, with what is known about errors like it."""
     log = f"logs/rank-{failed.rank}.log" if failed.rank is not None else "logs/launcher.log"
-    kind, action, cause, evidence = (
-        failed.kind,
-        f"See {log} of the run.",
-        failed.cause,
-        failed.evidence,
-    )
+    kind, cause, evidence = failed.kind, failed.cause, failed.evidence
+    action = f"See {log} of the run."
+    if failed.place is not None:
+        action = f"Look at {failed.place}; the whole traceback is in {log}."
     confidence = 0.9 if failed.rank is not None else 0.6
-    known = known_errors.recognise(f"{failed.cause}\n{failed.text}")
+    known = known_errors.recognise(failed.error or failed.cause, failed.text)
+    known = known or known_errors.BY_KIND.get(kind)
     if failed.killed == signal.SIGKILL and oom_kills.killed_for_memory(paths):
         kind, cause = "killed-for-memory", _without_guess(f"{cause}: the kernel's memory killer")
         evidence = f"{evidence}; the group's count of kills for memory rose{_peak(paths)}"
@@ -187,16 +200,13 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
         failed.killed is None
         or (failed.killed == signal.SIGABRT and known.kind in known_errors.ABORTS)
     ):
-        kind, action = known.kind, known.next
+        kind, action = known.kind, known.action(failed.error or failed.cause, _again(paths))
         confidence = min(confidence, known.confidence)
         if kind == known_errors.OUT_OF_MEMORY:
             action = _memory_action(paths)
-            evidence = f"{evidence}{_allocation(failed.text)}"
-    elif failed.killed in {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE}:
-        action = f"A crash in C code: the stacks at the end of {log} show where."
-        if failed.killed == signal.SIGBUS:
-            action = "Shared memory was full: enlarge /dev/shm (docker --shm-size) or lower "
-            action += "num_workers."
+            evidence = f"{evidence}{_allocation(f'{failed.error} {failed.text}')}"
+    elif failed.killed is not None or kind == "launcher-killed":
+        action = _after_signal(paths, failed, log)
     return Finding(
         kind=kind,
         rank=failed.rank,
@@ -207,6 +217,32 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
         confidence=confidence,
         severity="error",
     )
+
+
+def _after_signal(paths: RunPaths, failed: Failed, log: str) -> str:
+    """What to do about a process that a signal ended."""
+    if failed.killed == signal.SIGBUS:
+        return "Shared memory was full: enlarge /dev/shm (docker --shm-size) or lower num_workers."
+    if failed.killed in {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL}:
+        tree = stacks.rank_tree(paths, failed.rank or 0)
+        stack = stacks.crashed(failed.text, tree)
+        where = f"it was in {stack.place}" if stack is not None else "its stacks may be there"
+        return f"A crash in C code: {where}, see the end of {log}. Then {_again(paths)}."
+    return (
+        "Something outside ended it: a person, a scheduler's time limit, or the kernel for lack of "
+        f"memory (`dmesg` tells). Then {_again(paths)}."
+    )
+
+
+def _again(paths: RunPaths) -> str:
+    """How this run goes on: from its newest checkpoint, if it has one."""
+    from workbench.recover.checkpoints import list_checkpoints  # noqa: PLC0415  (for this alone)
+
+    with contextlib.suppress(OSError):
+        for one in list_checkpoints(paths):
+            if not one.problem and not one.abandoned:
+                return f"resume it from its checkpoint of step {one.step}"
+    return "start it again; it has no checkpoint to resume from"
 
 
 def _memory_action(paths: RunPaths) -> str:

@@ -24,6 +24,8 @@ from workbench.units import format_seconds
 LEAST_SECONDS = 15.0
 STEPS_OF_SILENCE = 5
 _WARM_UP_SECONDS = 300.0  # before the first steps are done: downloads, compilation, first batches
+_SURE_SECONDS = 20.0  # before the first steps, where the stacks leave no doubt
+_ASK_AGAIN_SECONDS = 15.0  # and longer each time
 _ASK_AT = 0.4  # of the patience: so that the answers are there when it is over
 _ASK_EVERY = 1.5
 _ASKS = 5
@@ -43,6 +45,13 @@ def patience_seconds(evidence: Evidence) -> float:
     return max(LEAST_SECONDS, STEPS_OF_SILENCE * median)
 
 
+def _sure_seconds(evidence: Evidence, patience: float) -> float:
+    """After how long a standstill is told whose stacks leave no doubt."""
+    grouped = [start.get("group_world_size") for start in evidence.starts.values()]
+    early = evidence.steps_seen < WARM_UP and sum(map(bool, grouped)) > 1
+    return min(patience, _SURE_SECONDS) if early else patience
+
+
 @dataclass(slots=True)
 class HangWatch:
     """Follows one silence from its suspicion to its end."""
@@ -58,38 +67,61 @@ class HangWatch:
     mute: set[int] = field(default_factory=set[int])
     natives: dict[int, NativeStack] = field(default_factory=dict[int, NativeStack])
     not_before: float = 0.0
+    doubts: int = 0
+    """How often the ranks were asked before their first steps without a sure answer."""
     said: Finding | None = None
 
     def rule(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield the hang while it lasts."""
-        facts = evidence.facts
-        silent = silences(evidence)
+        facts, patience = evidence.facts, patience_seconds(evidence)
+        sure = _sure_seconds(evidence, patience)
+        silent = silences(evidence, starting=sure < patience)
         longest = max(silent.values(), default=0.0)
-        patience = patience_seconds(evidence)
         over = facts.stopping or facts.phase == "ended" or any(one.lost for one in facts.nodes)
-        if over or longest < _ASK_AT * patience or any(one.ended for one in facts.ranks.values()):
+        if over or longest < _ASK_AT * sure or any(one.ended for one in facts.ranks.values()):
             self._forget()
             return
         if facts.monotonic < self.not_before:
             return
         self._ask(evidence, silent)
-        if longest < patience or self.asks <= _ASKS or self._waiting(facts):
+        if longest < sure or self.asks <= _ASKS or self._waiting(facts):
             return
         standstill = self._standstill(evidence, silent)
-        if self.said is None and self._unsure(standstill):
-            self.asks = _ASKS - 1  # once more
+        if self.said is None and self._doubted(standstill, evidence, patience):
             return
-        busy = self._busy(standstill, facts) or compute_alike(standstill, evidence)
-        if self.said is None and longest < _LONGEST_BUSY and busy:
-            self._forget()
-            self.not_before = facts.monotonic + _AFTER_BUSY_SECONDS
-            return
-        found = describe(standstill, longest, format_seconds(patience))
+        found = describe(standstill, longest, format_seconds(sure))
         # Once named, a standstill keeps its name and rank as long as it lasts.
         if self.said is None or (found.kind, found.rank) == (self.said.kind, self.said.rank):
             self.said = found
         yield self.said
         self._ask_the_mute(facts, evidence)
+
+    def _doubted(self, still: Standstill, evidence: Evidence, patience: float) -> bool:
+        """Whether it may be work after all; then the ranks are asked again, now or later."""
+        facts = evidence.facts
+        if max(silences(evidence).values(), default=0.0) < patience:
+            if self._certain(still):
+                return False
+            self._forget()
+            self.not_before = facts.monotonic + _ASK_AGAIN_SECONDS * 2 ** min(self.doubts, 3)
+            self.doubts += 1
+            return True
+        if self._unsure(still):
+            self.asks = _ASKS - 1  # once more
+            return True
+        busy = self._busy(still, facts) or compute_alike(still, evidence)
+        if busy and max(still.silent.values(), default=0.0) < _LONGEST_BUSY:
+            self._forget()
+            self.not_before = facts.monotonic + _AFTER_BUSY_SECONDS
+            return True
+        return False
+
+    def _certain(self, still: Standstill) -> bool:
+        """Whether no patience is needed: nothing healthy stands like this."""
+        if still.stopped:
+            return True
+        moved = any(len(set(stacks)) > 1 for stacks in self.stacks.values())
+        return still.deadlock and not moved and not still.busy
 
     def _ask_the_mute(self, facts: Facts, evidence: Evidence) -> None:
         """Ask those that were spared: a signal can wake a sleep in C, so it comes last."""
@@ -176,6 +208,7 @@ class HangWatch:
                 for rank in self._unanswered(evidence)
                 if ranks[rank].process_state not in {"T", "t"}
             },
+            saved_step=max((one.step for one in facts.checkpoints), default=None),
             busy={rank for rank in ranks if self._computes(rank, facts)},
         )
         for rank in still.suspects[:2]:
@@ -237,8 +270,12 @@ def wakes(process: ProcessDoc | None) -> int:
     return 0
 
 
-def silences(evidence: Evidence) -> dict[int, float]:
-    """Seconds since each rank gave a sign, for those that live and should be training."""
+def silences(evidence: Evidence, *, starting: bool = False) -> dict[int, float]:
+    """Seconds since each rank gave a sign, for those that live and should be training.
+
+    `starting`: those that have not come to their first backward pass too.
+    """
+    phases = {*_QUIET_PHASES, "starting"} if starting else _QUIET_PHASES
     facts = evidence.facts
     living = {rank: one for rank, one in facts.ranks.items() if one.alive and not one.ended}
     with_pulse = {rank: one.pulse for rank, one in living.items() if one.pulse is not None}
@@ -246,7 +283,7 @@ def silences(evidence: Evidence) -> dict[int, float]:
         return {
             rank: pulse.age_seconds(facts.monotonic)
             for rank, pulse in with_pulse.items()
-            if (pulse.phase in _QUIET_PHASES and not facts.saving)
+            if (pulse.phase in phases and not facts.saving)
             or living[rank].process_state in {"T", "t"}
         }
     if evidence.row_at is None or facts.saving:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.finding import Finding
 from workbench.diagnose.stacks import Stack, groups
-from workbench.diagnose.traces import LastCollective, compare
+from workbench.diagnose.traces import LastCollective, compare, mismatched
 from workbench.units import format_seconds
 
 _STOPPED = {"T", "t"}
@@ -31,6 +31,8 @@ class Standstill:
     """Ranks that use the processor."""
     mute: set[int]
     """Ranks that did not write their collectives while others did: no thread of theirs runs."""
+    saved_step: int | None = None
+    """Of the newest checkpoint that could be resumed from; None = there is none."""
     natives: dict[int, str] = field(default_factory=dict[int, str])
     """Innermost native frames, where py-spy could look."""
 
@@ -59,6 +61,8 @@ class Standstill:
     @property
     def deadlock(self) -> bool:
         """Whether every rank waits for its peers, but not all at the same place."""
+        if mismatched(self.collectives) and not self.stopped:
+            return True
         known = [self.stacks[rank] for rank in self.living if rank in self.stacks]
         if len(known) < 2 or len(known) < len(self.living) or self.stopped:
             return False
@@ -144,7 +148,9 @@ def describe(still: Standstill, seconds: float, patience: str) -> Finding:
 
 
 def _cause(still: Standstill, suspect: int | None, step: int) -> tuple[str, str, float]:
-    stop = "Stop the run and resume it from its newest checkpoint"
+    stop = "Stop the run and start it again: it has no checkpoint"
+    if still.saved_step is not None:
+        stop = f"Stop the run and resume it from its checkpoint of step {still.saved_step}"
     if still.stopped:
         pid = (still.ranks[still.stopped[0]].process or {}).get("pid")
         return (
@@ -152,34 +158,56 @@ def _cause(still: Standstill, suspect: int | None, step: int) -> tuple[str, str,
                 f"Rank {still.stopped[0]}'s process (pid {pid}) is stopped (state T): SIGSTOP, a "
                 "debugger or a suspended container. The other ranks only wait for it."
             ),
-            f"Let it go on with kill -CONT {pid}, or stop the run and resume it.",
+            f"Let it go on with kill -CONT {pid}, or {stop[0].lower()}{stop[1:]}.",
             0.98,
         )
     if still.deadlock:
-        waits = ", ".join(f"rank {r} waits in {still.place(r)}" for r in still.living[:8])
-        return (
-            f"Deadlock: {waits}. The ranks called different collectives and wait for one another.",
-            (
-                "Make every rank take the same number of batches and the same branches: "
-                "drop_last=True or the Join context manager, no collective inside `if rank == 0`."
-            ),
-            0.9,
-        )
+        return _deadlock(still)
     if suspect is None:
         return (
             "All ranks stand at the same place: the network between them, or a lost peer.",
-            f"{stop}; look at the network interface (NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME).",
+            f"{stop}. Look at the network interface (NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME).",
             0.5,
         )
     return _one_rank(still, suspect, step, stop)
 
 
+def _deadlock(still: Standstill) -> tuple[str, str, float]:
+    ranks = still.living[:8]
+    waits = ", ".join(f"rank {one} waits in {still.place(one)}{_call(still, one)}" for one in ranks)
+    action = (
+        "Make every rank call the same collectives in the same order: no collective inside "
+        "`if rank == 0`, the same number of batches on every rank (drop_last=True or the Join "
+        "context manager). Look at the lines named; this standstill never ends by itself."
+    )
+    return (
+        f"Deadlock: {waits}. The ranks called different collectives and wait for one another.",
+        action,
+        0.97 if mismatched(still.collectives) else 0.9,
+    )
+
+
+def _call(still: Standstill, rank: int) -> str:
+    """Which collective it is, counted by the rank itself: `` (barrier, its call 5)``."""
+    one = still.collectives.get(rank)
+    return "" if one is None else f" ({one.name}, call {one.number})"
+
+
+def _who(still: Standstill, suspect: int, step: int) -> str:
+    """What the rank has not done yet, as its pulse and its stack tell."""
+    pulse, stack = still.ranks[suspect].pulse, still.stacks.get(suspect)
+    if pulse is not None and pulse.phase == "backward":
+        if stack is None or stack.action == "backward":
+            return f"Rank {suspect} does not come out of the backward pass of step {step}"
+        return f"Rank {suspect} has done the backward pass of step {step} and not ended the step"
+    if step == 1:
+        return f"Rank {suspect} has not entered its first backward pass"
+    return f"Rank {suspect} has not entered the backward pass of step {step}"
+
+
 def _one_rank(still: Standstill, suspect: int, step: int, stop: str) -> tuple[str, str, float]:
     place, state = still.place(suspect), still.ranks[suspect].process_state
-    who = f"Rank {suspect} has not entered the backward pass of step {step}"
-    pulse = still.ranks[suspect].pulse
-    if pulse is not None and pulse.phase == "backward":
-        who = f"Rank {suspect} does not come out of the backward pass of step {step}"
+    who = _who(still, suspect, step)
     if state == "D":
         return (
             f"{who}: it waits for a disk or a network file system (state D), in {place}.",
@@ -201,6 +229,6 @@ def _one_rank(still: Standstill, suspect: int, step: int, stop: str) -> tuple[st
     loop = " and uses the processor" if suspect in still.busy else ""
     return (
         f"{who}: it stands in {place}{loop}{held}. The other ranks wait for it.",
-        f"{stop}; look at that line.",
+        f"{stop}. Look at that line.",
         0.85 if suspect in still.stacks else 0.6,
     )

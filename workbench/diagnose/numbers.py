@@ -5,84 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Any, cast
 
-from workbench.diagnose.evidence import Evidence, NonFinite, mean
+from workbench.diagnose.evidence import Evidence, mean
 from workbench.diagnose.finding import Finding
-from workbench.store.files import read_json
+from workbench.diagnose.nonfinite import nan_loss
 
-_FORGIVEN = 20  # finite losses in a row after which a NaN lies behind
 _MAD = 1.4826  # standard deviations in one median absolute deviation of a normal distribution
-
-
-def nan_loss(evidence: Evidence) -> Iterator[Finding]:
-    """The first loss that was NaN or infinite, and whose it was."""
-    first = evidence.first_nonfinite
-    if first is None or evidence.finite_since >= _FORGIVEN:
-        return
-    name = "NaN" if math.isnan(first.value) else "infinite"
-    rank = first.ranks[0] if 0 < len(first.ranks) < evidence.processes else None
-    before = "" if first.before is None else f"; the step before it was {first.before:.4g}"
-    yield Finding(
-        kind="nan-loss" if name == "NaN" else "inf-loss",
-        rank=rank,
-        step=first.step,
-        severity="error",
-        confidence=0.95,
-        evidence=f"The loss of {_whose(evidence, first)} is {name} at step {first.step}{before}"
-        f"{_place(evidence, first)}.",
-        cause=_why_nan(evidence, first, rank),
-        next=_after_nan(evidence, first),
-    )
-
-
-def _whose(evidence: Evidence, first: NonFinite) -> str:
-    if not first.ranks:
-        return "the run"
-    if len(first.ranks) == evidence.processes:
-        return "every rank" if evidence.processes > 1 else "rank 0"
-    ranks = ", ".join(str(rank) for rank in first.ranks)
-    return f"rank{'s' if len(first.ranks) > 1 else ''} {ranks} alone"
-
-
-def _place(evidence: Evidence, first: NonFinite) -> str:
-    """The first parameter or gradient that was no number, where the hook found one."""
-    for rank in first.ranks or range(evidence.processes):
-        found = read_json(evidence.paths.metrics / f"rank-{rank}.first-nan.json")
-        if found and isinstance(found.get("where"), str):
-            return f"; first seen in {found['where'][:200]} of rank {rank}"
-    return ""
-
-
-def _why_nan(evidence: Evidence, first: NonFinite, rank: int | None) -> str:
-    if rank is not None:
-        return (
-            f"Rank {rank}'s own batch or hardware made it: the other ranks had a number at that "
-            "step. Averaging the gradients then spoils the weights of all ranks."
-        )
-    recent = [loss for loss in list(evidence.losses)[-5:] if loss > 0]
-    if len(recent) == 5 and recent[-1] > 3 * recent[0]:
-        return "The loss had grown before it: the training diverged (learning rate too high)."
-    if first.step <= 10:
-        return "The first steps overflow: bad input values, or a learning rate without warm-up."
-    return "An overflow in the forward pass, a bad batch, or a division by zero in the loss."
-
-
-def _after_nan(evidence: Evidence, first: NonFinite) -> str:
-    """What to do about it, as far as it is known where the run stands and what it has kept."""
-    ended = evidence.outcome is not None
-    if any(one.step < first.step for one in evidence.facts.checkpoints):
-        back = f"{'Go' if ended else 'Stop, go'} back to the last checkpoint before step"
-        back = f"{back} {first.step}"
-    else:
-        back = f"No checkpoint from before step {first.step} is known. "
-        back += "Start again" if ended else "Stop, and start again"
-    other = ["lower the learning rate", "clip the gradient norm"]
-    workload = cast("dict[str, Any]", evidence.run.get("workload") or {})
-    if workload.get("precision") == "fp16":
-        other.append("leave fp16 for bf16")
-    ways = f"{', '.join(other[:-1])} or {other[-1]}"
-    return f"{back}. Look at the batch of step {first.step}; {ways}."
 
 
 def nan_gradient(evidence: Evidence) -> Iterator[Finding]:

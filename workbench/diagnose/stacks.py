@@ -174,6 +174,17 @@ def parse(text: str, tree: CodeTree = UNKNOWN_TREE) -> Stack | None:
     return Stack(tuple(frames), tree) if frames else None
 
 
+def crashed(log: str, tree: CodeTree = UNKNOWN_TREE) -> Stack | None:
+    """The thread that crashed, of what faulthandler wrote to `log` as the process died."""
+    _, _, text = log.rpartition("Fatal Python error: ")
+    _, _, frames = text.partition("Current thread 0x")
+    found = [
+        Frame(path, int(line), name)
+        for path, line, name in _FRAME.findall(frames.partition("\n\n")[0])
+    ]
+    return Stack(tuple(found), tree) if found else None
+
+
 def groups(stacks: Mapping[int, Stack]) -> list[tuple[Stack, tuple[int, ...]]]:
     """Ranks that stand at the same place, the smallest group (the outliers) first."""
     found: dict[tuple[str, str], list[int]] = {}

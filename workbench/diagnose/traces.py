@@ -66,6 +66,17 @@ def compare(last: Mapping[int, LastCollective]) -> tuple[str, tuple[int, ...]]:
     return f"latest collectives: {said}", behind
 
 
+def mismatched(last: Mapping[int, LastCollective]) -> bool:
+    """Whether ranks called different collectives as the same number of one group.
+
+    No order of events makes that right: equal numbers are one and the same operation.
+    """
+    calls: dict[tuple[str, int], set[str]] = {}
+    for one in last.values():
+        calls.setdefault((one.group, one.number), set()).add(one.name)
+    return any(len(names) > 1 for names in calls.values())
+
+
 def counted(paths: RunPaths, rank: int, newer_than: float) -> int | None:
     """Collectives that `rank` has begun so far; None without a dump after `newer_than`."""
     path = paths.rank_trace(rank)
