@@ -1,4 +1,7 @@
-"""Starts real ranks of a script under the capture hook, without launcher and supervisor."""
+"""Starts real ranks of a script under the capture hook, without launcher and supervisor.
+
+They are forks of the session's warm server; `cold` ones are interpreters of their own.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,36 @@ from typing import Any
 
 from tests.conftest import SCRIPTS
 from workbench.launch.capture import SITE_FOLDER
+from workbench.launch.targets import worth_preloading
+from workbench.launch.warm import client
+
+
+def _cold(argv: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, env=environment)
+
+
+def _warm(argv: list[str], folder: Path, environment: dict[str, str]) -> client.WarmProcess:
+    threads = environment["OMP_NUM_THREADS"]
+    kind = client.server_kind(environment, threads, worth_preloading(Path(argv[1])))
+    client.start_server(kind)
+    output = sys.__stdout__.fileno() if sys.__stdout__ else 1
+    return client.start_process(
+        kind, argv, folder=str(folder), environment=environment, output=output
+    )
 
 
 class Ranks:
     """The processes of one script, and what the hook wrote for them under `folder`."""
 
-    def __init__(self, folder: Path, script: str, *arguments: str, ranks: int = 1, **more: str):
+    def __init__(
+        self,
+        folder: Path,
+        script: str,
+        *arguments: str,
+        ranks: int = 1,
+        cold: bool = False,
+        **more: str,
+    ):
         for name in ("logs", "metrics", "control", "checkpoints"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         with socket.socket() as free:
@@ -25,11 +52,10 @@ class Ranks:
             port = free.getsockname()[1]
         self.folder = folder
         self.processes = [
-            subprocess.Popen(
+            (_cold if cold else _warm)(
                 [sys.executable, str(SCRIPTS / script), *arguments],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                env={
+                folder,
+                {
                     **{k: v for k, v in os.environ.items() if k != "WORKBENCH_RANK_PID"},
                     "PYTHONPATH": str(SITE_FOLDER),
                     "WORKBENCH_RUN_DIR": str(folder),
@@ -61,6 +87,8 @@ class Ranks:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+            if isinstance(process, client.WarmProcess):
+                process.close()
 
     def lines(self, rank: int = 0) -> list[dict[str, Any]]:
         path = self.folder / "metrics" / f"rank-{rank}.jsonl"

@@ -24,7 +24,7 @@ def resolve(target: str) -> tuple[Path, str | None]:
     return path.absolute(), None
 
 
-_WORTH_PRELOADING = ("transformers",)  # seconds to import, and nothing else happens by it
+_WORTH_PRELOADING = {"transformers": ("transformers", "transformers.trainer")}  # seconds, no more
 
 
 def worth_preloading(path: Path) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ def worth_preloading(path: Path) -> tuple[str, ...]:
         names = _imported(path)
     except (OSError, SyntaxError):
         return ()
-    return tuple(name for name in _WORTH_PRELOADING if name in names)
+    return tuple(one for name in sorted(names) for one in _WORTH_PRELOADING.get(name, ()))
 
 
 def spreads_itself(path: Path) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Collection, Iterable
 from functools import cache
@@ -143,7 +142,7 @@ def members(marker: str, parent: int | None, besides: Collection[int] = ()) -> l
     return list(found.values())
 
 
-def send_signal(process: ProcessDoc, number: signal.Signals) -> bool:
+def send_signal(process: ProcessDoc, number: int) -> bool:
     """Signal that very process; False when it is gone, a stranger has its pid, or we may not."""
     if not is_alive(process):
         return False

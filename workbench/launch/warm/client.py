@@ -218,10 +218,14 @@ class WarmProcess:
         """Whether it lives, also when it was lost."""
         return processes.is_alive(self._identity)
 
-    def kill(self) -> None:
-        """Send SIGKILL to that very process."""
+    def send_signal(self, number: int) -> None:
+        """Send a signal to that very process, if it lives."""
         if self.returncode is None and self._identity is not None:
-            processes.send_signal(self._identity, signal.SIGKILL)
+            processes.send_signal(self._identity, number)
+
+    def kill(self) -> None:
+        """Send it SIGKILL."""
+        self.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
         """Let its keeper go: nothing of it is watched any more."""

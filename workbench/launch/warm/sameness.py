@@ -21,7 +21,7 @@ _STARTUP = (
 _INTEL = ("KMP_",)  # read by Intel's OpenMP alone, which most builds of torch lack
 # A fork takes these over as a cold start would.
 _TAKEN_OVER = {"PYTHONPATH", "PYTHONUNBUFFERED", "COLUMNS", "LINES"}
-_SETTINGS = ("HF_", "TRANSFORMERS_", "TORCH", "ACCELERATE_", "XDG_")
+_SETTINGS = ("HF_", "TRANSFORMERS_", "TORCH", "XDG_")
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 THREADS = "OMP_NUM_THREADS"
 
