@@ -7,6 +7,7 @@
     │   ├── UnknownNameError              a name nobody knows; says the nearest ones
     │   └── RunNotFoundError (LookupError)  no such run in this store
     ├── StoreError (OSError)              the run store cannot be read or written
+    │   └── ForeignRunError               a run of another user: it can be read only
     └── HostError                         this host lacks something the job needs
 
 A message says what was given, what is allowed and what to do next.
@@ -49,6 +50,10 @@ class RunNotFoundError(UsageError, LookupError):
 
 class StoreError(WorkbenchError, OSError):
     """The run store, or a file in it, cannot be read or written."""
+
+
+class ForeignRunError(StoreError):
+    """The run belongs to another user, or others can write to it: it can be read only."""
 
 
 class HostError(WorkbenchError):

@@ -173,10 +173,13 @@ def test_who_looks_from_node_1_starts_no_supervisor(
         assert not may_adopt(paths)
 
 
-def test_one_machine_adopts_what_it_ran(tmp_path: Path) -> None:
-    paths = directory(tmp_path, run_of(nodes=1))
+def test_one_machine_adopts_what_it_ran(tmp_path: Path, sleeper: Callable[[str], Any]) -> None:
+    run = run_of(nodes=1)
+    paths = directory(tmp_path, run)
     gone = {"pid": 2**22 + 1, "start_ticks": 1, "boot_id": processes.boot_id()}
     write_json_atomic(paths.state, {"supervisor": gone})
+    assert not may_adopt(paths)  # nothing of it is at work
+    write_json_atomic(paths.state, {"supervisor": gone, "launcher": sleeper(run["marker"])})
     assert may_adopt(paths)
     write_json_atomic(paths.state, {"supervisor": {**gone, "boot_id": "another"}})
     assert not may_adopt(paths)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,24 +81,60 @@ def test_killed_launcher_leaves_nothing_and_restarts(store: Path) -> None:
     record(6, f"old ranks gone after {gone:.1f} s, back at work after {working:.1f} s")
 
 
-def test_killed_supervisor_is_replaced_and_restarts_still_work(store: Path) -> None:
-    lab = Lab(store, restarts=1).begun()
+def test_killed_supervisor_and_watcher_bring_each_other_back(store: Path) -> None:
+    """Nobody looks at the run meanwhile. Both at once leave it unwatched until it is adopted."""
+    lab = Lab(store, restarts=2).begun()
+    first, at = lab.state()["supervisor"], lab.signal("supervisor")
+    until(lambda: _watched_anew(lab, first), 15, "another supervisor")
+    back = time.monotonic() - at
+    second = lab.state()["supervisor"]
+    os.kill(parent_of(second["pid"]), signal.SIGKILL)
+    log = lab.run.directory / "logs" / "supervisor.log"
+    until(lambda: "the watcher is gone" in log.read_text(), 15, "another watcher")
     lab.signal("supervisor")
-    until(lambda: lab.run.state == "unsupervised", 10, "the loss of the supervisor to show")
-    before, at = len(lab.run.metrics(0)), time.monotonic()
-    again = wb.attach(lab.run.id, store)
-    until(lambda: again.state == "running", 15, "the adoption")
-    adopted = time.monotonic() - at
-    until(lambda: len(lab.run.metrics(0)) > before + 10, 20, "training to go on")
+    until(lambda: _watched_anew(lab, second), 15, "the third supervisor")
     at = lab.signal(0)
     working = lab.back(at)
+    third = lab.state()["supervisor"]["pid"]
+    for pid in (parent_of(third), third):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: lab.run.state == "unsupervised", 10, "the loss of both to show")
+    assert wb.attach(lab.run.id, store).state == "unsupervised"  # looking starts nothing
+    assert lab.run.adopt()
     lab.run.stop()
     assert lab.unbroken()
     assert lab.left() == []
     record(
         7,
-        f"adopted in {adopted:.1f} s, no step lost; a rank killed then: back after {working:.1f} s",
+        f"another one after {back:.1f} s, no step lost; a rank killed then: back after {working:.1f} s",
     )
+
+
+def _watched_anew(lab: Lab, before: dict[str, Any]) -> bool:
+    now = lab.state()["supervisor"]
+    return now != before and processes.is_alive(now)
+
+
+def parent_of(pid: int) -> int:
+    """Of a supervisor: its watcher."""
+    fields = processes.stat_fields(pid)
+    assert fields is not None
+    return int(fields[1])
+
+
+def test_a_run_that_nobody_watches_is_stopped_by_the_command_itself(store: Path) -> None:
+    lab = Lab(store).begun()
+    supervisor = lab.state()["supervisor"]["pid"]
+    for pid in (parent_of(supervisor), supervisor):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: lab.run.state == "unsupervised", 10, "the loss of both to show")
+    assert lab.run.stop() == {"run": lab.run.id, "outcome": "stopped", "processes_left": 0}
+    assert "step-" in str(lab.run.status.message), lab.run.status
+    assert lab.left() == []
+    lab.run.resume()
+    until(lambda: lab.attempt == 2 and lab.run.state == "running", 60, "the next attempt")
+    lab.run.stop(now=True)
+    assert lab.unbroken()
 
 
 @pytest.mark.full

@@ -58,7 +58,7 @@ class RunFace(anywidget.AnyWidget, metaclass=_Meta):
             threading.Thread(target=self._tell_status, name="workbench-status", daemon=True).start()
         elif kind == "stop":
             now = bool(message.get("now"))
-            stop = functools.partial(self.run.request_stop, now=now)
+            stop = functools.partial(self._stop, now=now)
             threading.Thread(target=stop, name="workbench-stop", daemon=True).start()
         elif kind == "profile":
             threading.Thread(target=self._profile, name="workbench-profile", daemon=True).start()
@@ -72,6 +72,13 @@ class RunFace(anywidget.AnyWidget, metaclass=_Meta):
         """Answer with what the command line would say of the run's state now."""
         status = read_status(RunPaths(Path(self.run.directory)))
         self.send({"type": "status", **asdict(status)})
+
+    def _stop(self, *, now: bool) -> None:
+        try:
+            self.run.request_stop(now=now)
+        except Exception as error:  # noqa: BLE001 - another user's run, a full disk: say it
+            text = f"Not stopped: {sentence(error)}"
+            self.send({"type": "resumed", "bad": True, "run": self.run.id, "text": text})
 
     def _resume_once(self, checkpoint: str | None) -> None:
         if not self._resuming.acquire(blocking=False):

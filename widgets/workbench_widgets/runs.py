@@ -132,7 +132,7 @@ def read_rows(store: Path) -> list[dict[str, Any]]:
 
 
 def stop_in_background(run: str, store: Path, *, now: bool) -> None:
-    """Ask a run to stop without holding up the kernel (an unwatched run is adopted first)."""
+    """Ask a run to stop without holding up the kernel (this process ends an unwatched one)."""
 
     def ask() -> None:
         try:

@@ -97,7 +97,7 @@ class Workbench(widgets.VBox):
         return Compare(store=self.store)
 
     def _open_later(self, run: str) -> None:
-        """Open pressed: attaching may adopt an unwatched run, so not in the kernel's thread."""
+        """Open pressed: reading the run may take a while, so not in the kernel's thread."""
 
         def attach() -> None:
             try:

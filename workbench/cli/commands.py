@@ -71,6 +71,11 @@ COMMANDS = {
         "resume",
         "Go on from a checkpoint: in the same run, or in a new one with another strategy or size.",
     ),
+    "adopt": Source(
+        "recovery",
+        "adopt",
+        "Watch a run again whose supervisor and watcher are gone, with its restarts and its end.",
+    ),
     "checkpoints": Source(
         "recovery", "checkpoints", "List what a run can be resumed from, newest first."
     ),

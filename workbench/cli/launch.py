@@ -64,7 +64,7 @@ def _start(checked: wb.Request, *, wait: bool, as_json: bool) -> None:
         console.print(f"started {run.id} in {run.directory}", markup=False, soft_wrap=True)
     if wait:
         try:
-            stay(run, quiet=as_json)
+            stay(run, quiet=as_json, passes_on_sigterm=True)
         finally:
             document |= run.summary()
             if as_json and run.status.live:  # Ctrl-C detached us: say where it stands

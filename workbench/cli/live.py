@@ -30,8 +30,6 @@ def follow(run: Run, console: Console) -> None:
     with Live(console=console, refresh_per_second=4, transient=False) as live:
         while True:
             status = run.status
-            if status.state == "unsupervised":
-                run.adopt()
             live.update(render(run.id, run.view(), status.state, status.outcome, status.message))
             if not status.live:
                 return
@@ -42,8 +40,6 @@ def _follow_plain(run: Run, console: Console) -> None:
     due = 0.0
     while True:
         status = run.status
-        if status.state == "unsupervised":
-            run.adopt()
         if time.monotonic() >= due or not status.live:
             due = time.monotonic() + _PLAIN_EVERY_SECONDS
             line = one_line(run.view(), status.outcome or status.state)

@@ -72,12 +72,27 @@ def resume(
         for node, line in enumerate(document["nodes"], 1):
             console.print(f"type on machine {node}:  {line}", markup=False, soft_wrap=True)
     if wait:
-        stay(again, quiet=as_json)
+        stay(again, quiet=as_json, passes_on_sigterm=True)
         document |= again.summary()
     if as_json:
         print_json(document)
     if wait:
         exit_with(again)
+
+
+def adopt(
+    run: RunArgument = "last", *, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Watch a run again whose supervisor and watcher are gone, with its restarts and its end."""
+    handle = wb.attach(run, store)
+    adopted = handle.adopt()
+    status = handle.status
+    if as_json:
+        print_json({"run": handle.id, "adopted": adopted, "state": status.state})
+    elif adopted:
+        console.print(f"{handle.id} is watched again: {status.state}", markup=False)
+    else:
+        console.print(f"{handle.id} needs no supervisor here: {status.state}", markup=False)
 
 
 def node_commands(run: wb.Run) -> list[str]:

@@ -101,6 +101,7 @@ def summary_table(summary: dict[str, Any], labels: Labels | None = None) -> Tabl
         "arguments": escape(_arguments(summary)),
         "state": badge(summary["state"], summary["outcome"]),
         "message": escape(summary["message"] or ""),
+        "read only": escape(summary.get("read_only") or ""),
         "strategy": escape(
             f"{summary['strategy']}, {summary['processes']} processes on {summary['device']}"
         ),

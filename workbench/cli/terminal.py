@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from workbench.cli.live import follow
+from workbench.errors import WorkbenchError
 from workbench.launch.run import Run
 
 # A pipe has no width: tables are not squeezed, and ids stay whole.
@@ -26,7 +28,7 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
 NprocOption = Annotated[
     int | None, typer.Option(help="Processes [default: the strategy's, all GPUs, or 2 on CPU].")
 ]
-_WAIT_HELP = "Stay to the end (Ctrl-C detaches)."
+_WAIT_HELP = "Stay to the end (Ctrl-C detaches; SIGTERM is passed on to the run)."
 WaitOption = Annotated[bool, typer.Option("--wait", help=_WAIT_HELP)]
 CpuOption = Annotated[bool, typer.Option("--cpu", help="CPU ranks although there are GPUs.")]
 
@@ -34,13 +36,14 @@ CpuOption = Annotated[bool, typer.Option("--cpu", help="CPU ranks although there
 PREEMPTED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, try again later
 
 
-def stay(run: Run, *, quiet: bool) -> None:
+def stay(run: Run, *, quiet: bool, passes_on_sigterm: bool = False) -> None:
     """Wait for the run's end, showing it unless `quiet`.
 
-    Ctrl-C leaves it running; SIGTERM, which a machine sends before it goes, is handed to the run.
+    Ctrl-C, or the end of a viewer, leaves it running. With `passes_on_sigterm` SIGTERM, which a
+    machine sends before it goes, is handed to the run, and waited for; said when it happens.
     """
     try:
-        with _handing_over_sigterm(run):
+        with _passing_on_sigterm(run) if passes_on_sigterm else nullcontext():
             if quiet:
                 run.wait()
             else:
@@ -52,11 +55,16 @@ def stay(run: Run, *, quiet: bool) -> None:
 
 
 @contextmanager
-def _handing_over_sigterm(run: Run) -> Generator[None]:
-    def hand_over(_number: int, _frame: object) -> None:
-        run.preempt()
+def _passing_on_sigterm(run: Run) -> Generator[None]:
+    """The second one ends this process as usual."""
 
-    before = signal.signal(signal.SIGTERM, hand_over)
+    def pass_on(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, before)
+        os.write(2, b"SIGTERM: passed on to the run, which saves a checkpoint and ends\n")
+        with suppress(WorkbenchError):
+            run.preempt()
+
+    before = signal.signal(signal.SIGTERM, pass_on)
     try:
         yield
     finally:

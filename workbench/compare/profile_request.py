@@ -21,6 +21,7 @@ from workbench.launch.run import Run
 from workbench.observe.pulse import read_pulse
 from workbench.store.files import write_text_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
 
 _AHEAD_SECONDS = 2.0
 FIRST = 6  # of a run that has not begun: the first steps are not like the others
@@ -94,6 +95,7 @@ def ask(
             f"{run.id} was started with --no-capture, so nobody in it hears the request. Start it "
             "without that option."
         )
+    check_own(paths, "profiled")
     first = _first_step(run, paths, patience)
     text = request_text(first, steps, memory=memory, shapes=shapes)
     try:

@@ -20,6 +20,7 @@ from workbench.errors import StoreError, UsageError
 from workbench.store import processes
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
 from workbench.store.runs import Store
 from workbench.store.status import read_status
 
@@ -66,11 +67,13 @@ def check_deletable(store: Store, run: str) -> RunPaths:
     Raises:
         RunNotFoundError: there is none of that name.
         UsageError: it still runs, or `run` is not the whole id.
+        ForeignRunError: it is another user's, or others can write to it.
         StoreError: it is a link.
     """
     paths = store.find(run)
     if paths.directory.name != run:
         raise UsageError(f"{run!r} means {paths.directory.name}. To delete it, give its whole id.")
+    check_own(paths, "deleted")
     status = read_status(paths)
     marker = str((read_json(paths.run) or {}).get("marker") or "")
     if status.live or (marker and processes.find_marked(marker)):

@@ -18,6 +18,7 @@ from workbench.launch.run import Run
 from workbench.launch.starting import prepare
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.store.status import read_status
 
@@ -166,6 +167,7 @@ def cancel_waiting(run: Run) -> bool:
         return False
     if job is None or not (job.waiting or (over and job.at_work)):
         return False
+    check_own(paths, "stopped")
     slurm_watch.cancel(job.job_id)
     if not over:
         _end(paths, "stopped", f"Stopped in Slurm's queue: job {job.job_id} was cancelled.")
@@ -185,5 +187,6 @@ def _end(paths: RunPaths, outcome: str, message: str) -> None:
         "gpu_memory_left_bytes": None,
         "ended_at": round(time.time(), 3),
     }
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # ForeignRunError is one: who only looks tells nothing
+        check_own(paths, "ended")
         write_json_atomic(paths.exit, document, indent=2)

@@ -11,7 +11,9 @@ from workbench.store.layout import RunPaths
 
 
 def may_adopt(paths: RunPaths) -> bool:
-    """Whether this is the machine of the supervisor that is gone.
+    """Whether this is the machine of the supervisor that is gone, and its training is at work.
+
+    A living process with the run's marker in its environment is the proof: state.json may name any.
 
     On another one its launcher looks dead, so a supervisor there would end what is at work. Of a
     run over several machines, node 0 alone can watch.
@@ -21,15 +23,15 @@ def may_adopt(paths: RunPaths) -> bool:
     if supervisor.get("boot_id", processes.boot_id()) != processes.boot_id():
         return False
     nodes = int(run.get("nodes") or 1)
-    return nodes == 1 or _is_node_0(paths, run, state, nodes)
-
-
-def _is_node_0(paths: RunPaths, run: dict[str, Any], state: dict[str, Any], nodes: int) -> bool:
-    """By its name, and by a process of its: containers of one host share the boot."""
-    first: dict[str, Any] = read_json(paths.node(0)) or {}
+    first: dict[str, Any] = (read_json(paths.node(0)) or {}) if nodes > 1 else {}
     if first.get("host", socket.gethostname()) != socket.gethostname():
         return False
+    return _has_own_process(run, state, nodes)
+
+
+def _has_own_process(run: dict[str, Any], state: dict[str, Any], nodes: int) -> bool:
+    """Of the machine that node 0 is: containers of one host share the boot."""
     ranks: dict[str, Any] = state.get("ranks") or {}
-    own = [ranks.get(str(rank)) for rank in range(int(run["processes"]) // nodes)]
-    marker = str(run["marker"])
+    own = [ranks.get(str(rank)) for rank in range(int(run.get("processes") or 1) // nodes)]
+    marker = str(run.get("marker") or "")
     return any(processes.is_marked(one, marker) for one in [state.get("launcher"), *own])

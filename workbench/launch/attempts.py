@@ -126,6 +126,8 @@ class Attempts:
         paths, number = self._paths, self.number
         for name in control:
             (paths.control / name).unlink(missing_ok=True)
+        for path in paths.control.glob("exit-code-*"):  # process numbers come round again
+            path.unlink(missing_ok=True)
         for path in sorted(paths.metrics.iterdir()):
             parts = path.name.split(".")
             if "lost" in parts:

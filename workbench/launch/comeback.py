@@ -85,7 +85,7 @@ class Comeback:
             return None
         why = " ".join([verdict.message.rstrip("."), *passed])
         try:
-            base = supervisor.order or order_again(self._run)
+            base = supervisor.order or supervisor.order_before or order_again(self._run)
             order = from_checkpoint(base, self._run, checkpoint, why)
         except UsageError as error:
             self._why = f"No restart: {error}"

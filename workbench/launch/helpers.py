@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.launch.journal import guarded, log
+from workbench.launch.protection import set_oom_score
 from workbench.observe.trackers import follow_command
 from workbench.recover.policy import Recovery
 from workbench.store.layout import RunPaths
@@ -28,6 +29,8 @@ class Helpers:
 
     def __init__(self, paths: RunPaths, run: dict[str, Any], recovery: Recovery) -> None:
         self.pids: set[int] = set()
+        self.oom_score: int | None = None
+        """Of what is started here: the supervisor's own is for itself."""
         self._paths = paths
         self._run = run
         self._recovery = recovery
@@ -82,6 +85,8 @@ class Helpers:
                     cwd=folder if folder.is_dir() else self._paths.directory,
                     env=environment,
                 )
+            if self.oom_score is not None:
+                set_oom_score(process.pid, self.oom_score)
             started.append(process)
             self.pids.add(process.pid)
             log(f"{what}: started {shlex.join(command)} as process {process.pid}")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from workbench.store import secrets
+from workbench.store.layout import RunPaths
+
+_handle: int | None = None  # None: standard output, which is a supervisor's log
 
 
 def guarded(what: str, write: Callable[[], object]) -> bool:
@@ -19,8 +24,28 @@ def guarded(what: str, write: Callable[[], object]) -> bool:
 
 
 def log(text: str) -> None:
-    """One line in supervisor.log (our standard output)."""
+    """One line in supervisor.log."""
+    line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {secrets.hide_known(text)}"
+    with contextlib.suppress(OSError):
+        if _handle is None:
+            print(line, flush=True)  # noqa: T201
+        else:
+            os.write(_handle, line.encode(errors="replace") + b"\n")
+
+
+@contextlib.contextmanager
+def logging_to(paths: RunPaths) -> Generator[None]:
+    """Log into the run's supervisor.log from a process whose standard output is something else.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    global _handle  # noqa: PLW0603  (one journal a process)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    before, opened = _handle, os.open(paths.supervisor_log, flags, 0o600)
+    _handle = opened
     try:
-        print(time.strftime("%Y-%m-%d %H:%M:%S"), secrets.hide_known(text), flush=True)  # noqa: T201
-    except OSError:
-        return
+        yield
+    finally:
+        _handle = before
+        os.close(opened)

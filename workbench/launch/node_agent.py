@@ -34,6 +34,7 @@ from workbench.recover.preemption import Poller
 from workbench.store import processes, secrets
 from workbench.store.files import read_file, read_json, write_json_atomic, write_text_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
 
 TICK_SECONDS = 0.33
@@ -76,11 +77,13 @@ class NodeAgent:
         """Become the machine's one agent.
 
         Raises:
+            ForeignRunError: the run is another user's, or others can write to it.
             UsageError: it has one, or the run has no such node or has finished.
         """
         nodes = int(self.run.get("nodes") or 1)
         if not 0 < self.node < nodes:
             raise UsageError(_no_such_node(self.run, self.node, nodes))
+        check_own(self.paths, "joined")
         if (read_json(self.paths.exit) or {}).get("outcome") == "succeeded":
             raise UsageError(f"{self.run['run']} has finished; there is nothing to join.")
         self.paths.nodes.mkdir(exist_ok=True)

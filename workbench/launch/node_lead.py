@@ -26,6 +26,7 @@ from workbench.recover.checkpoints import Checkpoint, newest_whole
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.store.status import HEARTBEAT_FRESH_SECONDS, read_status
 
@@ -51,6 +52,7 @@ def lead(paths: RunPaths, address: str | None, port: int | None, say: Say) -> Ru
 
 
 def _begin(paths: RunPaths, address: str | None, port: int | None, say: Say) -> None:
+    check_own(paths, "started")
     run = read_json(paths.run)
     if run is None:
         raise UsageError(f"{paths.run} cannot be read.")

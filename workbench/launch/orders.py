@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import UsageError
+from workbench.launch.recorded_environment import recorded_value
 from workbench.launch.redact import HIDDEN
-from workbench.launch.run_options import secret
 from workbench.launch.targets import worth_preloading
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.resuming import PLACEHOLDER, how_to_resume
@@ -50,7 +50,7 @@ def order_again(run: Mapping[str, Any], arguments: Sequence[str] | None = None) 
     arguments = began if arguments is None else list(arguments)
     check_whole(run, arguments)
     given = dict(run["environment"])
-    environment = {name: secret(run, name, str(value)) for name, value in given.items()}
+    environment = {name: recorded_value(run, name, str(value)) for name, value in given.items()}
     command, folder = [str(word) for word in run["command"]], Path(run["working_directory"])
     order = make_order(command, began, environment, folder, warm_server(run))
     return {**order, "arguments": arguments}

@@ -23,6 +23,7 @@ from workbench.recover.checkpoints import Checkpoint, list_checkpoints, newest_w
 from workbench.recover.contents import measure
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
 from workbench.store.status import read_status
 
 _TAKEN_UP_SECONDS = 90.0  # longer than a supervisor waits for the one before it
@@ -42,9 +43,11 @@ def resume(
     """Go on; returns the directory of the run that does. See `Run.resume`.
 
     Raises:
+        ForeignRunError: it is another user's, or others can write to it.
         UsageError: it still runs, it has no whole checkpoint, or nobody knows how to resume it.
         StoreError: the run directory cannot be written.
     """
+    check_own(paths, "resumed")
     run = read_json(paths.run)
     if run is None:
         raise UsageError(f"{paths.run} cannot be read, so nobody knows what to resume.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any
 from workbench.diagnose.finding import Finding
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launch.adopting import may_adopt
+from workbench.launch.direct_stop import stop_directly
 from workbench.launch.options import keywords
 from workbench.launch.resuming import resume
 from workbench.launch.spawning import spawn_supervisor
@@ -24,6 +26,7 @@ from workbench.observe.view import log_lines
 from workbench.recover.checkpoints import Checkpoint, list_checkpoints, verify
 from workbench.store.files import read_file, read_json, read_tail
 from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own, foreign_reason
 from workbench.store.runs import LAST, Store
 from workbench.store.schema import ViewDoc
 from workbench.store.status import Status, read_status
@@ -44,6 +47,7 @@ _EMPTY_VIEW: dict[str, Any] = {
     "peak_memory_bytes": [],
 }
 _LOG_BYTES = 256 << 20
+_CONFIG_BYTES = 1 << 20
 _NOW_SECONDS = 45.0  # a supervisor that has not ended a run "now" by then needs help
 
 
@@ -139,54 +143,101 @@ class Run:
                 return read_tail(path, _LOG_BYTES)
         return "\n".join(log_lines(read_tail(path, 400 * tail), 400 * tail)[-tail:])
 
+    @property
+    def read_only(self) -> str | None:
+        """Why this user may only read the run; None = it is their own."""
+        return foreign_reason(self._paths)
+
     def request_stop(self, *, now: bool = False) -> None:
-        """Ask the supervisor to stop and return at once. `now` skips the graceful rung.
+        """Ask for a stop and return at once. `now` skips the graceful rung.
+
+        A run that nobody watches is stopped by a thread of this process.
 
         Raises:
+            ForeignRunError: it is another user's, or others can write to it.
             StoreError: the run directory cannot be written.
         """
-        if not self.status.live:
+        state = self.status.state
+        if not self._leave_request("stop-now" if now else "stop", "stopped"):
             return
+        if state == "unsupervised":
+            self._stop_in_thread("stopped", now=now)
+
+    def _leave_request(self, name: str, action: str) -> bool:
+        """Put a request into control/; False where nothing of the run is at work."""
+        if not self.status.live:
+            return False
+        check_own(self._paths, action)
         try:
-            (self._paths.control / ("stop-now" if now else "stop")).touch()
+            (self._paths.control / name).touch()
         except OSError as error:
-            raise StoreError(f"Cannot ask {self.id} to stop: {error}") from error
-        self.adopt()
+            raise StoreError(f"{self.id} cannot be {action}: {error}") from error
+        return True
+
+    def _stop_in_thread(self, reason: str, *, now: bool) -> None:
+        def stop() -> None:
+            with contextlib.suppress(WorkbenchError, OSError):
+                stop_directly(self._paths, now=now, reason=reason)
+
+        threading.Thread(target=stop, name="workbench-stop", daemon=True).start()
 
     @property
     def config_files(self) -> dict[str, str]:
-        """Path -> text of the launcher's config files."""
-        try:
-            found = sorted(path for path in self._paths.config.iterdir() if path.is_file())
-            return {str(path): path.read_text(encoding="utf-8") for path in found}
-        except OSError:
-            return {}
+        """Path -> text of the launcher's config files; a link among them is left out."""
+        texts: dict[str, str] = {}
+        with contextlib.suppress(OSError):
+            for path in sorted(self._paths.config.iterdir()):
+                with contextlib.suppress(OSError, ValueError):
+                    texts[str(path)] = read_file(path, _CONFIG_BYTES).decode()
+        return texts
 
     def preempt(self) -> None:
-        """Hand on that this machine goes away soon: checkpoint and end within the grace period."""
-        if self.status.live:
-            with contextlib.suppress(OSError):
-                (self._paths.control / "preempt").touch()
-            self.adopt()
+        """Hand on that this machine goes away soon: checkpoint and end within the grace period.
+
+        Raises:
+            ForeignRunError: it is another user's, or others can write to it.
+            StoreError: the run directory cannot be written.
+        """
+        unwatched = self.status.state == "unsupervised"
+        if self._leave_request("preempt", "pre-empted") and unwatched:
+            self._stop_in_thread("preempted", now=False)
 
     def stop(self, *, now: bool = False, timeout: float = 300.0) -> dict[str, Any]:
         """Stop and wait until no process of the run is left.
+
+        A run that nobody watches is stopped by this process itself.
 
         Returns:
             ``{"run", "outcome", "processes_left"}``.
 
         Raises:
+            ForeignRunError: it is another user's, or others can write to it.
             WorkbenchError: it did not end within `timeout` seconds.
         """
-        self.request_stop(now=now)
-        try:
-            self.wait(min(timeout, _NOW_SECONDS) if now else timeout)
-        except WorkbenchError:
-            if not now:
-                raise
+        unwatched = self.status.state == "unsupervised"
+        self._leave_request("stop-now" if now else "stop", "stopped")
+        if not (unwatched and self._stop_directly(now=now, timeout=timeout)):
+            try:
+                self.wait(min(timeout, _NOW_SECONDS) if now else timeout)
+            except WorkbenchError:
+                if not now:
+                    raise
+        own = foreign_reason(self._paths) is None
         marker = str(self.document.get("marker"))
-        left = end_leftovers(marker, None) if now or not self.status.live else []
+        left = end_leftovers(marker, None) if own and (now or not self.status.live) else []
         return {"run": self.id, "outcome": self.outcome, "processes_left": len(left)}
+
+    def _stop_directly(self, *, now: bool, timeout: float) -> bool:
+        try:
+            done = stop_directly(self._paths, now=now, timeout=timeout)
+        except OSError as error:
+            raise StoreError(f"{self.id} cannot be stopped: {error}") from error
+        if not done and int(self.document.get("nodes") or 1) > 1:
+            raise UsageError(
+                f"Nobody watches {self.id}, whose machines only its supervisor can stop. Bring it "
+                f"back on node 0, then stop: workbench adopt {self.id}"
+            )
+        return done
 
     def checkpoints(self, *, check: bool = False) -> list[Checkpoint]:
         """What this run could be resumed from, newest first.
@@ -238,8 +289,6 @@ class Run:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while (status := self.status).live:
-            if status.state == "unsupervised":
-                self.adopt()
             if steps is not None and self._steps_now() >= steps:
                 return None
             if deadline is not None and time.monotonic() > deadline:
@@ -253,8 +302,15 @@ class Run:
         return view["steps"] if view.get("attempt") == state.get("attempt") else 0
 
     def adopt(self) -> bool:
-        """Give a run that trains on unwatched here a new supervisor; False when it needs none."""
-        if self.status.state != "unsupervised" or not may_adopt(self._paths):
+        """Give a run that trains on unwatched here a new supervisor; False when it needs none.
+
+        Raises:
+            ForeignRunError: it is another user's, or others can write to it.
+        """
+        if self.status.state != "unsupervised":
+            return False
+        check_own(self._paths, "adopted")
+        if not may_adopt(self._paths):
             return False
         spawn_supervisor(self._paths, None)
         deadline = time.monotonic() + _ADOPT_SECONDS
@@ -282,14 +338,12 @@ Run.resume.__dict__["__signature__"] = inspect.Signature(
 
 
 def attach(run: str = LAST, store: str | os.PathLike[str] | None = None) -> Run:
-    """Handle of an existing run by id, unique prefix, name or "last"; re-adopts it when unwatched.
+    """Handle of an existing run by id, unique prefix, name or "last". Nothing is started.
 
     Raises:
         RunNotFoundError: no such run in the store.
     """
-    handle = Run(Store(store).find(run))
-    handle.adopt()
-    return handle
+    return Run(Store(store).find(run))
 
 
 def runs(store: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:

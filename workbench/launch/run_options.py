@@ -17,7 +17,7 @@ from workbench.launch.capture import SITE_FOLDER
 from workbench.launch.options import IN_PLACE, LaunchOptions, check_names
 from workbench.launch.placement import NAMES as INTERFACES
 from workbench.launch.preflight import USUAL_PORT
-from workbench.launch.redact import HIDDEN
+from workbench.launch.recorded_environment import recorded_value
 from workbench.launch.supported import check_supported
 from workbench.recover.policy import Recovery
 from workbench.store.layout import RunPaths
@@ -37,7 +37,7 @@ def options_of(paths: RunPaths, run: Mapping[str, Any]) -> LaunchOptions:
     """What the run was launched with; its record may be one of an earlier version.
 
     Raises:
-        UsageError: the environment held a secret that is not in this environment either.
+        UsageError: the environment held what is not taken from a record, nor in this one.
     """
     strategy, name = _strategy(run), str(run["name"])
     nodes = int(run.get("nodes") or 1)
@@ -103,23 +103,7 @@ def _environment(run: Mapping[str, Any]) -> dict[str, str]:
             given.pop("PYTHONPATH", None)
         else:
             given["PYTHONPATH"] = os.pathsep.join(others)
-    return {name: secret(run, name, str(value)) for name, value in given.items()}
-
-
-def secret(run: Mapping[str, Any], name: str, value: str) -> str:
-    """The value of a variable of the run; a hidden one is taken from this environment.
-
-    Raises:
-        UsageError: it is not there.
-    """
-    if value != HIDDEN:
-        return value
-    if name not in os.environ:
-        raise UsageError(
-            f"{run['run']} was started with the secret variable {name}, which run.json does "
-            f"not keep. Set {name} in this environment, then resume."
-        )
-    return os.environ[name]
+    return {name: recorded_value(run, name, str(value)) for name, value in given.items()}
 
 
 def given_changes(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,6 +62,7 @@ def prepare(
         write_json_atomic(paths.run, document, indent=2)
         for path, text in request.config_files_in(paths.directory).items():
             Path(path).write_text(text, encoding="utf-8")
+            Path(path).chmod(0o600)  # it decides what is started, whatever the umask
         command = request.command_in(paths.directory)
         folder = request.working_directory
         warm = warm_server(document)

@@ -31,13 +31,21 @@ class StopLadder:
     """One climb. `request` starts it or hurries it; `tick` takes the next rung when it is due."""
 
     def __init__(
-        self, paths: RunPaths, marker: str, besides: Collection[int] = (), nodes: int = 1
+        self,
+        paths: RunPaths,
+        marker: str,
+        besides: Collection[int] = (),
+        nodes: int = 1,
+        *,
+        parent: int | None = None,
     ) -> None:
+        """`parent`: what descends from this process is of the run, too, but for `besides`."""
         self.stage: str | None = None
         self.reason = "stopped"
         self.stop_at: int | None = None
         self._paths = paths
         self._marker = marker
+        self._parent = parent
         self._besides = besides
         self._ahead = _AHEAD_SECONDS if nodes == 1 else _AHEAD_OF_NODES_SECONDS
         self._within: float | None = None
@@ -140,12 +148,12 @@ class StopLadder:
 
     def _kill_stopped(self) -> None:
         """A stopped process never sees SIGTERM: torchrun would wait 30 s for it."""
-        for process in processes.members(self._marker, os.getpid(), self._besides):
+        for process in processes.members(self._marker, self._parent, self._besides):
             if processes.is_stopped(process):
                 processes.send_signal(process, signal.SIGKILL)
 
     def _signal_all(self, number: signal.Signals) -> None:
-        for process in processes.members(self._marker, os.getpid(), self._besides):
+        for process in processes.members(self._marker, self._parent, self._besides):
             processes.send_signal(process, number)
 
 

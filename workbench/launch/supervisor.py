@@ -1,20 +1,13 @@
 """The detached process beside a run: starts the launcher, watches, writes, stops, and ends last.
 
-Started by `workbench.launch.run` in a session of its own; it loads no torch and holds no pipe of
-the training. It learns what to start from its standard input, because run.json has no secrets.
-
-    python -m workbench.launch.supervisor RUN_DIRECTORY [--adopt]
+A fork of `workbench.launch.watcher` in a session of its own; it loads no torch and holds no pipe of
+the training. What to start comes through the watcher's standard input: run.json has no secrets.
 """
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import functools
-import json
 import os
-import signal
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +18,12 @@ from workbench.launch.helpers import Helpers
 from workbench.launch.journal import guarded, log
 from workbench.launch.launcher_process import Launcher, inherited, shown_gpus
 from workbench.launch.orders import on_another_port
+from workbench.launch.protection import WatcherLink, lower_oom_score, set_oom_score
 from workbench.launch.stopping import StopLadder, end_leftovers
 from workbench.launch.wishes import StopWish
 from workbench.recover.policy import Recovery
-from workbench.store import processes, secrets
-from workbench.store.files import read_json, write_json_atomic
+from workbench.store import processes
+from workbench.store.files import read_file, read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
 
@@ -41,9 +35,6 @@ TICK_SECONDS = 0.33
 VIEW_SECONDS = 1.0
 WORLD_CHECK_SECONDS = 5.0
 MAX_PORT_RETRIES = 2
-HANDOVER_SECONDS = 75.0  # the supervisor of a run that has just ended still waits for its trackers
-_RESERVE_BYTES = 200_000  # kept on disk so that the end can be told even when it is full
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Supervisor:
@@ -61,6 +52,10 @@ class Supervisor:
         self._restarts_before = 0  # made under the supervisor that this one takes over from
         self._child: Launcher | None = None
         self.order: dict[str, Any] | None = None  # what was started, secrets and all
+        self.order_before: dict[str, Any] | None = None  # by the supervisor before this one
+        self._oom_score = lower_oom_score()
+        self.helpers.oom_score = self._oom_score
+        self._watcher = WatcherLink(paths)
         self._me = processes.identify(os.getpid())
         self.wish = StopWish(paths.control, self.recovery.preemption)
         self.machines = _machines(self)  # None: this one alone
@@ -71,7 +66,11 @@ class Supervisor:
         self.ranks: dict[int, ProcessDoc] = {}
         self.vanished: dict[int, float] = {}
         self.ladder = StopLadder(
-            self.paths, self.run["marker"], self.helpers.pids, nodes=int(self.run.get("nodes") or 1)
+            self.paths,
+            self.run["marker"],
+            self.helpers.pids,
+            nodes=int(self.run.get("nodes") or 1),
+            parent=os.getpid(),
         )
         self.launcher: ProcessDoc | None = None
         self.message: str | None = None
@@ -100,7 +99,11 @@ class Supervisor:
         if self.machines is not None:
             self.machines.go()
         environment = {**inherited(), **order["environment"], **resume.get("environment", {})}
-        environment["WORKBENCH_FIRST_STEP"] = str(first_step)
+        environment |= {  # never a record's: it may have been moved, or come from elsewhere
+            processes.MARKER: self.run["marker"],
+            "WORKBENCH_RUN_DIR": str(self.paths.directory),
+            "WORKBENCH_FIRST_STEP": str(first_step),
+        }
         if order.get("warm"):  # a warm server may still be importing
             self.write_state("starting")
         self._child = launcher_process.start(
@@ -118,11 +121,13 @@ class Supervisor:
         if self._child.why_cold is not None:
             self.message = f"Started cold: {self._child.why_cold}."
             log(self.message)
+        set_oom_score(self._child.pid, self._oom_score)
         self.launcher = processes.identify(self._child.pid)
         self.write_state("starting")
 
-    def adopt(self) -> None:
-        """Go on watching a run whose supervisor died."""
+    def adopt(self, order: dict[str, Any] | None = None) -> None:
+        """Go on watching a run whose supervisor died; `order`: what that one was to start."""
+        self.order_before = order
         state = read_json(self.paths.state) or {}
         marker = self.run["marker"]  # whatever does not bear it is a stranger
         launcher = state.get("launcher")
@@ -191,16 +196,34 @@ class Supervisor:
             if now >= self._view_due:
                 self._view_due = now + VIEW_SECONDS
                 watch.look(self)
+                self._keep_watcher()
                 comeback.end_what_hangs(self, watch)
                 if self.machines is not None:
                     self.machines.look(watch)
                 self.write_state(watch.phase(self))
             time.sleep(TICK_SECONDS)
 
+    def _keep_watcher(self) -> None:
+        started = self._watcher.check(self.order or self.order_before)
+        if started is not None:
+            self.helpers.pids.add(started)  # no part of the training
+
     def _launcher_ended(self) -> tuple[bool, int | None]:
         if self._child is not None:
             return self._child.ended()
-        return not processes.is_alive(self.launcher), None
+        if processes.is_alive(self.launcher):
+            return False, None
+        return True, self._exit_code_of_adopted()
+
+    def _exit_code_of_adopted(self) -> int | None:
+        """As the watcher collected it; None where the launcher was not its child."""
+        if self.launcher is None:
+            return None
+        path = self.paths.control / f"exit-code-{self.launcher['pid']}"
+        try:
+            return int(read_file(path, 20))
+        except (OSError, ValueError):
+            return None
 
     def take_requests(self, watch: Any) -> None:
         """Start or hurry the stop that somebody asked for: a client, SIGTERM, or a notice."""
@@ -311,56 +334,3 @@ def _machines(supervisor: Supervisor) -> Machines | None:
     from workbench.launch.machines import Machines  # noqa: PLC0415  (one machine does without)
 
     return Machines(supervisor)
-
-
-def take_lock(paths: RunPaths, patience_seconds: float = 0.0) -> int | None:
-    """Become the run's only supervisor; None when there is one. The kernel frees it when we die."""
-    handle = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o644)
-    deadline = time.monotonic() + patience_seconds
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() >= deadline:
-                os.close(handle)
-                return None
-            time.sleep(TICK_SECONDS)
-        else:
-            return handle
-
-
-def main() -> None:
-    """Entry point of the detached process."""
-    paths = RunPaths(Path(sys.argv[1]))
-    adopting = "--adopt" in sys.argv[2:]
-    order: dict[str, Any] = {} if adopting else json.loads(sys.stdin.buffer.read())
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphaned ranks come to us
-    resume: dict[str, Any] = order.get("resume") or {}
-    lock = take_lock(paths, HANDOVER_SECONDS if resume else 0.0)
-    run = read_json(paths.run)
-    if lock is None or run is None:
-        log("another supervisor has this run" if lock is None else "run.json cannot be read")
-        return
-    secrets.learn(order.get("environment", {}))
-    supervisor = Supervisor(paths, run)
-    if resume.get("after", supervisor.attempts.number) != supervisor.attempts.number:
-        log("somebody else has resumed the run")
-        return
-    if paths.exit.exists():
-        if not resume:
-            log("the run has ended")
-            return
-        paths.exit.unlink()
-    guarded("reserve", lambda: (paths.control / "reserve").write_bytes(b"\0" * _RESERVE_BYTES))
-    if adopting:
-        supervisor.adopt()
-    else:
-        supervisor.start(order)
-    supervisor.watch()
-    os.close(lock)
-
-
-if __name__ == "__main__":
-    main()

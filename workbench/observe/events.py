@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from workbench.observe.data_ranks import DataRanks
-from workbench.store.files import LineReader
+from workbench.store.files import LineReader, read_tail
 from workbench.store.layout import RunPaths
 
 _NUMBER = (int, float)
@@ -246,6 +247,17 @@ def read_metrics(paths: RunPaths, ranks: int, rank: int | None = None) -> list[d
             for line in lines
             if isinstance(line.get("step"), int)
         ]
+    return found
+
+
+def last_rows(path: Path, max_bytes: int = _BLOCK_BYTES) -> list[dict[str, Any]]:
+    """The whole lines at the end of a metric file, oldest first; reads no more than `max_bytes`."""
+    found = list[dict[str, Any]]()
+    for line in read_tail(path, max_bytes).splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            row: Any = json.loads(line)
+            if isinstance(row, dict):
+                found.append(cast("dict[str, Any]", row))
     return found
 
 

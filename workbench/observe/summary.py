@@ -7,6 +7,7 @@ from typing import Any
 
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.ownership import foreign_reason
 from workbench.store.status import read_status
 from workbench.units import UNKNOWN, format_count
 
@@ -130,6 +131,7 @@ def summarise(paths: RunPaths, *, short: bool = False) -> dict[str, Any]:
         "started_at": state.get("started_at") or run.get("created_at"),
         "ended_at": ended.get("ended_at"),
         "dir": str(paths.directory),
+        "read_only": None if short else foreign_reason(paths),
         "command": run.get("command"),
     }
     return {key: document[key] for key in _SHORT} if short else document

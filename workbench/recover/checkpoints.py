@@ -12,6 +12,7 @@ from workbench.recipes import checkpoint_files
 from workbench.recover import contents
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
+from workbench.store.ownership import foreign_part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,9 @@ def verify(checkpoint: Checkpoint) -> str:
     """
     if checkpoint.problem:
         return checkpoint.problem
+    foreign = foreign_part(checkpoint.path)
+    if foreign is not None:  # to load it can run its code
+        return foreign
     if checkpoint.manifest is None:
         return contents.why_broken(checkpoint.path)
     manifest = checkpoint_files.read_manifest(checkpoint.manifest)

@@ -14,6 +14,7 @@ from typing import Any
 from workbench.errors import StoreError, UsageError
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
 from workbench.store.printable import printable
 from workbench.store.schema import SCHEMA_VERSION
 
@@ -64,9 +65,11 @@ def change_labels(
         archived: Whether lists shall hide it.
 
     Raises:
+        ForeignRunError: the run is another user's, or others can write to it.
         UsageError: a tag or the note is not allowed; nothing was changed.
         StoreError: the run directory cannot be written.
     """
+    check_own(paths, "labelled")
     add = [check_tag(tag) for tag in add]
     if note is not None and len(note) > MAX_NOTE:
         raise UsageError(f"The note has {len(note)} characters; at most {MAX_NOTE} are kept.")

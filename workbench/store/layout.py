@@ -176,4 +176,4 @@ class RunPaths:
     def make_folders(self) -> None:
         """Create the folders (not the directory itself, whose creation claims the run id)."""
         for folder in (self.config, self.logs, self.metrics, self.control, self.checkpoints):
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)

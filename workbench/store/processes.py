@@ -81,6 +81,14 @@ def is_marked(process: ProcessDoc | None, marker: str) -> bool:
     return _bears(process["pid"], f"{MARKER}={marker}".encode())
 
 
+def may_be_marked(process: ProcessDoc | None, marker: str) -> bool:
+    """Like `is_marked`, for looking only: true, too, where its environment is not ours to read."""
+    if not is_alive(process) or process is None:
+        return False
+    readable = os.access(f"/proc/{process['pid']}/environ", os.R_OK)
+    return is_marked(process, marker) or not readable
+
+
 def _bears(pid: int, needle: bytes) -> bool:
     environment = _read(f"/proc/{pid}/environ", _MAX_ENVIRONMENT)
     return needle in environment and needle in environment.split(b"\0")

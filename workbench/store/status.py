@@ -51,15 +51,29 @@ def read_status(paths: RunPaths) -> Status:
         return Status(state=_living_phase(state), outcome=None, message=message)
     workers: list[Any] = [state.get("launcher"), *state.get("ranks", {}).values()]
     if any(processes.is_alive(process) for process in workers if process):
-        return Status(
-            state="unsupervised",
-            outcome=None,
-            message="The supervisor is gone; training goes on. Attach to watch it again.",
-        )
+        markers = _markers(paths)
+        alive = [process for process in workers if process]
+        if any(processes.may_be_marked(one, marker) for one in alive for marker in markers):
+            return Status(state="unsupervised", outcome=None, message=_unwatched(paths))
     return _read_end(paths) or Status(  # the supervisor may have ended while we looked
         state="interrupted",
         outcome="interrupted",
         message="Every process of the run is gone and none could say how it ended.",
+    )
+
+
+def _markers(paths: RunPaths) -> list[str]:
+    """Of the run's processes: each further machine has its own."""
+    run = read_json_or_why(paths.run)[0] or {}
+    marker = str(run.get("marker") or "")
+    return [marker, *(f"{marker}.{node}" for node in range(1, int(run.get("nodes") or 1)))]
+
+
+def _unwatched(paths: RunPaths) -> str:
+    run = paths.directory.name
+    return (
+        f"Its supervisor and watcher are gone; training goes on. Watch it: workbench adopt {run}, "
+        f"or end it: workbench stop {run}"
     )
 
 

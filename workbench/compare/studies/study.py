@@ -201,7 +201,6 @@ class Study:
         moved, steps = time.monotonic(), -1
         limit = self.bench.memory_limit_bytes
         while run.status.live:
-            run.adopt()
             view = run.view()
             peak, now = peak_memory(view), int(view["steps"] or 0)
             if now != steps:

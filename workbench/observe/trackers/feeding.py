@@ -22,6 +22,7 @@ from workbench.observe.trackers.sink import Sink
 from workbench.observe.trackers.source import Source
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
 from workbench.store.status import read_status
 
 _POLL_SECONDS = 1.0
@@ -45,6 +46,7 @@ class Feeding:
                 f"{paths.directory} is no run directory: it has no readable run.json. "
                 "List the runs with: workbench runs"
             )
+        check_own(paths, "fed to a tracker")  # which is written into its directory
         self._paths, self._name, self._run = paths, name, run
         home = default_folder(paths, name)
         self.folder = (folder or home).expanduser().absolute()
