@@ -1,9 +1,8 @@
 """Which variables of a record (run.json) are given to a training that is started from it again.
 
-A record is a file: it may have come with a download, or from a backup that somebody else could
-write to. Variables can make Python, the loader or NCCL run any code, or send a token elsewhere, so
-only those that tune a training are taken from it. Any other must be set where the run is resumed;
-then the user's own value counts, as it does for secrets.
+Variables can make Python, the loader or NCCL run any code, or send a token elsewhere. So a value is
+taken from a record that this user's workbench wrote (see `vouching`), or if it only tunes a
+training. Any other must be set where the run is resumed: then that value counts, as for secrets.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Any
 from workbench.errors import UsageError
 from workbench.launch.capture import SITE_FOLDER
 from workbench.launch.redact import HIDDEN
+from workbench.launch.vouching import is_vouched
 from workbench.store.processes import MARKER
 
 _APPLIED = re.compile(
@@ -50,6 +50,8 @@ def recorded_value(run: Mapping[str, Any], name: str, value: str) -> str:
     Raises:
         UsageError: it is neither one that a record can set, nor set in this environment.
     """
+    if value != HIDDEN and is_vouched(run, name, value):
+        return value
     if name == "PYTHONPATH":
         return _python_path(run, value, os.environ.get(name, ""))
     if value != HIDDEN and is_applied(name):
@@ -82,6 +84,7 @@ def _missing(run: Mapping[str, Any], name: str, value: str) -> UsageError:
             f"not keep. Set {name} in this environment, then resume."
         )
     return UsageError(
-        f"{run['run']} was started with {name}={value!r}. run.json can only set variables that "
-        f"tune a training, and {name} is none of them. Set {name} in this environment, then resume."
+        f"{run['run']} was started with {name}={value!r}. It is not known that you set it (its "
+        f"record comes from elsewhere, or your key is gone). Set {name} in this environment if it "
+        "shall count, then resume."
     )

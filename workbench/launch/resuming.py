@@ -19,6 +19,7 @@ from workbench.launch.request import build_request, check_beside, check_no_secre
 from workbench.launch.run_options import changed, given_changes, options_of, stays_in_place
 from workbench.launch.spawning import spawn_supervisor
 from workbench.launch.starting import begin
+from workbench.launch.vouching import vouch
 from workbench.recover.checkpoints import Checkpoint, list_checkpoints, newest_whole, verify
 from workbench.recover.contents import measure
 from workbench.store.files import read_json, write_json_atomic
@@ -208,6 +209,7 @@ def _changed_run(
     }
     again["extra_environment"] = redact_environment(kept["extra_environment"])
     if "environment" in changes:
+        again["vouched"] = vouch(run, redact_environment(changes["environment"]))
         again["environment"] = {**run["environment"], **redact_environment(changes["environment"])}
     if "capture" in changes:
         hook = capture_variable(capture=options.capture)

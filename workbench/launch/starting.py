@@ -13,6 +13,7 @@ from workbench.launch import redact
 from workbench.launch.dry_run import Request
 from workbench.launch.orders import make_order, warm_server
 from workbench.launch.spawning import spawn_supervisor
+from workbench.launch.vouching import vouch
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
@@ -58,6 +59,7 @@ def prepare(
     document = _run_document(request, paths, marker, environment)
     if resume is not None:
         document["resumed_from"] = {key: resume[key] for key in ("run", "checkpoint", "step")}
+    document["vouched"] = vouched(document)
     try:
         write_json_atomic(paths.run, document, indent=2)
         for path, text in request.config_files_in(paths.directory).items():
@@ -74,6 +76,12 @@ def prepare(
 
 def _cannot_write(paths: RunPaths, error: OSError) -> StoreError:
     return StoreError(f"The run directory {paths.directory} cannot be written: {error}")
+
+
+def vouched(document: dict[str, Any]) -> list[str]:
+    """Proofs that the variables in the record are ours; secrets are not in it."""
+    proofs = vouch(document, document["environment"])
+    return vouch({**document, "vouched": proofs}, document["extra_environment"])
 
 
 def _run_document(

@@ -182,6 +182,7 @@ class RunDoc(TypedDict):
     environment: dict[str, str]  # only what differs from the parent's environment
     cpu_threads: dict[str, Any]  # {"value": OMP_NUM_THREADS of a rank, "source": where from}
     extra_environment: dict[str, str]  # the part of it that was given for this run
+    vouched: list[str]  # proofs that its variables were written by its user's workbench
     wrap: str | None  # class of the blocks for FSDP, as given
     port: int  # rendezvous port, as given; 0 = a free one at each start
     working_directory: str

@@ -1,0 +1,106 @@
+"""What a start takes from a record: what its user's workbench wrote there, or what only tunes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+from workbench.launch.capture import SITE_FOLDER
+from workbench.launch.orders import order_again
+from workbench.launch.recorded_environment import is_applied, recorded_value
+from workbench.launch.starting import prepare, vouched
+from workbench.store.files import read_json
+
+GIVEN = {"DATA": "/mine", "OMP_NUM_THREADS": "3", "PYTHONPATH": "/my/source"}
+CODE = {
+    "LD_PRELOAD": "/planted.so",
+    "PYTHONPATH": "/planted",
+    "BASH_ENV": "/planted",
+    "NCCL_NET_PLUGIN": "/planted.so",
+    "HF_ENDPOINT": "https://planted.example",
+    "CUDA_INJECTION64_PATH": "/planted.so",
+    "PATH": "/planted",
+}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this user's key lies."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in (*GIVEN, *CODE):
+        if name != "PATH":
+            monkeypatch.delenv(name, raising=False)
+    return tmp_path / "state" / "training-workbench"
+
+
+def record(root: Path) -> dict[str, object]:
+    request = wb.request("gpt", cpu=True, processes=1, store=root, environment=GIVEN)
+    return read_json(prepare(request)[0].run) or {}
+
+
+def test_a_record_of_ones_own_gives_back_everything(tmp_path: Path, home: Path) -> None:
+    run = record(tmp_path / "runs")
+    order = order_again(run)
+    assert {name: order["environment"][name] for name in ("DATA", "OMP_NUM_THREADS")} == {
+        "DATA": "/mine",
+        "OMP_NUM_THREADS": "3",
+    }
+    assert order["environment"]["PYTHONPATH"].split(":") == [str(SITE_FOLDER), "/my/source"]
+    key = home / "record-key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert key.read_bytes().hex() not in str(run)
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_what_somebody_wrote_into_a_record_is_not_applied(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = record(tmp_path / "runs")
+    environment = {"OMP_NUM_THREADS": "3", name: CODE[name]}
+    planted = {**run, "environment": environment}
+    if name != "PATH":  # that one is always set
+        with pytest.raises(wb.UsageError, match=f"Set {name} in this environment"):
+            order_again(planted)
+    monkeypatch.setenv(name, "/own")
+    order = order_again(planted) if name != "PYTHONPATH" else order_again(run)
+    assert CODE[name] not in order["environment"].values()
+    assert order["environment"]["OMP_NUM_THREADS"] == "3"
+
+
+def test_a_proof_is_of_one_record_and_one_users_key(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = record(tmp_path / "runs")
+    assert recorded_value(run, "DATA", "/mine") == "/mine"
+    for other in ({**run, "marker": "another"}, {**run, "vouched": []}):
+        with pytest.raises(wb.UsageError):
+            recorded_value(other, "DATA", "/mine")
+    with pytest.raises(wb.UsageError):
+        recorded_value(run, "DATA", "/theirs")
+    (home / "record-key").chmod(0o644)  # no secret any more
+    with pytest.raises(wb.UsageError):
+        recorded_value(run, "DATA", "/mine")
+    (home / "record-key").unlink()
+    vouched({**run, "vouched": []})  # another key is made
+    with pytest.raises(wb.UsageError):
+        recorded_value(run, "DATA", "/mine")
+    monkeypatch.setenv("DATA", "/here")
+    assert recorded_value(run, "DATA", "/mine") == "/here"
+
+
+def test_a_home_that_cannot_be_written_costs_no_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
+    assert record(tmp_path / "runs")["vouched"] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "WORKBENCH_CAPTURE", "TOKENIZERS_PARALLELISM"]
+)
+def test_what_tunes_is_applied(name: str) -> None:
+    assert is_applied(name)

@@ -1,0 +1,78 @@
+"""Values of a record (run.json) that this user's own workbench wrote, proved by a key of theirs.
+
+A record is a file, and a run directory may be a download whose files belong to whoever unpacked
+it. The key lies outside of every store, so nobody who makes a run directory elsewhere can vouch for
+what is in it. Where the key is lost (a new machine), the record is as good as a foreign one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+_BYTES = 32
+
+
+def vouch(run: Mapping[str, Any], values: Mapping[str, str]) -> list[str]:
+    """What to keep in the record's ``vouched``: what it has, and proofs of `values`."""
+    key = _key(make=True)
+    kept = [str(one) for one in run.get("vouched") or ()]
+    if key is None:
+        return kept
+    proofs = (_proof(key, run, name, value) for name, value in values.items())
+    return list(dict.fromkeys([*kept, *proofs]))
+
+
+def is_vouched(run: Mapping[str, Any], name: str, value: str) -> bool:
+    """Whether this user's workbench wrote that value of that variable into this record."""
+    key = _key(make=False)
+    if key is None:
+        return False
+    proof = _proof(key, run, name, value)
+    kept: Iterable[Any] = run.get("vouched") or ()
+    return any(
+        hmac.compare_digest(proof, str(one).encode("ascii", "replace").decode()) for one in kept
+    )
+
+
+def _proof(key: bytes, run: Mapping[str, Any], name: str, value: str) -> str:
+    """Of this record alone: the marker is another one for each run."""
+    text = "\0".join([str(run.get("marker")), name, value])
+    data = text.encode("utf-8", errors="surrogatepass")
+    return hmac.new(key, data, hashlib.sha256).hexdigest()[:32]
+
+
+def _key(*, make: bool) -> bytes | None:
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    try:
+        path = Path(home).expanduser() / "training-workbench" / "record-key"
+        if make and not path.exists():
+            _make(path)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            about = os.fstat(file.fileno())
+            key = file.read(_BYTES)
+    except (OSError, RuntimeError):  # no home, or one that cannot be written
+        return None
+    private = about.st_uid == os.geteuid() and not about.st_mode & 0o077
+    return key if private and len(key) == _BYTES else None
+
+
+def _make(path: Path) -> None:
+    """Whole or not at all, and once: of two that make it, the second one's is dropped."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, secrets.token_bytes(_BYTES))
+        os.link(fresh, path)
+    except FileExistsError:
+        pass
+    finally:
+        os.close(handle)
+        fresh.unlink()
