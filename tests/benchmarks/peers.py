@@ -16,7 +16,7 @@ import io
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,19 +157,19 @@ def per_second(predict: Callable[[Case], object], case: Case) -> float:
     return count / (time.perf_counter() - began)
 
 
-def table() -> Iterator[dict[str, object]]:
+def table(asked: Sequence[Case]) -> Iterator[dict[str, object]]:
     """One row per calculator: predictions per second and the error of every case."""
     if str(PEERS) not in sys.path:
         sys.path.append(str(PEERS))
     logging.disable(logging.WARNING)
-    exact = {case.label: simulate(case.workload, case.strategy).allocated_bytes for case in cases()}
+    exact = {case.label: simulate(case.workload, case.strategy).allocated_bytes for case in asked}
     yield {"calculator": "simulated peak (reference)", "peaks": exact}
     for name, build in PREDICTORS.items():
         try:
             with contextlib.redirect_stderr(io.StringIO()):
                 predict = build()
-                errors = {case.label: _error(predict, case, exact) for case in cases()}
-                speed = per_second(predict, cases()[0])
+                errors = {case.label: _error(predict, case, exact) for case in asked}
+                speed = per_second(predict, asked[0])
         except ImportError as error:
             yield {"calculator": name, "missing": str(error)}
             continue
@@ -185,13 +185,13 @@ def _error(predict: Callable[[Case], float], case: Case, exact: dict[str, int]) 
         return None
 
 
-def show() -> float:
+def show(asked: Sequence[Case]) -> float:
     """Print the table and return our own worst error."""
     from rich.console import Console
     from rich.table import Table
 
-    rows = list(table())
-    labels = [case.label for case in cases()]
+    rows = list(table(asked))
+    labels = [case.label for case in asked]
     grid = Table(title="Memory calculators against simulated peaks (error of the peak)")
     grid.add_column("calculator")
     grid.add_column("per second", justify="right")
@@ -214,4 +214,4 @@ def show() -> float:
 
 
 if __name__ == "__main__":
-    show()
+    show(cases())

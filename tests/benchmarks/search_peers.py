@@ -147,9 +147,9 @@ def benchmark() -> Iterator[Row]:
     )
 
 
-def price_table(rounds: int) -> Iterator[Row]:
+def price_table(rounds: int, models: int) -> Iterator[Row]:
     """One workload against every layout on every offer (plans.py)."""
-    for row in plans.rows(rounds):
+    for row in plans.rows(rounds, models):
         rate, seconds = float(row["combinations_per_second"]), float(row["seconds"])
         what = f"plan {row['model']} over all offers: {row['combinations']:,} combinations"
         yield f"{what}, per second on one core", f"{rate:,.0f}", ">= 20,000", rate >= 20_000

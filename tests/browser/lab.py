@@ -24,6 +24,8 @@ from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.webelement import WebElement
 
+from tests.conftest import allowed
+
 REPOSITORY = Path(__file__).parents[2]
 CHROMIUM_FLAGS = [
     "--headless=new",
@@ -166,8 +168,8 @@ class Page:
 
     def until(self, what: str, check: Callable[[], Any], seconds: float = 60) -> Any:
         """First true answer of `check`; fails saying what was waited for."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        began = time.monotonic()
+        while time.monotonic() - began < allowed(seconds):
             with contextlib.suppress(Exception):
                 found = check()
                 if found:

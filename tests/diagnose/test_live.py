@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import workbench as wb
-from tests.conftest import until
+from tests.conftest import allowed, until
 from tests.faults.matrix import record
 from workbench.store.files import read_json
 
@@ -43,7 +43,7 @@ def test_four_ways_to_stand_still_and_one_to_be_at_work(start: Start) -> None:
     os.kill(pid, signal.SIGSTOP)
     began = time.monotonic()
     until(lambda: "stopped-rank" in standing(stopped), 60, "the stopped rank")
-    assert time.monotonic() - began < 45  # promised: 15 s on an idle machine
+    assert time.monotonic() - began < allowed(15)
     found = standing(stopped)["stopped-rank"]
     assert found["rank"] == 1
     assert f"kill -CONT {pid}" in found["next"]

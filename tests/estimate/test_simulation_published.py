@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conftest import allowed
 from tests.estimate.titan import Shape, training
 from workbench.describe import Model, Strategy, Workload
 from workbench.estimate.simulate import simulate, simulate_many
@@ -88,4 +89,4 @@ def test_lora_on_one_gpu_with_fp32_adapters() -> None:
 def test_eight_billion_parameters_on_eight_ranks_take_seconds_and_little_memory() -> None:
     found = simulate(job(LLAMA_8B), Strategy.parse("fsdp", 8), card_bytes=80 * GIB)
     assert found.fits
-    assert found.seconds < 60  # 7 s on two quiet cores
+    assert found.seconds < allowed(20)  # 7 s on two quiet cores

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from tests.conftest import until
+from tests.conftest import allowed, until
 from tests.faults.lab import LAB, Lab
 from tests.faults.matrix import record
 from workbench.recover.policy import Recovery
@@ -40,7 +40,7 @@ def test_ten_seconds_of_grace_are_enough(store: Path) -> None:
     assert lab.run.outcome == "preempted", lab.run.status
     assert saved_at_the_end(lab)
     assert lab.unbroken()
-    assert seconds < 3 * 10
+    assert seconds < allowed(15)
     record(
         24,
         f"checkpoint of the last step and all processes gone {seconds:.1f} s after SIGTERM; SIGTERM to a rank alone does the same",

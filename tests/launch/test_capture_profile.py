@@ -71,7 +71,12 @@ def test_a_living_run_is_asked_and_goes_on(begin: Begin) -> None:
     # Asked while another trace is awaited: the reason again, and that other one is not disturbed.
     far = ranks.lines()[-1]["step"] + 100_000
     asked.write_text(profile_request.request_text(far, 2))
-    time.sleep(1.5)  # the ranks look once a second
+    at = time.time()  # the ranks look once a second
+    until(
+        lambda: min(ranks.lines(rank)[-1]["time"] for rank in (0, 1)) > at + 1.2,
+        60,
+        "both ranks to have looked",
+    )
     asked.write_text(profile_request.request_text(far + 1, 2))
     until(lambda: len(list(folder(ranks, far + 1).glob("rank-?.error"))) == 2, 60, "both refused")
     assert not folder(ranks, far).exists()

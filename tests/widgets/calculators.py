@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
+
+from tests.conftest import until as wait_until
 
 
 def move(calculator: Any, token: str = "page:1", **changes: object) -> None:
@@ -15,7 +16,4 @@ def move(calculator: Any, token: str = "page:1", **changes: object) -> None:
 
 def until(check: Callable[[], object], what: str, seconds: float = 20) -> None:
     """Wait for a true answer; fails saying what was waited for."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
+    wait_until(check, seconds, what)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from workbench_widgets import Launcher, RunDashboard, Runs, Workbench, assets
 from workbench_widgets.snapshots import SnapshotPusher, snapshot_of
 
 import workbench as wb
+from tests.conftest import until as wait_until
 from tests.widgets.sample_runs import SampleRun
 
 BUDGET_BYTES = 300_000
@@ -33,10 +33,7 @@ def run(store: Path) -> SampleRun:
 
 
 def until(condition, what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
+    wait_until(condition, 20, what)
 
 
 @pytest.mark.parametrize("face", [RunDashboard, Launcher, Runs, Workbench])
