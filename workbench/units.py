@@ -65,16 +65,22 @@ def format_seconds(seconds: float | None) -> str:
     return f"{hours // 24} d {hours % 24:02d} h"
 
 
+_MAX_USD_DIGITS = 12
+
+
 def format_usd(usd: float | None) -> str:
-    """Dollars, cents below a hundred.
+    """Dollars, cents below a hundred; of less than a cent two digits that count.
 
     >>> format_usd(0.004), format_usd(12.5), format_usd(15234), format_usd(None)
     ('$0.0040', '$12.50', '$15,234', 'n/a')
+    >>> format_usd(0.0000312), format_usd(0.0)
+    ('$0.000031', '$0.00')
     """
     if usd is None or not math.isfinite(usd):
         return UNKNOWN
     if 0 < abs(usd) < 0.01:
-        return f"${usd:.4f}"
+        digits = max(4, 1 - math.floor(math.log10(abs(usd))))
+        return f"${usd:.{min(digits, _MAX_USD_DIGITS)}f}"
     return f"${usd:,.2f}" if abs(usd) < 100 else f"${usd:,.0f}"
 
 

@@ -62,6 +62,7 @@ def prepare(
     document["vouched"] = vouched(document)
     try:
         write_json_atomic(paths.run, document, indent=2)
+        write_json_atomic(paths.view, _first_view(document))
         for path, text in request.config_files_in(paths.directory).items():
             Path(path).write_text(text, encoding="utf-8")
             Path(path).chmod(0o600)  # it decides what is started, whatever the umask
@@ -72,6 +73,20 @@ def prepare(
     except OSError as error:
         raise _cannot_write(paths, error) from error
     return paths, {**order, "resume": resume}
+
+
+def _first_view(run: dict[str, Any]) -> dict[str, Any]:
+    """What a page finds until the supervisor writes the view: nobody has looked at anything yet."""
+    known = ("schema", "run", "name", "processes", "device", "steps_total")
+    return {
+        **{name: run[name] for name in known},
+        "strategy": run["strategy_name"],
+        "seq": 0,
+        "phase": "starting",
+        "steps": 0,
+        "series": {},
+        "ranks": [],
+    }
 
 
 def _cannot_write(paths: RunPaths, error: OSError) -> StoreError:

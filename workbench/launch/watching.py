@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _MARKED_EVERY_SECONDS = 5.0
 _CHECKPOINTS_EVERY_SECONDS = 3.0
 _EXIT_RETRY_SECONDS = 60.0
+_TRACEBACK_CHARS = 4000
 _CHECKPOINTS, _FINDINGS = 20, 20  # told in the view; the files have all of them
 IDLE = frozenset({"idle-gpus", "idle-machine"})
 """Findings that start what was asked for on an idle machine."""
@@ -239,6 +240,7 @@ class Watch:
             "outcome": verdict.outcome,
             "exit_code": exit_code,
             "failed_rank": verdict.failed_rank,
+            "traceback": self._traceback(verdict.failed_rank),
             "message": message,
             "finding": verdict.finding,
             "processes_left": left,
@@ -278,6 +280,11 @@ class Watch:
             return None
         pids = {process["pid"] for process in [*supervisor.ranks.values(), *self._marked]}
         return self._gpus.memory_of(pids)
+
+    def _traceback(self, rank: int | None) -> str | None:
+        end = None if rank is None else read_json(self._paths.rank_end(rank))
+        text = (end or {}).get("traceback")
+        return text[-_TRACEBACK_CHARS:] if isinstance(text, str) else None
 
     def _keep_gap(self) -> None:
         try:

@@ -288,6 +288,7 @@ class ExitDoc(TypedDict):
     outcome: Outcome
     exit_code: int | None
     failed_rank: int | None
+    traceback: str | None  # the end of the failed rank's, as its interpreter told it
     message: str  # one sentence: what happened and what to do next
     finding: dict[str, Any] | None
     processes_left: int

@@ -116,13 +116,13 @@ export class Alarm {
 
   /** @param {any} view @param {string} said what the banner says already */
   draw(view, said) {
-    const serious = standing(view).filter((one) => severityOf(one) !== "note");
+    const serious = standing(view).filter((one) => severityOf(one) !== "note" && !said.includes(one.cause));
     this.node.hidden = serious.length === 0;
     const [worst] = serious;
     const severity = worst ? severityOf(worst) : "none";
     setAttribute(this.node, "data-severity", severity);
     const more = serious.length > 1 ? ` And ${count(serious.length - 1)} more.` : "";
-    const cause = worst && !said.includes(worst.cause) ? `: ${worst.cause}` : "";
+    const cause = worst ? `: ${worst.cause}` : "";
     setText(this.text, worst ? `${severity === "error" ? "Error" : "Warning"}, ${kindText(worst.kind)}${cause}${more}` : "");
     setText(this.spoken, severity === "error" ? `Error: ${worst.cause}` : "");
   }

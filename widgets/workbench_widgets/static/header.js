@@ -44,6 +44,9 @@ export class Header {
     );
     this.facts = element("dl", { class: "wb-facts" });
     this.banner = element("div", { class: "wb-banner", role: "status", "aria-live": "polite", hidden: "" });
+    this.trace = element("pre", { class: "wb-log" });
+    this.traceOf = element("summary", {});
+    this.traceback = element("details", { class: "wb-traceback", hidden: "" }, this.traceOf, this.trace);
     this.lost = /** @type {string|null} */ (null);
     this.drawnAttempt = 0;
     this.node = element(
@@ -55,6 +58,7 @@ export class Header {
       this.progress,
       this.facts,
       this.banner,
+      this.traceback,
       this.alarm.node,
       this.alarm.spoken,
     );
@@ -162,6 +166,9 @@ export class Header {
     if (this.profileNote.text) sentences.push(this.profileNote.text);
     if (this.resumeNote.bad) tone = "bad";
     this.alarm.draw(view, message ?? "");
+    this.traceback.hidden = !exit?.traceback;
+    setText(this.traceOf, `Traceback of rank ${exit?.failed_rank ?? "n/a"}`);
+    setText(this.trace, exit?.traceback ?? "");
     setAttribute(this.banner, "data-tone", tone);
     setText(this.banner, sentences.join("\n"));
     this.banner.hidden = sentences.length === 0;

@@ -96,7 +96,7 @@ export class RunSource {
       const view = await response.json();
       this.answered();
       const exit = view.phase === "ended" ? await this.readExit() : null;
-      this.deliver(view, exit, Number.isFinite(now) ? now - view.written_at : null);
+      this.deliver(view, exit, Number.isFinite(now) && view.written_at ? now - view.written_at : null);
     } catch (error) {
       // A run that has just been launched has no view yet: that is waiting, not failing.
       const missing = /** @type {any} */ (error).response?.status === 404;
