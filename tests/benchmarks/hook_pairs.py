@@ -37,10 +37,10 @@ answers, layers, block = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 torch.manual_seed(0)
 model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(layers)])
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-rows = TensorDataset(torch.randn(64, 256))
+loader = DataLoader(TensorDataset(torch.randn(16 * 500, 256)), batch_size=16)
 def batches():
     while True:
-        yield from DataLoader(rows, batch_size=16)
+        yield from loader
 stream = batches()
 def step():
     (x,) = next(stream)

@@ -21,7 +21,7 @@ from .batches import NOTHING, Batch, measure, together
 from .recorder import Recorder
 
 _MAX_AHEAD = 4096  # batches fetched and not yet trained on
-_FIRST_MARKED, _MARKED_EVERY = 4, 32  # batches that get a fingerprint
+_FIRST_MARKED, _MARKED_EVERY = 4, 32  # steps whose batches get a fingerprint
 _TOLD = 3  # iterations after which a loader's sampling is known
 
 
@@ -31,7 +31,6 @@ class _Feed:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.batches: collections.deque[Batch] = collections.deque(maxlen=_MAX_AHEAD)
-        self.fetched = 0
         self.collates = True  # else the dataset's own items come, whose first dimension may be any
         self.about: dict[str, Any] = {}
         self.epochs: list[int | None] = []
@@ -47,6 +46,7 @@ class Loaders:
         self._last: _Feed | None = None
         self._asked: set[_Feed] = set()
         self._used: Batch = NOTHING  # by the step under way
+        self._told: list[dict[str, Any]] = []
         self._thread = threading.get_ident()
 
     def mine(self) -> bool:
@@ -71,9 +71,8 @@ class Loaders:
         self._last = feed
         self._asked.add(feed)
         if batch is not None:
-            found = measure(batch, fingerprint=_is_marked(feed.fetched))
+            found = measure(batch, fingerprint=_is_marked(self._recorder.steps))
             feed.batches.append(found if feed.collates else found._replace(samples=None))
-            feed.fetched += 1
 
     def used(self) -> None:
         """A backward pass begins: the loader asked last is the one that trains."""
@@ -101,12 +100,14 @@ class Loaders:
         """Note how the loaders that train do sample."""
         feeds = [feed for feed in self._feeds.values() if feed.trains]
         samplers = [{**feed.about, **_epochs(feed.epochs)} for feed in feeds[:8]]
-        self._recorder.note(samplers=samplers)
+        if samplers != self._told:
+            self._told = samplers
+            self._recorder.note(samplers=samplers)
 
 
-def _is_marked(number: int) -> bool:
-    """Whether the batch of this number gets a fingerprint: the same ones on every rank."""
-    return number < _FIRST_MARKED or number % _MARKED_EVERY == 0
+def _is_marked(step: int) -> bool:
+    """Whether batches fetched in this step get a fingerprint: the same ones on every rank."""
+    return step < _FIRST_MARKED or step % _MARKED_EVERY == 0
 
 
 def _epochs(seen: list[int | None]) -> dict[str, Any]:
