@@ -120,12 +120,12 @@ def become(
     """
     if order.new_session:
         os.setsid()
+    room.show(order.environment, " ".join(order.argv))
     for number, descriptor in enumerate(files):
         os.dup2(descriptor, number)
-    close_files(keep)
+    close_files(keep)  # among them the pipe by which the parent learns that /proc shows us
     os.chdir(order.folder)
     os.umask(order.umask)
-    room.show(order.environment, " ".join(order.argv))
     os.environ.clear()
     os.environ.update(order.environment)
     time.tzset()

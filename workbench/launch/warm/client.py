@@ -140,13 +140,13 @@ def start_server(kind: ServerKind, idle_seconds: float = IDLE_SECONDS) -> None:
 
 def _listens(place: Path, key: str) -> bool:
     try:
-        _connect(place / f"{key}.sock").close()
+        connect(place / f"{key}.sock").close()
     except NotWarmError:
         return False
     return True
 
 
-def _connect(path: Path, seconds: float = 0.0) -> socket.socket:
+def connect(path: Path, seconds: float = 0.0) -> socket.socket:
     """Connection to the server at `path`, which may appear within `seconds`.
 
     Raises:
@@ -259,7 +259,7 @@ def start_process(
         blocked=blocked,
         surroundings=sameness.surroundings(),
     )
-    connection = _connect(kind.address, _APPEARS_SECONDS)
+    connection = connect(kind.address, _APPEARS_SECONDS)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     try:
         connection.settimeout(_READY_SECONDS)
@@ -280,20 +280,21 @@ def start_process(
 def servers() -> list[dict[str, Any]]:
     """What each of this user's warm servers says of itself."""
     return [
-        found for path in sorted(socket_folder().glob("*.sock")) if (found := _ask(path, "status"))
+        found for path in sorted(socket_folder().glob("*.sock")) if (found := ask(path, "status"))
     ]
 
 
 def stop_servers() -> list[dict[str, Any]]:
     """End all of this user's warm servers; their runs go on."""
     return [
-        found for path in sorted(socket_folder().glob("*.sock")) if (found := _ask(path, "stop"))
+        found for path in sorted(socket_folder().glob("*.sock")) if (found := ask(path, "stop"))
     ]
 
 
-def _ask(path: Path, what: str) -> dict[str, Any] | None:
+def ask(path: Path, what: str) -> dict[str, Any] | None:
+    """What the server at `path` says of itself, asked for its "status" or to "stop"; None: gone."""
     try:
-        with _connect(path) as connection:
+        with connect(path) as connection:
             connection.settimeout(_READY_SECONDS)
             send(connection, {"do": what})
             return receive(connection)[0]

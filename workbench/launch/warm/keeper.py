@@ -31,10 +31,13 @@ def keep(connection: socket.socket, room: Room) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     room.show({}, "workbench warm keeper")
     adopt_orphans(yes=True)
+    read, write = os.pipe()
     process = os.fork()
     if process == 0:
         return
     try:
+        os.close(write)
+        os.read(read, 1)  # the end of file: it has become what it is to be, or has ended
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         os.chdir("/")

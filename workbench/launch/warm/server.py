@@ -183,6 +183,8 @@ class Server:
         what = order.program
         if what is None:
             return f"{order.argv[:3]} is not a script or module of {sys.executable}"
+        if not os.path.isdir(order.folder):
+            return f"there is no folder {order.folder}"
         script = os.path.join(order.folder, what.name)
         if what.kind == "script" and not (script.endswith(".py") and os.path.isfile(script)):
             return f"{what.name} is not a Python file"

@@ -63,10 +63,11 @@ def _serve(launcher: socket.socket) -> tuple[Order, list[int]]:
             os.write(write, str(rank).encode())
             os._exit(0)
         os.waitpid(between, 0)
-        reply = {"pid": int(os.read(read, 32) or b"0")}
-        for descriptor in (read, write, *files):
+        for descriptor in (write, *files):
             os.close(descriptor)
-        send(launcher, reply)
+        with open(read, "rb") as file:  # its end: the rank has become itself
+            pid = int(file.read() or b"0")
+        send(launcher, {"pid": pid})
 
 
 def fork_instead_of_exec(template: socket.socket, why_not: Callable[[Order], str | None]) -> None:

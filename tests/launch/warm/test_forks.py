@@ -1,0 +1,310 @@
+"""What a warm server forks is what Python would have started: seen from inside and from outside.
+
+The servers here import a small module in place of torch, so that they cost nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+import types
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import until
+from workbench.launch.warm import client, messages, sameness
+from workbench.store import processes
+
+SAYS = """\
+import atexit, json, os, signal, sys, threading
+handlers = {int(n): str(signal.getsignal(n)) for n in sorted(signal.valid_signals())}
+handlers = {n: h for n, h in handlers.items() if h != "Handlers.SIG_DFL"}
+mask = os.umask(0o77); os.umask(mask)
+main = sys.modules["__main__"]
+def attribute(name):
+    return str(getattr(main, name, "none")).split(" object at")[0]
+names = ("__name__", "__file__", "__spec__", "__loader__", "__cached__", "__doc__", "__package__")
+print(json.dumps({
+    "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "flags": str(sys.flags),
+    "executable": sys.executable, "prefix": sys.prefix, "signals": handlers, "umask": mask,
+    "folder": os.getcwd(), "environment": dict(sorted(os.environ.items())),
+    "files": sorted(os.listdir("/proc/self/fd")), "threads": threading.active_count(),
+    "tasks": len(os.listdir("/proc/self/task")), "main": {name: attribute(name) for name in names},
+    "names": sorted(vars(main)), "streams": [str(s) for s in (sys.stdin, sys.stdout, sys.stderr)],
+    "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), "group": os.getpgid(0) == os.getpid(),
+    "session": os.getsid(0) == os.getpid(), "hash": hash("text"), "custom": "customised" in dir(os),
+}, indent=0))
+atexit.register(print, "atexit")
+def fail(how):
+    exec(how)
+fail(sys.argv[1])
+"""
+ENDINGS = {
+    "nothing": "pass",
+    "exit code": "sys.exit(7)",
+    "exit text": "sys.exit('no such model')",
+    "exception": "1/0",
+    "chain": "try:\n    {}['key']\nexcept KeyError as error:\n    raise RuntimeError('bad') from error",
+    "interrupt": "raise KeyboardInterrupt",
+    "killed": "os.kill(os.getpid(), 9)",
+    "terminated": "os.kill(os.getpid(), 15)",
+    "at once": "os._exit(5)",
+    "a thread": "threading.Thread(target=lambda: print('thread')).start()",
+    "syntax": "1 +",
+    "a hook": "sys.excepthook = lambda *a: print('mine', a[2].tb_frame.f_code.co_name)\n1/0",
+}
+
+
+class Server:
+    """A warm server of one small module, and what is started beside it cold."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.library = folder / "library"
+        self.library.mkdir()
+        (self.library / "small.py").write_text("import os\nSET = os.environ.get('SMALL')\n")
+        (self.library / "sitecustomize.py").write_text("import os\nos.customised = True\n")
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.library),
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONHASHSEED": "5",
+        }
+        kind = client.server_kind(self.environment, 1)
+        self.kind = client.ServerKind(environment=kind.environment, modules=("small",))
+        self.script = folder / "script.py"
+        self.script.write_text(SAYS)
+        client.start_server(self.kind)
+
+    def start(self, *arguments: str, script: Path | None = None, **more: str) -> client.WarmProcess:
+        output = os.open(self.folder / "warm.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            return client.start_process(
+                self.kind,
+                [sys.executable, str(script or self.script), *arguments],
+                folder=str(self.folder),
+                environment={**self.environment, "OMP_NUM_THREADS": "1", **more},
+                output=output,
+            )
+        finally:
+            os.close(output)
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        process = self.start(*arguments)
+        try:
+            return process.wait(30), (self.folder / "warm.log").read_text()
+        finally:
+            process.close()
+
+    def run_cold(self, *arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, str(self.script), *arguments],
+            cwd=self.folder,
+            env={**self.environment, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    def status(self) -> Mapping[str, object] | None:
+        return client.ask(self.kind.address, "status")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    made = Server(tmp_path_factory.mktemp("small"))
+    yield made
+    client.ask(made.kind.address, "stop")
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """One that a test may spoil."""
+    made = Server(tmp_path)
+    yield made
+    client.ask(made.kind.address, "stop")
+
+
+@pytest.mark.parametrize("how", ENDINGS.values(), ids=ENDINGS)
+def test_a_fork_says_and_ends_what_python_itself_does(server: Server, how: str) -> None:
+    assert server.run(how) == server.run_cold(how)
+
+
+def test_a_fork_shows_its_own_environment_and_command(server: Server) -> None:
+    marker = uuid.uuid4().hex
+    process = server.start("import time; time.sleep(60)", WORKBENCH_RUN_ID=marker)
+    try:
+        [found] = processes.find_marked(marker)  # neither keeper nor server bear it
+        assert found["pid"] == process.pid
+        assert processes.is_marked(found, marker)
+        command = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+        assert command == f"{sys.executable} {server.script} import time; time.sleep(60)"
+    finally:
+        process.kill()
+        assert process.wait(10) == -9
+        process.close()
+    until(lambda: processes.identify(process.keeper) is None, 10, "the keeper has gone")
+
+
+def test_children_of_a_fork_inherit_its_marker(server: Server) -> None:
+    words, marker = "os.fork(); import time; time.sleep(60)", uuid.uuid4().hex
+    process = server.start(words, WORKBENCH_RUN_ID=marker)
+    until(lambda: len(processes.find_marked(marker)) == 2, 10, "parent and child are found")
+    process.kill()
+    process.wait(10)
+    [orphan] = processes.find_marked(marker)
+    assert processes.stat_fields(orphan["pid"])[1] == str(process.keeper)  # type: ignore[index]
+    processes.send_signal(orphan, 9)
+    process.close()
+
+
+def test_the_users_own_customisation_runs_in_the_fork_alone(server: Server) -> None:
+    assert '"custom": true' in server.run("pass")[1]
+
+
+def test_a_run_goes_on_when_its_server_is_killed(own_server: Server) -> None:
+    process = own_server.start("import time; time.sleep(1); sys.exit(3)")
+    pid = (own_server.status() or {})["pid"]
+    assert isinstance(pid, int)
+    os.kill(pid, 9)
+    assert process.wait(30) == 3
+    process.close()
+    with pytest.raises(client.NotWarmError, match="no warm server"):
+        client.connect(own_server.kind.address)
+    client.start_server(own_server.kind)  # the socket file that it left is in nobody's way
+    assert own_server.run("sys.exit(4)")[0] == 4
+
+
+def test_a_keeper_that_was_killed_leaves_no_exit_code(own_server: Server) -> None:
+    process = own_server.start("import time; time.sleep(60)")
+    os.kill(process.keeper, 9)
+    until(lambda: (process.poll(), process.lost)[1], 10, "the loss is seen")
+    assert process.poll() is None
+    assert process.is_alive
+    with pytest.raises(client.NotWarmError, match="keeper is gone"):
+        process.wait(1)
+    process.kill()
+    process.close()
+
+
+def test_a_server_without_work_leaves(tmp_path: Path) -> None:
+    kind = client.ServerKind(environment=(("PATH", os.environ["PATH"]),), modules=("json",))
+    client.start_server(kind, idle_seconds=0.2)
+    until(kind.address.exists, 10, "it listens")
+    until(lambda: not kind.address.exists(), 20, "it has left")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("MKL_NUM_THREADS", "3"), ("OMP_NUM_THREADS", "7"), ("PYTHONHASHSEED", "6"), ("SMALL", "1")],
+)
+def test_a_variable_that_was_read_at_the_start_is_refused(
+    server: Server, name: str, value: str
+) -> None:
+    with pytest.raises(client.NotWarmError, match=f"{name} is '{value}' here, and was"):
+        server.start("pass", **{name: value})
+
+
+def test_variables_that_nobody_read_are_taken_over(server: Server) -> None:
+    process = server.start("sys.exit(int(os.environ['UNHEARD_OF']))", UNHEARD_OF="11")
+    assert process.wait(30) == 11
+    process.close()
+
+
+def test_another_python_and_what_is_no_script_are_refused(server: Server) -> None:
+    for argv in (["/usr/bin/python3", "x.py"], [sys.executable, "-c", "1"], [sys.executable, "x"]):
+        with pytest.raises(client.NotWarmError, match="is not a"):
+            client.start_process(
+                server.kind, argv, folder="/tmp", environment=server.environment, output=1
+            )
+
+
+def test_a_script_beside_a_file_that_hides_a_library_is_refused(
+    server: Server, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import small\n")
+    (tmp_path / "small.py").write_text("")
+    with pytest.raises(client.NotWarmError, match="would be imported as small by a cold start"):
+        server.start(script=script)
+
+
+def test_a_library_that_changed_on_disk_ends_the_server(own_server: Server) -> None:
+    assert own_server.run("pass")[0] == 0
+    library = own_server.library / "small.py"
+    library.write_text(library.read_text() + "NEW = 1\n")
+    with pytest.raises(client.NotWarmError, match=r"small\.py has changed since"):
+        own_server.start("pass")
+    until(lambda: not own_server.kind.address.exists(), 10, "it has left")
+    client.start_server(own_server.kind)
+    assert own_server.run("import small; sys.exit(small.NEW)")[0] == 1
+
+
+def test_other_limits_are_refused(server: Server) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    try:
+        with pytest.raises(client.NotWarmError, match="its RLIMIT_NOFILE is"):
+            server.start("pass")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_cuda_that_was_initialised_is_refused() -> None:
+    for used in (True, False):
+        cuda = types.SimpleNamespace(is_initialized=lambda used=used: used)
+        why = sameness.cuda_in_use({"torch": types.SimpleNamespace(cuda=cuda)})
+        assert (why is not None) == used
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_gets_no_answer(server: Server) -> None:
+    """Even where somebody has opened folder and socket to all."""
+    folder, path = server.kind.address.parent, server.kind.address
+    folder.chmod(0o777)
+    path.chmod(0o777)
+    code = (
+        "import os, socket; os.setuid(65534); s = socket.socket(socket.AF_UNIX); "
+        f"s.connect({str(path)!r}); s.sendall(b'x'); print(s.recv(10))"
+    )
+    try:
+        with pytest.raises(client.HostError, match="not a folder that you alone can enter"):
+            client.socket_folder()
+        told = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
+    finally:
+        folder.chmod(0o700)
+    assert told.stdout == "b''\n" or "Broken pipe" in told.stderr or "reset" in told.stderr
+    assert server.run("pass")[0] == 0
+
+
+def test_a_server_of_another_user_is_not_trusted(
+    monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    path = server.kind.address
+    monkeypatch.setattr(messages.os, "getuid", lambda: 4242)
+    with pytest.raises(client.NotWarmError, match="another user's"):
+        client.connect(path)
+
+
+def test_a_client_that_says_nothing_or_nonsense_hurts_nobody(server: Server) -> None:
+    silent = client.connect(server.kind.address)
+    silent.close()
+    broken = client.connect(server.kind.address)
+    messages.send(broken, {"do": "start", "order": {"unknown": 1}})
+    assert broken.recv(1) == b""
+    broken.close()
+    begin = time.monotonic()
+    assert server.run("pass")[0] == 0
+    assert time.monotonic() - begin < 30
