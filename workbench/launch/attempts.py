@@ -14,7 +14,7 @@ from workbench.launch.journal import guarded, log
 from workbench.launch.redact import redact_arguments
 from workbench.observe.events import cut_after
 from workbench.recover.checkpoints import list_checkpoints
-from workbench.store.files import LineReader, read_json, read_tail
+from workbench.store.files import LineReader, append_line, parse_line, read_json, read_tail
 from workbench.store.layout import RunPaths
 from workbench.store.secrets import hide_bytes
 
@@ -34,11 +34,15 @@ class Attempts:
         self._paths = paths
         self._watching = False
         self.lines = read_attempts(paths)
+        self._least = _attempts_elsewhere(paths)
 
     @property
     def number(self) -> int:
-        """The present attempt, counted from 1; 0 before the first."""
-        return max((line["attempt"] for line in self.lines), default=0)
+        """The present attempt, counted from 1; 0 before the first.
+
+        Never less than what other files tell: a damaged attempts.jsonl must not begin anew.
+        """
+        return max([self._least, *(line["attempt"] for line in self.lines)])
 
     @property
     def first_step(self) -> int:
@@ -86,15 +90,16 @@ class Attempts:
         What was asked of an earlier supervisor is done with. What is asked of this one while it
         starts again stands: the new attempt stops at once.
         """
-        if self.number:
+        if self.number or why is not None:  # nobody gives a reason for a run's first attempt
             old = _CONTROL if self._watching else (*_CONTROL, *_WISHES)
             self.end(last_step=furthest(self._paths), message=_UNSEEN, at=_heartbeat(self._paths))
             self._clear(first_step, old)
         beyond = list_checkpoints(self._paths) if self.number else []
         self._watching = True
+        self._least = self.number + 1
         self._write(
             {
-                "attempt": self.number + 1,
+                "attempt": self._least,
                 "event": "start",
                 "time": round(time.time(), 3),
                 "first_step": first_step,
@@ -148,8 +153,7 @@ class Attempts:
         self.lines.append(line)
 
         def append() -> None:
-            with self._paths.attempts.open("ab") as file:
-                file.write(hide_bytes(json.dumps(line).encode()) + b"\n")
+            append_line(self._paths.attempts, hide_bytes(json.dumps(line).encode()))
 
         guarded("attempts.jsonl", append)
         log(f"attempt {line['attempt']} {line['event']}: {json.dumps(line)}")
@@ -160,9 +164,18 @@ def furthest(paths: RunPaths) -> int:
     found = [0]
     for path in paths.metrics.glob("rank-*.jsonl"):
         for line in read_tail(path, _END_BYTES).splitlines():
-            with contextlib.suppress(ValueError, TypeError, KeyError):
-                found.append(int(json.loads(line)["step"]))
+            row = parse_line(line.encode(errors="replace"))[0] or {}
+            if type(row.get("step")) is int:
+                found.append(row["step"])
     return max(found)
+
+
+def _attempts_elsewhere(paths: RunPaths) -> int:
+    """How many attempts state.json and the records put away of earlier ones tell of."""
+    number = (read_json(paths.state) or {}).get("attempt")
+    kept = [path.suffix[1:] for path in paths.metrics.glob("rank-0.start.json.*")]
+    numbers = [int(one) + 1 for one in kept if one.isdecimal()]
+    return max([number if type(number) is int else 0, *numbers])
 
 
 def _heartbeat(paths: RunPaths) -> float | None:

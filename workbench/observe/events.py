@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from workbench.observe.data_ranks import DataRanks
-from workbench.store.files import LineReader, read_tail
+from workbench.store.files import LineReader, append_line, parse_line, read_tail
 from workbench.store.layout import RunPaths
 
 _NUMBER = (int, float)
@@ -203,8 +202,7 @@ def cut_after(path: Path, step: int, lost: Path) -> int:
                 break
             cut = begin
         if tail:
-            with lost.open("ab") as other:
-                other.write(tail if tail.endswith(b"\n") else tail + b"\n")
+            append_line(lost, tail.removesuffix(b"\n"))
             file.truncate(cut)
     return tail.count(b"\n")
 
@@ -254,10 +252,9 @@ def last_rows(path: Path, max_bytes: int = _BLOCK_BYTES) -> list[dict[str, Any]]
     """The whole lines at the end of a metric file, oldest first; reads no more than `max_bytes`."""
     found = list[dict[str, Any]]()
     for line in read_tail(path, max_bytes).splitlines():
-        with contextlib.suppress(ValueError, RecursionError):
-            row: Any = json.loads(line)
-            if isinstance(row, dict):
-                found.append(cast("dict[str, Any]", row))
+        row = parse_line(line.encode(errors="replace"))[0]
+        if row is not None:
+            found.append(row)
     return found
 
 

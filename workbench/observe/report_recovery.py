@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import html
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from workbench.store.files import read_json
+from workbench.store.files import LineReader, read_json
 from workbench.store.layout import RunPaths
 from workbench.units import format_bytes, format_seconds, format_usd
 
@@ -66,18 +65,9 @@ def lost(attempts: Sequence[Mapping[str, Any]], view: Mapping[str, Any]) -> Lost
 
 def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
     """The whole lines of attempts.jsonl; what does not parse is skipped."""
-    found = list[dict[str, Any]]()
-    try:
-        text = paths.attempts.read_bytes()
-    except OSError:
-        return found
-    for line in text.split(b"\n")[:-1]:
-        try:
-            document = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(document, dict):
-            found.append(cast("dict[str, Any]", document))
+    reader, found = LineReader(paths.attempts), list[dict[str, Any]]()
+    while lines := reader.read():
+        found += lines
     return found
 
 

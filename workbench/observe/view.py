@@ -6,7 +6,7 @@ import json
 import time
 from typing import Any, cast
 
-from workbench.observe.events import MetricStream, RecentSteps, StepRow
+from workbench.observe.events import MetricStream, RecentSteps, StepRow, last_rows
 from workbench.observe.gap import compare
 from workbench.observe.gap_sample import StepSample
 from workbench.observe.thinning import Rule, ThinnedTable
@@ -250,12 +250,8 @@ class ViewBuilder:
 def recent_samples(paths: RunPaths) -> list[SystemLine]:
     """The latest lines of system.jsonl, for whoever takes over the watch."""
     found = list[SystemLine]()
-    for line in read_tail(paths.system, _SAMPLE_BYTES).splitlines():
-        try:
-            sample = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(sample, dict) and "time" in sample and "gpus" in sample:
+    for sample in last_rows(paths.system, _SAMPLE_BYTES):
+        if "time" in sample and "gpus" in sample:
             found.append(cast("SystemLine", sample))
     return found
 

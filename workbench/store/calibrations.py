@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.describe import Cluster
 from workbench.errors import StoreError, UsageError
-from workbench.store.files import LineReader, read_json, write_json_atomic
+from workbench.store.files import LineReader, append_line, read_json, write_json_atomic
 from workbench.store.runs import Store
 
 FOLDER = "calibrations"
@@ -78,15 +78,10 @@ def append_correction(
         StoreError: the store cannot be written.
     """
     path = _path(root, key, ".corrections.jsonl")
-    data = json.dumps(dict(line), allow_nan=False, separators=(",", ":")).encode() + b"\n"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    data = json.dumps(dict(line), allow_nan=False, separators=(",", ":")).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, flags, 0o600)
-        try:
-            os.write(handle, data)  # one call: lines of two writers never mix
-        finally:
-            os.close(handle)
+        append_line(path, data)  # one call: lines of two writers never mix
     except OSError as error:
         raise unwritable(path, error) from error
 

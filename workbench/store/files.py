@@ -15,6 +15,7 @@ from workbench.store import secrets, shapes
 
 MAX_LINE_BYTES = 1 << 20  # a metric line is ~200 bytes; past a megabyte it is not one of ours
 MAX_JSON_BYTES = 8 << 20  # run.json of a large search is ~100 kB
+_MAX_GLUED = 8  # records in one broken line that are tried
 CHUNK_BYTES = 1 << 20  # read per call, so that catching up never starves the heartbeat
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -152,6 +153,52 @@ def _parse(data: bytes) -> Any:
     return document
 
 
+def append_line(path: Path, line: bytes) -> None:
+    """Append a line (without its newline) to a file of lines, in one call of the system.
+
+    A last line that was left torn is ended first: neither of them is lost.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(path, flags, 0o600)
+    try:
+        size = os.fstat(handle).st_size
+        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        os.write(handle, (b"\n" if torn else b"") + line + b"\n")
+    finally:
+        os.close(handle)
+
+
+def parse_line(line: bytes) -> tuple[dict[str, Any] | None, bool]:
+    """The object of a JSON line, and whether all of the line was one.
+
+    Of a line that was torn, and to which the next one was glued (a version without `append_line`,
+    or blocks of zeros after a loss of power), the whole record at its end is given.
+    """
+    document = _object(line)
+    if document is not None:
+        return document, True
+    head = line[: line.find(b":") + 1]
+    begins = head[max(0, head.rfind(b'{"')) :]  # as each record of its kind does
+    at = line.find(begins, 1) if begins else -1
+    for _ in range(_MAX_GLUED):
+        if at < 0 or document is not None:
+            break
+        document, at = _object(line[at:]), line.find(begins, at + 1)
+    return document, False
+
+
+def _object(data: bytes) -> dict[str, Any] | None:
+    document: Any = None
+    with contextlib.suppress(ValueError, RecursionError, MemoryError):
+        document = _parse(data)
+    if not isinstance(document, dict) or not shapes.line_fits(cast("dict[str, Any]", document)):
+        return None
+    return cast("dict[str, Any]", document)
+
+
 class LineReader:
     """Reads a growing file of JSON lines from where it stopped; never the same byte twice.
 
@@ -203,13 +250,9 @@ class LineReader:
         return [parsed for line in lines if (parsed := self._parse_one(line)) is not None]
 
     def _parse_one(self, line: bytes) -> dict[str, Any] | None:
-        document: Any = None
-        with contextlib.suppress(ValueError, RecursionError, MemoryError):
-            document = _parse(line)
-        if not isinstance(document, dict) or not shapes.line_fits(cast("dict[str, Any]", document)):
-            self.skipped += 1
-            return None
-        return cast("dict[str, Any]", document)
+        document, whole = parse_line(line)
+        self.skipped += not whole
+        return document
 
 
 def read_tail(path: Path, max_bytes: int) -> str:

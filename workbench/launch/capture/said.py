@@ -12,6 +12,8 @@ import sys
 import time
 from typing import Any
 
+from .writers import open_lines
+
 _MAX_TEXT = 1000
 
 
@@ -57,7 +59,7 @@ def _tell(folder: str, step: int | None, told: dict[str, Any]) -> Any:
     line = {"time": round(time.time(), 6), "step": step, **told}
     content = json.dumps(line, separators=(",", ":")).encode() + b"\n"
     path = os.path.join(folder, "metrics", f"rank-{rank}.said.jsonl")
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    handle = open_lines(path, 0o600)
     try:
         os.write(handle, content)
     finally:

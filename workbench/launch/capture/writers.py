@@ -27,6 +27,24 @@ def current_rss_peak() -> int | None:
     return None
 
 
+def open_lines(path: str, mode: int = 0o644) -> int:
+    """Open a file of lines for appending; a last line that somebody left torn is ended first.
+
+    Of a rank that was killed, or a machine that lost its power: the next line would be glued to it,
+    and both be lost.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(path, flags, mode)
+    try:
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            os.write(handle, b"\n")
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
 class LineWriter:
     """Appends lines; a full disk keeps them waiting, a torn write is continued where it tore."""
 
@@ -34,6 +52,7 @@ class LineWriter:
         self._path = path
         self._file: int | None = None
         self._pending: collections.deque[bytes] = collections.deque()
+        self._torn = False  # the first line that waits is the rest of one
         self.dropped = 0
 
     def write(self, line: bytes) -> None:
@@ -53,17 +72,22 @@ class LineWriter:
         """Write what waits; whether nothing waits any more."""
         with contextlib.suppress(OSError):
             if self._file is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-                self._file = os.open(self._path, flags, 0o644)
+                self._file = self._open()
             while self._pending:
                 some = list(itertools.islice(self._pending, _LINES_AT_ONCE))
                 data = b"".join(some)
                 rest = data[os.write(self._file, data) :]
                 for _ in some:
                     self._pending.popleft()
+                self._torn = bool(rest)
                 if rest:
                     self._pending.appendleft(rest)
         return not self._pending
+
+    def _open(self) -> int:
+        if not self._torn:
+            return open_lines(self._path)
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def close(self) -> None:
         """Give the descriptor back; a later `write` opens the file again."""
