@@ -26,6 +26,7 @@ from deepspeed_micro_batch import tell_micro_batch
 from gpt_model import GPT, initialise
 from gpt_model import loss as cross_entropy
 from library_state import choose_store
+from parameter_names import trained_shapes
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -58,15 +59,12 @@ class Accelerated:
         else:
             optimizer = optimizers.build(options.optimizer, model, options.lr)
         tell_micro_batch(accelerator, options.micro_batch)
+        shapes = trained_shapes(model)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
-        if options.zero_optimizer:  # before any save, also one that is asked for from outside
-            accelerator.register_save_state_pre_hook(self._gather_states)
         counts = options.comm_hook or options.count_bytes
         self.traffic = gradient_hooks.register(self.model, options) if counts else None
-        adamw = options.optimizer in {"adamw", "adamw-fused"} and not options.zero_optimizer
-        self.store = choose_store(
-            accelerator, self.model, self.optimizer if adamw else None, options
-        )
+        adamw = self.optimizer if options.optimizer in {"adamw", "adamw-fused"} else None
+        self.store = choose_store(accelerator, self.model, adamw, options, shapes)
 
     def step(self, batches: Iterable[Batch], lr: float) -> list[Tensor]:
         """One optimizer step; its losses stay on the device: reading one would stall the GPU."""
@@ -92,10 +90,6 @@ class Accelerated:
     def mean(self, losses: Iterable[Tensor]) -> float:
         """Over the processes too; this waits for the device."""
         return torch.as_tensor(self.accelerator.gather(torch.stack([*losses]))).mean().item()
-
-    def _gather_states(self, *_models_weights_folder: Any) -> None:
-        """Torch's ZeRO-1: the shards of the optimizer's states, on rank 0."""
-        self.optimizer.optimizer.consolidate_state_dict(to=0)
 
 
 def build_model(options: argparse.Namespace, accelerator: Accelerator) -> GPT:
@@ -157,10 +151,7 @@ def zero_adamw(weights: Iterable[Tensor]) -> torch.optim.Optimizer:
 
     class ZeroAdamW(ZeroRedundancyOptimizer):
         def state_dict(self) -> dict[str, Any]:
-            """All states where they were gathered, elsewhere none: Accelerate asks every rank."""
-            try:
-                return super().state_dict()
-            except RuntimeError:  # "has not been consolidated on this rank"
-                return torch.optim.Optimizer.state_dict(self)
+            """Of this rank, ungathered: Accelerate asks when it prepares; saves do not."""
+            return torch.optim.Optimizer.state_dict(self)
 
     return ZeroAdamW(weights, torch.optim.AdamW, betas=(0.9, 0.95), fused=True)

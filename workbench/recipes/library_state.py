@@ -13,12 +13,17 @@ import torch
 from accelerate import Accelerator
 from checkpoint_files import write_synced
 from dcp_files import CheckpointError, Commit
-from portable import Portable, by_name, fingerprint
+from deepspeed_state import DeepSpeedState
+from parameter_names import trained_parameters
+from portable import Portable, fingerprint
 from recipe_options import RECORD, record
+from training_state import TorchState, TrainingState
+
+Shapes = dict[str, torch.Size]  # of a model's weights by name
 
 
 class Library:
-    """Accelerate's own format, for states that go by no weight's name (DeepSpeed, Muon, ZeRO-1…).
+    """Accelerate's own format, for states that go by no weight's name (Muon, Adafactor, FSDP1…).
 
     It is continued by the same strategy and optimizer only.
     """
@@ -68,21 +73,29 @@ class Library:
 
 
 def choose_store(
-    accelerator: Accelerator, model: Any, optimizer: Any, options: argparse.Namespace
+    accelerator: Accelerator,
+    model: Any,
+    optimizer: Any,
+    options: argparse.Namespace,
+    shapes: Shapes,
 ) -> Portable | Library:
     """How a model that Accelerate prepared is saved: by name if it can be.
 
     `optimizer` is the prepared AdamW; None: another one, whose states are not known by name.
+    `shapes` are those of the trained weights before `prepare`; frozen ones are not saved.
     """
     kind, ranks = accelerator.distributed_type.value, accelerator.num_processes
     plain = kind == "NO" or kind.startswith("MULTI_")
     name = "accelerate" if plain else "fsdp2" if accelerator.is_fsdp2 else kind.lower()
     word = {"accelerate": "ddp", "fsdp2": "fsdp"}.get(name, name)
     kept = record(options, f"{word}{ranks}" if ranks > 1 else "single")
+    training: TrainingState | None = None
     if optimizer is not None and name in {"accelerate", "fsdp2"}:
-        return Portable(accelerator, by_name(model), optimizer.optimizer, kept)
-    if getattr(options, "zero_optimizer", False):
-        name = "zero1"
+        training = TorchState(trained_parameters(model), optimizer.optimizer)
+    elif optimizer is not None and name == "deepspeed" and options.precision != "fp16":
+        training = DeepSpeedState(model)
+    if training:
+        return Portable(accelerator, training, shapes, kept)
     return Library(accelerator, model, kept, name)
 
 
@@ -103,7 +116,8 @@ def check_format(store: Portable | Library, folder: Path) -> None:
             f"{Path(sys.argv[0]).name}: error: {folder.name} was written in the format {name!r} "
             f"({kept.get('strategy')}, {ranks} processes, optimizer {optimizer}), which only the "
             "same strategy, processes and optimizer continue. Checkpoints of ddp, fsdp (version "
-            "2), tp, cp and pp with adamw or adamw-fused are continued by any of these."
+            "2), zero1, zero2, zero3, tp, cp and pp with adamw or adamw-fused are continued by any "
+            "of these."
         )
 
 

@@ -15,7 +15,6 @@ launch`. Everything above `import torch` needs only the standard library, see gp
 
 import argparse
 import json
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -106,8 +105,9 @@ from deepspeed_micro_batch import tell_micro_batch
 from ending import end
 from library_state import choose_store
 from pairs import END, PADDING, collate, encoded_pairs
-from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
-from safetensors.torch import load_file, save_file
+from parameter_names import trained_shapes
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig
 
@@ -115,24 +115,22 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig
 def make_model(options: argparse.Namespace) -> nn.Module:
     """The base model, quantized and frozen or not, with adapters or without."""
     torch.manual_seed(options.seed)  # every process draws the same weights and adapters
-    name, four_bits = options.model, dict[str, Any]()
+    name, dtype, four_bits = options.model, base_dtype(options), dict[str, Any]()
     model: Any = None
     if options.qlora:
-        kinds = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-        compute = kinds[options.precision]
         four_bits["quantization_config"] = BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=compute
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
         )
     with tempfile.TemporaryDirectory() as folder:
         if not name:
             config = LlamaConfig(**options.config, eos_token_id=END, pad_token_id=PADDING)
-            model = AutoModelForCausalLM.from_config(config)
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype)
             if options.qlora:  # transformers quantizes while it loads; its own save is rank 0's
                 config.save_pretrained(folder)
                 save_file(model.state_dict(), Path(folder, "model.safetensors"), {"format": "pt"})
                 name = folder
         if name:
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **four_bits)
+            model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **four_bits)
     if not options.lora_rank:
         return model
     adapters = LoraConfig(
@@ -141,7 +139,17 @@ def make_model(options: argparse.Namespace) -> nn.Module:
         lora_alpha=2 * options.lora_rank,
         target_modules=[f"{target}_proj" for target in options.lora_targets],
     )
-    return get_peft_model(model, adapters)
+    return get_peft_model(model, adapters)  # the adapters in fp32 whatever the base has
+
+
+def base_dtype(options: argparse.Namespace) -> torch.dtype:
+    """Of the base model's weights: as computed with where they are frozen.
+
+    Trained weights (--lora-rank 0) are fp32 and autocast computes in half precision: updates are
+    smaller than what bf16 can add. A frozen one is never updated, and fp32 would double its bytes.
+    """
+    kinds = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+    return kinds[options.precision] if options.lora_rank else torch.float32
 
 
 class Trainer:
@@ -159,11 +167,9 @@ class Trainer:
         self.trained = sum(map(Tensor.numel, trained))
         optimizer = torch.optim.AdamW(trained, betas=(0.9, 0.95), weight_decay=0.0)
         tell_micro_batch(self.accelerator, options.micro_batch)
+        shapes = trained_shapes(model)  # the frozen base is not written with each checkpoint
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
-        self.store = choose_store(self.accelerator, self.model, None, options)
-        if options.lora_rank:
-            self.accelerator.register_save_state_pre_hook(self._keep_adapter_only)
-            self.accelerator.register_load_state_pre_hook(self._load_adapter_only)
+        self.store = choose_store(self.accelerator, self.model, self.optimizer, options, shapes)
 
     def batches(self, step: int) -> list[dict[str, Tensor]]:
         """This process's micro-batches; the step's pairs do not depend on who trains on them."""
@@ -221,22 +227,13 @@ class Trainer:
             model: Any = self.accelerator.unwrap_model(self.model)
             model.save_pretrained(str(folder), state_dict=weights)
 
-    @staticmethod
-    def _keep_adapter_only(models: list[Any], weights: list[Any], folder: str) -> None:
-        """The frozen base is not written again with each checkpoint (FSDP writes its own way)."""
-        if weights:
-            adapter = get_peft_model_state_dict(getattr(models[0], "module", models[0]))
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            if int(os.environ.get("RANK", "0")) == 0:
-                save_file(adapter, Path(folder, "adapter.safetensors"))
-            weights.clear()
 
-    @staticmethod
-    def _load_adapter_only(models: list[Any], folder: str) -> None:
-        if models:
-            model = getattr(models[0], "module", models[0])
-            set_peft_model_state_dict(model, load_file(Path(folder, "adapter.safetensors")))
-            models.clear()
+def describe_base(options: argparse.Namespace) -> str:
+    """The dtypes of the weights in words."""
+    if not options.lora_rank:
+        return "weights in fp32"
+    base = "nf4, the rest in " * options.qlora + options.precision
+    return f"adapters in fp32 on a frozen base in {base}"
 
 
 def main(options: argparse.Namespace) -> None:
@@ -248,7 +245,9 @@ def main(options: argparse.Namespace) -> None:
     if checkpoint:
         checkpoints.load(checkpoint)
     say(f"{len(trainer.pairs):,} pairs of signature and docstring")
-    say(f"{trainer.trained:,} parameters are trained, {options.precision}")
+    say(
+        f"{trainer.trained:,} parameters are trained, {options.precision}, {describe_base(options)}"
+    )
     say(f"{accelerator.num_processes} processes, from step {first}")
     for step in range(first, options.steps):
         loss = trainer.step(step)

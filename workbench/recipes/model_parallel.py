@@ -30,6 +30,7 @@ from accelerate import Accelerator
 from corpus import Share
 from gpt_model import GPT, initialise
 from gpt_model import loss as cross_entropy
+from parameter_names import named_parameters, trained_shapes
 from portable import Portable
 from recipe_options import record
 from torch import Tensor, nn
@@ -37,6 +38,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
+from training_state import TorchState
 
 Batch = tuple[Tensor, Tensor]
 
@@ -56,13 +58,18 @@ class ModelParallel:
         for stage in self.stages:
             self._split(stage)
         self.parameters = {
-            name: weight for stage in self.stages for name, weight in stage.named_parameters()
+            name: weight
+            for stage in self.stages
+            for name, weight in named_parameters(stage).items()
         }
         weights = list(self.parameters.values())
         self.optimizer = torch.optim.AdamW(weights, betas=(0.9, 0.95), fused=True)
         self.pipeline = self._build_pipeline() if options.pp > 1 else None
         kept = record(options, self._strategy())
-        self.store = Portable(self.accelerator, self.parameters, self.optimizer, kept)
+        with torch.device("meta"):
+            whole = GPT(options.layers, options.hidden, options.heads)
+        training = TorchState(self.parameters, self.optimizer)
+        self.store = Portable(self.accelerator, training, trained_shapes(whole), kept)
 
     def _strategy(self) -> str:
         """The grid in a word, for example ``pp2-fsdp2-tp2``."""

@@ -10,7 +10,7 @@ weights rank by rank, could not.
 # pyright: reportMissingTypeStubs=false, reportPrivateImportUsage=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,15 @@ from accelerate.utils import gather_object
 from dcp_files import Commit, Reader, Writer, one_error
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from training_state import TrainingState
 
 
 class Portable:
     """Weights, AdamW's moments, random states and the loss scale, saved by name.
 
-    Errors are CheckpointErrors.
-
-    `weights` are this rank's parameters or parts of them (DTensor); a rank of a pipeline has those
-    of its stage. `record` is kept beside them, to be compared when a run resumes.
+    `record` is kept beside them, to be compared when a run resumes; `shapes` too: the weights of
+    the whole model as they were before anybody wrapped or split it. What is saved is held against
+    them, here and by whoever verifies a checkpoint. Errors are CheckpointErrors.
     """
 
     format = "portable"
@@ -38,12 +38,15 @@ class Portable:
     def __init__(
         self,
         accelerator: Accelerator,
-        weights: Mapping[str, torch.nn.Parameter],
-        optimizer: torch.optim.Optimizer,
+        training: TrainingState,
+        shapes: Mapping[str, Sequence[int]],
         record: dict[str, Any],
     ) -> None:
-        self.accelerator, self.weights, self.optimizer = accelerator, weights, optimizer
-        self.record = {"format": self.format, **record}
+        self.accelerator, self.training = accelerator, training
+        if unknown := training.names - set(shapes):
+            raise AssertionError(f"the model itself has no weight {min(unknown)}")
+        weights = {name: list(shape) for name, shape in shapes.items()}
+        self.record = {"format": self.format, **record, "weights": weights}
         self._group: Any = None  # of its own when it saves beside training
 
     def save(self, folder: Path, commit: Commit | None = None) -> None:
@@ -79,21 +82,18 @@ class Portable:
 
     def load(self, folder: Path) -> None:
         """Continue from what `save` wrote, in this or another layout."""
-        for weight in self.weights.values():
-            weight.grad = torch.zeros_like(weight)
-        for group in self.optimizer.param_groups:
-            group["lr"] = 0.0
-        self.optimizer.step()  # changes nothing, but makes the moments to load into
-        self.optimizer.zero_grad()
         reader = Reader(folder)
-        there = reader.read_metadata().state_dict_metadata
-        # Random states are a rank's own: other ranks than those that saved begin with fresh ones.
-        state = {name: value for name, value in self._state().items() if name in there}
-        if missing := set(self.weights) - set(state):
-            raise SystemExit(f"{folder} lacks {min(missing)}: it is of another model.")
         with one_error():
-            dcp.load(state, storage_reader=reader)
-        self._restore(state)
+            there = reader.read_metadata().state_dict_metadata
+        # The whole model's, so that every rank sees the same and none waits for another.
+        if missing := set(self.record["weights"]) - set(there):
+            raise SystemExit(f"{folder} lacks {min(missing)}: it is of another model.")
+        # Random states are a rank's own: other ranks than those that saved begin with fresh ones.
+        own = {name: value for name, value in self._own_state().items() if name in there}
+        with one_error():
+            self.training.load(lambda tensors: dcp.load(dict(tensors), storage_reader=reader))
+            dcp.load(own, storage_reader=reader)
+        self._restore(own)
 
     def _restore(self, state: dict[str, Tensor]) -> None:
         """What was loaded into copies goes back to where it came from."""
@@ -108,14 +108,10 @@ class Portable:
             about = {"scale": scale, "_growth_tracker": int(tracker)}
             scaler.load_state_dict({**scaler.state_dict(), **about})
 
-    def _state(self) -> dict[str, Tensor]:
-        """Weights and AdamW's moments; the optimizer itself numbers them, rank by rank."""
-        state: dict[str, Tensor] = dict(self.weights)
-        for name, weight in self.weights.items():
-            for key, value in self.optimizer.state[weight].items():
-                state[f"{name}.{key}"] = value
+    def _own_state(self) -> dict[str, Tensor]:
+        """What belongs to no weight: this rank's random states, the loss scale."""
         own = f"{self.accelerator.process_index}.of.{self.accelerator.num_processes}"
-        state[f"random.{own}"] = torch.get_rng_state()
+        state = {f"random.{own}": torch.get_rng_state()}
         if self.accelerator.device.type == "cuda":
             state[f"random.cuda.{own}"] = torch.cuda.get_rng_state()
         scaler: Any = self.accelerator.scaler
@@ -125,20 +121,12 @@ class Portable:
             state["scaler"] = torch.tensor(values, dtype=torch.float64)
         return state
 
+    def _state(self) -> dict[str, Tensor]:
+        return self.training.tensors() | self._own_state()
+
     def fingerprint(self) -> str:
         """SHA-256 over all weights by name: equal in every layout when the weights are."""
-        return fingerprint(self.weights)
-
-
-def by_name(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """The parameters as the model itself calls them, without the names of wrappers."""
-    wrappers = ("module.", "_orig_mod.", "_checkpoint_wrapped_module.")
-    found = dict[str, torch.nn.Parameter]()
-    for name, weight in model.named_parameters():
-        for wrapper in wrappers:
-            name = name.replace(wrapper, "")  # noqa: PLW2901 - the name without each
-        found[name] = weight
-    return found
+        return fingerprint(self.training.weights())
 
 
 def fingerprint(weights: Mapping[str, Tensor]) -> str:
@@ -148,8 +136,6 @@ def fingerprint(weights: Mapping[str, Tensor]) -> str:
         weight = weights[name].detach()
         whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
         numbers = whole.cpu().contiguous().flatten().view(torch.uint8).numpy()
-        digests.append(
-            (name.removeprefix("module."), hashlib.sha256(numbers.tobytes()).hexdigest())
-        )
+        digests.append((name, hashlib.sha256(numbers.tobytes()).hexdigest()))
     of_all = sorted(set(gather_object(digests)))
     return hashlib.sha256("\n".join(f"{name} {one}" for name, one in of_all).encode()).hexdigest()

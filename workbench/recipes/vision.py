@@ -71,6 +71,7 @@ from checkpointing import Checkpoints
 from deepspeed_micro_batch import tell_micro_batch
 from ending import end
 from library_state import choose_store
+from parameter_names import trained_shapes
 from shapes import CLASSES, draw
 from torch import Tensor, nn
 
@@ -182,8 +183,9 @@ class Trainer:
             block.compile()
         optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05, fused=True)
         tell_micro_batch(self.accelerator, options.micro_batch)
+        shapes = trained_shapes(model)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
-        self.store = choose_store(self.accelerator, self.model, self.optimizer, options)
+        self.store = choose_store(self.accelerator, self.model, self.optimizer, options, shapes)
 
     def numbers(self, step: int) -> list[list[int]]:
         """This process's images of each micro-step: epochs are shuffled, ranks never overlap.

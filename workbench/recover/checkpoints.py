@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from workbench.recipes import checkpoint_files
-from workbench.recover import contents
+from workbench.recover import contents, dcp_table
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_part
@@ -74,7 +74,8 @@ def verify(checkpoint: Checkpoint) -> str:
     """Read every byte; what is wrong as the end of a sentence, "" if the checkpoint is whole.
 
     Without kept hashes the files are read by what their own formats promise: the checksums of
-    torch's archives, the table of safetensors, JSON that parses.
+    torch's archives, the table of safetensors, JSON that parses. With or without, the table of a
+    distributed checkpoint must name all that another layout needs.
     """
     if checkpoint.problem:
         return checkpoint.problem
@@ -86,7 +87,10 @@ def verify(checkpoint: Checkpoint) -> str:
     manifest = checkpoint_files.read_manifest(checkpoint.manifest)
     if manifest is None:
         return f"{checkpoint.manifest.name} cannot be read"
-    return checkpoint_files.differs(checkpoint.path, manifest)
+    changed = checkpoint_files.differs(checkpoint.path, manifest)
+    if changed or not (checkpoint.path / dcp_table.TABLE).is_file():
+        return changed
+    return dcp_table.why_unreadable(checkpoint.path)  # its bytes are those that were written
 
 
 def newest_whole(paths: RunPaths) -> tuple[Checkpoint | None, list[str]]:

@@ -14,6 +14,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from workbench.recover import dcp_table
+
 _HEADER_MAX_BYTES = 100 << 20  # safetensors' own limit
 _JSON_MAX_BYTES = 64 << 20
 _INCOMPLETE = "checkpoint-is-incomplete.txt"  # transformers writes it first and removes it last
@@ -49,6 +51,9 @@ def why_broken(folder: Path) -> str:
 def _look(path: Path, size: int) -> str:
     if path.suffix == ".safetensors":
         return _safetensors(path, size)
+    if path.name == dcp_table.TABLE:
+        problem = dcp_table.why_unreadable(path.parent)
+        return f"does not fit: {problem}" if problem else ""
     if path.suffix == ".json":
         if size <= _JSON_MAX_BYTES:
             json.loads(path.read_bytes())
