@@ -15,7 +15,7 @@ RUN = PATH="$(VENV):$$PATH" $(VENV)
 ROOT_ARGS = $(shell test "$$(id -u)" -ne 0 || echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lab test test-all check bench strategies faults engines gpu clean
+.PHONY: help venv demo lab test test-all check bench strategies faults engines gpu matrix clean
 
 help: ## list the targets (this text)
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
@@ -80,6 +80,10 @@ faults: ## inject every fault on CPU ranks and renew tests/faults.md (quarter of
 	@rm -f "$(FAULTS)"
 	@WORKBENCH_FAULT_ROWS="$(FAULTS)" $(RUN)/python -m pytest -q tests/faults tests/diagnose tests/recover tests/security tests/launch/test_faults.py tests/launch/test_outcome.py tests/store tests/observe
 	@$(RUN)/python -m tests.faults.matrix "$(FAULTS)" && rm "$(FAULTS)"
+
+matrix: ## save a checkpoint in every layout, load it in every other; renew tests/checkpoints.md
+	@$(SETUP) --extras train,lab,dev,deepspeed
+	@$(RUN)/python -m tests.recover.matrix --page tests/checkpoints.md
 
 clean: ## delete .venv and caches; runs/ stays
 	rm -rf .venv .ruff_cache .pytest_cache dist
