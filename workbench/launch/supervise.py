@@ -12,6 +12,7 @@ from typing import Any
 
 from workbench.launch.attempts import Attempts
 from workbench.launch.journal import guarded, log
+from workbench.launch.redact import secret_values
 from workbench.launch.supervisor import Supervisor
 from workbench.store import secrets
 from workbench.store.files import read_json
@@ -58,7 +59,10 @@ def supervise(directory: str, order_text: bytes, *, adopting: bool) -> None:
     if lock is None or run is None:
         log("another supervisor has this run" if lock is None else "run.json cannot be read")
         return
-    secrets.learn(order.get("environment", {}))
+    resumed: list[str] = resume.get("arguments") or []
+    secrets.learn(
+        order.get("environment", {}), secret_values([*order.get("arguments", []), *resumed])
+    )
     supervisor = Supervisor(paths, run)
     if order and _is_started(order, supervisor.attempts, adopting=adopting):
         if not adopting:

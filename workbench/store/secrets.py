@@ -6,20 +6,30 @@ script prints itself stays in its own log: that is the user's file.
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
 HIDDEN = "[redacted]"
 _WORDS = {
     *("token", "secret", "password", "passwd", "passphrase", "credential", "credentials", "auth"),
-    *("apikey", "authorization", "bearer"),
+    *("apikey", "authorization", "bearer", "pwd", "pat", "passcode", "cookie"),
+    *("accesskey", "secretkey", "privatekey", "accesstoken", "authtoken"),
 }
-_KEYS = {"api", "access", "secret", "private", "ssh", "encryption", "signing", "master", "account"}
+# Words beside "key" that make it a secret: what it opens. Beside others its value decides.
+_KEYS = {
+    *("api", "access", "secret", "private", "ssh", "encryption", "signing", "master", "account"),
+    *("wandb", "hf", "hub", "huggingface", "openai", "anthropic", "aws", "azure", "gcp", "google"),
+    *("s3", "storage", "service", "comet", "neptune", "mlflow", "clearml", "swanlab", "runpod"),
+    *("license", "auth", "client", "shared", "sas", "session", "deploy"),
+}
+_KEY_KINDS = {"dim", "size", "heads", "length", "len", "path", "file", "name", "id", "type"}
+_PATHS = {"PWD", "OLDPWD"}  # of the shell: the working directory
 # Words beside "token" that make it a piece of text, not a key.
 _TEXT = {
     *("pad", "eos", "bos", "unk", "mask", "cls", "sep", "special", "stop", "image", "boi", "eoi"),
@@ -47,9 +57,21 @@ _SHAPES = re.compile(
     r"|(?:AKIA|ASIA)[0-9A-Z]{16}|xox[abeprs]-[A-Za-z0-9-]{20,}|rpa_[A-Za-z0-9]{20,}"
     r"|wandb_v1_[A-Za-z0-9_-]{20,}|AIza[A-Za-z0-9_-]{35}"
     r"|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})"
-    r"|(?<=://)[^\s/:@\"']+:[^\s/@\"']+(?=@)"
+    # user:password@ of an address, up to the last @; a port before a path is none.
+    r"|(?<=://)[^\s/:@\"'<>]{0,128}:(?!\d+(?:[/?#]|$))[^\s\"'<>]{1,256}(?=@[\w.\[])"
+    r"|(?<=://)[A-Za-z0-9_~.-]{20,256}(?=@)"
     r"|(?<=[Bb]earer )[A-Za-z0-9._~+/-]{16,}=*"
+    r"|-----BEGIN[A-Z ]* PRIVATE KEY-----.*?(?:-----END[A-Z ]* PRIVATE KEY-----|$)",
+    re.DOTALL,
 )
+# Fields of an address: …?token=…&sig=…
+_QUERY = re.compile(r"(?<=[?&;#])([\w.%~-]+)=([^&;#\s\"'<>]+)")
+_QUERY_NAMES = {"key", "sig", "signature", "sas", "code", "awsaccesskeyid"}
+_HEADER = re.compile(
+    r"(?i)(\b(?:proxy-)?authorization\\?[\"']?\s*[:=]\s*\\?[\"']?)"
+    r"((?:basic|bearer|token|digest|negotiate|apikey)\s+)?[^\s\"',;\\]+"
+)
+_BASIC = re.compile(r"(?<=[Bb]asic )[A-Za-z0-9+/_-]{8,}={0,2}")
 _HEXADECIMAL = re.compile(r"(?:(?<![\w/@.-])|(?<=\\[nrtbf]))[0-9a-f]{40}(?![\w/-])")
 _LEARNT = set[str]()  # beside those of this process's own environment
 _TO_ZERO = bytes.maketrans(b"0123456789abcdef", b"0" * 16)
@@ -57,8 +79,11 @@ _RUN_OF_40 = b"0" * 40
 # One of these is in whatever _SHAPES finds; looking for them is thirty times as fast.
 _SIGNS = (
     *("hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "npm_"),
-    *("AKIA", "ASIA", "xox", "rpa_", "wandb_v1_", "AIza", "eyJ", "://", "earer "),
+    *("AKIA", "ASIA", "xox", "rpa_", "wandb_v1_", "AIza", "eyJ", "://", "earer ", "PRIVATE KEY"),
+    *("uthorization", "UTHORIZATION", "asic "),
 )
+_LEAST_DRAWN = 16
+_SWITCHES = {"", "true", "false", "none", "null", "yes", "no", "on", "off", "1", "0"}
 _LEAST_LENGTH = 8  # of a value that is hidden wherever it stands: "train" is a word, too
 
 
@@ -72,9 +97,36 @@ def is_secret_name(name: str) -> bool:
     """
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)  # hubToken
     words = {word for word in re.split(r"[^a-z0-9]+", spaced.lower()) if word}
-    if words & _TEXT and not words & (_WORDS - {"token"}):
+    if name in _PATHS or (words & _TEXT and not words & (_WORDS - {"token"})):
         return False
-    return bool(words & _WORDS) or ("key" in words and bool(_KEYS & words))
+    if "key" in words:
+        return bool(words & (_WORDS | _KEYS)) or words <= {"x", "key"}  # X-Key: …
+    return bool(words & _WORDS)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether `value` is a secret under that name: by the name, or as a key that looks drawn.
+
+    >>> is_secret("image_key", "pixel_values"), is_secret("image_key", "9f8A7c6B5d4e3F2a1b0c")
+    (False, True)
+    >>> is_secret("use_auth_token", "true")
+    False
+    """
+    if value.lower() in _SWITCHES:
+        return False
+    if is_secret_name(name):
+        return True
+    words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    return "key" in words and not words & _KEY_KINDS and looks_drawn(value)
+
+
+def looks_drawn(value: str) -> bool:
+    """Whether it looks drawn at random: long, letters and digits mixed, and no word among them."""
+    if len(value) < _LEAST_DRAWN or not re.fullmatch(r"[A-Za-z0-9_~+/=.-]+", value):
+        return False
+    digits = sum(character.isdigit() for character in value)
+    longest_word = max((len(one) for one in re.findall(r"[a-z]+|[A-Z]+", value)), default=0)
+    return 3 <= digits < len(value) and longest_word <= len(value) // 3
 
 
 def values_of(environment: Mapping[str, str]) -> frozenset[str]:
@@ -102,9 +154,28 @@ def hide(text: str, values: frozenset[str] = frozenset()) -> str:
         text = text.replace(value, HIDDEN)
     if any(sign in text for sign in _SIGNS):
         text = _SHAPES.sub(HIDDEN, text)
+        text = _QUERY.sub(_hide_query, text)
+        text = _HEADER.sub(rf"\1\2{HIDDEN}", text)
+        text = _BASIC.sub(_hide_basic, text)
     if _RUN_OF_40 in text.encode("utf-8", errors="replace").translate(_TO_ZERO):
         text = _HEXADECIMAL.sub(HIDDEN, text)
     return text
+
+
+def _hide_query(found: re.Match[str]) -> str:
+    name, value = found.groups()
+    words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    secret = is_secret(name, value) or words & _QUERY_NAMES
+    return f"{name}={HIDDEN}" if secret else found[0]
+
+
+def _hide_basic(found: re.Match[str]) -> str:
+    """HTTP's user:password in base 64."""
+    try:
+        text = base64.b64decode(found[0] + "=" * (-len(found[0]) % 4), altchars=b"-_").decode()
+    except ValueError:
+        return found[0]
+    return HIDDEN if ":" in text and text.isprintable() else found[0]
 
 
 def hide_known(text: str) -> str:
@@ -118,9 +189,13 @@ def hide_bytes(data: bytes) -> bytes:
     return hide_known(text).encode("utf-8", errors="surrogateescape")
 
 
-def learn(environment: Mapping[str, str]) -> None:
-    """Hide the secrets of `environment` too in all that this process writes from now on."""
+def learn(environment: Mapping[str, str], values: Iterable[str] = ()) -> None:
+    """Hide the secrets of `environment` too in all that this process writes from now on.
+
+    `values`: secrets that stand elsewhere; short ones cannot be told from words.
+    """
     _LEARNT.update(values_of(environment))
+    _LEARNT.update(one for one in values if len(one) >= _LEAST_LENGTH)
     _own_values.cache_clear()
 
 

@@ -1,0 +1,129 @@
+"""No form of a secret among the arguments stays in a record; what is none stays readable."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+from workbench.launch.redact import HIDDEN, redact_arguments, secret_values
+from workbench.launch.starting import prepare
+from workbench.store import secrets
+
+VALUE = "Zx9-plainWord"  # no known shape: only where it stands tells
+DRAWN = "9f8A7c6B5d4e3F2a1b0c"
+BASIC = base64.b64encode(f"me:{VALUE}".encode()).decode()
+PEM = f"-----BEGIN PRIVATE KEY-----\n{VALUE}\nMIIE{DRAWN}\n-----END PRIVATE KEY-----\n"
+
+NAMES = [
+    *("token", "hub_token", "hf-token", "hubToken", "access_token", "key", "api_key", "apiKey"),
+    *("wandb_key", "wandb.key", "WANDB_API_KEY", "pat", "github_pat", "pwd", "db_pwd", "password"),
+    *("passwd", "secret", "client_secret", "aws_secret_access_key", "private_key", "storage-key"),
+    *("credentials", "auth_token", "passphrase", "openai_key", "license_key"),
+]
+FORMS = {
+    "--name value": lambda name: [f"--{name}", VALUE],
+    "--name=value": lambda name: [f"--{name}={VALUE}"],
+    "-name value": lambda name: [f"-{name}", VALUE],
+    "name=value": lambda name: [f"{name}={VALUE}"],
+    "+name=value": lambda name: [f"+trainer.{name}={VALUE}"],
+    "--set name=value": lambda name: ["--set", f"{name}={VALUE}"],
+    "JSON": lambda name: ["--config", json.dumps({"a": [{name: VALUE}], "lr": 1})],
+    "JSON in JSON": lambda name: ["--c", json.dumps({"inner": json.dumps({name: VALUE})})],
+    "Python": lambda name: [f"--config={{'{name}': '{VALUE}', 'lr': 1}}"],
+    "YAML": lambda name: [f"lr: 1, {name}: {VALUE}"],
+    "quoted, with a blank": lambda name: [f'{name}: "one {VALUE} two"'],
+    "address": lambda name: [f"https://host.example/data?split=a&{name}={VALUE}&n=1"],
+    "--url=address": lambda name: [f"--url=https://host.example:8080/?{name}={VALUE}#x"],
+    "header": lambda name: ["--header", f"X-{name}: {VALUE}"],
+}
+OTHERS = {
+    "-p": ["-p", VALUE],
+    "SAS": [f"https://a.blob.example/c?sv=2024-01-01&se=2027&sig={VALUE}%3D"],
+    "signed address": [f"s3://b/x?X-Amz-Signature={VALUE}&X-Amz-Expires=9"],
+    "key of an address": [f"https://maps.example/api?key={VALUE}"],
+    "basic": ["--header", f"Authorization: Basic {BASIC}"],
+    "basic alone": [f"Basic {BASIC}"],
+    "bearer": [f"--headers=Authorization: Bearer {VALUE}"],
+    "bearer in JSON": [json.dumps({"headers": {"Authorization": f"Bearer {VALUE}"}})],
+    "password of an address": [f"--db=postgresql://me:{VALUE}@db.example/x"],
+    "password with an @": [f"postgresql://me:a@{VALUE}@db.example:5432/x"],
+    "password with a /": [f"--url=redis://:p/{VALUE}@host:6379/0"],
+    "token as the user": [f"git+https://{DRAWN}@git.example/r.git"],
+    "service account": ["--sa", json.dumps({"type": "service_account", "private_key": PEM})],
+    "PEM": [f"--pem={PEM}"],
+    "unknown key": ["--lab_key", DRAWN],
+    "unknown key in JSON": [json.dumps({"lab_key": DRAWN})],
+}
+TABLE = {
+    **{
+        f"{form}: {name}": make(name)
+        for (form, make), name in itertools.product(FORMS.items(), NAMES)
+        if (form, name) != ("+name=value", "key")  # trainer.key may name a column
+    },
+    **OTHERS,
+}
+PLAIN = [
+    *(
+        ["--tokenizer", "gpt2"],
+        ["--tokenizer_name=x/y"],
+        ["--max_tokens", "512"],
+        ["--key-dim", "64"],
+    ),
+    *(["--num_tokens=5"], ["--pad_token", "<pad>"], ["--token-dropout", "0.1"], ["-p", "8080"]),
+    *(["-p", "2"], ["-p", "."], ["--sort-key", "length"], ["--image_key", "pixel_values"]),
+    *(["--text_key=text"], ["--key-size=128"], ["--patience", "3"], ["--pattern=*.txt"]),
+    *(["--author", "me"], ["--use_auth_token", "true"], ["--compat", "old"], ["--passes", "2"]),
+    *(["--keys", "a,b"], ["--keyboard=qwerty"], ["--public", "x"], ["--lr", "3e-4"], ["a.py"]),
+    *(["https://host.example:8080/path@v2?split=train&n=1"], ["--data=s3://bucket/a@b/c"]),
+    *(["git@github.com:me/x.git"], ["--basic", "training loop"], ["Basic training"]),
+    *(["--revision", "0123456789abcdef0123" * 2], ["--config", '{"lr": 1e-3, "key_dim": 64}']),
+    *(["--optim.betas=[0.9,0.95]"], ["{'max_tokens': 5}"], ["--url=http://localhost:8000/v1"]),
+]
+
+
+@pytest.mark.parametrize("form", TABLE)
+def test_no_form_of_a_secret_stays(form: str) -> None:
+    redacted = redact_arguments(TABLE[form])
+    text = "\n".join(redacted)
+    assert f"{HIDDEN}]" not in text
+    assert VALUE not in text
+    assert DRAWN not in text
+    assert BASIC.rstrip("=") not in text
+    assert HIDDEN in text
+    assert len(redacted) == len(TABLE[form])
+
+
+@pytest.mark.parametrize("words", PLAIN, ids=lambda words: " ".join(words)[:40])
+def test_what_is_no_secret_stays(words: list[str]) -> None:
+    assert redact_arguments(words) == words
+
+
+def test_what_was_hidden_is_hidden_wherever_it_is_written_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(secrets, "_LEARNT", set())
+    words = ["--pat", VALUE, f"https://h.example/?token={DRAWN}", "--lr", "1"]
+    assert secret_values(words) == [VALUE, DRAWN]
+    secrets.learn({}, secret_values(words))
+    try:
+        told = secrets.hide_known(f"the script said {VALUE} and {DRAWN}")
+    finally:
+        secrets.learn({})
+        secrets._own_values.cache_clear()
+    assert told == f"the script said {HIDDEN} and {HIDDEN}"
+
+
+def test_no_file_of_a_prepared_run_has_a_secret_of_its_arguments(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print()\n")
+    words = [word for form in OTHERS.values() for word in form]
+    paths, order = prepare(wb.request(script, words, cpu=True, processes=1, store=tmp_path / "r"))
+    assert order["arguments"] == words
+    for path in paths.directory.rglob("*"):
+        text = path.read_text() if path.is_file() else ""
+        assert not {one for one in (VALUE, DRAWN, BASIC) if one in text}, path
