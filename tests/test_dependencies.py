@@ -53,7 +53,7 @@ OPTIONAL = {
     "bitsandbytes": "the extra lowbit; QLoRA and 8-bit AdamW",
     "keras": "the extra keras; the recipe keras_mirrored.py",
     "tensorflow": "the extra keras; the recipe keras_mirrored.py",
-    "deepspeed": "the user; asked for by the ZeRO strategies",
+    "deepspeed": "the extra deepspeed, which the set-up installs where it can; the ZeRO strategies",
     "datasets": "the user; scripts that load data with it",
     "tensorboard": "the extra trackers",
     "tensorboardX": "the user; a tracker",

@@ -12,6 +12,7 @@ import pytest
 import workbench as wb
 from tests.compare.made_runs import make_run
 from workbench.compare import index
+from workbench.store import files
 from workbench.store.labels import change_labels
 
 
@@ -40,6 +41,23 @@ def test_it_is_made_once_and_removing_it_changes_nothing(store: wb.Store) -> Non
     (store.root / index.FILE).unlink()
     assert read(store) == first
     assert index.curve(store, "run-2") == curve
+
+
+def test_each_document_is_read_and_checked_once(
+    store: wb.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first list of thousands of runs took most of its time in reading the same files again."""
+    read_files: list[str] = []
+    whole = files.read_file
+
+    def counted(path: Path, most: int) -> bytes:
+        read_files.append(str(path))
+        return whole(path, most)
+
+    monkeypatch.setattr(files, "read_file", counted)
+    index.table(store)
+    documents = [path for path in read_files if path.endswith(".json")]
+    assert len(documents) == len(set(documents)), sorted(documents)
 
 
 def test_only_what_changed_is_read_again(store: wb.Store) -> None:

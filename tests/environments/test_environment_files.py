@@ -153,9 +153,10 @@ def make(*arguments, **variables):
 
 
 def test_make_alone_lists_the_targets():
-    listed = re.findall(r"(?m)^  make (\w+)", make())
-    wanted = "help venv demo lab test check engines bench strategies faults clean"
-    assert listed == wanted.split()
+    listed = re.findall(r"(?m)^  make ([\w-]+)", make())
+    (phony,) = re.findall(r"(?m)^\.PHONY: (.*)$", (ROOT / "Makefile").read_text())
+    assert sorted(listed) == sorted(phony.split())
+    assert {"help", "venv", "demo", "lab", "test"} <= set(listed)
 
 
 @pytest.mark.parametrize(

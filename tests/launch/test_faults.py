@@ -180,6 +180,23 @@ def test_full_disk_at_the_end_still_tells_how_it_ended(tmp_path: Path) -> None:
     record(12, "full at the end: exit.json is written all the same")
 
 
+def test_no_free_inode_at_the_end_still_tells_how_it_ended(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with small_disk(disk, "64m,nr_inodes=400"):
+        script = tmp_path / "short.py"
+        shutil.copy(SCRIPTS / "raw_ddp.py", script)
+        run = wb.launch(
+            script, ["--steps", "60", "--step-seconds", "0.05"], cpu=True, store=disk / "r"
+        )
+        begun(run, 3)
+        with contextlib.suppress(OSError):
+            for number in range(1000):
+                (disk / f"filler-{number}").touch()
+        assert run.wait(90) == "succeeded", run.status
+        assert os.statvfs(disk).f_ffree == 0
+    record(12, "no free inode at the end: exit.json is written all the same")
+
+
 def test_read_only_store_is_refused_in_one_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "ro"
     folder.mkdir()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.store import names, processes
+from workbench.store import files, names, processes
 from workbench.store.files import CHUNK_BYTES, LineReader, read_json, read_tail, write_json_atomic
 from workbench.store.layout import RunPaths
 
@@ -159,3 +159,25 @@ def test_a_run_on_another_machine_is_judged_by_its_heartbeat(tmp_path: Path) -> 
     assert wb.Run(paths).state == "running"
     paths.state.write_text(json.dumps({**state, "heartbeat": time.time() - 60}))
     assert wb.Run(paths).outcome == "interrupted"
+
+
+def test_a_reserved_file_becomes_the_document_without_a_new_one(tmp_path, monkeypatch):
+    reserved, target = tmp_path / "reserved", tmp_path / "exit.json"
+    files.reserve(reserved, 4096)
+    inode = reserved.stat().st_ino
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_create", pytest.fail)  # no inode is to be had
+        files.write_json_reserved(reserved, target, {"outcome": "succeeded"})
+    assert target.stat().st_ino == inode
+    assert json.loads(target.read_text()) == {"outcome": "succeeded"}
+    assert not reserved.exists()
+    files.write_json_reserved(reserved, target, {"outcome": "failed"})  # gone: a new file
+    assert json.loads(target.read_text()) == {"outcome": "failed"}
+
+
+def test_a_reserved_file_that_is_a_link_is_not_written_through(tmp_path):
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / "reserved").symlink_to(tmp_path / "theirs")
+    files.write_json_reserved(tmp_path / "reserved", tmp_path / "exit.json", {"a": 1})
+    assert (tmp_path / "theirs").read_text() == "theirs"
+    assert json.loads((tmp_path / "exit.json").read_text()) == {"a": 1}

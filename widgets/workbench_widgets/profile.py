@@ -29,7 +29,7 @@ class Profile(anywidget.AnyWidget):
     """A run's latest profile, and a button that makes the next one while the run lives.
 
     Args:
-        run: A ``Run`` from ``wb.launch`` or ``wb.attach``, or its name.
+        run: A ``Run`` from ``wb.launch`` or ``wb.attach``, or its name; the newest run by default.
         steps: Optimizer steps that the button traces.
         memory: Whether it traces allocations, too.
 
@@ -44,7 +44,7 @@ class Profile(anywidget.AnyWidget):
     said = traitlets.Dict().tag(sync=True)
 
     def __init__(
-        self, run: Any, *, steps: int = 5, memory: bool = False, **unknown: object
+        self, run: Any = "last", *, steps: int = 5, memory: bool = False, **unknown: object
     ) -> None:
         refuse_unknown("Profile", unknown, _OPTIONS)
         profile_request.request_text(2, steps)  # refuses a number that cannot be

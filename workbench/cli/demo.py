@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from rich.console import Console
@@ -10,10 +11,13 @@ from rich.table import Table
 
 from workbench.cli.live import follow
 from workbench.cli.tables import number, print_json
+from workbench.compare.calibrate import STEP_SECONDS, calibrate, is_fresh, kept
+from workbench.errors import WorkbenchError
 from workbench.launch.launching import start
 from workbench.launch.request import Request, request
 from workbench.launch.run import Run
 from workbench.observe.gap import read_gap
+from workbench.observe.gap_terms import GapRow
 from workbench.store.layout import RunPaths
 from workbench.units import format_count, format_ratio
 
@@ -28,9 +32,14 @@ def run_demo(
     as_json: bool,
 ) -> int:
     """Run the demo; returns the exit code."""
-    checked = request(
-        "gpt", ["--minutes", f"{minutes:g}"], processes=processes, cpu=cpu, name="demo", store=store
-    )
+
+    def checked_request() -> Request:
+        arguments = ["--minutes", f"{minutes:g}"]
+        return request("gpt", arguments, processes=processes, cpu=cpu, name="demo", store=store)
+
+    checked = checked_request()
+    if _measure_steps(console, checked, quiet=as_json):
+        checked = checked_request()
     if not as_json:
         _show_prediction(console, checked)
     run = start(checked)
@@ -48,6 +57,34 @@ def run_demo(
     else:
         _show_result(console, run, summary)
     return 0 if run.outcome == "succeeded" else 1
+
+
+def _measure_steps(console: Console, checked: Request, *, quiet: bool) -> bool:
+    """A short calibration where this host has no fresh one; True = there is a new one.
+
+    What it cannot measure is not predicted; the run goes on all the same.
+    """
+    root, cpu = checked.store.root, checked.device == "cpu"
+    if is_fresh(kept(root, cluster=checked.cluster, cpu=cpu), time.time()):
+        return False
+    if not quiet:
+        console.print(
+            f"[bold]Calibrating[/] this host for {STEP_SECONDS:g} s, so that the step time can be "
+            "predicted (workbench calibrate measures more, and longer) …"
+        )
+    try:
+        calibrate(
+            root,
+            cluster=checked.cluster,
+            cpu=cpu,
+            seconds=STEP_SECONDS,
+            processes=[checked.processes],
+            steps_only=True,
+        )
+    except WorkbenchError as error:
+        console.print(f"Not measured: {error}", markup=False, style="yellow")
+        return False
+    return True
 
 
 def _show_prediction(console: Console, checked: Request) -> None:
@@ -76,15 +113,21 @@ def _show_prediction(console: Console, checked: Request) -> None:
     console.print()
 
 
+def _with_unit(row: GapRow, value: float | None) -> str:
+    text = row.text(value)
+    return f"{text} tokens/s" if row.unit == "tokens/s" and value is not None else text
+
+
 def _show_result(console: Console, run: Run, summary: dict[str, Any]) -> None:
     table = Table("", "predicted", "measured", "ratio", header_style="bold", title="The run")
     gap = read_gap(RunPaths(run.directory))
     for one in gap.rows:
-        values = one.text(one.predicted), one.text(one.measured)
+        values = _with_unit(one, one.predicted), _with_unit(one, one.measured)
         table.add_row(one.what, *values, format_ratio(one.measured, one.predicted))
-    table.add_row("loss, first step", "n/a", number(summary["loss_first"]), "")
-    table.add_row("loss, last step", "n/a", number(summary["loss_last"]), "")
-    table.add_row("steps", "n/a", str(summary["steps"]), "")
+    # The recipe reads bytes, and its loss is a natural logarithm.
+    for what in ("first", "last"):
+        table.add_row(f"loss, {what} step", "n/a", f"{number(summary[f'loss_{what}'])} nats/byte")
+    table.add_row("optimizer steps", "n/a", f"{summary['steps']} steps")
     console.print()
     console.print(table)
     console.print(gap.explanation, markup=False)

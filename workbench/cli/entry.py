@@ -6,6 +6,7 @@ JSON value on stdout; everything else goes to stderr.
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from typing import NoReturn
@@ -39,6 +40,10 @@ def version() -> None:
 def run_app() -> None:
     """Run a command and turn our exceptions into one clear line and the right exit code."""
     warnings.formatwarning = _note
+    for stream in (sys.stdout, sys.stderr):
+        # In an ASCII locale a name in other letters is shown escaped; it must not end the command.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except SystemExit as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,11 @@ Progress = Callable[[float, str], None]
 CPU_PROCESSES = (1, 2, 4)
 LEAST_SECONDS, USUAL_SECONDS = 5.0, 60.0
 QUICK_SECONDS = 20.0
+STEP_SECONDS = 10.0
+"""With `steps_only` and one number of processes: enough for a prediction of the recipe's step."""
+STEPS_ONLY = "only steps: neither disk nor loader was measured (workbench calibrate measures all)"
+FRESH_SECONDS = 30 * 86400.0
+"""Older than this, drivers, clocks and neighbours may be others."""
 LOADING_SHARE = 0.42  # of the time goes into starting the processes and into rounds begun late
 
 
@@ -37,6 +43,7 @@ def calibrate(
     on_progress: Progress | None = None,
     cpu: bool = False,
     processes: Sequence[int] | None = None,
+    steps_only: bool = False,
 ) -> Calibration:
     """Measure this host and keep the result in the store; Ctrl-C leaves the earlier one as it was.
 
@@ -49,6 +56,8 @@ def calibrate(
         cpu: Measure the CPU of a machine with GPUs.
         processes: Numbers of processes that measure side by side, 1 among them; None = 1, 2 and 4
             on a CPU, one and all of the GPUs elsewhere.
+        steps_only: Measure only what a step's time rests on, with `processes` and no others; see
+            `STEP_SECONDS`.
 
     Raises:
         UsageError: less than 5 s, or a cluster that is not this host.
@@ -60,8 +69,14 @@ def calibrate(
     began = time.time()
     on_gpu = bool(host.gpus) and not cpu
     key = host_key(host, cpu=cpu)
-    sizes = sorted({1, *(processes or ((len(host.gpus),) if on_gpu else CPU_PROCESSES))})
-    found = _measure(host, _made(folder(store)), seconds, on_progress, sizes, on_gpu=on_gpu)
+    usual = (len(host.gpus),) if on_gpu else CPU_PROCESSES
+    alone = () if steps_only and processes else (1,)
+    sizes = sorted({*alone, *(processes or usual)})
+    where = _made(folder(store))
+    scope = _Scope(sizes=sizes, seconds=seconds, on_gpu=on_gpu, steps_only=steps_only)
+    found = _measure(host, where, scope, on_progress)
+    if steps_only:
+        found["notes"] = [*found["notes"], STEPS_ONLY]
     made = read(
         {
             "format": FORMAT,
@@ -106,6 +121,11 @@ def kept(
     return read(read_calibration(store, host_key(host, cpu=cpu)))
 
 
+def is_fresh(found: Calibration | None, now: float) -> bool:
+    """Whether it is there and of the last 30 days; `now` in seconds since 1970."""
+    return found is not None and 0 <= now - found.measured_at < FRESH_SECONDS
+
+
 def measured_conditions(
     cluster: Cluster, store: str | os.PathLike[str] | None = None
 ) -> Conditions | None:
@@ -130,24 +150,33 @@ def _made(path: Path) -> Path:
     return path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """What is measured."""
+
+    sizes: list[int]
+    """Numbers of processes."""
+    seconds: float
+    """About how long all of it may take."""
+    on_gpu: bool
+    """Else on the CPU."""
+    steps_only: bool
+    """Neither disk nor loader."""
+
+
 def _measure(
-    host: Cluster,
-    where: Path,
-    seconds: float,
-    on_progress: Progress | None,
-    sizes: list[int],
-    *,
-    on_gpu: bool,
+    host: Cluster, where: Path, scope: _Scope, on_progress: Progress | None
 ) -> dict[str, Any]:
     """All rows and rates, by field of `Calibration`."""
     found = _Found(on_progress)
     found.take({})
     probes = ProbeProcesses(
-        sizes,
-        device="cuda" if on_gpu else "cpu",
+        scope.sizes,
+        device="cuda" if scope.on_gpu else "cpu",
         cores=host.cpu_cores or 1,
-        seconds=seconds * (1 - LOADING_SHARE),
+        seconds=scope.seconds * (1 - LOADING_SHARE),
         folder=where,
+        steps_only=scope.steps_only,
     )
     try:
         probes.follow(found.take)

@@ -22,6 +22,7 @@ from typing import Any, cast
 from workbench.compare.curves import Curve, read_curve
 from workbench.compare.rows import COLUMNS, row
 from workbench.observe.view import finite
+from workbench.store.files import reading_once
 from workbench.store.layout import RunPaths
 from workbench.store.runs import Store
 
@@ -77,12 +78,13 @@ def _read_again(
         for done, (ctime_ns, run, stamp) in enumerate(stale):
             if told is not None:
                 told(done, len(stale))
-            created = store.created(run, ctime_ns)
-            if created is None:
-                continue
-            paths = RunPaths(store.root / run)
-            curve = read_curve(paths)
-            about = row(paths, curve)
+            with reading_once():
+                created = store.created(run, ctime_ns)
+                if created is None:
+                    continue
+                paths = RunPaths(store.root / run)
+                curve = read_curve(paths)
+                about = row(paths, curve)
             if about["state"] == "ended":
                 fresh.append(_Entry(run=run, stamp=stamp, row=about, curve=curve))
             if len(fresh) >= _BATCH:

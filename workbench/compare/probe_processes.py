@@ -31,7 +31,14 @@ class ProbeProcesses:
     """One process per rank; whoever makes it calls `end`, after which none of them is left."""
 
     def __init__(
-        self, sizes: Sequence[int], *, device: str, cores: int, seconds: float, folder: Path
+        self,
+        sizes: Sequence[int],
+        *,
+        device: str,
+        cores: int,
+        seconds: float,
+        folder: Path,
+        steps_only: bool = False,
     ) -> None:
         self._deadline = time.monotonic() + max(LEAST_PATIENCE, PATIENCE * seconds)
         self._scratch = tempfile.TemporaryDirectory(prefix="workbench-calibration-")
@@ -46,6 +53,7 @@ class ProbeProcesses:
             "seconds": seconds,
             "rendezvous": str(scratch / "rendezvous"),
             "folder": str(folder),
+            "steps_only": steps_only,
         }
         try:
             for rank in range(max(sizes)):

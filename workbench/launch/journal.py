@@ -12,6 +12,9 @@ from workbench.store.layout import RunPaths
 
 _handle: int | None = None  # None: standard output, which is a supervisor's log
 
+EXIT_RESERVE = "reserve-exit"
+"""File in control/ that keeps an inode and the space for exit.json."""
+
 
 def guarded(what: str, write: Callable[[], object]) -> bool:
     """Write; a full or read-only disk is logged, never fatal: training must not die of it."""

@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from workbench.launch.attempts import Attempts
-from workbench.launch.journal import guarded, log
+from workbench.launch.journal import EXIT_RESERVE, guarded, log
 from workbench.launch.redact import secret_values
 from workbench.launch.supervisor import Supervisor
 from workbench.store import secrets
-from workbench.store.files import read_json
+from workbench.store.files import read_json, reserve
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
 
 HANDOVER_SECONDS = 75.0  # the supervisor of a run that has just ended still waits for its trackers
 _LOCK_TICK_SECONDS = 0.2
 _RESERVE_BYTES = 200_000  # kept on disk so that the end can be told even when it is full
+_EXIT_BYTES = 16_384  # the same for exit.json, whose inode is kept as well
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -75,7 +76,8 @@ def supervise(directory: str, order_text: bytes, *, adopting: bool) -> None:
             log("the run has ended")
             return
         paths.exit.unlink()
-    guarded("reserve", lambda: (paths.control / "reserve").write_bytes(b"\0" * _RESERVE_BYTES))
+    guarded("reserve", lambda: reserve(paths.control / "reserve", _RESERVE_BYTES))
+    guarded("reserve", lambda: reserve(paths.control / EXIT_RESERVE, _EXIT_BYTES))
     if adopting:
         supervisor.adopt(order or None)
     else:

@@ -16,10 +16,12 @@ def resolve(target: str) -> tuple[Path, str | None]:
     path = Path(target).expanduser()
     if target in known and not path.is_file():
         return known[target].path, target
+    if target in recipes.SCRIPTS and not path.is_file():
+        return recipes.SCRIPTS[target], None
     if path.is_dir():
         raise UsageError(f"{target!r} is a folder. Give the training script in it.")
     if not path.is_file():
-        raise UsageError(_no_such_script(path, sorted(known)))
+        raise UsageError(_no_such_script(path, sorted([*known, *recipes.SCRIPTS])))
     _check_python(path)
     return path.absolute(), None
 

@@ -14,7 +14,7 @@ from workbench.diagnose.facts import Facts, RankFacts
 from workbench.diagnose.finding import Finding
 from workbench.launch.attempts import Attempts
 from workbench.launch.capture.writers import LineWriter
-from workbench.launch.journal import guarded, log
+from workbench.launch.journal import EXIT_RESERVE, guarded, log
 from workbench.launch.outcome import Verdict, judge
 from workbench.observe.gap_keep import keep_gap
 from workbench.observe.gpu import GpuSampler
@@ -23,7 +23,7 @@ from workbench.observe.view import ViewBuilder, encode, recent_samples
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.sealing import Sealer
 from workbench.store import processes
-from workbench.store.files import read_json, write_bytes_atomic, write_json_atomic
+from workbench.store.files import read_json, write_bytes_atomic, write_json_reserved
 from workbench.store.layout import RunPaths
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
 
@@ -257,7 +257,8 @@ class Watch:
         self._keep_gap()
         self._write_report(end)
         deadline = time.monotonic() + _EXIT_RETRY_SECONDS
-        while not guarded("exit.json", lambda: write_json_atomic(self._paths.exit, end, indent=2)):
+        kept = self._paths.control / EXIT_RESERVE
+        while not guarded("exit.json", lambda: write_json_reserved(kept, self._paths.exit, end)):
             if time.monotonic() > deadline:
                 return
             time.sleep(2)

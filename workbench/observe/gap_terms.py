@@ -60,6 +60,10 @@ class GapRow:
         return _TEXTS.get(self.unit, format_count)(value)
 
 
+def _cores(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{format_count(value)} cores"
+
+
 def _share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{100 * value:.1f} %"
 
@@ -69,6 +73,7 @@ _TEXTS: dict[str, Callable[[float | None], str]] = {
     "bytes": format_bytes,
     "usd": format_usd,
     "share": _share,
+    "cores": _cores,
 }
 
 

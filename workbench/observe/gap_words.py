@@ -71,8 +71,8 @@ def _advice(gap: Gap, found: GapRow | None, step: GapRow) -> str:
     others = gap.row(terms.OTHERS)
     if others.within is False:
         return (
-            f"Other processes took {others.text(others.measured)} cores meanwhile: compare again "
-            "when the host is quiet."
+            f"Other processes took {others.text(others.measured)} meanwhile: compare again when "
+            "the host is quiet."
         )
     if found is not None and found.what in {terms.INPUT, terms.SLOWEST}:
         return _MORE[found.what]

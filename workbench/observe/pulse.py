@@ -1,4 +1,4 @@
-"""Where a rank is right now, read from its pulse: 64 bytes it rewrites through a shared mapping.
+"""Where a rank is right now, read from its pulse: 64 bytes it rewrites in place.
 
 The rank writes it without any lock and even while the interpreter is otherwise stuck, so a reader
 can meet a half-written beat; it reads again until two readings agree.

@@ -130,6 +130,9 @@ _RECIPES: Mapping[str, Recipe] = {
     ),
 }
 
+SCRIPTS: Mapping[str, Path] = {"keras_mirrored": _HERE / "keras_mirrored.py"}
+"""Scripts of ours that are launched by name, and otherwise as anybody's: nothing is predicted."""
+
 # What shape() returns, in this order: the model, then the run. Where a recipe says nothing, the
 # default holds; None for all of a model's sizes means that nothing is known of it.
 _SHAPE: Mapping[str, Any] = {

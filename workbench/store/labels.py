@@ -14,6 +14,7 @@ from typing import Any
 from workbench.errors import StoreError, UsageError
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.names import readable
 from workbench.store.ownership import check_own
 from workbench.store.printable import printable
 from workbench.store.schema import SCHEMA_VERSION
@@ -82,7 +83,7 @@ def change_labels(
                     f"{paths.directory.name} would have {len(tags)} tags; at most {MAX_TAGS} are "
                     "kept. Remove some first."
                 )
-            text = now.note if note is None else (printable(note).strip() or None)
+            text = now.note if note is None else (printable(readable(note)).strip() or None)
             hidden = now.archived if archived is None else archived
             changed = Labels(tags=tuple(sorted(tags)), note=text, archived=hidden)
             if changed != now:
@@ -103,6 +104,7 @@ def check_tag(tag: str) -> str:
     Raises:
         UsageError: it is no tag.
     """
+    tag = readable(tag)
     if not _TAG.fullmatch(tag):
         raise UsageError(
             f"{tag!r} is no tag. A tag begins with a letter or digit and has at most 40 letters, "

@@ -18,9 +18,10 @@ def check_name(name: str) -> str:
     an option or nothing at all.
 
     Raises:
-        UsageError: the name is empty, too long, a path, starts with "-", or has control characters.
+        UsageError: the name is empty, too long, a path, starts with "-", is not UTF-8 text, or has
+            control characters.
     """
-    name = name.strip()
+    name = readable(name).strip()
     rule = (
         "Use letters, digits, spaces and . _ - (at most 120 characters), for example 'gpt-lr3e-4'."
     )
@@ -30,9 +31,26 @@ def check_name(name: str) -> str:
         raise UsageError(f"The run name has {len(name)} characters. {rule}")
     if "\\" in name or ".." in name or name.startswith(("/", ".", "-", "~")) or "/.." in name:
         raise UsageError(f"The run name {name!r} looks like a path or an option. {rule}")
+    if any("\ud800" <= character <= "\udfff" for character in name):
+        raise UsageError(f"The run name {name!r} is not valid UTF-8 text. {rule}")
     if any(unicodedata.category(character)[0] == "C" for character in name):
         raise UsageError(f"The run name {name!r} has control characters. {rule}")
     return name
+
+
+def readable(text: str) -> str:
+    r"""Text from a command line, read as UTF-8 where the locale made Python read it as ASCII.
+
+    Python keeps bytes that the locale (LC_ALL=C without UTF-8 mode) does not know as lone
+    surrogates; what is not UTF-8 either stays as it is.
+
+    >>> readable("gr\udcc3\udcb6\udcc3\udc9fe"), readable("größe")
+    ('größe', 'größe')
+    """
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        return text
 
 
 def slug(name: str) -> str:

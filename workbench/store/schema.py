@@ -63,7 +63,7 @@ class ProcessDoc(TypedDict):
     boot_id: str  # /proc/sys/kernel/random/boot_id
 
 
-# ``metrics/rank-N.pulse``, 64 bytes, rewritten in place through a shared mapping: magic, beats,
+# ``metrics/rank-N.pulse``, 64 bytes, rewritten in place by one pwrite: magic, beats,
 # steps done, phase (index of PULSE_PHASES), Unix and CLOCK_MONOTONIC seconds of the latest beat.
 # A reader that meets a torn beat reads again; the numbers only ever tell how far a rank has come.
 PULSE_FORMAT = "<8sQIIdd24x"

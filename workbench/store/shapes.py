@@ -8,7 +8,8 @@ another type, is no finite number, or lies outside its range is left out; unknow
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints
 
@@ -242,23 +243,38 @@ def _in_range(key: str, value: Any) -> bool:
 
 def _fitted(value: Any, hint: Any) -> Any:
     """`value` as `hint` allows it, or `_DROPPED`."""
+    return _fitter(hint)(value)
+
+
+@cache
+def _fitter(hint: Any) -> Callable[[Any], Any]:
+    """What does it for that hint: looked up once, for a list of runs asks it a million times."""
     origin = get_origin(hint)
-    if hint is Any:
-        fitted = value
-    elif hint == _COLUMN:
-        fitted = _fitted_column(value)
-    elif origin in {Union, UnionType}:
-        fits = (_fitted(value, one) for one in get_args(hint))
-        fitted = next((one for one in fits if one is not _DROPPED), _DROPPED)
+    if origin in {Union, UnionType}:
+        return partial(_first_fit, tuple(_fitter(one) for one in get_args(hint)))
+    if hint == _COLUMN:
+        fitter = _fitted_column
     elif origin is list:
-        fitted = _fitted_list(value, get_args(hint)[0])
+        fitter = partial(_fitted_list, get_args(hint)[0])
     elif origin is dict:
-        fitted = _fitted_mapping(value, get_args(hint)[1])
+        fitter = partial(_fitted_mapping, get_args(hint)[1])
     elif isinstance(hint, type) and issubclass(hint, dict):
-        fitted = _fitted_typed(value, hint)
+        fitter = partial(_fitted_typed, hint)
     else:
-        fitted = _plain(value, str if origin is Literal else hint)
-    return fitted
+        fitter = partial(_plain, str if origin is Literal else hint)
+    return _unchanged if hint is Any else fitter
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _first_fit(fitters: Sequence[Callable[[Any], Any]], value: Any) -> Any:
+    for fitter in fitters:
+        fitted = fitter(value)
+        if fitted is not _DROPPED:
+            return fitted
+    return _DROPPED
 
 
 def _fitted_column(value: Any) -> Any:
@@ -271,25 +287,26 @@ def _is_reading(value: Any) -> bool:
     return value is None or (type(value) in _NUMBERS and -_MAX_NUMBER < value < _MAX_NUMBER)
 
 
-def _fitted_list(value: Any, hint: Any) -> Any:
+def _fitted_list(hint: Any, value: Any) -> Any:
     """All entries must fit; of a list of documents, the ones that do are kept."""
     if not isinstance(value, list):
         return _DROPPED
-    entries = [_fitted(one, hint) for one in cast("list[Any]", value)]
+    entries = list(map(_fitter(hint), cast("list[Any]", value)))
     if any(one is _DROPPED for one in entries):
         documents = isinstance(hint, type) and issubclass(hint, dict)
         return [one for one in entries if one is not _DROPPED] if documents else _DROPPED
     return entries
 
 
-def _fitted_mapping(value: Any, hint: Any) -> Any:
+def _fitted_mapping(hint: Any, value: Any) -> Any:
     if not isinstance(value, dict):
         return _DROPPED
-    entries = {key: _fitted(one, hint) for key, one in cast("dict[str, Any]", value).items()}
+    fitter = _fitter(hint)
+    entries = {key: fitter(one) for key, one in cast("dict[str, Any]", value).items()}
     return {key: one for key, one in entries.items() if one is not _DROPPED}
 
 
-def _fitted_typed(value: Any, kind: Any) -> Any:
+def _fitted_typed(kind: Any, value: Any) -> Any:
     """A document within a document: dropped whole when a key is missing that it must have."""
     if not isinstance(value, dict):
         return _DROPPED
@@ -298,7 +315,7 @@ def _fitted_typed(value: Any, kind: Any) -> Any:
     return fitted if required <= fitted.keys() else _DROPPED
 
 
-def _plain(value: Any, kind: Any) -> Any:
+def _plain(kind: Any, value: Any) -> Any:
     if kind is NoneType:
         return None if value is None else _DROPPED
     if kind is str:

@@ -39,6 +39,8 @@ class Plan(NamedTuple):
     """A file that does not exist yet."""
     folder: str
     """On the disk that is to be measured."""
+    steps_only: bool = False
+    """Only what a step's time is made of: neither disk nor loader, copies nor clocks."""
 
 
 class Probe(NamedTuple):
@@ -131,12 +133,14 @@ def _probes(plan: Plan) -> list[Probe]:
         Probe("disk", "", 1, 3, disk),
         Probe("batches of the recipe", "", 1, 1, storage.loader),
     ]
-    if on_gpu:
+    if plan.steps_only:
+        probes = []
+    elif on_gpu:
         probes.append(Probe("host to card and back", "", max(plan.sizes), 2, memory.transfers))
     for size in plan.sizes:
         text = "1 process" if size == 1 else f"{size} processes"
         weight = 8 if on_gpu else 4
-        if on_gpu and size == 1:
+        if on_gpu and size == 1 and not plan.steps_only:
             probes.append(Probe("clock under load", "", 1, 2, clocks.measure))
         probes.append(Probe(f"products, {text}", "products", size, weight, products.measure))
         probes.append(Probe(f"memory and launches, {text}", "rates", size, 1, memory.measure))
