@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ class Row:
     why: str = ""
     """Why the tolerance is wider than EXACT."""
     always: bool = False
-    """False = only where the whole table is asked for ($WORKBENCH_STRATEGY_ROWS)."""
+    """True = part of `make test`, and its launcher is started cold, as users start it."""
 
     def __str__(self) -> str:
         said = [f"{key}={value}" for key, value in self.options.items()]
@@ -86,6 +87,7 @@ class Row:
             "cpu": True,
             "store": store,
             "options": self.options or None,
+            "warm": not (self.always or whole_table()),
         }
 
 
@@ -95,14 +97,16 @@ def row(strategy: str, processes: int, *, always: bool = False, **more: Any) -> 
     return Row(strategy=strategy, processes=processes, options=more, always=always, **mine)
 
 
+def rows_to_run(rows: Sequence[Row]) -> list[Any]:
+    """The parameters of a test: every row, those that not always run marked for `make test-all`."""
+    return [
+        pytest.param(one, id=str(one), marks=() if one.always else pytest.mark.full) for one in rows
+    ]
+
+
 def whole_table() -> bool:
-    """Whether every row is run and kept, or only those that always are."""
+    """Whether the rows are kept for the page: then all are started cold."""
     return bool(os.environ.get("WORKBENCH_STRATEGY_ROWS"))
-
-
-def skip_unless_wanted(one: Row) -> None:
-    if not (one.always or whole_table()):
-        pytest.skip("the whole table is run by `make strategies`")
 
 
 def skip_if_kept(one: Row) -> None:
@@ -129,7 +133,6 @@ def check(one: Row, alone: dict[str, Any], folder: Path, *more: str) -> None:
     With the whole table the printed command of every strategy without options is run too, in a
     shell without the workbench.
     """
-    skip_unless_wanted(one)
     skip_if_kept(one)
     found = one.run(folder / "runs", *more)
     note = f"within {one.tolerance:g}: {one.why}" if one.why else ""

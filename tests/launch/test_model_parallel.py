@@ -12,7 +12,7 @@ import pytest
 
 import workbench as wb
 
-from .table import Row, check, row
+from .table import Row, check, row, rows_to_run
 
 pytestmark = pytest.mark.slow
 MORE = ("--heads", "4", "--layers", "4")
@@ -25,11 +25,11 @@ ROWS = [
     row("dp2-tp2", 4, accumulate=2),
     row("fsdp2-tp2", 4, sequence_parallel=True, always=True),
     row("tp", 2, precision="bf16", tolerance=5e-3, why="bf16 keeps 8 bits of a number"),
-    row("cp", 2, always=True),
+    row("cp", 2),
     row("cp", 2, cp_method="ulysses"),
     row("cp", 4, recompute="full"),
     row("fsdp2-cp2", 4, accumulate=2),
-    row("cp2-tp2", 4),
+    row("cp2-tp2", 4, always=True),
     row("pp", 2, accumulate=4),
     row("pp", 2, always=True),  # fewer micro-batches than stages
     *(row("pp", 2, accumulate=4, schedule=name) for name in ("gpipe", "zero-bubble", "naive")),
@@ -38,7 +38,7 @@ ROWS = [
     row("pp2-dp2", 4, accumulate=4),
     row("pp2-tp2", 4, accumulate=4),
     row("pp2-fsdp2", 4, accumulate=4, schedule="gpipe"),
-    row("pp2-dp2-tp2", 8, accumulate=2, always=True),
+    row("pp2-dp2-tp2", 8, accumulate=2),
     row("pp2-fsdp2-tp2", 8, accumulate=2, schedule="gpipe", sequence_parallel=True),
 ]
 
@@ -48,7 +48,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return row("single", 1).run(tmp_path_factory.mktemp("runs"), *MORE)
 
 
-@pytest.mark.parametrize("one", ROWS, ids=str)
+@pytest.mark.parametrize("one", rows_to_run(ROWS))
 def test_the_curve_is_the_single_process_one(
     tmp_path: Path, alone: dict[str, Any], one: Row
 ) -> None:
@@ -61,6 +61,7 @@ def test_a_stopped_run_goes_on_where_it_stopped(tmp_path: Path, strategy: str) -
     shape = (*("--layers", "2", "--hidden", "32", "--heads", "2", "--seq-len", "32"), "--seed", "3")
     arguments = [*shape, "--accumulate", "2", "--eval-every", "0", "--steps", "100000"]
     asked: dict[str, Any] = {"strategy": strategy, "processes": 2, "cpu": True, "store": tmp_path}
+    asked["warm"] = True
     run = wb.launch("gpt", arguments, **asked)
     run.wait(steps=20)
     assert run.stop()["processes_left"] == 0

@@ -1,6 +1,7 @@
 """Every data-parallel strategy trains to the single process's curve, on real CPU ranks.
 
-A few rows run always; all of them where $WORKBENCH_STRATEGY_ROWS names a file for the table.
+A few rows run in `make test`, with a launcher that is started cold; the others warm, in
+`make test-all`; all of them cold where $WORKBENCH_STRATEGY_ROWS names a file for the table.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .table import (
     logged,
     record,
     row,
-    skip_unless_wanted,
+    rows_to_run,
 )
 
 pytestmark = pytest.mark.slow
@@ -77,7 +78,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("one", ROWS, ids=str)
+@pytest.mark.parametrize("one", rows_to_run(ROWS))
 def test_the_curve_is_the_single_process_one(
     tmp_path: Path, alone: dict[str, Any], one: Row
 ) -> None:
@@ -94,11 +95,10 @@ RESUMED = [
 ]
 
 
-@pytest.mark.parametrize("one", RESUMED, ids=str)
+@pytest.mark.parametrize("one", rows_to_run(RESUMED))
 def test_a_resumed_run_ends_where_the_whole_one_does(
     tmp_path: Path, alone: dict[str, Any], one: Row
 ) -> None:
-    skip_unless_wanted(one)
     folder = ("--checkpoint-dir", str(tmp_path / "checkpoints"))
     whole = one.run(tmp_path / "whole", *folder, "--checkpoint-every", "10")
     assert distance(whole["loss_last"], alone["loss_last"]) < one.tolerance
@@ -119,7 +119,6 @@ def test_the_printed_command_runs_without_the_workbench(
 
 def test_deepspeed_in_fp16_is_refused_on_a_cpu(tmp_path: Path) -> None:
     one = row("zero2", 2, precision="fp16", tolerance=5e-3, why=FP16)
-    skip_unless_wanted(one)
     with pytest.raises(UsageError, match="Type fp16 is not supported on your device"):
         one.request(tmp_path)
     record(one, None, None, "DeepSpeed: 'Type fp16 is not supported on your device'")
