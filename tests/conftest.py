@@ -91,7 +91,7 @@ def until(
 def allowed(seconds: float) -> float:
     """What may take `seconds` on an idle machine may take so long on this one now.
 
-    Twice as long always, and in proportion to the processes that want each core.
+    Twice as long always, and up to five times where many processes want each core.
     """
     per_core = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return seconds * max(2.0, 2.0 * per_core)
+    return seconds * min(5.0, max(2.0, 2.0 * per_core))
