@@ -48,13 +48,25 @@ def observed(
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if _Depth.backward or sys.modules["torch"].compiler.is_compiling():
             return function(*args, **kwargs)  # a compiled step stays one graph
-        with outermost(recorder) as first:
-            if first:
-                with contextlib.suppress(Exception):
-                    recorder.backward(*losses(args, kwargs))
+        if os.getpid() != recorder.owner:
             return function(*args, **kwargs)
+        if not recorder.stops_itself and recorder.stop_due():
+            leave(recorder)
+        _Depth.backward += 1
+        try:  # as `outermost`, in one frame: its code is out of the cache at every step
+            _record(recorder, losses, args, kwargs)
+            return function(*args, **kwargs)
+        finally:
+            _Depth.backward -= 1
 
     return wrapper
+
+
+def _record(recorder: Recorder, losses: Callable[..., list[Any]], args: Any, kwargs: Any) -> None:
+    try:
+        recorder.backward(*losses(args, kwargs))
+    except Exception:
+        return
 
 
 def patch_backward(recorder: Recorder, torch: Any) -> None:

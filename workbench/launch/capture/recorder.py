@@ -18,7 +18,6 @@ from .writers import LaterLines, current_rss_peak, write_json
 _STOP_POLL_SECONDS = 0.2
 _MEMORY_POLL_SECONDS = 1.0
 _FLUSH_SECONDS = 2.0
-_ENCODE = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make one per line
 _USED = ("tokens", "samples", "batch")  # of batches.Batch, in the line of a step
 _MAX_LOSSES = 1024  # a script without a torch optimizer never takes a step that would empty them
 
@@ -243,7 +242,7 @@ class Recorder:
 
     def _emit(self, line: dict[str, Any]) -> None:
         self.nonfinite.line(line)
-        self._lines.write(_ENCODE(line).encode() + b"\n")
+        self._lines.write(line)
 
 
 def first_step() -> int:

@@ -96,8 +96,11 @@ class LineWriter:
             self._file = None
 
 
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make one per line
+
+
 class LaterLines:
-    """Lines written by a thread of their own: a disk that stalls does not hold up the training.
+    """Lines of JSON, made and written by a thread: a disk that stalls does not hold up training.
 
     The thread looks for lines every 50 ms, which costs less than a system call per line, and is
     what a SIGKILL may lose.
@@ -105,12 +108,12 @@ class LaterLines:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._lines: collections.deque[bytes] = collections.deque()
+        self._lines: collections.deque[dict[str, Any]] = collections.deque()
         self._handed = self._done = 0  # each counted by one thread alone
         self._thread: threading.Thread | None = None
 
-    def write(self, line: bytes) -> None:
-        """Hand over one line, newline included; returns at once."""
+    def write(self, line: dict[str, Any]) -> None:
+        """Hand over one line, which nobody may change from now on; returns at once."""
         if len(self._lines) < _MAX_PENDING_LINES:  # else nobody has taken one for very long
             self._handed += 1
             self._lines.append(line)
@@ -129,7 +132,8 @@ class LaterLines:
         writer, taken = LineWriter(self.path), 0
         while True:
             while self._lines:
-                writer.keep(self._lines.popleft())
+                with contextlib.suppress(TypeError, ValueError):
+                    writer.keep(_ENCODE(self._lines.popleft()).encode() + b"\n")
                 taken += 1
             if writer.flush():
                 self._done = taken
