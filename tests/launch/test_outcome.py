@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from workbench.diagnose.diagnoser import read_finding
 from workbench.launch.outcome import Verdict, judge
 from workbench.launch.supervisor import Supervisor
 from workbench.store.layout import RunPaths
@@ -97,3 +98,29 @@ def test_the_world_size_is_known_as_soon_as_ranks_tell_it(
     Supervisor.check_world(watched, after)
     assert watched.world_size == known
     assert (watched.message is None) == (known in {2, None})
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_stop_of_a_run_that_hangs_waits_for_no_step(tmp_path: Path, *, hangs: bool) -> None:
+    """A stop step would never come; after the finding there is nothing to wait 60 s for."""
+    paths = RunPaths(tmp_path)
+    paths.make_folders()
+    run = {"processes": 2, "marker": "m", "capture": True, "device": "cpu", "recovery": {}}
+    supervisor = Supervisor(paths, run)
+    (paths.control / "stop").touch()
+    hang = read_finding(
+        {"kind": "hang", "rank": 1, "step": 71, "evidence": "", "cause": "", "next": ""}
+        | {"confidence": 0.9}
+    )
+    watch = SimpleNamespace(
+        steps=70,
+        step_seconds=0.1,
+        stepping=True,
+        standstill=hang if hangs else None,
+        read=lambda: None,
+    )
+    supervisor.take_requests(watch)
+    assert supervisor.ladder.stage == ("launcher" if hangs else "graceful")
+    assert (paths.control / "stop-at").exists() is not hangs
+    assert supervisor.message is not None
+    assert ("rank 1 stands at step 71 (hang)" in supervisor.message) is hangs

@@ -155,6 +155,8 @@ class HangWatch:
             self._begin(evidence)
         elif self.asks == 2:
             self.mute = self._unanswered(evidence)
+        elif self.asks == _ASKS - 2:  # the first time they may have been on their way to one
+            self._ask_for_collectives(evidence)
         self.asks, self.asked_at = self.asks + 1, facts.monotonic
         # First the collectives: whoever does not even write those has no thread that runs.
         for rank in facts.ranks if self.asks > 2 else ():
@@ -168,6 +170,10 @@ class HangWatch:
         self.begun_at, self.asked_time = facts.monotonic, facts.time
         self.cpu = {rank: one.cpu_seconds or 0.0 for rank, one in facts.ranks.items()}
         self.wakes = {rank: wakes(one.process) for rank, one in facts.ranks.items()}
+        self._ask_for_collectives(evidence)
+
+    @staticmethod
+    def _ask_for_collectives(evidence: Evidence) -> None:
         with contextlib.suppress(OSError):
             (evidence.paths.control / "dump").touch()
 

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Collection
 
+from workbench.diagnose.finding import Finding
 from workbench.store import processes
 from workbench.store.files import write_text_atomic
 from workbench.store.layout import RunPaths
@@ -155,6 +156,18 @@ class StopLadder:
     def _signal_all(self, number: signal.Signals) -> None:
         for process in processes.members(self._marker, self._parent, self._besides):
             processes.send_signal(process, number)
+
+
+def stop_message(stop_at: int | None, notice: str | None, stuck: Finding | None) -> str:
+    """What a stop that begins now does; `stuck`: the finding that the ranks hang."""
+    why = f" ({notice})" if notice else ""
+    if stop_at:
+        return f"Stopping at step {stop_at}{why}."
+    if stuck is None:
+        return f"Stopping{why}."
+    who = "the ranks stand" if stuck.rank is None else f"rank {stuck.rank} stands"
+    at = f"at step {stuck.step} ({stuck.kind})"
+    return f"Stopping{why}: {who} {at}, so no further step and no checkpoint is waited for."
 
 
 def end_leftovers(

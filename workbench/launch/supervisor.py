@@ -19,7 +19,7 @@ from workbench.launch.journal import guarded, log
 from workbench.launch.launcher_process import Launcher, inherited, shown_gpus
 from workbench.launch.orders import on_another_port
 from workbench.launch.protection import WatcherLink, lower_oom_score, set_oom_score
-from workbench.launch.stopping import StopLadder, end_leftovers
+from workbench.launch.stopping import StopLadder, end_leftovers, stop_message
 from workbench.launch.wishes import StopWish
 from workbench.recover.policy import Recovery
 from workbench.store import processes
@@ -233,18 +233,17 @@ class Supervisor:
         first = not self.ladder.active
         if first:
             watch.read()
+        stuck = watch.standstill  # no step will come at which all ranks could stop
         now = (self.paths.control / "stop-now").exists()
         self.ladder.request(
             now=now and self.ladder.stage in {None, "graceful"},
-            steps=watch.steps if self.run["capture"] and watch.stepping else 0,
+            steps=watch.steps if self.run["capture"] and watch.stepping and not stuck else 0,
             step_seconds=watch.step_seconds,
             reason=reason,
             within=self.recovery.grace if reason == "preempted" else None,
         )
         if first:
-            why = f" ({self.wish.notice})" if self.wish.notice else ""
-            at = self.ladder.stop_at
-            self.message = f"Stopping at step {at}{why}." if at else f"Stopping{why}."
+            self.message = stop_message(self.ladder.stop_at, self.wish.notice, stuck)
             log(self.message)
 
     def _find_ranks(self) -> None:

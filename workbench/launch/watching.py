@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts, RankFacts
-from workbench.diagnose.finding import Finding
+from workbench.diagnose.finding import EXIT_HANG, HANGS, Finding
 from workbench.launch.attempts import Attempts
 from workbench.launch.capture.writers import LineWriter
 from workbench.launch.journal import EXIT_RESERVE, guarded, log
@@ -87,6 +87,12 @@ class Watch:
     def stepping(self) -> bool:
         """Whether a rank has made a step in this attempt."""
         return self.steps > self._attempts.first_step
+
+    @property
+    def standstill(self) -> Finding | None:
+        """The finding that the ranks hang, while it stands."""
+        standing = (one for one in self.findings if one.cleared_at is None)
+        return next((one for one in standing if one.kind in HANGS | {EXIT_HANG}), None)
 
     def read(self) -> None:
         """Take in new metric lines."""
