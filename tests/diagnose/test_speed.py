@@ -123,3 +123,20 @@ def test_less_than_seven_tenths_of_what_one_rank_does(tmp_path: Path) -> None:
     assert "60%" in found[0].evidence
     (alone / "view.json").write_text(json.dumps({"step_seconds_median": 0.09, "steps": 100}))
     assert Replay(tmp_path / "two", **same).rows(late(300, 0.0)) == []
+
+
+@pytest.mark.parametrize("after", [1.0, 1.3])
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_slow_down_that_is_over_is_cleared(tmp_path: Path, after: float, *, ends: bool) -> None:
+    """Also where it does not quite come back to its first speed, or ends soon after."""
+    pace = [STEP] * 400 + [3 * STEP] * 300
+    rows = [row(n, 5.0 * n**-0.3, step_seconds=seconds) for n, seconds in enumerate(pace, 1)]
+    replay = Replay(tmp_path)
+    assert kinds(replay.rows(rows)) == ["slow-down"]
+    more = 100 if ends else 400
+    again = [row(n, 5.0 * n**-0.3, step_seconds=after * STEP) for n in range(701, 701 + more)]
+    found = replay.rows(again)
+    if ends:
+        found = replay.diagnoser.end("succeeded", None)
+    assert kinds(found) == []
+    assert [one.kind for one in found if one.cleared_at is not None] == ["slow-down"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from workbench.diagnose import economy, hardware, host, nodes, numbers, progress, script, speed
 from workbench.diagnose.alone import single_rank_seconds
@@ -23,6 +23,7 @@ from workbench.diagnose.host import MemoryWatch
 from workbench.diagnose.oom_kills import OomKills
 from workbench.diagnose.progress import ExitWatch
 from workbench.observe.events import StepRow
+from workbench.observe.findings import finding_document, kept_findings
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import boot_id
@@ -56,7 +57,6 @@ _CLEAR_SOONER = dict.fromkeys(HANGS | {EXIT_HANG}, 2.0)  # over as soon as the r
 _REFRESH_SECONDS = 5.0  # a standing finding's numbers are rewritten no more often
 _STARTS_SECONDS = 5.0
 _COMPARED_AFTER = 30  # steps
-_FIELDS = {one.name for one in fields(Finding)}
 _MAX_KEPT = 64
 
 
@@ -94,7 +94,9 @@ class Diagnoser:
             hardware.GpuErrors().rule,
             *RULES,
         )
-        self._written: list[Finding] = [kept.finding for kept in self._kept.values()]
+        # Nothing is a finding too: the file tells that the rules have looked.
+        known = [kept.finding for kept in self._kept.values()]
+        self._written: list[Finding] | None = known if paths.findings.exists() else None
 
     def rows(self, rows: Sequence[StepRow]) -> None:
         """Take in finished steps, in order."""
@@ -136,14 +138,17 @@ class Diagnoser:
                 kept.finding = replace(kept.finding, cleared_at=now)
         return self._write()
 
-    def end(self, outcome: str, finding: dict[str, Any] | None) -> list[Finding]:
+    def end(
+        self, outcome: str, finding: dict[str, Any] | None, world_size: int | None = None
+    ) -> list[Finding]:
         """The run is over: what stood stays standing; `finding` is the verdict's own."""
-        self.evidence.facts = replace(
-            self.evidence.facts, phase="ended", time=time.time(), monotonic=time.monotonic()
-        )
+        self._last_look(world_size)
+        now = time.monotonic() if self._keep else self.evidence.facts.monotonic
+        at = time.time() if self._keep else self.evidence.facts.time
+        self.evidence.facts = replace(self.evidence.facts, phase="ended", time=at, monotonic=now)
         for kept in self._kept.values():  # what ended well did not hang in the end
             if outcome == "succeeded" and kept.finding.kind in _CLEAR_SOONER:
-                cleared = kept.finding.cleared_at or round(time.time(), 3)
+                cleared = kept.finding.cleared_at or round(at, 3)
                 kept.finding = replace(kept.finding, cleared_at=cleared)
         self.evidence.outcome = outcome
         for found in self._ask(script.no_steps):
@@ -155,6 +160,23 @@ class Diagnoser:
         if finding is not None:
             self._merge_one(read_finding(finding), self.evidence.facts)
         return self._write()
+
+    def _last_look(self, world_size: int | None) -> None:
+        """What needs no time to be sure is told of short runs too; what has gone is cleared."""
+        facts = self.evidence.facts
+        facts = replace(facts, world_size=world_size or facts.world_size)
+        self.evidence.facts = facts
+        self.evidence.starts = read_starts(self._paths, self.evidence.processes)
+        found = [one for rule in (*numbers.RULES, *script.RULES) for one in self._ask(rule)]
+        for one in found:
+            if one.kind not in _HOLD_SECONDS:
+                self._merge_one(one, facts)
+        noisy = [one for rule in (*speed.RULES, speed.low_utilisation) for one in self._ask(rule)]
+        given = {one.key for one in noisy}
+        for key, kept in self._kept.items():
+            past = kept.finding.kind in _HOLD_SECONDS and key not in given
+            if past and kept.finding.cleared_at is None:
+                kept.finding = replace(kept.finding, cleared_at=round(facts.time, 3))
 
     def _follow_kills(self, facts: Facts) -> None:
         if self._kills is not None:
@@ -216,24 +238,12 @@ def read_starts(paths: RunPaths, ranks: int) -> dict[int, dict[str, Any]]:
     return {rank: start for rank, start in found.items() if start is not None}
 
 
-def read_finding(document: dict[str, Any]) -> Finding | None:
+def read_finding(document: Mapping[str, Any]) -> Finding | None:
     """A finding from its JSON form; None when it is none."""
-    known = {name: value for name, value in document.items() if name in _FIELDS}
-    try:
-        finding = Finding(**known)
-    except TypeError:
-        return None
-    words = (finding.kind, finding.evidence, finding.cause, finding.next)
-    if not all(isinstance(word, str) for word in words):  # pyright: ignore[reportUnnecessaryIsInstance]
-        return None
-    severity = finding.severity if finding.severity in {"error", "warning", "note"} else "warning"
-    return replace(finding, severity=severity)
+    known = finding_document(document)
+    return None if known is None else Finding(**known)
 
 
 def read_findings(paths: RunPaths) -> list[Finding]:
-    """What was kept in the run directory; what cannot be read is left out."""
-    entries = (read_json(paths.findings) or {}).get("findings")
-    if not isinstance(entries, list):
-        return []
-    documents = [one for one in cast("list[dict[str, Any]]", entries) if type(one) is dict]
-    return [one for document in documents if (one := read_finding(document)) is not None]
+    """What was kept in the run directory, worst first; what cannot be read is left out."""
+    return [Finding(**document) for document in kept_findings(paths) or []]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from workbench.diagnose.diagnoser import Diagnoser, read_finding, read_findings
+from workbench.diagnose.diagnoser import Diagnoser, read_findings
 from workbench.diagnose.facts import Facts
-from workbench.diagnose.finding import Finding, worst_first
+from workbench.diagnose.finding import Finding
 from workbench.observe.events import MetricStream, StepRow
+from workbench.observe.findings import kept_findings
 from workbench.store.files import LineReader, read_json
 from workbench.store.layout import RunPaths
 
@@ -18,13 +18,9 @@ _LEAST_ROWS = 16  # between two looks
 
 def diagnose(paths: RunPaths) -> list[Finding]:
     """Findings of a run, living or ended, worst first."""
-    kept = read_findings(paths)
-    if not kept and not paths.findings.exists():
+    if kept_findings(paths) is None:
         return work_out(paths)
-    last = read_finding((read_json(paths.exit) or {}).get("finding") or {})
-    if last is not None and last.key not in {one.key for one in kept}:
-        kept.append(replace(last, seen_at=last.seen_at or _ended_at(paths)))
-    return worst_first(kept)
+    return read_findings(paths)
 
 
 def work_out(paths: RunPaths) -> list[Finding]:
@@ -72,8 +68,3 @@ def _samples(paths: RunPaths) -> list[Any]:
         found += [line for line in lines if isinstance(line.get("time"), int | float)]
     found.sort(key=lambda line: line["time"], reverse=True)
     return found
-
-
-def _ended_at(paths: RunPaths) -> float | None:
-    value = (read_json(paths.exit) or {}).get("ended_at")
-    return float(value) if isinstance(value, int | float) else None

@@ -216,7 +216,7 @@ def slow_down(evidence: Evidence) -> Iterator[Finding]:
         return
     first = median(early)
     now = median([row.step_seconds for row in rows if row.step_seconds] or [0.0])
-    if first < 1e-3 or now < evidence.bound("slow-down", None, 1.5, 1.25) * first:
+    if first < 1e-3 or now < evidence.bound("slow-down", None, 1.5, 1.4) * first:
         return
     used = [one["run_rss_bytes"] for one in evidence.samples if one["run_rss_bytes"]]
     grown = len(used) > 60 and used[-1] > 1.5 * used[0]

@@ -21,6 +21,7 @@ from workbench.launch.resuming import resume
 from workbench.launch.spawning import spawn_supervisor
 from workbench.launch.stopping import end_leftovers
 from workbench.observe.events import read_metrics
+from workbench.observe.findings import kept_findings
 from workbench.observe.summary import summarise
 from workbench.observe.view import log_lines
 from workbench.recover.checkpoints import Checkpoint, list_checkpoints, verify
@@ -102,7 +103,11 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         """What ``workbench show --json`` prints."""
-        return summarise(self._paths)
+        summary = summarise(self._paths)
+        if summary["outcome"] is not None and kept_findings(self._paths) is None:
+            # It ended unwatched: `diagnose` works it out, and all others say the same.
+            summary["findings"] = [one.document() for one in self.findings()]
+        return summary
 
     def metrics(self, rank: int | None = None) -> list[dict[str, Any]]:
         """One row per optimizer step: of `rank`, or averaged over all ranks.

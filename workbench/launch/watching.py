@@ -257,7 +257,7 @@ class Watch:
         with contextlib.suppress(OSError):
             (self._paths.control / "reserve").unlink()
         self._attempts.end(last_step=self.steps, message=message, at=end["ended_at"])
-        self._last_look(verdict)
+        self._last_look(verdict, supervisor.world_size)
         supervisor.write_state("ended")
         self.write_view(supervisor, end)
         self._keep_gap()
@@ -273,12 +273,12 @@ class Watch:
         """The run goes on with another attempt: keep what ended this one, seal what waits."""
         self._last_look(verdict)
 
-    def _last_look(self, verdict: Verdict) -> None:
+    def _last_look(self, verdict: Verdict, world_size: int | None = None) -> None:
         try:
             self._sealer.look()
             self._sealer.stop()
             self._checkpoints = self._sealer.look()
-            self.findings = self._diagnoser.end(verdict.outcome, verdict.finding)
+            self.findings = self._diagnoser.end(verdict.outcome, verdict.finding, world_size)
         except Exception:  # noqa: BLE001  (no rule may cost the run its exit.json)
             log(f"diagnosing the end failed:\n{traceback.format_exc()}")
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from workbench.store.files import LineReader, read_json
+from workbench.observe.findings import kept_findings, read_documents
+from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 from workbench.units import format_bytes, format_seconds, format_usd
 
@@ -73,8 +74,7 @@ def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
 
 def troubles(paths: RunPaths, view: Mapping[str, Any]) -> str:
     """Findings, attempts and checkpoints as inert HTML; sections without content are left out."""
-    document = read_json(paths.findings) or {}
-    found = _documents(document.get("findings")) or _documents(view.get("findings"))
+    found = kept_findings(paths) or read_documents(view.get("findings"))
     attempts = read_attempts(paths) or _documents(view.get("attempts"))
     parts = [_findings(found), _attempts(attempts, view), _checkpoints(view)]
     return "\n".join(part for part in parts if part)
@@ -85,7 +85,6 @@ def _findings(found: list[dict[str, Any]]) -> str:
         return "<h2>Findings</h2><p>No findings.</p>"
     standing = [one for one in found if one.get("cleared_at") is None]
     cleared = [one for one in found if one.get("cleared_at") is not None]
-    standing.sort(key=lambda one: _SEVERITIES.index(_severity(one)))
     return "<h2>Findings</h2>" + "".join(_finding(one) for one in [*standing, *cleared[:_MOST]])
 
 

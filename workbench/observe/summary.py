@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.observe.findings import kept_findings
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
@@ -127,7 +128,7 @@ def summarise(paths: RunPaths, *, short: bool = False) -> dict[str, Any]:
         "restarts": state.get("restarts", 0),
         "attempts": view.get("attempts", []),
         "elapsed_seconds": view.get("elapsed_seconds"),
-        "findings": view.get("findings", []),
+        "findings": kept_findings(paths) or [],
         "started_at": state.get("started_at") or run.get("created_at"),
         "ended_at": ended.get("ended_at"),
         "dir": str(paths.directory),

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from workbench.observe.events import MetricStream, StepRow
+from workbench.observe.findings import kept_findings
 from workbench.observe.trackers.points import Note, Point, numbers
 from workbench.observe.trackers.progress import Progress
-from workbench.store.files import LineReader, read_json
+from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 
 _SYSTEM = (
@@ -144,14 +145,11 @@ class Source:
 
     def _findings(self) -> Iterator[Note]:
         """Findings not yet fed, and those that have gone since."""
-        found = (read_json(self._paths.findings) or {}).get("findings")
-        for one in cast("list[Any]", found) if isinstance(found, list) else []:
-            if isinstance(one, dict):
-                finding = cast("dict[str, Any]", one)
-                note = finding_note(finding)
-                if note.key not in self._progress.notes:
-                    self._progress.notes.append(note.key)
-                    yield note
+        for finding in kept_findings(self._paths) or []:
+            note = finding_note(finding)
+            if note.key not in self._progress.notes:
+                self._progress.notes.append(note.key)
+                yield note
 
 
 def finding_note(finding: dict[str, Any]) -> Note:

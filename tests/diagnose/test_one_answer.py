@@ -1,0 +1,147 @@
+"""Every face tells the same findings: diagnose, show, view.json and the report, live and ended."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench as wb
+from tests.diagnose.test_recorded import RUNS, unpacked
+from workbench.diagnose.finding import Finding
+from workbench.launch.outcome import Verdict
+from workbench.launch.supervisor import Supervisor
+from workbench.launch.watching import Watch
+from workbench.observe.findings import FIELDS
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+
+SAMPLER = {"sampler": "RandomSampler", "distributed": False, "shuffle": True, "iterations": 2}
+
+
+def healthy(paths: RunPaths) -> None:
+    """As it was recorded."""
+
+
+def no_sampler(paths: RunPaths) -> None:
+    for rank in (0, 1):
+        start = read_json(paths.rank_start(rank)) or {}
+        paths.rank_start(rank).write_text(json.dumps(start | {"samplers": [SAMPLER]}))
+
+
+def change(paths: RunPaths, edit: Callable[[dict[str, Any]], object]) -> None:
+    for rank in (0, 1):
+        lines = [json.loads(text) for text in paths.rank_metrics(rank).read_text().splitlines()]
+        for line in lines:
+            edit(line)
+        text = "\n".join(json.dumps(line) for line in lines)
+        paths.rank_metrics(rank).write_text(text + "\n")
+
+
+def nan(paths: RunPaths) -> None:
+    change(paths, lambda line: line.update(loss=float("nan")) if line["step"] > 30 else None)
+
+
+def short(paths: RunPaths) -> None:
+    """Ended before the rules would have looked twice."""
+    no_sampler(paths)
+    for rank in (0, 1):
+        lines = paths.rank_metrics(rank).read_text().splitlines()[:8]
+        paths.rank_metrics(rank).write_text("\n".join(lines) + "\n")
+
+
+TROUBLES: dict[str, tuple[Callable[[RunPaths], None], set[str]]] = {
+    "healthy": (healthy, set()),
+    "no sampler": (no_sampler, {"no-distributed-sampler"}),
+    "NaN": (nan, {"nan-loss"}),
+    "short": (short, {"no-distributed-sampler"}),
+}
+FAILED = {
+    "kind": "missing-key",
+    "rank": 1,
+    "step": 9,
+    "severity": "error",
+    "confidence": 0.75,
+    "evidence": "train.py:3 in <lambda>",
+    "cause": "Rank 1 failed: KeyError: 'a'",
+    "next": ".",
+}
+
+
+def told(paths: RunPaths) -> dict[str, list[dict[str, Any]]]:
+    """The findings by the face that tells them."""
+    run = wb.Run(paths)
+    faces = {
+        "diagnose --json": [one.document() for one in run.findings()],
+        "show --json": run.summary()["findings"],
+        "view.json": run.view()["findings"],
+    }
+    return json.loads(json.dumps(faces))
+
+
+def same(faces: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    first = faces["diagnose --json"]
+    for face, found in faces.items():
+        assert found == first, face
+    return first
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "failed"])
+@pytest.mark.parametrize("trouble", sorted(TROUBLES))
+@pytest.mark.parametrize("name", sorted(RUNS)[:2])
+def test_all_faces_tell_the_same(tmp_path: Path, name: str, trouble: str, outcome: str) -> None:
+    paths = unpacked(tmp_path, name)
+    spoil, expected = TROUBLES[trouble]
+    spoil(paths)
+    paths.exit.unlink()
+    run = (read_json(paths.run) or {}) | {
+        "run": tmp_path.name,
+        "name": "x",
+        "environment": {},
+        "command": ["x"],
+        "marker": "none",
+        "capture": True,
+        "script": "train.py",
+        "arguments": [],
+        "device": "cpu",
+        "recovery": {},
+        "schema": 1,
+    }
+    paths.run.write_text(json.dumps(run))
+    supervisor = Supervisor(paths, run)
+    supervisor.attempts.begin(first_step=0, checkpoint=None, why=None, arguments=None)
+    watch = Watch(paths, run, supervisor.attempts, begins=True)
+    for _ in range(3):
+        watch.look(supervisor)
+        same(told(paths))
+    finding = FAILED if outcome == "failed" else None
+    verdict = Verdict(outcome=outcome, message="over", failed_rank=None, finding=finding)
+    watch.judge(supervisor, 0)
+    watch.finish(supervisor, 0 if finding is None else 1, verdict, 0)
+    found = same(told(paths))
+    kinds = {one["kind"] for one in found if one["cleared_at"] is None}
+    assert kinds == expected | ({"missing-key"} if finding else set())
+    page = paths.report.read_text()
+    for one in found:
+        assert html.escape(one["cause"]) in page
+        assert html.escape(one["next"]) in page
+    assert ("No findings." in page) is not found
+
+
+def test_a_run_that_ended_unwatched_has_one_answer_too(tmp_path: Path) -> None:
+    paths = unpacked(tmp_path, min(RUNS))
+    no_sampler(paths)
+    run = wb.Run(paths)
+    found = [one.document() for one in run.findings()]
+    assert [one["kind"] for one in found] == ["no-distributed-sampler"]
+    assert run.summary()["findings"] == found
+    assert not paths.findings.exists()
+
+
+def test_the_reader_knows_every_field() -> None:
+    assert {one.name for one in fields(Finding)} == set(FIELDS)
