@@ -15,7 +15,7 @@ RUN = PATH="$(VENV):$$PATH" $(VENV)
 ROOT_ARGS = $(shell test "$$(id -u)" -ne 0 || echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lab test test-all check bench strategies faults engines gpu matrix clean
+.PHONY: help venv demo lab test test-all check bench strategies faults engines gpu matrix soak clean
 
 help: ## list the targets (this text)
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
@@ -84,6 +84,14 @@ faults: ## inject every fault on CPU ranks and renew tests/faults.md (quarter of
 matrix: ## save a checkpoint in every layout, load it in every other; renew tests/checkpoints.md
 	@$(SETUP) --extras train,lab,dev,deepspeed
 	@$(RUN)/python -m tests.recover.matrix --page tests/checkpoints.md
+
+ROUNDS ?= 200
+SEED ?= 1
+PROPERTY_TESTS = $(shell grep -rl --include='test_*.py' hypothesis tests)
+soak: ## 200 seeded rounds of kills, damage and resumes, then new examples for the property tests (ROUNDS=, SEED=)
+	@$(SETUP) --extras train,lab,dev,deepspeed
+	@$(RUN)/python -m tests.recover.soak --rounds $(ROUNDS) --seed $(SEED)
+	@$(RUN)/python -m pytest -q --hypothesis-profile=soak -m 'not slow' $(PROPERTY_TESTS)
 
 clean: ## delete .venv and caches; runs/ stays
 	rm -rf .venv .ruff_cache .pytest_cache dist

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import recipes
-from workbench.describe import Model, Workload
+from workbench.describe import Model, Strategy, Workload
 from workbench.estimate import Estimate, training_memory
 from workbench.estimate.card import CPU_CONTEXT_BYTES, CPU_CONTEXT_OF_CUDA_BUILD_BYTES
 from workbench.estimate.parts import CONTEXT
@@ -31,7 +31,7 @@ def with_prediction(request: Request, recipe: str) -> Request:
             del defaults[at : at + 2]
         arguments = (*defaults, *arguments)
     shape = recipes.shape(arguments, recipe=recipe)
-    workload = None if shape["layers"] is None else _workload(recipe, shape)
+    workload = None if shape["layers"] is None else workload_of(recipe, shape)
     wrap = request.wrap  # a model given by name says itself what its blocks are
     if wrap is None and shape["model"] is None:
         wrap = recipes.find(recipe).block
@@ -47,13 +47,24 @@ def with_prediction(request: Request, recipe: str) -> Request:
         optimizer=shape["optimizer"],
         checkpoint_folder=shape["checkpoint_dir"],
         workload=workload,
-        predicted=workload and _of_this_torch(training_memory(workload, request.strategy, where)),
+        predicted=workload and _of_this_torch(memory_of(recipe, workload, request.strategy, where)),
         predicted_time=step and step[0],
         predicted_basis=step and step[1],
         steps_total=shape["steps"],
         seconds_total=None if shape["minutes"] is None else 60.0 * shape["minutes"],
         checkpoint_every=shape["checkpoint_every"],
     )
+
+
+def memory_of(recipe: str, workload: Workload, strategy: Strategy, where: Any) -> Estimate:
+    """Memory of a rank of the recipe."""
+    if recipes.find(recipe).alone != ("cp",):
+        return training_memory(workload, strategy, where)
+    # Not sharded over the context ranks, as FSDP does it: the whole model, part of each sequence.
+    own = replace(workload, seq_len=workload.seq_len // strategy.cp)
+    found = training_memory(own, Strategy.parse("single", 1), where)
+    said = f"each of the {strategy.cp} context ranks holds the whole model"
+    return replace(found, assumptions=(*found.assumptions, said))
 
 
 def _of_this_torch(predicted: Estimate) -> Estimate:
@@ -69,7 +80,7 @@ def _of_this_torch(predicted: Estimate) -> Estimate:
     return replace(predicted, parts={**predicted.parts, CONTEXT: size}, assumptions=(*kept, said))
 
 
-def _workload(recipe: str, shape: Mapping[str, Any]) -> Workload:
+def workload_of(recipe: str, shape: Mapping[str, Any]) -> Workload:
     """What the recipe trains: our GPT, or a Hugging Face model with adapters."""
     from_config = shape["gated_mlp"]  # a Llama, not the GPT of gpt_model.py
     model = Model(

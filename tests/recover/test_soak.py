@@ -1,0 +1,35 @@
+"""Rounds of the soak follow from their seed; a few are played. All of them: make soak."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from . import soak
+
+
+def test_a_round_follows_from_its_seed_alone_and_all_kinds_meet_all_strategies() -> None:
+    plans = [soak.Plan.draw(1, number) for number in range(200)]
+    assert plans[17] == soak.Plan.draw(1, 17)
+    assert plans[17] != soak.Plan.draw(2, 17)
+    met = {(plan.strategy, plan.victims) for plan in plans}
+    assert len(met) == len(soak.STRATEGIES) * len(soak.VICTIMS)
+    assert {plan.damage for plan in plans} == set(soak.DAMAGES)
+
+
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_five_rounds(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    command = [sys.executable, "-m", soak.__name__, "--rounds", "5", "--seed", "3"]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [*command, "--result", str(result)], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert result.exists(), done.stdout + done.stderr
+    assert json.loads(result.read_text())["failures"] == {}, done.stdout
