@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,20 @@ def run(store: Path) -> SampleRun:
 
 def until(condition, what: str) -> None:
     wait_until(condition, 20, what)
+
+
+def test_every_module_of_a_face_has_what_anywidget_draws_with(store: Path) -> None:
+    """Without the default export the page shows nothing at all, and only a browser would tell."""
+    page = Workbench(store=str(store))
+    modules = [str(child._esm) for child in walk(page) if hasattr(child, "_esm")]
+    assert len(modules) >= 3
+    assert all(re.search(r"^export default \{ render \};$", text, re.MULTILINE) for text in modules)
+
+
+def walk(widget) -> Iterator[object]:
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from walk(child)
 
 
 @pytest.mark.parametrize("face", [RunDashboard, Launcher, Runs, Workbench])

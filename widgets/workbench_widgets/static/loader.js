@@ -224,6 +224,8 @@ async function render({ model, el }) {
   return mount(el, model.get("config"), link.model, link.connected);
 }
 
+export default { render };
+
 /** Called by the keeper's inline script: see keeper.js.
  * @param {string} id of the element that holds the configuration */
 export async function keep(id) {
