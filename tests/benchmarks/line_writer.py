@@ -1,4 +1,4 @@
-"""Stands for a rank of a fast training: 100 metric lines a second for some seconds, no torch."""
+"""Stands for a rank of a fast training: so many metric lines a second, for some seconds; no torch."""
 
 import json
 import os
@@ -6,13 +6,18 @@ import sys
 import time
 from pathlib import Path
 
-seconds, rank = float(sys.argv[1]), os.environ["RANK"]
+seconds, rate, rank = float(sys.argv[1]), int(sys.argv[2]), os.environ["RANK"]
 path = Path(os.environ["WORKBENCH_RUN_DIR"]) / "metrics" / f"rank-{rank}.jsonl"
 began = time.time()
 with path.open("a", buffering=1) as file:
-    for step in range(1, int(100 * seconds) + 1):
-        due = began + step / 100
+    for step in range(1, int(rate * seconds) + 1):
+        due = began + step / rate
         time.sleep(max(0.0, due - time.time()))
-        line = {"step": step, "time": time.time(), "step_seconds": 0.01, "backward_at": time.time()}
+        line = {
+            "step": step,
+            "time": time.time(),
+            "step_seconds": 1 / rate,
+            "backward_at": time.time(),
+        }
         line |= {"lr": 3e-4, "memory_bytes": 71234567890, "loss": 2 + 1 / step, "grad_norm": 1.25}
         file.write(json.dumps(line) + "\n")
