@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 import workbench as wb
-from workbench.cli.entry import app
+from workbench.cli.commands import load
 from workbench.cli.launch_options import keywords
 from workbench.describe import Strategy
 from workbench.describe.option import declared
@@ -64,8 +63,7 @@ def test_python_has_every_option_as_a_keyword() -> None:
 
 @pytest.mark.parametrize("command", ["launch", "resume"])
 def test_the_command_line_has_every_option(command: str) -> None:
-    found = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
-    flags = {flag for one in found.params for flag in one.opts}
+    flags = {flag for one in load(command).params for flag in one.opts}
     assert {one.flag for _, one in flat().values()} <= flags
     assert {"--recompute", "--offload", "--state-dict", "--restarts", "--env"} <= flags
 
@@ -162,7 +160,7 @@ def test_recovery_and_environment_change_in_part(run: RunPaths) -> None:
     assert found.recovery == Recovery(restarts=5, grace_seconds=7.0, on_end=("true", "x y"))
     assert found.environment == {**FULL.environment, "MORE": "1"}
     assert not stays_in_place({"cpu": True})
-    assert {"recovery", "environment", "trackers", "capture", "port"} == IN_PLACE
+    assert {"recovery", "environment", "trackers", "capture", "port", "warm"} == IN_PLACE
 
 
 def test_nothing_given_is_no_change() -> None:

@@ -62,6 +62,9 @@ ALLOWED = {
     # A file of this package is run under another name, to read its parser's options.
     ("workbench/recipes/__init__.py", "exec"),
     ("workbench/recipes/__init__.py", "compile"),
+    # A fork of the warm server runs the user's own script, as `python script.py` would.
+    ("workbench/launch/warm/child.py", "exec"),
+    ("workbench/launch/warm/child.py", "compile"),
     # The child of a simulation reads what its parent, this same program, writes to its stdin.
     ("workbench/estimate/simulation/child.py", "pickle.loads"),
 }

@@ -73,7 +73,7 @@ def check_deletable(store: Store, run: str) -> RunPaths:
     paths = store.find(run)
     if paths.directory.name != run:
         raise UsageError(f"{run!r} means {paths.directory.name}. To delete it, give its whole id.")
-    check_own(paths, "deleted")
+    check_own(paths, "deleted", own_links=True)  # a link goes, never what it leads to
     status = read_status(paths)
     marker = str((read_json(paths.run) or {}).get("marker") or "")
     if status.live or (marker and processes.find_marked(marker)):

@@ -26,10 +26,11 @@ _OF_THE_TRAINING = frozenset({"logs", "metrics"})
 _MAX_ENTRIES = 200_000  # far beyond what a run of a thousand ranks has
 
 
-def foreign_reason(paths: RunPaths) -> str | None:
+def foreign_reason(paths: RunPaths, *, own_links: bool = False) -> str | None:
     """Why this run is not to be acted on by this user; None = it is their own.
 
-    Checked are the run directory, what lies in it, and the folders whose content decides what is
+    `own_links`: allow symbolic links of this user below the run directory; for actions that follow
+    none, such as deleting. Checked are the run directory, what lies in it, and the folders whose content decides what is
     started, signalled or overwritten. What checkpoints hold is checked where one is loaded.
     """
     if _trusted(paths.directory):
@@ -45,7 +46,8 @@ def foreign_reason(paths: RunPaths) -> str | None:
     folders = (paths.config, paths.control, paths.logs, paths.metrics, paths.nodes)
     try:
         for part, status, printed in _parts(paths.directory, folders):
-            reason = _reason(part, status, closed=closed or printed)
+            link = own_links and stat.S_ISLNK(status.st_mode) and status.st_uid == os.geteuid()
+            reason = None if link else _reason(part, status, closed=closed or printed)
             if reason is not None:
                 return reason
     except OSError as error:
@@ -53,15 +55,15 @@ def foreign_reason(paths: RunPaths) -> str | None:
     return _checkpoints_reason(paths, closed=closed)
 
 
-def check_own(paths: RunPaths, action: str) -> None:
+def check_own(paths: RunPaths, action: str, *, own_links: bool = False) -> None:
     """Refuse to act on a run that others own or can write to.
 
-    `action` completes "is not to be …", as in "stopped".
+    `action` completes "cannot be …", as in "stopped"; `own_links` as in `foreign_reason`.
 
     Raises:
         ForeignRunError: it is not this user's alone; the message says why and what to do.
     """
-    reason = foreign_reason(paths)
+    reason = foreign_reason(paths, own_links=own_links)
     if reason is not None:
         raise ForeignRunError(
             f"{paths.directory.name} cannot be {action} by {user_name(os.geteuid())}: {reason}. "
