@@ -29,9 +29,10 @@ _MAX_ENTRIES = 200_000  # far beyond what a run of a thousand ranks has
 def foreign_reason(paths: RunPaths, *, own_links: bool = False) -> str | None:
     """Why this run is not to be acted on by this user; None = it is their own.
 
-    `own_links`: allow symbolic links of this user below the run directory; for actions that follow
-    none, such as deleting. Checked are the run directory, what lies in it, and the folders whose content decides what is
+    Checked are the run directory, what lies in it, and the folders whose content decides what is
     started, signalled or overwritten. What checkpoints hold is checked where one is loaded.
+    `own_links`: allow symbolic links of this user below it, for actions that follow none, such as
+    deleting.
     """
     if _trusted(paths.directory):
         return None
