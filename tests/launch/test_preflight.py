@@ -96,8 +96,8 @@ def test_a_full_card_names_the_switches_that_make_it_fit(tmp_path: Path) -> None
 def test_a_card_without_bf16_is_named(tmp_path: Path) -> None:
     request = asked(tmp_path, "--precision", "bf16")
     (warning,) = preflight.checked(on_gpus(request, "t4", 2)).warnings
-    assert "has no bf16 units" in warning
-    assert "--precision fp16" in warning
+    assert "has no bf16 matmuls" in warning
+    assert "Use precision fp16" in warning
 
 
 def test_whoever_holds_a_gpu_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

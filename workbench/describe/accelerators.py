@@ -118,6 +118,21 @@ class Accelerator:
         }
         return rates[precision]
 
+    def why_not(self, precision: str) -> str:
+        """Why nothing should be trained at `precision` on it; empty where it has the units.
+
+        >>> find("t4").why_not("bf16")
+        'NVIDIA T4 16GB has no bf16 matmuls. Use precision fp16, or another GPU.'
+        >>> find("a100").why_not("fp8"), find("h100").why_not("fp8")
+        ('NVIDIA A100 SXM4 80GB has no fp8 matmuls. Use precision bf16, or another GPU.', '')
+        """
+        if self.peak_flops(precision) is not None:
+            return ""
+        others = ("bf16", "fp16", "fp32") if precision == "fp8" else ("fp16", "fp32", "bf16")
+        other = next((one for one in others if self.peak_flops(one) is not None), None)
+        use = f"Use precision {other}, or another GPU." if other else "Use another GPU."
+        return f"{self.name} has no {precision} matmuls. {use}"
+
 
 @functools.cache
 def accelerators() -> tuple[Accelerator, ...]:

@@ -12,6 +12,7 @@ from workbench.describe import Cluster, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.card import card_parts, slack_bytes
 from workbench.estimate.communication import buffers
+from workbench.estimate.host_memory import cautions, host_bytes
 from workbench.estimate.parts import Estimate, Peak, StageMemory
 from workbench.estimate.peaks import peaks
 from workbench.estimate.rank import Rank, moved, rank_of
@@ -47,9 +48,15 @@ def training_memory(
     reserved = max(stage.peak.total_bytes + stage.slack_bytes for stage in found)
     parts = {name: size for name, size in peak.parts.items() if size}
     extra = card_parts(strategy, where, reserved - peak.total_bytes)
+    on_host = host_bytes(workload, strategy, where)
     return Estimate(
         parts={**parts, **extra.parts},
-        assumptions=(*assumptions(workload, strategy), *extra.assumptions),
+        assumptions=(
+            *cautions(workload, where, on_host),
+            *assumptions(workload, strategy),
+            *extra.assumptions,
+        ),
+        host_bytes=on_host,
         peak=peak.name,
         peaks={one.name: one.total_bytes for one in fullest.peaks},
         stages=found,

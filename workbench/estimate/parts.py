@@ -69,6 +69,8 @@ class Estimate:
     """Every pipeline stage."""
     card_bytes: int | None = None
     """Memory of the card it was asked for; None when unknown."""
+    host_bytes: int | None = None
+    """Host memory of one node that offload takes; None where nothing is offloaded to it."""
     sources: tuple[str, ...] = ()
     """Where the formulas and constants come from."""
 
@@ -115,6 +117,7 @@ class Estimate:
             "card_bytes": self.card_bytes,
             "headroom_bytes": self.headroom_bytes,
             "fits": self.fits,
+            "host_bytes": self.host_bytes,
             "peak": self.peak,
             "peaks": dict(self.peaks or {}),
             "per_stage": [

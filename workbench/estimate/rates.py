@@ -149,10 +149,7 @@ def machine(
     plain = accelerator.peak_flops("fp32" if precision == "fp32" else low)
     peak = accelerator.peak_flops(precision)
     if peak is None or plain is None:
-        other = "fp16" if precision.startswith("bf16") else "bf16"
-        raise UsageError(
-            f"{accelerator.name} has no {precision} matmuls. Use precision {other}, or another GPU."
-        )
+        raise UsageError(accelerator.why_not(precision))
     if accelerator.memory_bytes_per_second is None:
         raise UsageError(f"The memory bandwidth of {accelerator.name} is unknown.")
     arch = family(accelerator.arch)

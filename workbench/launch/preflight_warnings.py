@@ -25,7 +25,7 @@ def warnings(request: Request) -> Iterator[str]:
     Raises:
         UsageError: the disk cannot hold one checkpoint.
     """
-    for look in (_own_script, _restarts, _memory, _held, _precision, _disk):
+    for look in (_own_script, _restarts, _memory, _offload, _held, _precision, _disk):
         yield from look(request)
 
 
@@ -81,6 +81,18 @@ def _what_helps(request: Request) -> str:
     return f"It would fit with: {', '.join(switch.name for switch in chosen)}."
 
 
+def _offload(request: Request) -> Iterator[str]:
+    """What is moved off the card has to fit into the host."""
+    needed = None if request.predicted is None else request.predicted.host_bytes
+    free = memory_available()
+    if needed is not None and free is not None and needed > free:
+        yield (
+            f"Offload keeps about {format_bytes(needed)} in this host's memory, and "
+            f"{format_bytes(free)} are free: the host will kill the ranks. Offload less, or use "
+            "more machines."
+        )
+
+
 def _held(request: Request) -> Iterator[str]:
     """GPUs of the run on which somebody else's memory lies."""
     if request.device == "cpu":
@@ -109,12 +121,9 @@ def _precision(request: Request) -> Iterator[str]:
     precision, accelerator = request.workload.precision, request.cluster.accelerator
     if accelerator is None or precision == "fp32":
         return
-    if accelerator.peak_flops(precision) is None:
-        instead = "fp16" if precision.startswith("bf16") else "bf16"
-        yield (
-            f"{accelerator.name} has no {precision} units: it will run slowly or not at all. "
-            f"Use --precision {instead}."
-        )
+    lacking = accelerator.why_not(precision)
+    if lacking:
+        yield f"{lacking} It will run slowly or not at all."
 
 
 def _disk(request: Request) -> Iterator[str]:

@@ -1,0 +1,73 @@
+"""What offload takes from the host, and number formats that a card lacks: said in every answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import workbench as wb
+from workbench.describe import Cluster, Model, Strategy, Workload
+from workbench.describe.accelerators import accelerators
+from workbench.units import GIB
+
+LLAMA = Model.catalog("llama-3-8b")
+WORK = Workload(model=LLAMA, seq_len=2048, micro_batch=1, precision="bf16")
+NODE = replace(Cluster.rented("h100", 8), memory_bytes=64 * GIB)
+
+
+def zero(stage: int, *parts: str) -> Strategy:
+    return Strategy.parse(f"zero{stage}", 8).with_options(offload=parts)
+
+
+def test_without_offload_nothing_is_said() -> None:
+    found = wb.training_memory(WORK, zero(3), NODE)
+    assert found.host_bytes is None
+    assert not any("host memory" in line for line in found.assumptions)
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_the_optimizer_leaves_its_states_on_the_host(stage: int) -> None:
+    """fp32 master copy and two moments, 12 bytes a parameter, and the gradients beside them."""
+    found = wb.training_memory(WORK, zero(stage, "optimizer"), NODE)
+    assert found.host_bytes is not None
+    assert 12 * LLAMA.parameters <= found.host_bytes <= 16.5 * LLAMA.parameters
+    assert "it does not fit" in found.assumptions[0]
+    assert "64 GiB" in found.assumptions[0]
+    assert found.document()["host_bytes"] == found.host_bytes
+
+
+def test_parameters_come_on_top() -> None:
+    optimizer = wb.training_memory(WORK, zero(3, "optimizer"), NODE).host_bytes
+    both = wb.training_memory(WORK, zero(3, "optimizer", "parameters"), NODE).host_bytes
+    assert optimizer is not None
+    assert both == pytest.approx(optimizer + 2 * LLAMA.parameters, rel=0.01)
+
+
+def test_enough_and_unknown_host_memory_are_told_apart() -> None:
+    large = replace(NODE, memory_bytes=2048 * GIB)
+    said = wb.training_memory(WORK, zero(3, "optimizer"), large).assumptions[0]
+    assert "2 TiB" in said
+    assert "not fit" not in said
+    unknown = replace(NODE, memory_bytes=None)
+    assert "not known" in wb.training_memory(WORK, zero(3, "optimizer"), unknown).assumptions[0]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "instead"),
+    [("t4", "bf16", "fp16"), ("v100", "bf16", "fp16"), ("a100", "fp8", "bf16")],
+)
+def test_a_format_that_the_card_lacks_is_said(gpu: str, precision: str, instead: str) -> None:
+    work = replace(WORK, precision=precision)
+    said = wb.training_memory(work, Strategy.parse("single", 1), Cluster.rented(gpu, 1))
+    assert f"has no {precision} matmuls. Use precision {instead}" in said.assumptions[0]
+
+
+def test_what_it_suggests_the_card_has() -> None:
+    for one in accelerators():
+        for precision in ("bf16", "fp16", "fp8"):
+            said = one.why_not(precision)
+            assert (said == "") == (one.peak_flops(precision) is not None)
+            if "Use precision" in said:
+                other = said.partition("Use precision ")[2].partition(",")[0]
+                assert one.peak_flops(other) is not None, (one.id, said)
