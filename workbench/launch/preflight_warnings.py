@@ -85,7 +85,7 @@ def _offload(request: Request) -> Iterator[str]:
     """What is moved off the card has to fit into the host."""
     needed = None if request.predicted is None else request.predicted.host_bytes
     free = memory_available()
-    if needed is not None and free is not None and needed > free:
+    if needed is not None and needed > free:
         yield (
             f"Offload keeps about {format_bytes(needed)} in this host's memory, and "
             f"{format_bytes(free)} are free: the host will kill the ranks. Offload less, or use "
