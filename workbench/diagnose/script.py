@@ -14,6 +14,8 @@ def world_size(evidence: Evidence) -> Iterator[Finding]:
     asked, seen = evidence.processes, evidence.facts.world_size
     if seen is None or seen == asked or evidence.steps == 0:
         return
+    if any(start.get("spawned") for start in evidence.starts.values()):
+        return  # the script starts its processes itself, as many as it wants
     yield Finding(
         kind="world-size",
         severity="error",

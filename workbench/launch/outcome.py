@@ -46,7 +46,8 @@ def judge(
     if exit_code == 0 or (
         exit_code is None and all(end and end.get("ok") for end in ends.values())
     ):
-        return _finished(steps, exit_code, capture=capture)
+        unobserved = (paths.metrics / "unobserved").exists()
+        return _finished(steps, exit_code, capture=capture, unobserved=unobserved)
     root = root_cause(paths)
     if whole and steps and root is not None and root[1] < 0:
         return _crashed_at_exit(root[0], steps, -root[1])
@@ -78,13 +79,20 @@ def _stopped(
     return Verdict(outcome=reason, message=f"{why} at step {known[0]['stopped_at']}; {where}.")
 
 
-def _finished(steps: int, exit_code: int | None, *, capture: bool) -> Verdict:
+def _finished(
+    steps: int, exit_code: int | None, *, capture: bool, unobserved: bool = False
+) -> Verdict:
+    if capture and steps == 0 and unobserved:
+        return Verdict(
+            outcome="succeeded",
+            message="Finished with exit code 0. It trained in processes that it forked itself, "
+            "which are not observed: steps and loss are unknown (the spawn start method is).",
+        )
     if capture and steps == 0:
         return Verdict(
             outcome="no-steps",
             message="The script ended with exit code 0, but no optimizer step was seen. Its log "
-            "says why: many examples leave quietly when they find too few GPUs. (Trainings in "
-            "processes that the script itself starts are not observed.)",
+            "says why: many examples leave quietly when they find too few GPUs.",
         )
     unseen = " (the exit code was not seen; every rank reported a clean end)"
     return Verdict(

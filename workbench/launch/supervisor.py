@@ -234,10 +234,11 @@ class Supervisor:
         if first:
             watch.read()
         stuck = watch.standstill  # no step will come at which all ranks could stop
+        agree = self.run["capture"] and not stuck and not self.spawned  # on a step to stop at
         now = (self.paths.control / "stop-now").exists()
         self.ladder.request(
             now=now and self.ladder.stage in {None, "graceful"},
-            steps=watch.steps if self.run["capture"] and watch.stepping and not stuck else 0,
+            steps=watch.steps if agree and watch.stepping else 0,
             step_seconds=watch.step_seconds,
             reason=reason,
             within=self.recovery.grace if reason == "preempted" else None,
@@ -258,6 +259,18 @@ class Supervisor:
             if rank not in self.vanished and not alive:
                 self.vanished[rank] = time.time()
 
+    @property
+    def spawned(self) -> bool:
+        """Whether a process that the script itself started is recorded as its rank."""
+        return bool((read_json(self.paths.rank_start(0)) or {}).get("spawned"))
+
+    def follow_spawned(self) -> None:
+        """The process that trains is looked at in the place of the one that only waits for it."""
+        if int(self.run["processes"]) == 1 and 0 in self.ranks:
+            start = read_json(self.paths.rank_start(0)) or {}
+            if start.get("spawned") and isinstance(start.get("process"), dict):
+                self.ranks[0] = start["process"]
+
     def rank_facts(self, rank: int, process: ProcessDoc) -> RankFacts:
         """What is known of a rank, on whatever machine it runs."""
         from workbench.diagnose.facts import rank_facts  # noqa: PLC0415  (after the launcher)
@@ -277,6 +290,9 @@ class Supervisor:
         starts = [read_json(self.paths.rank_start(rank)) for rank in self.ranks]
         sizes = [start.get("group_world_size") for start in starts if start]
         known = [size for size in sizes if isinstance(size, int)]
+        if any(start and start.get("spawned") for start in starts):  # as many as it wants
+            self.world_size = max(known, default=None)
+            return
         asked = int(self.run["processes"])
         late = (seconds_since_first_step or 0) > WORLD_CHECK_SECONDS
         if (known and max(known) == asked) or (asked == 1 and starts and not known):

@@ -126,6 +126,7 @@ class Watch:
 
     def _look_at_ranks(self, supervisor: Supervisor) -> None:
         """Once per look: rules, view and restarts tell of the same moment."""
+        supervisor.follow_spawned()
         self.ranks = {
             rank: supervisor.rank_facts(rank, process) for rank, process in supervisor.ranks.items()
         }

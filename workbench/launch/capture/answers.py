@@ -138,8 +138,15 @@ class Answers:
                 self._term = signal.SIGTERM in os.read(self._woken, 64)
         return self._term
 
+    def _replaced(self) -> bool:
+        """Whether a process that this one started is recorded as the rank."""
+        claim = os.path.join(os.path.dirname(self._stack), f"rank-0.spawned-{os.getpid()}")
+        return os.path.exists(claim)
+
     def _write_trace(self) -> None:
         """The latest collectives, as torch's flight recorder has them (gloo and NCCL)."""
+        if self._replaced():
+            return  # the process that trains answers in our place
         torch = sys.modules.get("torch")
         module = getattr(getattr(torch, "_C", None), "_distributed_c10d", None)
         # NCCL has a recorder of its own; a process may use both, and the longer one tells more.

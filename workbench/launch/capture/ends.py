@@ -60,6 +60,17 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
     atexit.register(write)
 
 
+def flush_at_exit(recorder: Recorder) -> None:
+    """A process of `multiprocessing` ends without exit handlers, but calls its own finalizers."""
+    from multiprocessing import util  # noqa: PLC0415  (only where it is loaded already)
+
+    def finish() -> None:
+        recorder.drain()
+        recorder.flush()
+
+    util.Finalize(None, finish, exitpriority=100)  # pyright: ignore[reportUnknownMemberType]
+
+
 def _describe(
     kind: type[BaseException],
     value: BaseException,

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import NoReturn
 
-from . import ends, leaving, patches, profiling
+from . import ends, leaving, patches, profiling, spawned
 from .answers import Answers
 from .exceptions import code_facts
 from .recorder import Recorder, first_step
@@ -49,7 +49,11 @@ def install() -> None:
     patches.keep_local()
     rank = _rank()
     if rank is None:
+        if os.environ.get(spawned.ALONE) and "WORKBENCH_RUN_DIR" in os.environ:
+            _watch_spawned(os.environ["WORKBENCH_RUN_DIR"])
         return
+    if int(os.environ.get("WORLD_SIZE") or "1") == 1:
+        os.environ[spawned.ALONE] = "1"
     os.environ[CLAIM] = str(os.getpid())
     folder, code = os.environ["WORKBENCH_RUN_DIR"], _code()
     _redirect_output(os.path.join(folder, "logs", f"rank-{rank}.log"))
@@ -74,6 +78,25 @@ def install() -> None:
             profiling.from_environment(recorder)
     ends.record_end(folder, rank, recorder, code)
     Answers(folder, rank, recorder).listen()
+
+
+def _watch_spawned(folder: str) -> None:
+    """A process that the only rank started: it is recorded in its place once it trains."""
+    if os.environ.get("WORKBENCH_CAPTURE", "full") != "full":
+        return
+    claim = os.path.join(folder, "metrics", f"rank-0.spawned-{os.environ[CLAIM]}")
+
+    def become(world_size: int | None, backend: str | None) -> None:
+        recorder = _Current.recorder = Recorder(folder, 0)
+        recorder.obeys_stops = False  # its peers know of no stop step
+        patches.arm(recorder)
+        recorder.note(process=_identity(), spawned=True, attempt_first_step=first_step())
+        if world_size is not None and backend is not None:
+            recorder.group_ready(world_size, backend)
+        Answers(folder, 0, recorder).listen()
+        ends.flush_at_exit(recorder)
+
+    patches.when_imported(spawned.watch(claim, become))
 
 
 def _rank() -> int | None:

@@ -26,6 +26,7 @@ from . import (
     models,
     norms,
     pipelines,
+    spawned,
     trainer,
 )
 from .backward import outermost, patch_backward
@@ -56,16 +57,16 @@ def arm(recorder: Recorder) -> None:
     actions["deepspeed.runtime.pipe.engine"] = functools.partial(
         pipelines.patch_deepspeed, recorder, outermost
     )
-    _apply(actions)
+    when_imported(actions)
 
 
 def keep_local() -> None:
     """Rendezvous stores of this process, a rank or a launcher, listen on loopback alone."""
     names = ("torch.distributed", "torch.distributed.rendezvous")
-    _apply(dict.fromkeys(names, loopback.keep_local))
+    when_imported(dict.fromkeys(names, loopback.keep_local))
 
 
-def _apply(actions: dict[str, Callable[[Any], None]]) -> None:
+def when_imported(actions: dict[str, Callable[[Any], None]]) -> None:
     """Call each action with its module: now if it is loaded, else once it has been."""
     loaded = [name for name in actions if name in sys.modules]
     finder = _AfterImport(actions)
@@ -154,6 +155,9 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
 
     def after_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if torch.compiler.is_compiling():
+            return
+        if os.getpid() != recorder.owner:
+            spawned.note_unobserved(recorder.folder)
             return
         try:
             lr = optimizer.param_groups[0].get("lr")

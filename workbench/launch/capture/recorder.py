@@ -36,6 +36,7 @@ class Recorder:
         self.loaders: Any = None  # loaders.Loaders once torch.utils.data is there
         self.stops_itself = False  # the loop around (Trainer's) leaves at the agreed step
         self.tracer: Any = None  # profiling.Tracer while a trace is asked for
+        self.obeys_stops = True
         self.held = 0  # an engine's step is under way: what it does inside is no step of its own
         self.stopped_at: int | None = None
         self.checkpoint: str | None = None
@@ -200,6 +201,8 @@ class Recorder:
     def stop_due(self) -> bool:
         """Whether the step that all ranks agreed to stop at lies behind this rank."""
         now = time.monotonic()
+        if not self.obeys_stops:
+            return False
         if self._stop_at is None and now >= self._next_stop_poll:
             self._next_stop_poll = now + _STOP_POLL_SECONDS
             with contextlib.suppress(OSError, ValueError), open(self._stop_file) as file:

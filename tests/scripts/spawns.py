@@ -1,0 +1,47 @@
+"""Trains in processes that it starts itself, as many examples with torch.multiprocessing do."""
+
+import argparse
+import os
+import socket
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def work(rank, world, port, options):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    if world > 1:
+        dist.init_process_group("gloo", rank=rank, world_size=world)
+    net = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for step in range(1, options.steps + 1):
+        if step == options.hang_at and rank == world - 1:
+            time.sleep(600)
+        loss = net(torch.ones(2, 4)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        if world > 1:
+            for parameter in net.parameters():
+                dist.all_reduce(parameter.grad)
+        optimizer.step()
+        time.sleep(0.01)
+        if step == options.fail_at and rank == 0:
+            raise ValueError("boom")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--world", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--hang-at", type=int, default=0)
+    parser.add_argument("--fail-at", type=int, default=0)
+    parser.add_argument("--method", default="spawn")
+    options = parser.parse_args()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.start_processes(
+        work, (options.world, port, options), options.world, start_method=options.method
+    )
