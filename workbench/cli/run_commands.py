@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 import workbench as wb
-from workbench.cli.tables import number, print_json, summary_table
+from workbench.cli.tables import number, print_json, print_json_rows, summary_table
 from workbench.cli.terminal import (
     CpuOption,
     JsonOption,
@@ -25,6 +26,8 @@ from workbench.engines.slurm_run import cancel_waiting, settle
 from workbench.store.labels import read_labels
 from workbench.store.layout import RunPaths
 from workbench.store.printable import printable
+
+_TABLE_ROWS = 1000
 
 
 def show(
@@ -50,15 +53,25 @@ def metrics(
     as_json: JsonOption = False,
 ) -> None:
     """Print loss, lr, grad norm and step time of every optimizer step."""
-    rows = wb.attach(run, store).metrics(rank)
+    rows = wb.attach(run, store).iterate_metrics(rank)
     if as_json:
-        print_json(rows)
+        print_json_rows(rows)
         return
-    table = Table("step", "loss", "lr", "grad norm", "step s", box=None, pad_edge=False)
+    part = list(islice(rows, _TABLE_ROWS))
+    console.print(_metrics_table(part, header=True))
+    while part := list(islice(rows, _TABLE_ROWS)):
+        console.print(_metrics_table(part, header=False))
+
+
+def _metrics_table(rows: list[dict[str, Any]], *, header: bool) -> Table:
+    """Some steps; a long run is printed in several tables of the same columns."""
+    table = Table(box=None, pad_edge=False, show_header=header)
+    for name, width in (("step", 8), ("loss", 10), ("lr", 10), ("grad norm", 10), ("step s", 10)):
+        table.add_column(name, min_width=width)
     for row in rows:
         values = (row["loss"], row["lr"], row["grad_norm"], row["step_seconds"])
         table.add_row(str(row["step"]), *(number(value, 5) for value in values))
-    console.print(table)
+    return table
 
 
 def logs(

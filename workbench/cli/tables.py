@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,16 @@ def badge(state: str, outcome: str | None) -> str:
 def print_json(document: Any) -> None:
     """Print strict JSON on stdout."""
     sys.stdout.write(json.dumps(finite(document), indent=2, allow_nan=False) + "\n")
+
+
+def print_json_rows(rows: Iterable[dict[str, Any]]) -> None:
+    """What `print_json` prints of a list, one element at a time: no list is held."""
+    before = "[\n  "
+    for row in rows:
+        text = json.dumps(finite(row), indent=2, allow_nan=False).replace("\n", "\n  ")
+        sys.stdout.write(before + text)
+        before = ",\n  "
+    sys.stdout.write("[]\n" if before == "[\n  " else "\n]\n")
 
 
 def number(value: float | None, digits: int = 4) -> str:

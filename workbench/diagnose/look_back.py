@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from workbench.diagnose.diagnoser import Diagnoser, read_findings
 from workbench.diagnose.facts import Facts
 from workbench.diagnose.finding import Finding
-from workbench.observe.events import MetricStream, StepRow
+from workbench.observe.events import StepRow, last_rows, recorded_rows
 from workbench.observe.findings import kept_findings
 from workbench.store.files import LineReader, read_json
 from workbench.store.layout import RunPaths
 
 _LOOKS = 400  # over the whole run
 _LEAST_ROWS = 16  # between two looks
+_TAIL_BYTES = 1 << 16  # what `last_rows` reads
 
 
 def diagnose(paths: RunPaths) -> list[Finding]:
@@ -31,21 +35,30 @@ def work_out(paths: RunPaths) -> list[Finding]:
     run, end = read_json(paths.run), read_json(paths.exit) or {}
     if run is None:
         return []
-    rows = MetricStream(paths, int(run.get("processes") or 1)).read(final=True)
     diagnoser = Diagnoser(paths, run, keep=False)
-    samples = _samples(paths)
-    begun = float(run.get("created_at") or 0.0)
-    size = max(_LEAST_ROWS, len(rows) // _LOOKS)
-    for at in range(0, len(rows), size):
-        block = rows[at : at + size]
+    ranks = int(run.get("processes") or 1)
+    samples, begun = _Samples(paths), float(run.get("created_at") or 0.0)
+    rows, size = recorded_rows(paths, ranks), _rows_between_looks(paths)
+    while block := list(islice(rows, size)):
         now = max(block[-1].time, begun)
-        while samples and samples[-1]["time"] <= now:
-            diagnoser.sample(samples.pop())
+        for sample in samples.until(now):
+            diagnoser.sample(sample)
         diagnoser.rows(block)
         diagnoser.look(_facts(run, begun, now, block))
-    while samples:
-        diagnoser.sample(samples.pop())
+    for sample in samples.until(math.inf):
+        diagnoser.sample(sample)
     return diagnoser.end(str(end.get("outcome")), end.get("finding"))
+
+
+def _rows_between_looks(paths: RunPaths) -> int:
+    """So that `_LOOKS` looks fall on the run, by the size of its first metric file."""
+    try:
+        size = paths.rank_metrics(0).stat().st_size
+    except OSError:
+        return _LEAST_ROWS
+    known = last_rows(paths.rank_metrics(0))
+    line = min(size, _TAIL_BYTES) / max(1, len(known))
+    return max(_LEAST_ROWS, round(size / line) // _LOOKS)
 
 
 def _facts(run: dict[str, Any], begun: float, now: float, block: list[StepRow]) -> Facts:
@@ -61,10 +74,20 @@ def _facts(run: dict[str, Any], begun: float, now: float, block: list[StepRow]) 
     )
 
 
-def _samples(paths: RunPaths) -> list[Any]:
-    """Hardware samples, latest first."""
-    reader, found = LineReader(paths.system), list[Any]()
-    while lines := reader.read():
-        found += [line for line in lines if isinstance(line.get("time"), int | float)]
-    found.sort(key=lambda line: line["time"], reverse=True)
-    return found
+class _Samples:
+    """Hardware samples in the order in which they were written, one chunk in memory."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._lines = self._read(LineReader(paths.system))
+        self._next: Any = next(self._lines, None)
+
+    @staticmethod
+    def _read(reader: LineReader) -> Iterator[Any]:
+        while lines := reader.read():
+            yield from (line for line in lines if isinstance(line.get("time"), int | float))
+
+    def until(self, moment: float) -> Iterator[Any]:
+        """Those up to `moment`, once."""
+        while self._next is not None and self._next["time"] <= moment:
+            yield self._next
+            self._next = next(self._lines, None)

@@ -7,7 +7,7 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from workbench.launch.options import keywords
 from workbench.launch.resuming import resume
 from workbench.launch.spawning import spawn_supervisor
 from workbench.launch.stopping import end_leftovers
-from workbench.observe.events import read_metrics
+from workbench.observe.events import iterate_metrics
 from workbench.observe.findings import kept_findings
 from workbench.observe.summary import summarise
 from workbench.observe.view import log_lines
@@ -49,6 +49,7 @@ _EMPTY_VIEW: dict[str, Any] = {
 }
 _LOG_BYTES = 256 << 20
 _CONFIG_BYTES = 1 << 20
+_TAIL_BYTES = 8 << 20  # of a log
 _NOW_SECONDS = 45.0  # a supervisor that has not ended a run "now" by then needs help
 
 
@@ -117,10 +118,17 @@ class Run:
         Raises:
             UsageError: the run has no such rank.
         """
-        ranks = self._ranks()
+        return list(self.iterate_metrics(rank))
+
+    def iterate_metrics(self, rank: int | None = None) -> Iterator[dict[str, Any]]:
+        """The rows of `metrics` one after another, in bounded memory however long the run.
+
+        Raises:
+            UsageError: the run has no such rank.
+        """
         if rank is not None:
             self._check_rank(rank)
-        return read_metrics(self._paths, ranks, rank)
+        return iterate_metrics(self._paths, self._ranks(), rank)
 
     def logs(self, rank: int | None = None, tail: int | None = None) -> str:
         """Output of `rank`, or of the launcher and all ranks, each under a heading.
@@ -146,7 +154,8 @@ class Run:
                 return read_file(path, _LOG_BYTES).decode("utf-8", errors="replace")
             except OSError:  # not there, a link to elsewhere, or beyond what a screen is for
                 return read_tail(path, _LOG_BYTES)
-        return "\n".join(log_lines(read_tail(path, 400 * tail), 400 * tail)[-tail:])
+        budget = min(_TAIL_BYTES, 400 * tail)
+        return "\n".join(log_lines(read_tail(path, budget), budget)[-tail:])
 
     @property
     def read_only(self) -> str | None:

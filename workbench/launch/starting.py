@@ -17,6 +17,7 @@ from workbench.launch.vouching import vouch
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
+from workbench.store.runs import discard
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.version import __version__
 
@@ -34,6 +35,7 @@ def begin(request: Request, resume: dict[str, Any] | None = None) -> RunPaths:
     try:
         spawn_supervisor(paths, order)
     except OSError as error:
+        discard(paths)
         raise _cannot_write(paths, error) from error
     return paths
 
@@ -71,6 +73,7 @@ def prepare(
         warm = warm_server(document)
         order = make_order(command, request.arguments, environment, folder, warm)
     except OSError as error:
+        discard(paths)
         raise _cannot_write(paths, error) from error
     return paths, {**order, "resume": resume}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts, RankFacts
 from workbench.diagnose.finding import EXIT_HANG, HANGS, Finding
-from workbench.launch.attempts import Attempts
+from workbench.launch.attempts import Attempts, furthest
 from workbench.launch.capture.writers import LineWriter
 from workbench.launch.journal import EXIT_RESERVE, guarded, log
 from workbench.launch.outcome import Verdict, judge
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _MARKED_EVERY_SECONDS = 5.0
 _CHECKPOINTS_EVERY_SECONDS = 3.0
 _EXIT_RETRY_SECONDS = 60.0
+_CATCH_UP_SECONDS = 2.0
 _TRACEBACK_CHARS = 4000
 _CHECKPOINTS, _FINDINGS = 20, 20  # told in the view; the files have all of them
 IDLE = frozenset({"idle-gpus", "idle-machine"})
@@ -53,6 +54,7 @@ class Watch:
         self._diagnoser = Diagnoser(paths, run)
         self._sealer = Sealer(paths, log)
         self._sealer.start()
+        self._ahead = 0
         self._checkpoints_due = 0.0
         self._checkpoints: list[Checkpoint] = []
         self.findings: list[Finding] = self._diagnoser.begin_attempt() if begins else []
@@ -70,8 +72,8 @@ class Watch:
 
     @property
     def steps(self) -> int:
-        """The furthest step any rank reported."""
-        return max((rank.step for rank in self._builder.stream.ranks.values()), default=0)
+        """The furthest step any rank reported, whether or not all before it has been read."""
+        return max([self._ahead, *(rank.step for rank in self._builder.stream.ranks.values())])
 
     @property
     def step_seconds(self) -> float | None:
@@ -97,6 +99,7 @@ class Watch:
     def read(self) -> None:
         """Take in new metric lines."""
         self._diagnoser.rows(self._builder.read())
+        self._ahead = 0 if self._builder.stream.at_end else furthest(self._paths)
         if self.stepping and self._first_step_seen is None:
             self._first_step_seen = time.monotonic()
 
@@ -107,9 +110,13 @@ class Watch:
         return "running" if self.stepping or len(supervisor.ranks) > 0 else "starting"
 
     def catch_up(self) -> None:
-        """Take in all that was written before we came."""
+        """Take in what was written before we came, for a moment.
+
+        The rest of a long run comes with each look: a stop must not wait for it.
+        """
+        deadline = time.monotonic() + _CATCH_UP_SECONDS
         self.read()
-        while not self._builder.stream.at_end:
+        while not self._builder.stream.at_end and time.monotonic() < deadline:
             self.read()
         for sample in recent_samples(self._paths):
             self._builder.add_sample(sample)
@@ -217,6 +224,8 @@ class Watch:
 
     def judge(self, supervisor: Supervisor, exit_code: int | None) -> Verdict:
         """Read to the end and tell how the attempt ended."""
+        while not self._builder.stream.at_end:
+            self.read()
         self._diagnoser.rows(self._builder.read(final=True))
         self._look_at_ranks(supervisor)
         for rank in supervisor.ranks:

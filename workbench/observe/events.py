@@ -75,8 +75,10 @@ class MetricStream:
         """Malformed lines so far."""
         return sum(reader.skipped for reader in self._readers.values())
 
-    def read(self, *, final: bool = False) -> list[StepRow]:
+    def read(self, *, final: bool = False, recorded: bool = False) -> list[StepRow]:
         """Rows that became complete, in step order. `final` also returns what is incomplete.
+
+        `recorded`: nobody is waited for; a row is complete when all ranks have gone beyond it.
 
         Always reads on from the rank that is furthest behind, so that ranks whose lines differ in
         length stay together; not `final`, it stops after a bounded number of chunks.
@@ -91,7 +93,8 @@ class MetricStream:
             chunks += 1
             if unread[rank].at_end:
                 del unread[rank]
-            rows += self._complete(at_end=not unread)
+            passed = min((self.ranks[one].step for one in unread), default=0) if recorded else 0
+            rows += self._complete(at_end=not unread, passed=passed)
         self.at_end = not unread
         return [*rows, *self._complete(at_end=True, final=True)] if final else rows
 
@@ -136,14 +139,14 @@ class MetricStream:
         if isinstance(waited, _NUMBER):
             row.data_seconds[rank] = waited
 
-    def _complete(self, *, at_end: bool, final: bool = False) -> Iterator[StepRow]:
+    def _complete(self, *, at_end: bool, final: bool = False, passed: int = 0) -> Iterator[StepRow]:
         """Rows all ranks have reported; at the files' end also those that waited long enough."""
         now = time.monotonic()
         for step in sorted(self._pending):
             row = self._pending[step]
             patience = max(_PATIENCE_SECONDS, 3 * (row.step_seconds or 0.0))
             late = at_end and now - row.seen_at > patience
-            if not (row.ranks >= len(self._readers) or late or final):
+            if not (row.ranks >= len(self._readers) or late or final or step < passed):
                 return
             del self._pending[step]
             self._done_to = step
@@ -225,27 +228,39 @@ def _kept_bytes(block: bytes, step: int, *, whole: bool) -> int | None:
     return 0
 
 
-def read_metrics(paths: RunPaths, ranks: int, rank: int | None = None) -> list[dict[str, Any]]:
+def recorded_rows(paths: RunPaths, ranks: int) -> Iterator[StepRow]:
+    """Every step so far over all ranks, in bounded memory however many there are."""
+    stream = MetricStream(paths, ranks)
+    while not stream.at_end:
+        yield from stream.read(recorded=True)
+    yield from stream.read(final=True)
+
+
+def iterate_metrics(
+    paths: RunPaths, ranks: int, rank: int | None = None
+) -> Iterator[dict[str, Any]]:
     """All metric lines of `rank`, or of every step with values averaged over ranks.
 
     Rows have the keys step, rank (None for the mean), time, loss, lr, grad_norm, step_seconds.
-    Non-finite values come as floats; callers that write JSON turn them into null.
+    Non-finite values come as floats; callers that write JSON turn them into null. Memory is bounded
+    however long the run.
     """
     keys = ("time", "loss", "lr", "grad_norm", "step_seconds")
     if rank is None:
-        rows = MetricStream(paths, ranks).read(final=True)
-        return [
-            {"step": row.step, "rank": None, **{key: getattr(row, key) for key in keys}}
-            for row in rows
-        ]
-    reader, found = LineReader(paths.rank_metrics(rank)), list[dict[str, Any]]()
+        for row in recorded_rows(paths, ranks):
+            yield {"step": row.step, "rank": None, **{key: getattr(row, key) for key in keys}}
+        return
+    reader = LineReader(paths.rank_metrics(rank))
     while lines := reader.read():
-        found += [
-            {"step": line["step"], "rank": rank, **{key: line.get(key) for key in keys}}
-            for line in lines
-            if isinstance(line.get("step"), int)
-        ]
-    return found
+        for line in lines:
+            if isinstance(line.get("step"), int):
+                values = {key: line.get(key) for key in keys}
+                yield {"step": line["step"], "rank": rank, **values}
+
+
+def read_metrics(paths: RunPaths, ranks: int, rank: int | None = None) -> list[dict[str, Any]]:
+    """What `iterate_metrics` gives, as a list."""
+    return list(iterate_metrics(paths, ranks, rank))
 
 
 def last_rows(path: Path, max_bytes: int = _BLOCK_BYTES) -> list[dict[str, Any]]:

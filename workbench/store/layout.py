@@ -173,7 +173,12 @@ class RunPaths:
         """What the script of `rank` told by ``workbench.log``, one JSON object per call."""
         return self.metrics / f"rank-{rank}.said.jsonl"
 
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Those that every run has from the beginning."""
+        return (self.config, self.logs, self.metrics, self.control, self.checkpoints)
+
     def make_folders(self) -> None:
         """Create the folders (not the directory itself, whose creation claims the run id)."""
-        for folder in (self.config, self.logs, self.metrics, self.control, self.checkpoints):
+        for folder in self.folders:
             folder.mkdir(mode=0o700, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,11 @@ LAST = "last"
 def default_root() -> Path:
     """``$WORKBENCH_STORE``, else ``./runs``: visible, so that Jupyter can serve it."""
     return Path(os.environ.get(STORE_VARIABLE) or "runs").expanduser().absolute()
+
+
+def discard(paths: RunPaths) -> None:
+    """Take back a directory that was claimed just now, and in which nothing was started."""
+    shutil.rmtree(paths.directory, ignore_errors=True)  # follows no link
 
 
 class Store:
@@ -45,7 +51,11 @@ class Store:
                     paths.directory.mkdir(mode=0o700)  # logs may hold what only we may see
                 except FileExistsError:
                     continue
-                paths.make_folders()
+                try:
+                    paths.make_folders()
+                except OSError:
+                    discard(paths)
+                    raise
                 return paths
         except OSError as error:
             raise StoreError(
