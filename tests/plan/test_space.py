@@ -10,6 +10,7 @@ from workbench.describe import Model, Strategy, Workload
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.memory import check_layout
 from workbench.estimate.stages import stages
+from workbench.launch.supported import why_not
 from workbench.plan.space import DATA, Space, Spread, default_batch, spreads
 
 FEW = Model(name="few", layers=2, hidden=768, heads=12, kv_heads=2, mlp_hidden=3072, vocab=1000)
@@ -71,7 +72,7 @@ def test_the_space_has_the_layouts_people_use() -> None:
         "dp2-tp8",
         "fsdp4-tp2-pp2",
     }
-    assert [one.strategy.name for one in every(work(), 1, 1)] == ["single", "zero3"]
+    assert [one.strategy.name for one in every(work(), 1, 1)] == ["single", "zero2", "zero3"]
     assert every(work(), 1, 1)[1].choices[0].strategy.offload == ("optimizer", "parameters")
     zero = {one.strategy.name for one in every(work(), data=DATA)}
     assert zero >= {"zero2", "zero3"}
@@ -139,3 +140,11 @@ def test_space_refuses_what_it_does_not_know() -> None:
         Space(recompute=())
     with pytest.raises(UsageError, match="most_tp"):
         Space(most_tp=0)
+
+
+def test_what_one_gpu_offloads_the_launcher_starts() -> None:
+    """ "single" with an offloaded optimizer once won, and nothing could start it."""
+    found = [choice.strategy for spread in every(work(), 1, 1) for choice in spread.choices]
+    offloading = [one for one in found if one.offload]
+    assert {one.name for one in offloading} == {"zero2", "zero3"}
+    assert [why_not(one) for one in offloading] == [""] * len(offloading)

@@ -203,7 +203,9 @@ def _data(base: Strategy, ranks: int, space: Space) -> Iterator[Strategy]:
     if ranks == 1:
         yield base
         if base.world_size == 1 and space.offload:
-            yield replace(base, zero_stage=3)  # DeepSpeed's way to weights in host memory
+            # What the launcher can start with states (2) and weights (3) in host memory.
+            yield replace(base, zero_stage=2)
+            yield replace(base, zero_stage=3)
         return
     whole = replace(base, dp_shard=ranks)
     made = {
@@ -283,13 +285,13 @@ def _choices(workload: Workload, strategy: Strategy, space: Space) -> tuple[Choi
 
 
 def _can_offload(strategy: Strategy, what: tuple[str, ...], space: Space) -> bool:
-    """DeepSpeed moves optimizer states (stage 3: weights too), FSDP both, torchao on one GPU."""
+    """DeepSpeed moves optimizer states (stage 3: weights too), FSDP both; one GPU needs ZeRO."""
     third = strategy.zero_stage == 3
-    alone = third and strategy.world_size == 1
+    alone = strategy.zero_stage is not None and strategy.world_size == 1
     if not what:
         return not alone
     if not space.offload:
         return False
     if "parameters" in what:
         return third or (strategy.zero_stage is None and strategy.shard_ranks > 1)
-    return not alone and (strategy.zero_stage is not None or strategy.world_size == 1)
+    return strategy.zero_stage is not None and not (alone and third)
