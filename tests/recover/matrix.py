@@ -158,7 +158,8 @@ def run(
                 own = [of_rank[number] for of_rank in found]
                 cell = compare(written[source.name], own, same=source == reader)
                 matrix.cells[source.name, reader.name] = cell
-        say(f"loaded {len(sources)}: {reader.name}")
+        wrong = [one.name for one in sources if matrix.cells[one.name, reader.name] != EXACT]
+        say(f"loaded {len(sources)}: {reader.name}: {f'not {wrong}' if wrong else EXACT}")
     matrix.cpu_seconds = _cpu_seconds() - began
     return matrix
 

@@ -372,6 +372,8 @@ def main() -> None:
                 play(plan, folder, expected, tally)
                 result = "FAILED" if len(tally.failures) > failed else "right"
                 seconds = time.monotonic() - since
+                for _, why in tally.failures[failed:]:
+                    print(why, flush=True)
                 print(f"round {plan.number}: {plan}: {result}, {seconds:.1f} s", flush=True)
         finally:
             client.stop_servers()
