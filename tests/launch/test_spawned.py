@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.launch.ranks import Ranks
+from workbench.launch.capture import spawned
 from workbench.launch.outcome import judge
 from workbench.store.layout import RunPaths
 
 pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize(("written", "records"), [(None, 1), (-10.0, 1), (10.0, 0)])
+def test_a_rank_that_trains_itself_keeps_its_place(
+    tmp_path: Path, written: float | None, records: int
+) -> None:
+    """What a spawned process of it trains beside it, say an actor, is not the run's training."""
+    (tmp_path / "rank-0.start.json").write_text('{"time": 1000.0}')
+    if written is not None:
+        lines = tmp_path / "rank-0.jsonl"
+        lines.write_text("{}\n")
+        os.utime(lines, (1000.0 + written,) * 2)
+    became: list[int | None] = []
+    claim = str(tmp_path / "rank-0.spawned-1")
+    for _ in range(2):  # only one of several may become the recorder
+        actions = spawned.watch(claim, lambda size, _: became.append(size))
+        steps: list[Any] = []
+        module = SimpleNamespace(register_optimizer_step_post_hook=steps.append)
+        actions["torch.optim.optimizer"](module)
+        for _ in range(3):
+            steps[0](None, None, None)
+    assert len(became) == records
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -66,11 +67,20 @@ class _Candidate:
 
         module.register_optimizer_step_post_hook(after_step)
 
+    def _parent_trains(self) -> bool:
+        """Whether the rank has written steps of its own since it started: then it is recorded."""
+        rank = os.path.join(os.path.dirname(self._claim), "rank-0")
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            with open(f"{rank}.start.json", encoding="utf-8") as file:
+                begun = float(json.load(file)["time"])
+            return os.stat(f"{rank}.jsonl").st_mtime > begun
+        return False
+
     def _decide(self, size: int | None, backend: str | None, *, leads: bool) -> None:
         if self._decided or os.getpid() != self._owner:
             return
         self._decided = True
-        if leads:
+        if leads and not self._parent_trains():
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self._claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
                 self._become(size, backend)
