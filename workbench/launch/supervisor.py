@@ -87,8 +87,8 @@ class Supervisor:
         resume: dict[str, Any] = order.get("resume") or {}
         first_step = int(resume.get("step", 0))
         self._forget_attempt()
+        self._child = None
         if self.machines is not None:
-            self._child = None
             placed = self.machines.gathered(order, first_step)
             if placed is None:
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -29,7 +30,7 @@ FOLDER = "WORKBENCH_WARM_DIR"
 MODULES = ("torch", "torch.distributed", "torch.distributed.run", "accelerate", "torch._dynamo")
 IDLE_SECONDS = 900.0
 _HERE = Path(__file__).parent
-_APPEARS_SECONDS = 10.0  # until a server that is just being started listens
+_APPEARS_SECONDS = 30.0  # until a server that is just being started listens
 _READY_SECONDS = 120.0  # until it has imported its modules, on a busy machine
 _RUN_VARIABLES = ("WORKBENCH_RUN_DIR", "WORKBENCH_RANK_PID", "WORKBENCH_CAPTURE", processes.MARKER)
 
@@ -109,8 +110,18 @@ def start_server(kind: ServerKind, idle_seconds: float = IDLE_SECONDS) -> None:
         HostError: the folder of the sockets belongs to somebody else.
     """
     place = socket_folder()
-    if _listens(place, kind.key):
+    lock = os.open(place / f"{kind.key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # it runs, or is being started
         return
+    else:
+        _spawn(place, kind, idle_seconds, lock)  # which holds the lock as long as it lives
+    finally:
+        os.close(lock)
+
+
+def _spawn(place: Path, kind: ServerKind, idle_seconds: float, lock: int) -> None:
     known = dict(kind.environment)
     environment = {
         name: value
@@ -125,41 +136,34 @@ def start_server(kind: ServerKind, idle_seconds: float = IDLE_SECONDS) -> None:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-u", str(_HERE / "start.py"), str(place), kind.key),
-                *(str(idle_seconds), ",".join(kind.modules), room.ARGUMENT),
+                *(str(idle_seconds), ",".join(kind.modules), str(lock), room.ARGUMENT),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             env=environment,
             cwd="/",
+            pass_fds=(lock,),
             start_new_session=True,
         )
     # It outlives us or not: no zombie if it does not, no warning if it does.
     threading.Thread(target=process.wait, daemon=True).start()
 
 
-def _listens(place: Path, key: str) -> bool:
-    try:
-        connect(place / f"{key}.sock").close()
-    except NotWarmError:
-        return False
-    return True
-
-
-def connect(path: Path, seconds: float = 0.0) -> socket.socket:
-    """Connection to the server at `path`, which may appear within `seconds`.
+def connect(path: Path) -> socket.socket:
+    """Connection to the server at `path`; one that is being started is waited for.
 
     Raises:
         NotWarmError: there is none.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + _APPEARS_SECONDS
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.connect(str(path))
         except OSError:
             connection.close()
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or not _runs(path):
                 raise NotWarmError("no warm server for these settings runs") from None
             time.sleep(0.02)
             continue
@@ -167,6 +171,22 @@ def connect(path: Path, seconds: float = 0.0) -> socket.socket:
             connection.close()
             raise NotWarmError(f"{path} is another user's")
         return connection
+
+
+def _runs(path: Path) -> bool:
+    """Whether a server for the socket at `path` lives, although it may not listen yet."""
+    try:
+        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(lock)
 
 
 class WarmProcess:
@@ -259,7 +279,7 @@ def start_process(
         blocked=blocked,
         surroundings=sameness.surroundings(),
     )
-    connection = connect(kind.address, _APPEARS_SECONDS)
+    connection = connect(kind.address)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     try:
         connection.settimeout(_READY_SECONDS)

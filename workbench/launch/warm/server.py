@@ -1,6 +1,6 @@
 """The warm server: imports, does nothing else, and forks what it is asked for.
 
-Started by `client.start_server` as ``python server.py FOLDER KEY IDLE_SECONDS MODULES ROOM``, with
+Started by `client.start_server` as ``start.py FOLDER KEY IDLE_SECONDS MODULES LOCK ROOM``, with
 the environment that its forks will have as far as it is read at a start. It is loaded under a
 private name, so that nothing of `workbench` is in the forks' ``sys.modules``.
 """
@@ -8,7 +8,6 @@ private name, so that nothing of `workbench` is in the forks' ``sys.modules``.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import importlib
 import os
@@ -33,11 +32,14 @@ _REQUEST_SECONDS = 5.0
 class Server:
     """One listening process. `serve` returns in its forks alone."""
 
-    def __init__(self, folder: str, key: str, idle_seconds: float, modules: Sequence[str]) -> None:
+    def __init__(
+        self, folder: str, key: str, idle_seconds: float, modules: Sequence[str], lock: int
+    ) -> None:
         self._path = os.path.join(folder, f"{key}.sock")
         self._idle_seconds = idle_seconds
         self._modules = modules
         self._environment = dict(os.environ)  # as it was at the start
+        self._lock = lock
         self._keepers = set[int]()
         self._started = 0
         self._cpu_seconds = 0.0  # of all that it forked and that has ended
@@ -53,19 +55,16 @@ class Server:
         self._loaded: dict[str, tuple[int, int]] = {}
         self._read: frozenset[str] = frozenset()
 
-    def listen(self) -> bool:
-        """Take the address, before the imports: who asks meanwhile waits. False: it is taken."""
-        self._lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
+    def listen(self) -> None:
+        """Take the address, before the imports: who asks meanwhile waits.
+
+        Nobody else can have it: whoever started this process locked a file for it.
+        """
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(self._path)
         self._socket.listen(64)
-        return True
 
     def load(self) -> None:
         """Import what the forks will find imported."""
@@ -123,8 +122,8 @@ class Server:
         signal.set_wakeup_fd(-1)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
+        os.close(self._lock)  # from now on another one may be started
         self._socket.close()
-        os.close(self._lock)
 
     def _answer(
         self, connection: socket.socket, leaving: list[int]
@@ -227,10 +226,9 @@ def _resident_bytes() -> int:
 
 def main() -> None:
     """Serve; in a fork, become what was ordered."""
-    folder, key, idle_seconds, modules = sys.argv[1:5]
-    server = Server(folder, key, float(idle_seconds), modules.split(","))
-    if not server.listen():
-        return
+    folder, key, idle_seconds, modules, lock = sys.argv[1:6]  # and room after them
+    server = Server(folder, key, float(idle_seconds), modules.split(","), int(lock))
+    server.listen()
     server.load()
     ordered = server.serve()
     if ordered is None:
