@@ -1,0 +1,58 @@
+"""The end of a viewer is the viewer's alone; only who waits for a launch passes SIGTERM on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+from workbench.cli import terminal
+from workbench.store import processes
+from workbench.store.files import write_json_atomic
+from workbench.store.layout import RunPaths
+
+
+@pytest.fixture
+def living(tmp_path: Path) -> Iterator[RunPaths]:
+    """A run whose supervisor seems to be at work."""
+    process = subprocess.Popen(["sleep", "600"])
+    paths = wb.Store(tmp_path).create("living")
+    write_json_atomic(paths.run, {"run": "living", "name": "living", "created_at": 1.0})
+    state = {"phase": "running", "supervisor": processes.identify(process.pid), "ranks": {}}
+    write_json_atomic(paths.state, state)
+    yield paths
+    process.kill()
+    process.wait()
+
+
+def test_sigterm_ends_a_viewer_at_once_and_asks_nothing_of_the_run(living: RunPaths) -> None:
+    command = [sys.executable, "-m", "workbench.cli", "attach", "living"]
+    store = str(living.directory.parent)
+    viewer = subprocess.Popen([*command, "--store", store], stdout=subprocess.PIPE, text=True)
+    assert viewer.stdout is not None
+    assert "running" in viewer.stdout.readline()
+    viewer.send_signal(signal.SIGTERM)
+    assert viewer.wait(20) == -signal.SIGTERM
+    viewer.stdout.close()
+    assert list(living.control.iterdir()) == []
+
+
+def test_who_waits_for_a_launch_passes_sigterm_on_once(
+    living: RunPaths, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def follow(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) == before  # a second one ends this process
+
+    monkeypatch.setattr(terminal, "follow", follow)
+    terminal.stay(wb.Run(living), quiet=False, passes_on_sigterm=True)
+    assert (living.control / "preempt").exists()
+    assert "passed on to the run" in capfd.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before
