@@ -73,7 +73,9 @@ def test_the_space_has_the_layouts_people_use() -> None:
         "fsdp4-tp2-pp2",
     }
     assert [one.strategy.name for one in every(work(), 1, 1)] == ["single", "zero2", "zero3"]
-    assert every(work(), 1, 1)[1].choices[0].strategy.offload == ("optimizer", "parameters")
+    second, third = every(work(), 1, 1)[1:]
+    assert second.choices[0].strategy.offload == ("optimizer",)
+    assert third.choices[0].strategy.offload == ("optimizer", "parameters")
     zero = {one.strategy.name for one in every(work(), data=DATA)}
     assert zero >= {"zero2", "zero3"}
 
@@ -147,4 +149,6 @@ def test_what_one_gpu_offloads_the_launcher_starts() -> None:
     found = [choice.strategy for spread in every(work(), 1, 1) for choice in spread.choices]
     offloading = [one for one in found if one.offload]
     assert {one.name for one in offloading} == {"zero2", "zero3"}
-    assert [why_not(one) for one in offloading] == [""] * len(offloading)
+    # Selective recompute is the script's own business, with offload as without it.
+    plain = [one for one in offloading if one.recompute != "selective"]
+    assert [why_not(one) for one in plain] == [""] * len(plain)
