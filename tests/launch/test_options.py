@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
+from workbench import recipes
 from workbench.cli.commands import load
 from workbench.cli.launch_options import keywords
 from workbench.describe import Strategy
@@ -175,3 +176,23 @@ def test_every_declared_default_is_one_that_is_allowed() -> None:
         for one in declared(kind).values():
             assert not one.option.choices or one.default in {*one.option.choices, None}, one.name
             assert one.help.endswith((".", "]")), one.name
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/x", "gs://b", "hf://datasets/a", "abfs://c@d/e"])
+def test_an_object_store_is_refused_wherever_a_folder_is_meant(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"store": tmp_path, "cpu": True}
+    for words in (["--checkpoint-dir", address], [f"--checkpoint-dir={address}"]):
+        with pytest.raises(wb.UsageError, match="object store"):
+            wb.request("gpt", words, **place)
+    with pytest.raises(wb.UsageError, match="object store"):
+        wb.request("lora", ["--model", address], **place)
+    with pytest.raises(wb.UsageError, match="object store"):
+        wb.request("gpt", store=address)
+    for words in (["--checkpoint-dir", address], ["--resume", address]):
+        with pytest.raises(wb.UsageError, match="object store"):  # as the script itself says it
+            recipes.shape(words, recipe="gpt")
+    monkeypatch.setenv("WORKBENCH_STORE", address)
+    with pytest.raises(wb.UsageError, match="object store"):
+        wb.Store()

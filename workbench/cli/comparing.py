@@ -19,6 +19,7 @@ from workbench.compare.alignment import AXES
 from workbench.compare.differences import RESULTS
 from workbench.compare.runs import Comparison, find
 from workbench.compare.runs import compare as set_beside
+from workbench.store.names import check_local
 from workbench.units import UNKNOWN, format_bytes, format_count, format_seconds, format_usd
 
 _AXIS_TEXT = {
@@ -66,6 +67,8 @@ def compare(
     """Set runs beside each other: what differs, what came of it, what a loss cost."""
     place = wb.Store(store)
     files = [path for path in (csv, parquet) if path is not None]
+    for path in files:
+        check_local(path, "The file")
     if parquet is not None and parquet.suffix != ".parquet":
         raise wb.UsageError(f"--parquet {parquet}: give a file name that ends in .parquet.")
     for path in files:

@@ -19,6 +19,7 @@ from workbench.engines.exporting import Export, slug
 from workbench.engines.exporting import export as make
 from workbench.engines.refusals import ENGINES, RENTING, places, starters
 from workbench.errors import UsageError
+from workbench.store.names import check_local
 
 _WHAT = "A run (id, prefix, name or 'last'), a recipe, or a script."
 
@@ -77,6 +78,8 @@ def export(asked: ExportAsked) -> None:
     if asked.out is not None and asked.out.exists() and not asked.out.is_dir():
         raise UsageError(f"--out {asked.out} is a file. Give a folder.")
     made = make(wished_job(_wish(asked), asked.store), asked.to, address=asked.address)
+    if asked.out is not None:
+        check_local(asked.out, "--out")
     written = made.write(asked.out) if asked.out is not None else []
     if asked.as_json:
         out = None if asked.out is None else str(asked.out.absolute())

@@ -14,6 +14,7 @@ from workbench.cli.terminal import JsonOption, StoreOption, console, errors
 from workbench.compare import export, index
 from workbench.compare.filters import choose
 from workbench.compare.rows import LISTED
+from workbench.store.names import check_local
 
 _WHERE = "Only these, for example 'strategy=ddp outcome=failed tag=x loss<2 name~gpt'."
 _SORT = "A field, for example loss_last; -loss_last: largest first [default: newest first]."
@@ -35,6 +36,8 @@ def runs(
     """List the runs of the store, newest first."""
     place = wb.Store(store)
     files = [path for path in (csv, parquet) if path is not None]
+    for path in files:
+        check_local(path, "The file")
     for path in files:
         export.check(path)
     with status_line() as show:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from workbench.describe import Strategy
 from workbench.errors import UsageError
 from workbench.launch.supported import backend
+from workbench.store.names import check_local
 
 _OURS = frozenset({"tp", "cp", "pp", "ddp"})
 _INSTEAD = {
@@ -35,14 +36,19 @@ _INSTEAD = {
 """Flags that would make another strategy of a run than the one checked -> how to say it."""
 
 
+_FOLDERS = frozenset({"--checkpoint-dir", "--resume"})
+
+
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse flags of a recipe that the strategy says.
+    """Refuse flags of a recipe that the strategy says, and checkpoints in an object store.
 
     Raises:
         UsageError: one of them was typed.
     """
-    for word in arguments:
-        flag = word.partition("=")[0]
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        flag, equals, value = word.partition("=")
+        if flag in _FOLDERS:
+            check_local(value if equals else following, flag)
         if flag in _INSTEAD:
             raise UsageError(
                 f"{flag} is said by the strategy, which is checked and predicted with it: choose "

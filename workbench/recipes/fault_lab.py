@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from recipe_options import Parser, check_positive, options_or_exit
+from recipe_options import Parser, check_positive, local_folder, options_or_exit
 
 LASTING = {
     "straggler": "this rank computes for so many ms longer in every step",
@@ -50,8 +50,8 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--lr", type=float, default=3e-3)
     add("--seed", type=int, default=0, help="of the weights and of the data's order")
     add("--checkpoint-every", type=int, default=50, help="steps; 0: never")
-    add("--checkpoint-dir", type=Path, default=home, help=f"default: {home}")
-    add("--resume", type=Path, metavar="DIR", help="go on from this checkpoint")
+    add("--checkpoint-dir", type=local_folder, default=home, help=f"default: {home}")
+    add("--resume", type=local_folder, metavar="DIR", help="go on from this checkpoint")
     options = parser.parse_args(arguments)
     check_positive(parser, options, {"seed", "checkpoint_every", "step_ms"})
     return options

@@ -26,6 +26,7 @@ from recipe_options import (
     check_checkpoints,
     check_positive,
     learning_rate,
+    local,
     options_or_exit,
     with_checkpoint,
 )
@@ -38,7 +39,11 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line and fill in what follows from it; ValueError if it cannot be."""
     parser = Parser(description="Fine-tune a language model with LoRA.", allow_abbrev=False)
     add = parser.add_argument
-    add("--model", help="a Hugging Face model's folder or name; default: a small random Llama")
+    add(
+        "--model",
+        type=local,
+        help="a Hugging Face model's folder or name; default: a small random Llama",
+    )
     add("--size", type=int, default=2, help="without --model: N layers, 64N wide, N heads")
     add("--lora-rank", type=int, default=8, help="0: train all weights")
     add("--lora-targets", default="q,k,v,o,gate,up,down", help="linear layers with adapters")

@@ -8,6 +8,7 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -81,11 +82,26 @@ def add_checkpoints(parser: Parser) -> None:
     add("--checkpoint-every", type=int, default=0, help="steps; 0: never")
     add("--checkpoint-minutes", type=float, help="save so often, whatever the steps")
     add("--checkpoint-auto", type=float, metavar="HOURS", help="mean time between interruptions")
-    add("--checkpoint-dir", type=Path, default=home, help=f"default: {home}")
+    add("--checkpoint-dir", type=local_folder, default=home, help=f"default: {home}")
     add("--checkpoint-async", action="store_true", help="write while the training goes on")
     add("--keep-last", type=int, metavar="K", help="checkpoints; default: all")
     add("--keep-best", type=int, metavar="K", help="and those of lowest loss")
-    add("--resume", metavar="DIR", help="a checkpoint, or 'latest' of --checkpoint-dir")
+    add("--resume", metavar="DIR", type=local, help="a checkpoint, or 'latest' of the folder")
+
+
+def local(text: str) -> str:
+    """A path of a mounted file system; Python would make a local folder of any other address."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
+        raise argparse.ArgumentTypeError(
+            f"{text} is an address of an object store, and checkpoints go to mounted folders only. "
+            "Give a folder, for example of a mounted network volume or bucket"
+        )
+    return text
+
+
+def local_folder(text: str) -> Path:
+    """The same as a path."""
+    return Path(local(text))
 
 
 def check_checkpoints(parser: Parser, options: argparse.Namespace) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 
 from workbench.errors import UsageError
 
 MAX_NAME = 120
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -67,3 +69,21 @@ def slug(name: str) -> str:
 def is_id(text: str) -> bool:
     """Whether `text` can be a run id at all (and so is safe to join to the store's path)."""
     return _ID.fullmatch(text) is not None and ".." not in text
+
+
+def check_local(path: str | os.PathLike[str], what: str) -> str:
+    """`path` as text, if it is one of a mounted file system.
+
+    Raises:
+        UsageError: it is the address of an object store; a path of that name would be local.
+
+    >>> check_local("/data/runs", "--store")
+    '/data/runs'
+    """
+    text = os.fspath(path)
+    if _SCHEME.match(text):
+        raise UsageError(
+            f"{what} {text!r} is an address of an object store, which is not supported. Give a "
+            "folder, for example of a mounted network volume or bucket."
+        )
+    return text

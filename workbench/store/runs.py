@@ -18,7 +18,8 @@ LAST = "last"
 
 def default_root() -> Path:
     """``$WORKBENCH_STORE``, else ``./runs``: visible, so that Jupyter can serve it."""
-    return Path(os.environ.get(STORE_VARIABLE) or "runs").expanduser().absolute()
+    root = names.check_local(os.environ.get(STORE_VARIABLE) or "runs", STORE_VARIABLE)
+    return Path(root).expanduser().absolute()
 
 
 def discard(paths: RunPaths) -> None:
@@ -30,7 +31,10 @@ class Store:
     """A folder of run directories. Cheap to make; holds nothing but its path."""
 
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
-        self.root = Path(root).expanduser().absolute() if root is not None else default_root()
+        if root is None:
+            self.root = default_root()
+        else:
+            self.root = Path(names.check_local(root, "The store")).expanduser().absolute()
 
     def __repr__(self) -> str:
         return f"Store({str(self.root)!r})"
