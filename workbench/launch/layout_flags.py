@@ -45,7 +45,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
     Raises:
         UsageError: one of them was typed.
     """
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, following in zip(arguments, (*arguments, "")[1:], strict=True):
         flag, equals, value = word.partition("=")
         if flag in _FOLDERS:
             check_local(value if equals else following, flag)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,11 +20,12 @@ class Checkpoint:
     """One checkpoint of a run, as a look at names and sizes shows it."""
 
     path: Path
-    """Its folder, absolute."""
-    step: int
-    """Optimizer steps done when it was written."""
+    """Its folder, or its file; absolute."""
+    step: int | None
+    """Optimizer steps done when it was written; None = nothing in it says so."""
     kind: str
-    """Who wrote it: ``recipe``, ``accelerate`` or ``trainer``."""
+    """Who wrote it: ``recipe``, ``accelerate``, ``trainer``, ``deepspeed``, ``lightning``, ``dcp``,
+    or ``torch`` for the script itself with `torch.save`."""
     bytes: int
     """All its files together."""
     saved_at: float | None
@@ -44,6 +45,8 @@ class Checkpoint:
     abandoned: bool = False
     """Whether the run has gone back to before it since: it is of a course that was given up. Nobody
     resumes from it unless it is named."""
+    by_script: bool = False
+    """Whether the script wrote it its own way, so that it was found by its content."""
 
     @property
     def name(self) -> str:
@@ -63,11 +66,19 @@ def list_checkpoints(paths: RunPaths) -> list[Checkpoint]:
     for path, line in _reported(paths):
         if path not in found and path.is_dir():
             found[path] = _foreign(paths, path, line)
-    given_up = _given_up(paths)
-    told = [
-        replace(one, abandoned=(str(one.path), one.saved_at) in given_up) for one in found.values()
-    ]
-    return sorted(told, key=lambda one: (one.step, one.saved_at or 0.0), reverse=True)
+    left = given_up(paths)
+    return newest_first(
+        replace(one, abandoned=(str(one.path), one.saved_at) in left) for one in found.values()
+    )
+
+
+def newest_first(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """By step, then by time; those of an unknown step last."""
+
+    def order(one: Checkpoint) -> tuple[int, float]:
+        return (-1 if one.step is None else one.step, one.saved_at or 0.0)
+
+    return sorted(checkpoints, key=order, reverse=True)
 
 
 def verify(checkpoint: Checkpoint) -> str:
@@ -93,10 +104,15 @@ def verify(checkpoint: Checkpoint) -> str:
     return dcp_table.why_unreadable(checkpoint.path)  # its bytes are those that were written
 
 
-def newest_whole(paths: RunPaths) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint of which every byte is right, and a sentence per one passed over."""
+def newest_whole(
+    paths: RunPaths, found: Iterable[Checkpoint] | None = None
+) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint of which every byte is right, and a sentence per one passed over.
+
+    `found`: those to choose from; default those that the run knows of.
+    """
     passed = list[str]()
-    for checkpoint in list_checkpoints(paths):
+    for checkpoint in list_checkpoints(paths) if found is None else found:
         if checkpoint.abandoned:
             continue
         problem = verify(checkpoint)
@@ -106,7 +122,7 @@ def newest_whole(paths: RunPaths) -> tuple[Checkpoint | None, list[str]]:
     return None, passed
 
 
-def _given_up(paths: RunPaths) -> set[tuple[str, float | None]]:
+def given_up(paths: RunPaths) -> set[tuple[str, float | None]]:
     """Path and time of what lay beyond the step from which an attempt went on.
 
     Names, not an order of times: a clock that is set back must not make new ones look old.
@@ -131,12 +147,14 @@ def manifest_path(paths: RunPaths, checkpoint: Path) -> Path:
 
 
 def _own(paths: RunPaths, folder: Path) -> Checkpoint:
-    """A folder ``step-…`` of the run itself."""
+    """A folder ``step-…`` of the run itself; its manifest knows better than a name."""
     step = checkpoint_files.step_of(folder)
     assert step is not None
     kept = _kept(paths, folder, None)
     if kept is not None:
         manifest, place = kept
+        inside = _whole_number(manifest.get("step"))
+        step = step if inside is None else inside
         return _sealed(folder, step, str(manifest.get("kind") or "accelerate"), manifest, place)
     torn = (folder / checkpoint_files.MANIFEST).exists()  # else of a version that wrote none
     problem = f"{checkpoint_files.MANIFEST} cannot be read" if torn else ""

@@ -6,6 +6,7 @@ with the table of their tensors, the rest is JSON.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import stat
@@ -26,9 +27,12 @@ _UNREADABLE = (
 )
 
 
-def measure(folder: Path) -> tuple[int, float | None]:
-    """Bytes of all files below `folder`, and when the newest was written (None: there is none)."""
-    found = [about for _, about in _files(folder)]
+def measure(folder: Path, most: int | None = None) -> tuple[int, float | None]:
+    """Bytes of all files below `folder`, and when the newest was written (None: there is none).
+
+    `folder` may be a file; `most` files are looked at.
+    """
+    found = [about for _, about in itertools.islice(_files(folder), most)]
     times = [about.st_mtime for about in found]
     return sum(about.st_size for about in found), max(times, default=None)
 
@@ -36,7 +40,7 @@ def measure(folder: Path) -> tuple[int, float | None]:
 def why_broken(folder: Path) -> str:
     """What is wrong with a file of the checkpoint, as the end of a sentence; "" if nothing is."""
     for path, about in _files(folder):
-        name = path.relative_to(folder)
+        name = path.relative_to(folder) if path != folder else path.name
         if path.name == _INCOMPLETE:
             return f"{name} says that it was being written"
         try:
@@ -82,7 +86,10 @@ def _safetensors(path: Path, size: int) -> str:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Regular files below, links not followed."""
+    """Regular files below, links not followed; of a file, itself."""
+    if folder.is_file() and not folder.is_symlink():
+        yield folder, folder.lstat()
+        return
     for parent, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):

@@ -1,0 +1,364 @@
+"""Checkpoints that the workbench did not write: whose they are, and the step in their content.
+
+Names of folders and files are never taken for a step. Nothing is unpickled, see `pickled`; files
+are opened only as far as their tables go, so that a checkpoint of a terabyte costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from workbench.recipes import checkpoint_files
+from workbench.recover.pickled import UNREADABLE, Call, Saved, read_pickle, read_saved, walk
+
+MAX_FILES = 64
+"""Files of one folder that are opened to find the step."""
+_MAX_ENTRIES = 5000  # of a folder that are looked at by name
+_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".pkl")
+# Names under which trainings keep how many optimizer steps they have done, the surest first.
+_COUNTERS = (
+    *("global_step", "global_steps", "completed_steps", "num_updates", "train_step", "iter_num"),
+    *("optimizer_step", "current_step", "steps", "step", "iteration", "iter", "it"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identified:
+    """What a folder or file is, by its content."""
+
+    kind: str
+    """recipe, trainer, deepspeed, lightning, accelerate, dcp, or torch for what `torch.save`
+    wrote."""
+    step: int | None
+    """Optimizer steps done when it was written; None = its content does not say."""
+    problem: str = ""
+    """What is missing in it, as the end of a sentence; "" = nothing that can be seen."""
+    world_size: int | None = None
+    """Processes that wrote it, where known."""
+
+
+def identify(path: Path) -> Identified | None:
+    """What the checkpoint at `path` is; None: nothing in it is known as one."""
+    try:
+        if path.is_file():
+            return _file(path)
+        names = {one.name for one in itertools.islice(path.iterdir(), _MAX_ENTRIES)}
+    except OSError:
+        return None
+    for known in _FOLDERS:
+        found = known(path, names)
+        if found is not None:
+            return found
+    return None
+
+
+def candidates(folder: Path, limit: int = 200) -> Iterator[Path]:
+    """What may be checkpoints in a folder of a training: itself, and what lies below.
+
+    Two levels, and a bounded number of entries; links are not followed.
+    """
+    waiting, looked = [(folder, 0)], 0
+    while waiting and looked < limit:
+        place, depth = waiting.pop(0)
+        try:
+            entries = sorted(itertools.islice(place.iterdir(), _MAX_ENTRIES))
+        except OSError:
+            continue
+        looked += 1
+        names = {one.name for one in entries}
+        if any(known(place, names) for known in _FOLDERS[:-1]):
+            yield place
+            continue
+        files = [one for one in entries if one.suffix in _SUFFIXES and one.is_file()]
+        if depth and files and not _are_series(files):
+            yield place
+            continue
+        yield from (one for one in files if not one.is_symlink())
+        for one in entries:
+            if one.is_symlink():
+                continue
+            if one.is_dir() and depth < 2:
+                waiting.append((one, depth + 1))
+
+
+def _are_series(files: Sequence[Path]) -> bool:
+    """Whether files are checkpoints of several steps, not parts of one: names differ in numbers."""
+    names = [re.sub(r"\d+", "", one.name) for one in files]
+    return len(files) == 1 or len(set(names)) < len(names)
+
+
+def _recipe(folder: Path, names: set[str]) -> Identified | None:
+    if checkpoint_files.MANIFEST not in names:
+        return None
+    manifest = checkpoint_files.read_manifest(folder / checkpoint_files.MANIFEST) or {}
+    kind = str(manifest.get("kind") or "recipe")
+    return Identified(kind=kind, step=_whole(manifest.get("step")))
+
+
+def _trainer(folder: Path, names: set[str]) -> Identified | None:
+    """Transformers' Trainer: trainer_state.json has global_step."""
+    if "trainer_state.json" not in names:
+        return None
+    state = _json(folder / "trainer_state.json")
+    problem = "" if state is not None else "trainer_state.json cannot be read"
+    return Identified(
+        kind="trainer", step=_whole((state or {}).get("global_step")), problem=problem
+    )
+
+
+def _deepspeed(folder: Path, names: set[str]) -> Identified | None:
+    """DeepSpeed: a tag's folder with …_model_states.pt, or the folder above it with ``latest``."""
+    states = _model_states(names)
+    if not states:
+        return _deepspeed_latest(folder) if "latest" in names else None
+    saved = _read(folder / states[0])
+    if saved is None:
+        return Identified(kind="deepspeed", step=None, problem=f"{states[0]} cannot be read")
+    ranks = _whole(_top(saved).get("dp_world_size"))
+    optimizers = sum(1 for name in names if name.endswith("_optim_states.pt"))
+    problem = ""
+    if ranks is not None and 0 < optimizers < ranks:
+        problem = f"{ranks - optimizers} of {ranks} files of optimizer states are missing"
+    step = _whole(_top(saved).get("global_steps"))
+    return Identified(kind="deepspeed", step=step, problem=problem, world_size=ranks)
+
+
+def _deepspeed_latest(folder: Path) -> Identified | None:
+    """The checkpoint that the file ``latest`` names."""
+    try:
+        tag = (folder / "latest").read_text(encoding="utf-8")[:200].strip()
+        inside = folder / tag
+        if not tag or Path(tag).name != tag:
+            return None
+        if not inside.is_dir():
+            problem = f"latest names {tag}, which is not there"
+            return Identified(kind="deepspeed", step=None, problem=problem)
+        names = {one.name for one in itertools.islice(inside.iterdir(), _MAX_ENTRIES)}
+    except (OSError, ValueError):
+        return None
+    return _deepspeed(inside, names - {"latest"})
+
+
+def _top(saved: Saved) -> dict[str, Any]:
+    """The dictionary that was saved."""
+    value: Any = saved.value
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _model_states(names: set[str]) -> list[str]:
+    return sorted(name for name in names if name.endswith("_model_states.pt"))
+
+
+def _lightning(folder: Path, names: set[str]) -> Identified | None:
+    """Lightning's sharded strategies: a folder NAME.ckpt with meta.pt beside the shards."""
+    if "meta.pt" not in names or not (folder / "meta.pt").is_file():
+        return None
+    saved = _read(folder / "meta.pt")
+    if saved is None or not _is_lightning(saved):
+        return None
+    return Identified(kind="lightning", step=_of_lightning(saved), problem=_dcp_problem(folder))
+
+
+def _is_lightning(saved: Saved) -> bool:
+    return "pytorch-lightning_version" in _top(saved)
+
+
+def _of_lightning(saved: Saved) -> int | None:
+    return _whole(_top(saved).get("global_step"))
+
+
+def _accelerate(folder: Path, names: set[str]) -> Identified | None:
+    """Accelerate's save_state: what it calls a step is not one of the optimizer, whose own is."""
+    if not any(name.startswith("random_states_") for name in names):
+        return None
+    ranks = sum(1 for name in names if name.startswith("random_states_"))
+    inside = sorted(name for name in names if name.startswith("optimizer"))
+    step: int | None = None
+    for name in inside[:MAX_FILES]:
+        place = folder / name
+        step = _of_dcp(place) if place.is_dir() else _of_optimizer(place)
+        if step is not None:
+            break
+    if step is None and any(name.startswith("pytorch_model") for name in names):
+        below = [folder / name for name in names if (folder / name / "latest").is_file()]
+        found = next((identify(one) for one in (folder, *below) if _tagged(one)), None)
+        step = None if found is None else found.step
+    return Identified(kind="accelerate", step=step, world_size=ranks)
+
+
+def _tagged(folder: Path) -> bool:
+    """Whether it is DeepSpeed's part of a save_state."""
+    return folder.name.startswith("pytorch_model") and (folder / "latest").is_file()
+
+
+def _of_optimizer(path: Path) -> int | None:
+    saved = _read(path)
+    return None if saved is None else _optimizer_step(saved)
+
+
+def _dcp(folder: Path, names: set[str]) -> Identified | None:
+    """torch.distributed.checkpoint: .metadata is written last and names every file."""
+    if ".metadata" not in names:
+        shards = any(name.endswith(".distcp") for name in names)
+        problem = ".metadata is missing: it was being written"
+        return Identified(kind="dcp", step=None, problem=problem) if shards else None
+    return Identified(kind="dcp", step=_of_dcp(folder), problem=_dcp_problem(folder))
+
+
+def _dcp_table(folder: Path) -> dict[str, tuple[str, int, int]]:
+    """Name of each value -> its file, offset and length, for those that are not split."""
+    try:
+        with (folder / ".metadata").open("rb") as file:
+            value = read_pickle(file)
+    except UNREADABLE:
+        return {}
+    storage = _attribute(value, "storage_data")
+    found: dict[str, tuple[str, int, int]] = {}
+    for index, where in _pairs(storage):
+        name, about = _attribute(index, "fqn"), where
+        place = _attribute(about, "relative_path")
+        offset, length = _attribute(about, "offset"), _attribute(about, "length")
+        if isinstance(name, str) and isinstance(place, str):
+            found[name] = (place, int(offset or 0), int(length or 0))
+    return found
+
+
+def _pairs(storage: Any) -> Iterator[tuple[Any, Any]]:
+    items: Any = storage.items if isinstance(storage, Call) else storage
+    if isinstance(items, dict):
+        yield from cast("dict[Any, Any]", items).items()
+
+
+def _attribute(value: Any, name: str) -> Any:
+    state: Any = value.state if isinstance(value, Call) else None
+    return cast("dict[str, Any]", state).get(name) if isinstance(state, dict) else None
+
+
+def _dcp_problem(folder: Path) -> str:
+    ends: dict[str, int] = {}
+    for place, offset, length in _dcp_table(folder).values():
+        ends[place] = max(ends.get(place, 0), offset + length)
+    for place, end in ends.items():
+        if Path(place).name != place:
+            continue
+        try:
+            size = (folder / place).stat().st_size
+        except OSError:
+            return f"{place} is missing"
+        if size < end:
+            return f"{place} is cut short"
+    return ""
+
+
+def _of_dcp(folder: Path) -> int | None:
+    table = _dcp_table(folder)
+    for wanted in _wanted(list(table)):
+        place, offset, length = table[wanted]
+        if Path(place).name != place or not 0 < length < 1 << 20:
+            continue
+        try:
+            with (folder / place).open("rb") as file:
+                file.seek(offset)
+                saved = read_saved(io.BytesIO(file.read(length)))
+        except UNREADABLE:
+            continue
+        step = _whole(saved.number(saved.value))
+        if step is not None:
+            return step
+    return None
+
+
+def _wanted(names: list[str]) -> list[str]:
+    """Names that may hold the number of steps: the optimizer's first, never the model's."""
+
+    def worth(name: str) -> int | None:
+        parts = name.split(".")
+        if parts[-1] not in _COUNTERS or "model" in parts[:-1]:
+            return None
+        of_optimizer = any("optim" in part for part in parts[:-1]) or "state" in parts[:-1]
+        return -1 if of_optimizer and parts[-1] == "step" else _COUNTERS.index(parts[-1])
+
+    ranked = [(rank, name) for name in names if (rank := worth(name)) is not None]
+    return [name for _, name in sorted(ranked)][:MAX_FILES]
+
+
+def _torch(folder: Path, names: set[str]) -> Identified | None:
+    """A folder of files of torch.save; the furthest step that one of them has."""
+    files = sorted(name for name in names if name.endswith(_SUFFIXES))[:MAX_FILES]
+    found = [one for name in files if (one := _file(folder / name)) is not None]
+    steps = [one.step for one in found if one.step is not None]
+    if not found:
+        others = any(name.endswith(".safetensors") for name in names)
+        return Identified(kind="torch", step=None) if others else None
+    return Identified(kind=found[0].kind, step=max(steps, default=None))
+
+
+def _file(path: Path) -> Identified | None:
+    """One file: Lightning's, or one of torch.save."""
+    if path.suffix not in _SUFFIXES:
+        return None
+    saved = _read(path)
+    if saved is None:
+        return Identified(kind="torch", step=None, problem="it cannot be read")
+    if _is_lightning(saved):
+        return Identified(kind="lightning", step=_of_lightning(saved))
+    step = _optimizer_step(saved)
+    return Identified(kind="torch", step=_counter(saved) if step is None else step)
+
+
+def _optimizer_step(saved: Saved) -> int | None:
+    """The steps that an optimizer in it has done, as Adam and its like count them per tensor."""
+    found = [
+        number
+        for path, value in walk(saved.value)
+        if len(path) >= 3 and path[-1] == "step" and path[-3] == "state"
+        if (number := saved.number(value)) is not None
+    ]
+    return _whole(max(found, default=None))
+
+
+def _counter(saved: Saved) -> int | None:
+    """A counter at the top or in one of its parts that is neither model nor optimizer."""
+    ranked: list[tuple[int, int, int]] = []
+    for path, value in walk(saved.value, 20_000):
+        if 1 <= len(path) <= 3 and path[-1] in _COUNTERS:
+            number = _whole(saved.number(value))
+            if number is not None:
+                ranked.append((len(path), _COUNTERS.index(str(path[-1])), number))
+    return min(ranked)[2] if ranked else None
+
+
+def _read(path: Path) -> Saved | None:
+    try:
+        return read_saved(path, _COUNTERS)
+    except UNREADABLE:
+        return None
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            value = json.loads(file.read(64 << 20))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _whole(value: object) -> int | None:
+    """A number of steps; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return int(value) if 0 <= value < 1 << 53 and value == int(value) else None
+
+
+_FOLDERS: tuple[Callable[[Path, set[str]], Identified | None], ...] = (
+    *(_recipe, _trainer, _lightning, _accelerate, _deepspeed, _dcp, _torch),
+)

@@ -1,0 +1,99 @@
+"""Checkpoints that a script wrote its own way, where nobody saw it: found by their content.
+
+They are looked for where the script works and in the folders that its arguments name, if they were
+written since the run began. The search is bounded; it opens tables of files, never their tensors.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.recover import contents
+from workbench.recover.checkpoints import Checkpoint, given_up, list_checkpoints, newest_first
+from workbench.recover.foreign import Identified, candidates, identify
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+
+_MOST = 200  # checkpoints of one script that are listed
+_MOST_FILES = 20_000  # of one checkpoint that are measured
+
+
+def every_checkpoint(paths: RunPaths) -> list[Checkpoint]:
+    """Those that the run knows of, and those that its script wrote its own way; newest first."""
+    known = list_checkpoints(paths)
+    return newest_first([*known, *script_checkpoints(paths, known)])
+
+
+def script_checkpoints(
+    paths: RunPaths, known: list[Checkpoint] | None = None
+) -> list[Checkpoint]:
+    """Those that the script wrote its own way."""
+    run = read_json(paths.run) or {}
+    listed = [one.path for one in (list_checkpoints(paths) if known is None else known)]
+    since, abandoned = float(run.get("created_at") or 0.0) - 1.0, given_up(paths)
+    found: dict[Path, Checkpoint] = {}
+    for path in itertools.islice(_written(paths, run), 4 * _MOST):
+        inside = any(path == one or one in path.parents or path in one.parents for one in listed)
+        if path in found or inside or len(found) >= _MOST:
+            continue
+        size, newest = contents.measure(path, _MOST_FILES)
+        if newest is None or newest < since:
+            continue
+        about = identify(path)
+        if about is not None:
+            gone = (str(path), newest) in abandoned
+            found[path] = of_path(path, about, size, newest, abandoned=gone)
+    return list(found.values())
+
+
+def of_path(
+    path: Path, about: Identified, size: int, newest: float | None, *, abandoned: bool = False
+) -> Checkpoint:
+    """A checkpoint of the script, as its content shows it."""
+    return Checkpoint(
+        path=path,
+        step=about.step,
+        kind=about.kind,
+        bytes=size,
+        saved_at=newest,
+        sealed=False,
+        problem=about.problem or ("" if size else "it is empty"),
+        world_size=about.world_size,
+        abandoned=abandoned,
+        by_script=True,
+    )
+
+
+def named_checkpoint(path: Path) -> Checkpoint | None:
+    """The checkpoint in a folder or file that somebody named; None if its content is unknown."""
+    about = identify(path)
+    if about is None:
+        return None
+    return of_path(path, about, *contents.measure(path, _MOST_FILES))
+
+
+def _written(paths: RunPaths, run: Mapping[str, Any]) -> Iterator[Path]:
+    """What may be checkpoints of the script: where its arguments point, then where it works."""
+    work = Path(str(run.get("working_directory") or "/nowhere"))
+    own = paths.directory.parent
+    places = [*_named(run, work), paths.checkpoints, work]
+    for place in dict.fromkeys(places):
+        if place.is_file():
+            yield place
+        elif place.is_dir():
+            for found in candidates(place):
+                if place != work or own not in found.parents:
+                    yield found
+
+
+def _named(run: Mapping[str, Any], work: Path) -> Iterator[Path]:
+    """Folders among the arguments that lie below the working directory or are absolute."""
+    for word in run.get("arguments") or ():
+        text = str(word).rpartition("=")[2]
+        if text and "\0" not in text and len(text) < 4096:
+            place = work / text
+            if place != work and place not in work.parents and place.exists():
+                yield place
