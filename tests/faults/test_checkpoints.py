@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from tests.conftest import until
 from tests.faults.lab import Lab
 from tests.faults.matrix import record
 
@@ -122,10 +121,11 @@ def test_resume_with_fewer_ranks_and_in_another_strategy(store: Path) -> None:
     )
 
 
-def test_resume_of_nothing_is_refused_in_a_sentence(store: Path) -> None:
+def test_a_run_without_a_checkpoint_starts_again_from_the_beginning(store: Path) -> None:
     run = train(store, "--steps", "3", strategy="single", processes=1)
     with pytest.raises(wb.UsageError, match=r"has finished"):
         run.resume()
-    with pytest.raises(wb.UsageError, match=r"no checkpoint to resume from"):
-        run.resume(arguments=["--steps", "6"])
-    until(lambda: not run.status.live, 5)
+    again = run.resume(arguments=["--steps", "5"])
+    assert "starts from the beginning" in again.notes[0]
+    assert again.wait(120) == "succeeded", again.logs(tail=20)
+    assert [row["step"] for row in again.metrics()] == list(range(1, 6))

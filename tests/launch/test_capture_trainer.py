@@ -37,6 +37,14 @@ def test_trainer_stops_with_its_own_checkpoint_and_resumes(begin: Begin) -> None
     assert {line["kind"] for line in saved} == {"trainer"}
 
     (ranks.folder / "control" / "stop-at").unlink()
+    done = begin(
+        "hf_trainer.py", "--steps", str(stop_at),
+        WORKBENCH_FIRST_STEP=str(stop_at), WORKBENCH_RESUME=str(folder),
+    )  # fmt: skip
+    assert done.wait() == [0], done.log()  # Trainer itself would make one step more
+    assert [line["step"] for line in done.lines()][-1] == stop_at
+    assert done.document("end")["nothing_left"] is True
+
     end = str(stop_at + 3)
     resumed = begin(
         "hf_trainer.py", "--steps", end,

@@ -124,3 +124,27 @@ def test_a_stop_of_a_run_that_hangs_waits_for_no_step(tmp_path: Path, *, hangs: 
     assert (paths.control / "stop-at").exists() is not hangs
     assert supervisor.message is not None
     assert ("rank 1 stands at step 71 (hang)" in supervisor.message) is hangs
+
+
+@pytest.mark.parametrize(
+    ("facts", "outcome", "said"),
+    [
+        ({"steps": 60}, "no-steps", "made no step after it was resumed at step 60"),
+        ({"steps": 3}, "no-steps", "resumed at step 60"),  # the curve ends before the checkpoint
+        ({"steps": 60, "steps_total": 60}, "succeeded", "the checkpoint was of the last one"),
+        ({"steps": 61}, "succeeded", "Finished after 61 steps"),
+        ({"steps": 60, "capture": False}, "succeeded", "unobserved"),
+    ],
+)
+def test_a_resumed_attempt_without_a_step_is_no_success(
+    tmp_path: Path, facts: dict[str, Any], outcome: str, said: str
+) -> None:
+    found = verdict(tmp_path, [OK], "", exit_code=0, first_step=60, **facts)
+    assert found.outcome == outcome
+    assert said in found.message
+
+
+def test_a_trainer_that_had_nothing_left_to_do_has_finished(tmp_path: Path) -> None:
+    ends: list[dict[str, Any] | None] = [{**OK, "nothing_left": True}]
+    found = verdict(tmp_path, ends, "", exit_code=0, first_step=60, steps=60)
+    assert (found.outcome, "60 steps" in found.message) == ("succeeded", True)

@@ -37,12 +37,20 @@ def resume(
         list[str] | None,
         typer.Argument(
             metavar="[-- ARGS...]",
-            help="Other arguments of the script; {checkpoint} becomes the checkpoint's folder.",
+            help="Arguments in place of those of their names; {checkpoint} becomes its folder.",
         ),
     ] = None,
     *,
     checkpoint: Annotated[
-        str | None, typer.Option(help="A checkpoint's name [default: the newest whole one].")
+        str | None,
+        typer.Option(help="Name or path, or 'none' for the beginning [default: the newest whole]."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Argument to leave out, with its values; '*' for all. May be repeated.",
+            metavar="ARG",
+        ),
     ] = None,
     changes: dict[str, Any],
     wait: WaitOption = False,
@@ -54,17 +62,15 @@ def resume(
     The run keeps all options that are not given here.
     """
     before = wb.attach(run, store)
-    again = before.resume(checkpoint, arguments=arguments, **changes)
-    own = again.id != before.id
-    warnings: list[str] = again.document.get("warnings") or [] if own else []
-    for warning in warnings:
-        errors.print(f"warning: {warning}", markup=False, soft_wrap=True)
+    again = before.resume(checkpoint, arguments=arguments, drop=drop or (), **changes)
+    for note in again.notes:
+        errors.print(f"note: {note}", markup=False, soft_wrap=True)
     document: dict[str, Any] = {
         "run": again.id,
         "dir": str(again.directory),
         "command": again.command,
         "config_files": again.config_files,
-        "warnings": warnings,
+        "notes": list(again.notes),
         "nodes": node_commands(again),
     }
     if not as_json:
@@ -120,7 +126,9 @@ def checkpoints(
         console.print(f"{handle.id} has no checkpoint.", markup=False)
     else:
         console.print(_checkpoint_table(found, verified=verify))
-        console.print(f"resume with: workbench resume {handle.id}", markup=False)
+        problem = "" if handle.status.live else handle.why_not_resumable()
+        line = problem or f"resume with: workbench resume {handle.id}"
+        console.print(line, markup=False, soft_wrap=True)
     if any(one.problem for one in found) and verify:
         raise typer.Exit(1)
 
@@ -128,11 +136,14 @@ def checkpoints(
 def _checkpoint_table(found: list[Checkpoint], *, verified: bool) -> Table:
     table = Table("checkpoint", "step", "size", "saved", "state", box=None, pad_edge=False)
     for one in found:
-        good = "whole" if verified else "sealed" if one.sealed else "not sealed yet"
+        good = "sealed" if one.sealed else "not sealed yet"
+        good = f"written by the script ({one.kind})" if one.by_script else good
+        good = "whole" if verified else good
         saved = "n/a" if one.saved_at is None else _clock(one.saved_at)
         good = "given up: the run went back to before it" if one.abandoned else good
         state = f"[red]{escape(one.problem)}[/]" if one.problem else good
-        table.add_row(escape(one.name), str(one.step), format_bytes(one.bytes), saved, state)
+        step = "n/a" if one.step is None else str(one.step)
+        table.add_row(escape(one.name), step, format_bytes(one.bytes), saved, state)
     return table
 
 

@@ -67,7 +67,7 @@ def labelled(labels: Labels) -> dict[str, Any]:
 
 def _restarts(summary: Mapping[str, Any]) -> int:
     """Attempts after the first that nobody asked for."""
-    asked = [one for one in summary["attempts"] if one.get("why") == BY_HAND]
+    asked = [one for one in summary["attempts"] if str(one.get("why")).startswith(BY_HAND)]
     return max(0, summary["restarts"] - len(asked))
 
 

@@ -22,8 +22,8 @@ class Saved(Protocol):
     """A checkpoint, as far as the rules need it; `recover.checkpoints.Checkpoint` is one."""
 
     @property
-    def step(self) -> int:
-        """Optimizer steps done."""
+    def step(self) -> int | None:
+        """Optimizer steps done; None when unknown."""
         ...
 
     @property

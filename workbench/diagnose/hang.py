@@ -214,7 +214,9 @@ class HangWatch:
                 for rank in self._unanswered(evidence)
                 if ranks[rank].process_state not in {"T", "t"}
             },
-            saved_step=max((one.step for one in facts.checkpoints), default=None),
+            saved_step=max(
+                (one.step for one in facts.checkpoints if one.step is not None), default=None
+            ),
             busy={rank for rank in ranks if self._computes(rank, facts)},
         )
         for rank in still.suspects[:2]:

@@ -13,7 +13,7 @@ from workbench.diagnose.failure import attempt_mark
 from workbench.launch.journal import guarded, log
 from workbench.launch.redact import redact_arguments
 from workbench.observe.events import cut_after
-from workbench.recover.checkpoints import list_checkpoints
+from workbench.recover.script_checkpoints import every_checkpoint
 from workbench.store.files import LineReader, append_line, parse_line, read_json, read_tail
 from workbench.store.layout import RunPaths
 from workbench.store.secrets import hide_bytes
@@ -94,7 +94,7 @@ class Attempts:
             old = _CONTROL if self._watching else (*_CONTROL, *_WISHES)
             self.end(last_step=furthest(self._paths), message=_UNSEEN, at=_heartbeat(self._paths))
             self._clear(first_step, old)
-        beyond = list_checkpoints(self._paths) if self.number else []
+        beyond = every_checkpoint(self._paths) if self.number else []
         self._watching = True
         self._least = self.number + 1
         self._write(
@@ -107,7 +107,9 @@ class Attempts:
                 "why": why,
                 "arguments": None if arguments is None else redact_arguments(arguments),
                 "given_up": [
-                    [str(one.path), one.saved_at] for one in beyond if one.step > first_step
+                    [str(one.path), one.saved_at]
+                    for one in beyond
+                    if one.step is not None and one.step > first_step
                 ],
             }
         )

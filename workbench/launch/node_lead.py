@@ -123,7 +123,7 @@ def _order(paths: RunPaths, run: dict[str, Any], say: Say) -> dict[str, Any]:
         say(sentence)
     order = from_checkpoint(order, run, checkpoint, _WHY)
     order["resume"]["after"] = attempts.number
-    step = 0 if checkpoint is None else checkpoint.step
+    step = order["resume"]["step"]
     say(f"attempt {attempts.number + 1} goes on from step {step}")
     return order
 

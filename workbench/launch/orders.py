@@ -103,11 +103,15 @@ def from_checkpoint(
     """
     base = list(order["arguments"])
     if checkpoint is None and any(PLACEHOLDER in word for word in base):
-        raise UsageError(f"its arguments name {PLACEHOLDER}, and no checkpoint is whole.")
+        raise UsageError(
+            f"The arguments name {PLACEHOLDER}, and no checkpoint is whole. Leave it out to start "
+            "from the beginning."
+        )
     if checkpoint is None:  # where the run began: another run's checkpoint is in its arguments
         began: dict[str, Any] = run.get("resumed_from") or {}
         start = {"step": int(began.get("step") or 0), "checkpoint": began.get("checkpoint")}
         return {**order, "resume": {**start, "why": why, "arguments": base}}
+    assert checkpoint.step is not None
     way = how_to_resume(Path(run["script"]), run.get("recipe"), base, checkpoint)
     return {
         **order,
@@ -119,27 +123,3 @@ def from_checkpoint(
             "environment": way.environment,
         },
     }
-
-
-def merged(old: Sequence[str], new: Sequence[str]) -> list[str]:
-    """`old` with the options of `new` in place of theirs; the others stay.
-
-    >>> merged(["--lr", "3e-4", "--steps", "9", "--bf16"], ["--lr", "1e-4"])
-    ['--steps', '9', '--bf16', '--lr', '1e-4']
-
-    Raises:
-        UsageError: `new` does not begin with an option, so nobody knows what it replaces.
-    """
-    if new and not new[0].startswith("-"):
-        raise UsageError(
-            f"{new[0]!r} is no option. What is given at a resume replaces the options of its name, "
-            "as in -- --lr 1e-4; the other arguments stay."
-        )
-    given = {word.partition("=")[0] for word in new if word.startswith("--")}
-    kept, dropping = list[str](), False
-    for word in old:
-        if word.startswith("--"):
-            dropping = word.partition("=")[0] in given
-        if not dropping:
-            kept.append(word)
-    return [*kept, *new]

@@ -37,8 +37,21 @@ def judge(
     exit_code: int | None,
     stop_reason: str | None,
     capture: bool,
+    first_step: int = 0,
+    steps_total: int | None = None,
 ) -> Verdict:
-    """Decide the outcome. `exit_code` is the launcher's, None when nobody saw it end."""
+    """Decide the outcome.
+
+    Args:
+        paths: The run.
+        ranks: Their number.
+        steps: The furthest step that one of them reported.
+        exit_code: The launcher's; None when nobody saw it end.
+        stop_reason: Why the run was stopped; None = it was not.
+        capture: Whether steps are observed.
+        first_step: Steps that were done when the attempt began.
+        steps_total: Steps that the script is to do, where that is known.
+    """
     ends = {rank: read_json(paths.rank_end(rank)) for rank in range(ranks)}
     whole = all(end and end.get("ok") and end.get("stopped_at") is None for end in ends.values())
     if stop_reason is not None and not (exit_code == 0 and whole and capture):
@@ -46,8 +59,12 @@ def judge(
     if exit_code == 0 or (
         exit_code is None and all(end and end.get("ok") for end in ends.values())
     ):
-        unobserved = (paths.metrics / "unobserved").exists()
-        return _finished(steps, exit_code, capture=capture, unobserved=unobserved)
+        complete = any(end and end.get("nothing_left") for end in ends.values())
+        complete = complete or bool(steps_total and first_step >= steps_total)
+        unseen = exit_code is None
+        if capture and not steps and (paths.metrics / "unobserved").exists():
+            return _unobserved()
+        return _finished(steps, first_step, unseen=unseen, complete=complete, capture=capture)
     root = root_cause(paths)
     if whole and steps and root is not None and root[1] < 0:
         return _crashed_at_exit(root[0], steps, -root[1])
@@ -80,26 +97,42 @@ def _stopped(
 
 
 def _finished(
-    steps: int, exit_code: int | None, *, capture: bool, unobserved: bool = False
+    steps: int, first_step: int, *, unseen: bool, complete: bool, capture: bool
 ) -> Verdict:
-    if capture and steps == 0 and unobserved:
-        return Verdict(
-            outcome="succeeded",
-            message="Finished with exit code 0. It trained in processes that it forked itself, "
-            "which are not observed: steps and loss are unknown (the spawn start method is).",
-        )
-    if capture and steps == 0:
+    """Exit code 0. `complete`: the attempt was resumed where there was nothing left to do."""
+    if not capture:
+        return Verdict(outcome="succeeded", message="Finished with exit code 0 (unobserved).")
+    if first_step and steps <= first_step:
+        return _without_steps_of_its_own(first_step, complete=complete)
+    if steps == 0:
         return Verdict(
             outcome="no-steps",
             message="The script ended with exit code 0, but no optimizer step was seen. Its log "
             "says why: many examples leave quietly when they find too few GPUs.",
         )
-    unseen = " (the exit code was not seen; every rank reported a clean end)"
+    how = " (the exit code was not seen; every rank reported a clean end)" if unseen else ""
+    return Verdict(outcome="succeeded", message=f"Finished after {steps} steps{how}.")
+
+
+def _unobserved() -> Verdict:
     return Verdict(
         outcome="succeeded",
-        message=f"Finished after {steps} steps{unseen if exit_code is None else ''}."
-        if capture
-        else "Finished with exit code 0 (unobserved).",
+        message="Finished with exit code 0. It trained in processes that it forked itself, "
+        "which are not observed: steps and loss are unknown (the spawn start method is).",
+    )
+
+
+def _without_steps_of_its_own(first_step: int, *, complete: bool) -> Verdict:
+    if complete:
+        return Verdict(
+            outcome="succeeded",
+            message=f"Finished after {first_step} steps: the checkpoint was of the last one.",
+        )
+    return Verdict(
+        outcome="no-steps",
+        message=f"The script ended with exit code 0, but made no step after it was resumed at step "
+        f"{first_step}. It may not know the checkpoint, or have nothing left to do: its log says "
+        "which. To train on, give it more steps or epochs: workbench resume RUN -- ARGS…",
     )
 
 

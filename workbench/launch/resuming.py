@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from workbench import recipes
-from workbench.errors import StoreError, UnknownNameError, UsageError, WorkbenchError
-from workbench.launch.attempts import BY_HAND, Attempts, furthest, read_attempts
+from workbench.errors import StoreError, UsageError, WorkbenchError
+from workbench.launch.attempts import Attempts, read_attempts
 from workbench.launch.dry_run import capture_variable
-from workbench.launch.orders import check_whole, from_checkpoint, merged, order_again
+from workbench.launch.layout_flags import check_arguments
+from workbench.launch.orders import check_whole, from_checkpoint, order_again
 from workbench.launch.redact import redact_environment
 from workbench.launch.request import build_request, check_beside, check_no_secret
 from workbench.launch.run_options import changed, given_changes, options_of, stays_in_place
 from workbench.launch.spawning import spawn_supervisor
 from workbench.launch.starting import begin
+from workbench.launch.starting_point import StartingPoint, starting_point
 from workbench.launch.vouching import vouch
-from workbench.recover.checkpoints import Checkpoint, list_checkpoints, newest_whole, verify
-from workbench.recover.contents import measure
+from workbench.recover.script_options import changed_arguments, script_options
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
@@ -34,36 +34,69 @@ _OF_THE_CHECKPOINT = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """A run that goes on."""
+
+    paths: RunPaths
+    """Its directory."""
+    notes: tuple[str, ...] = ()
+    """What somebody should know of how it goes on, each one sentence."""
+
+
 def resume(
     paths: RunPaths,
     checkpoint: str | None = None,
     *,
     arguments: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
     **changes: Any,
-) -> RunPaths:
-    """Go on; returns the directory of the run that does. See `Run.resume`.
+) -> Resumed:
+    """Go on. See `Run.resume`.
 
     Raises:
         ForeignRunError: it is another user's, or others can write to it.
-        UsageError: it still runs, it has no whole checkpoint, or nobody knows how to resume it.
+        UsageError: it still runs, or nobody knows how to resume it.
         StoreError: the run directory cannot be written.
     """
+    run = _record(paths)
+    if read_status(paths).live:
+        raise UsageError(
+            f"{run['run']} is still running. Stop it first: workbench stop {run['run']}"
+        )
+    changes = given_changes(changes)
+    in_place = stays_in_place(changes)
+    if checkpoint is None and in_place and arguments is None and not drop:
+        _refuse_finished(paths, run)
+    words = _words(paths, run, arguments, drop)
+    start = starting_point(paths, checkpoint)
+    if in_place:
+        return _in_place(paths, run, start, words, changes)
+    return _in_another_layout(paths, run, start, words, changes)
+
+
+def why_not_resumable(paths: RunPaths) -> str:
+    """Why ``workbench resume RUN`` would be refused; "" = it works.
+
+    Every face that offers it asks this. Checkpoints are judged by their sizes, so that it is quick.
+    """
+    try:
+        run = _record(paths)
+        if (paths.exit).exists() or not read_status(paths).live:
+            _refuse_finished(paths, run)
+        start = starting_point(paths, None, read=False)
+        from_checkpoint(order_again(run, _words(paths, run, None, ())), run, start.at, start.why)
+    except (UsageError, StoreError) as error:
+        return str(error)
+    return ""
+
+
+def _record(paths: RunPaths) -> dict[str, Any]:
     check_own(paths, "resumed")
     run = read_json(paths.run)
     if run is None:
         raise UsageError(f"{paths.run} cannot be read, so nobody knows what to resume.")
-    if read_status(paths).live:
-        raise UsageError(
-            f"{run['run']} is still at work. Stop it first: workbench stop {run['run']}"
-        )
-    changes = given_changes(changes)
-    in_place = stays_in_place(changes)
-    if checkpoint is None and in_place and arguments is None:
-        _refuse_finished(paths, run)
-    chosen = _chosen(paths, checkpoint)
-    if in_place:
-        return _in_place(paths, run, chosen, arguments, changes)
-    return _in_another_layout(paths, run, chosen, arguments, changes)
+    return run
 
 
 def _refuse_finished(paths: RunPaths, run: Mapping[str, Any]) -> None:
@@ -75,70 +108,23 @@ def _refuse_finished(paths: RunPaths, run: Mapping[str, Any]) -> None:
         )
 
 
-def _chosen(paths: RunPaths, name: str | None) -> Checkpoint:
-    found = list_checkpoints(paths)
-    run = paths.directory.name
-    if name is not None and Path(name).is_dir() and not _listed(found, name):
-        return _of_folder(paths, Path(name).absolute())
-    if not found:
-        raise UsageError(
-            f"{run} has no checkpoint to resume from. Those of the recipes, of Accelerate's "
-            "save_state and of transformers' Trainer are noticed; if the script saved by itself, "
-            "name the folder: workbench resume RUN --checkpoint DIR. Recipes save with "
-            "--checkpoint-every N."
-        )
-    if name is None:
-        whole, passed = newest_whole(paths)
-        if whole is None:
-            raise UsageError(f"{run} has no whole checkpoint. {' '.join(passed)}")
-        return whole
-    fits = _listed(found, name)
-    if not fits:
-        raise UnknownNameError.near("checkpoint", name, [one.name for one in found])
-    problem = verify(fits[0])
-    if problem:
-        others = [one.name for one in found if one is not fits[0] and not one.problem]
-        hint = f" Others: {', '.join(others[:5])}." if others else ""
-        raise UsageError(f"The checkpoint {name} cannot be used: {problem}.{hint}")
-    return fits[0]
-
-
-def _listed(found: Sequence[Checkpoint], name: str) -> list[Checkpoint]:
-    return [one for one in found if one.name == name or str(one.path) == str(Path(name).absolute())]
-
-
-def _of_folder(paths: RunPaths, folder: Path) -> Checkpoint:
-    """What somebody's script saved where nobody saw it; its name's last number is the step."""
-    digits = re.search(r"(\d+)\D*$", folder.name)
-    step = int(digits[1]) if digits else furthest(paths)
-    return Checkpoint(
-        path=folder,
-        step=min(step, furthest(paths)),
-        kind="accelerate",
-        bytes=measure(folder)[0],
-        saved_at=None,
-        sealed=False,
-        problem="",
-    )
-
-
 def _in_place(
     paths: RunPaths,
     run: dict[str, Any],
-    chosen: Checkpoint,
-    arguments: Sequence[str] | None,
+    start: StartingPoint,
+    words: Sequence[str],
     changes: Mapping[str, Any],
-) -> RunPaths:
+) -> Resumed:
     """The next attempt in the same directory."""
-    words = _words(paths, run, arguments)
+    differs = list(words) != _latest_words(paths, run)
     if changes:
         run = _changed_run(paths, run, changes)
     given = changes.get("environment", {})  # a secret among them is not in run.json
     others = {name: value for name, value in run["environment"].items() if name not in given}
     base = order_again({**run, "environment": others}, words)
     base["environment"] |= given
-    order = from_checkpoint(base, run, chosen, BY_HAND)
-    order["resume"]["told"] = arguments is not None
+    order = from_checkpoint(base, run, start.at, start.why)
+    order["resume"]["told"] = differs
     check_no_secret(order["resume"]["arguments"], int(run.get("nodes") or 1))
     before = at_work(paths)
     order["resume"]["after"] = Attempts(paths).number  # of two that resume at once, one does
@@ -156,15 +142,30 @@ def _in_place(
                 f"its trackers, or {paths.supervisor_log} says why. Resume again in a minute."
             )
         time.sleep(0.05)
-    return paths
+    return Resumed(paths=paths, notes=start.notes)
 
 
-def _words(paths: RunPaths, run: Mapping[str, Any], arguments: Sequence[str] | None) -> list[str]:
-    """The arguments of the latest attempt, with those given now in place of theirs."""
-    told = [one["arguments"] for one in read_attempts(paths) if one.get("arguments")]
-    before = [str(word) for word in (told[-1] if told else run["arguments"])]
-    after = merged(before, arguments or ())
-    if arguments and run.get("recipe") is not None:
+def _latest_words(paths: RunPaths, run: Mapping[str, Any]) -> list[str]:
+    """The arguments of the latest attempt that was given some."""
+    given = [one["arguments"] for one in read_attempts(paths) if one.get("arguments")]
+    return [str(word) for word in (given[-1] if given else run["arguments"])]
+
+
+def _words(
+    paths: RunPaths,
+    run: Mapping[str, Any],
+    arguments: Sequence[str] | None,
+    drop: Sequence[str],
+) -> list[str]:
+    """The arguments of the latest attempt, without `drop`, and `arguments` in place of theirs."""
+    before = _latest_words(paths, run)
+    if not arguments and not drop:
+        return before
+    known = script_options(Path(run["script"]))
+    layout = _layout_arguments(run)
+    after = [*layout, *changed_arguments(before[len(layout) :], arguments or (), drop, known)]
+    if run.get("recipe") is not None:
+        check_arguments(after[len(layout) :])
         _refuse_other_model(run, before, after)
     return after
 
@@ -224,19 +225,17 @@ def _changed_run(
 def _in_another_layout(
     paths: RunPaths,
     run: dict[str, Any],
-    chosen: Checkpoint,
-    arguments: Sequence[str] | None,
+    start: StartingPoint,
+    words: Sequence[str],
     changes: Mapping[str, Any],
-) -> RunPaths:
+) -> Resumed:
     """A run of its own that begins where the checkpoint was written."""
     _refuse_engine(run)
-    words = _words(paths, run, arguments)
     check_whole(run, words)
-    words = words[len(_layout_arguments(run)) :]
+    own = list(words[len(_layout_arguments(run)) :])
     options, dropped = changed(run, options_of(paths, run), changes)
-    order = {"arguments": words}
-    resumed = from_checkpoint(order, run, chosen, BY_HAND)["resume"]
-    variables = {**options.environment, **resumed["environment"]}
+    resumed = from_checkpoint({"arguments": own}, run, start.at, start.why)["resume"]
+    variables = {**options.environment, **resumed.get("environment", {})}
     request = build_request(
         run["recipe"] or run["script"],
         resumed["arguments"],
@@ -244,7 +243,8 @@ def _in_another_layout(
     )
     request = replace(request, warnings=(*dropped, *request.warnings))
     whole = {**resumed, "arguments": list(request.arguments), "run": run["run"]}
-    return begin(request, whole)
+    again = begin(request, whole)
+    return Resumed(paths=again, notes=(*start.notes, *request.warnings))
 
 
 def _refuse_engine(run: Mapping[str, Any]) -> None:

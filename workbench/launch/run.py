@@ -17,14 +17,15 @@ from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launch.adopting import may_adopt
 from workbench.launch.direct_stop import stop_directly
 from workbench.launch.options import keywords
-from workbench.launch.resuming import resume
+from workbench.launch.resuming import resume, why_not_resumable
 from workbench.launch.spawning import spawn_supervisor
 from workbench.launch.stopping import end_leftovers
 from workbench.observe.events import iterate_metrics
 from workbench.observe.findings import kept_findings
 from workbench.observe.summary import summarise
 from workbench.observe.view import log_lines
-from workbench.recover.checkpoints import Checkpoint, list_checkpoints, verify
+from workbench.recover.checkpoints import Checkpoint, verify
+from workbench.recover.script_checkpoints import every_checkpoint
 from workbench.store.files import read_file, read_json, read_tail
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, foreign_reason
@@ -55,6 +56,9 @@ _NOW_SECONDS = 45.0  # a supervisor that has not ended a run "now" by then needs
 
 class Run:
     """A run, seen through its directory. Any number of handles may exist, in any process."""
+
+    notes: tuple[str, ...] = ()
+    """After `resume`: what somebody should know of how the run goes on."""
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
@@ -254,11 +258,11 @@ class Run:
         return done
 
     def checkpoints(self, *, check: bool = False) -> list[Checkpoint]:
-        """What this run could be resumed from, newest first.
+        """What this run could be resumed from, newest first; what its script wrote too.
 
         By sizes alone, in milliseconds; `check` reads every byte against the kept hashes.
         """
-        found = list_checkpoints(self._paths)
+        found = every_checkpoint(self._paths)
         return [replace(one, problem=verify(one)) for one in found] if check else found
 
     def resume(
@@ -266,6 +270,7 @@ class Run:
         checkpoint: str | None = None,
         *,
         arguments: Sequence[str] | None = None,
+        drop: Sequence[str] = (),
         **changes: Any,
     ) -> Run:
         """Go on from the newest whole checkpoint, or from the one named.
@@ -275,9 +280,11 @@ class Run:
         all options that are not given.
 
         Args:
-            checkpoint: A checkpoint's name, as `checkpoints` lists them; None = the newest whole.
-            arguments: The script's, instead of those it had; ``{checkpoint}`` in them becomes the
-                checkpoint's folder.
+            checkpoint: A checkpoint's name, as `checkpoints` lists them, a path, or "none" for the
+                beginning; None = the newest whole, or the beginning where there is none.
+            arguments: The script's, in place of those of their names; ``{checkpoint}`` in them
+                becomes the checkpoint's folder.
+            drop: Options or words to leave out of the script's arguments; "*" for all of them.
             changes: Keywords of `wb.launch`, each instead of what the run had: strategy, processes,
                 options, recovery (a `Recovery`, or some of its fields), environment (added) …
 
@@ -285,7 +292,14 @@ class Run:
             UsageError: it still runs, it has no whole checkpoint, or nobody knows how the script
                 resumes; the message says what would work.
         """
-        return Run(resume(self._paths, checkpoint, arguments=arguments, **changes))
+        again = resume(self._paths, checkpoint, arguments=arguments, drop=drop, **changes)
+        handle = Run(again.paths)
+        handle.notes = again.notes
+        return handle
+
+    def why_not_resumable(self) -> str:
+        """Why `resume` without arguments would be refused; "" = it works."""
+        return why_not_resumable(self._paths)
 
     def findings(self) -> list[Finding]:
         """What went wrong and why, worst first; of runs that nobody watched too."""

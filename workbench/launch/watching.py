@@ -240,6 +240,8 @@ class Watch:
             exit_code=exit_code,
             stop_reason=supervisor.ladder.reason if supervisor.ladder.active else None,
             capture=bool(supervisor.run["capture"]),
+            first_step=self.first_step,
+            steps_total=supervisor.run.get("steps_total"),
         )
 
     def finish(
@@ -247,7 +249,7 @@ class Watch:
     ) -> None:
         """Write view and report of the whole run, and exit.json last."""
         message = verdict.message
-        if verdict.outcome in {"stopped", "preempted"} and self._checkpoints:
+        if verdict.outcome in {"stopped", "preempted"} and not self._why_not_resumable():
             message = f"{message} Go on with: workbench resume {self._run['run']}"
         if supervisor.message and supervisor.world_size not in {None, supervisor.run["processes"]}:
             message = f"{message} {supervisor.message}"
@@ -282,6 +284,14 @@ class Watch:
     def close(self, verdict: Verdict) -> None:
         """The run goes on with another attempt: keep what ended this one, seal what waits."""
         self._last_look(verdict)
+
+    def _why_not_resumable(self) -> str:
+        from workbench.launch.resuming import why_not_resumable  # noqa: PLC0415  (needed once)
+
+        try:
+            return why_not_resumable(self._paths)
+        except Exception as error:  # noqa: BLE001  (an offer must not cost the run its exit.json)
+            return str(error)
 
     def _last_look(self, verdict: Verdict, world_size: int | None = None) -> None:
         try:

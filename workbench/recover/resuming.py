@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from workbench.errors import UsageError
 from workbench.recover.checkpoints import Checkpoint
+from workbench.recover.script_options import changed_arguments, script_options
 
 RESUME_VARIABLE = "WORKBENCH_RESUME"  # read by the capture hook for transformers' Trainer
 PLACEHOLDER = "{checkpoint}"  # in arguments that the user gives
@@ -18,7 +19,6 @@ _FLAGS = (
     *("--resume_from_checkpoint", "--resume-from-checkpoint", "--resume_from", "--resume-from"),
     *("--resume", "--load_checkpoint", "--load-checkpoint", "--load", "--ckpt_path", "--ckpt"),
 )
-_DECLARING = {"add_argument", "add", "option", "Option"}  # argparse, our recipes, click, typer
 _TRAINERS = {"Trainer", "TrainingArguments", "HfArgumentParser"}
 _OF_TRAINERS = ("transformers", "trl")
 
@@ -55,32 +55,20 @@ def how_to_resume(
                 f"The recipe {recipe or script.stem} is short and saves nothing: start it again, "
                 "or take gpt, lora or vision, which resume."
             )
-        return Resumption(arguments=_with_flag(arguments, "--resume", place))
+        words = changed_arguments(arguments, ["--resume", place], known=script_options(script))
+        return Resumption(arguments=tuple(words))
     if checkpoint.kind == "trainer" or _uses_trainer(tree):
         return Resumption(arguments=tuple(arguments), environment={RESUME_VARIABLE: place})
-    flag = _own_flag(tree)
+    known = script_options(script)
+    texts = {name for one in known.options if one.takes_text for name in one.names}
+    flag = next((flag for flag in _FLAGS if flag in texts), None)
     if flag is None:
         raise UsageError(
             f"{script.name} has no option that is known to resume from a folder. If it has one: "
             f"workbench resume RUN -- --your-flag '{PLACEHOLDER}', where {PLACEHOLDER} becomes "
             f"{place}."
         )
-    return Resumption(arguments=_with_flag(arguments, flag, place))
-
-
-def _with_flag(arguments: Sequence[str], flag: str, value: str) -> tuple[str, ...]:
-    """`arguments` with ``flag value``; the flag's earlier uses, in both spellings, are dropped."""
-    kept, skip = list[str](), False
-    for number, word in enumerate(arguments):
-        if word == "--":
-            return (*kept, flag, value, *arguments[number:])
-        if skip:
-            skip = False
-        elif word == flag:
-            skip = True
-        elif not word.startswith(f"{flag}="):
-            kept.append(word)
-    return (*kept, flag, value)
+    return Resumption(arguments=tuple(changed_arguments(arguments, [flag, place], known=known)))
 
 
 def _is_recipe(tree: ast.Module) -> bool:
@@ -108,39 +96,3 @@ def _uses_trainer(tree: ast.Module) -> bool:
         ):
             return True
     return False
-
-
-def _own_flag(tree: ast.Module) -> str | None:
-    """The flag with which the script takes a folder to resume from, if it declares one."""
-    declared = set(_declared(tree))
-    return next((flag for flag in _FLAGS if flag in declared), None)
-
-
-def _declared(tree: ast.Module) -> Iterator[str]:
-    """Flags that take one free text, as argparse, click or typer are told."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _name(node.func) in _DECLARING and _takes_text(node):
-            for argument in node.args:
-                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                    yield argument.value
-
-
-def _name(function: ast.expr) -> str:
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def _takes_text(call: ast.Call) -> bool:
-    """Not a switch, not a number, not several: ``--resume`` alone would not name a folder."""
-    for keyword in call.keywords:
-        value = ast.unparse(keyword.value)
-        if keyword.arg == "action" and value != "'store'":
-            return False
-        if keyword.arg == "type" and value not in {"str", "Path", "pathlib.Path"}:
-            return False
-        if keyword.arg == "nargs" and value not in {"'?'", "1"}:
-            return False
-        if keyword.arg in {"is_flag", "count", "choices"}:
-            return False
-    return True

@@ -7,7 +7,9 @@ written since the run began. The search is bounded; it opens tables of files, ne
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,7 @@ def every_checkpoint(paths: RunPaths) -> list[Checkpoint]:
     return newest_first([*known, *script_checkpoints(paths, known)])
 
 
-def script_checkpoints(
-    paths: RunPaths, known: list[Checkpoint] | None = None
-) -> list[Checkpoint]:
+def script_checkpoints(paths: RunPaths, known: list[Checkpoint] | None = None) -> list[Checkpoint]:
     """Those that the script wrote its own way."""
     run = read_json(paths.run) or {}
     listed = [one.path for one in (list_checkpoints(paths) if known is None else known)]
@@ -67,12 +67,12 @@ def of_path(
     )
 
 
-def named_checkpoint(path: Path) -> Checkpoint | None:
-    """The checkpoint in a folder or file that somebody named; None if its content is unknown."""
-    about = identify(path)
-    if about is None:
-        return None
-    return of_path(path, about, *contents.measure(path, _MOST_FILES))
+def named_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint that somebody named; of unknown content, it has no step."""
+    about = identify(path) or Identified(kind="unknown", step=None)
+    return replace(
+        of_path(path, about, *contents.measure(path, _MOST_FILES)), problem=about.problem
+    )
 
 
 def _written(paths: RunPaths, run: Mapping[str, Any]) -> Iterator[Path]:
@@ -94,6 +94,6 @@ def _named(run: Mapping[str, Any], work: Path) -> Iterator[Path]:
     for word in run.get("arguments") or ():
         text = str(word).rpartition("=")[2]
         if text and "\0" not in text and len(text) < 4096:
-            place = work / text
+            place = Path(os.path.normpath(work / text))
             if place != work and place not in work.parents and place.exists():
                 yield place

@@ -265,6 +265,7 @@ class RankEnd(TypedDict, total=False):
     traceback: str | None
     peak_memory_bytes: int | None
     stopped_at: int | None  # the step of a graceful stop
+    nothing_left: bool  # whether it was resumed from a checkpoint of its last step
     checkpoint: str | None
 
 

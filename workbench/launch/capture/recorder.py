@@ -39,6 +39,7 @@ class Recorder:
         self.obeys_stops = True
         self.held = 0  # an engine's step is under way: what it does inside is no step of its own
         self.stopped_at: int | None = None
+        self.nothing_left = False  # the checkpoint that it was resumed from is the last one
         self.checkpoint: str | None = None
         self.world_size: int | None = None
         self.facts: dict[str, Any] = {}
@@ -230,6 +231,7 @@ class Recorder:
         return {
             **self.facts,
             "stopped_at": self.stopped_at,
+            "nothing_left": self.nothing_left,
             "checkpoint": self.checkpoint,
             "group_world_size": self.world_size,
         }

@@ -34,6 +34,7 @@ def patch(recorder: Recorder, module: Any) -> None:
         resume = _checkpoint_to_resume()
         if resume is not None:
             args, kwargs = args[1:], {**kwargs, "resume_from_checkpoint": resume}
+            _stop_at_the_end(recorder, self)
         outer = recorder.stops_itself
         with contextlib.suppress(Exception):
             if callback not in self.callback_handler.callbacks:
@@ -59,6 +60,22 @@ def _checkpoint_to_resume() -> str | None:
     if path is None or not os.path.isfile(os.path.join(path, "trainer_state.json")):
         return None
     return path
+
+
+def _stop_at_the_end(recorder: Recorder, trainer: Any) -> None:
+    """Resumed after its last step, Trainer (5.23) makes one more before it looks at max_steps."""
+    run_epoch = getattr(trainer, "_run_epoch", None)
+    if run_epoch is None:
+        return
+
+    @functools.wraps(run_epoch)
+    def unless_done(*args: Any, **kwargs: Any) -> Any:
+        if 0 < trainer.state.max_steps <= trainer.state.global_step:
+            trainer.control.should_training_stop = recorder.nothing_left = True
+            return None
+        return run_epoch(*args, **kwargs)
+
+    trainer._run_epoch = unless_done  # noqa: SLF001
 
 
 def _saved_to(trainer: Any, _result: Any, _model: Any, trial: Any = None, **_kwargs: Any) -> str:

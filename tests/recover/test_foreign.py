@@ -1,0 +1,180 @@
+"""Checkpoints of other libraries, made by these libraries: known by content, their real step read.
+
+The folders' names lie on purpose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from workbench.recover.checkpoints import verify
+from workbench.recover.foreign import identify
+from workbench.recover.pickled import MAX_PICKLE_BYTES, UNREADABLE, read_saved
+from workbench.recover.script_checkpoints import (
+    every_checkpoint,
+    named_checkpoint,
+    script_checkpoints,
+)
+from workbench.store.layout import RunPaths
+
+MAKE = Path(__file__).with_name("make_checkpoints.py")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What torch, torch.distributed.checkpoint and Accelerate write, all by one process."""
+    folder = tmp_path_factory.mktemp("made")
+    subprocess.run([sys.executable, str(MAKE), str(folder)], check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "step"),
+    [
+        ("run_2026-11-22_16.26.07.pt", "torch", 7),  # the optimizer's own count
+        ("ckpt.pt", "torch", 12),  # iter_num, not the step in its config
+        ("legacy-99.pt", "torch", 5),
+        ("weights-100.pt", "torch", None),
+        ("epochs-100.pt", "torch", None),
+        ("folder-88", "torch", 7),
+        ("epoch=1-step=99.ckpt", "lightning", 20),
+        ("sharded-lightning.ckpt", "lightning", 21),
+        ("dcp-500", "dcp", 7),
+        ("dcp-counter", "dcp", 9),
+        ("save_state-77", "accelerate", 4),
+        ("checkpoint-999", "trainer", 6),
+        ("global_step999", "deepspeed", 15),
+        ("deepspeed-1000", "deepspeed", 15),
+    ],
+)
+def test_kind_and_step_are_read_from_the_content(
+    made: Path, name: str, kind: str, step: int | None
+) -> None:
+    found = identify(made / name)
+    assert found is not None
+    assert (found.kind, found.step, found.problem) == (kind, step, "")
+
+
+def test_what_is_missing_is_said(made: Path, tmp_path: Path) -> None:
+    cut, torn = tmp_path / "cut", tmp_path / "torn"
+    shutil.copytree(made / "dcp-500", cut)
+    (shard,) = cut.glob("*.distcp")
+    os.truncate(shard, shard.stat().st_size - 1)
+    assert "cut short" in getattr(identify(cut), "problem", "")
+    shutil.copytree(cut, torn)
+    (torn / ".metadata").unlink()
+    assert "being written" in getattr(identify(torn), "problem", "")
+    zero = tmp_path / "zero"
+    shutil.copytree(made / "global_step999", zero)
+    next(zero.glob("*_optim_states.pt")).unlink()
+    assert getattr(identify(zero), "problem", "").startswith("1 of 2 files of optimizer")
+
+
+def test_nothing_of_a_file_is_run(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+
+    class Evil:
+        def __reduce__(self) -> tuple[object, ...]:
+            return os.system, (f"touch {canary}",)
+
+    evil = pickle.dumps({"step": 3, "model": Evil()})
+    (tmp_path / "plain.pt").write_bytes(evil)
+    with zipfile.ZipFile(tmp_path / "zip.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", evil)
+    for name in ("plain.pt", "zip.pt"):
+        found = identify(tmp_path / name)
+        assert found is not None
+        assert found.step == 3
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"PK\3\4 no archive",
+        b"\x80\x02" + b"(" * 100,
+        b"\x80\x02N0N.",
+        b"\x80\x04\x8e" + (1 << 62).to_bytes(8, "little") + b"x",  # BINBYTES8, far too long
+        b"\x80\x02]r\xff\xff\xff\x7f.",  # a memo of two thousand million places
+        b"\x80\x02}" + b"K\x01K\x02s" * 700_000 + b".",
+    ],
+    ids=["empty", "zip", "marks", "popped", "length", "memo", "long"],
+)
+def test_damaged_and_hostile_files_cost_little(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    path.write_bytes(data)
+    begun = time.process_time()
+    with contextlib.suppress(*UNREADABLE):
+        read_saved(path)
+    assert time.process_time() - begun < 5
+    found = identify(path)
+    assert found is None or found.step is None
+
+
+def test_huge_files_are_opened_at_their_tables_only(tmp_path: Path) -> None:
+    folder = tmp_path / "big"
+    folder.mkdir()
+    with (folder / "model.pt").open("wb") as file:  # a sparse file of a terabyte
+        pickle.dump({"global_step": 8}, file)
+        file.truncate(1 << 40)
+    assert getattr(identify(folder), "step", None) == 8
+    with zipfile.ZipFile(folder / "model.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/data.pkl", b"N" * (MAX_PICKLE_BYTES + 1))  # a bomb
+    assert "cannot be read" in getattr(identify(folder / "model.pt"), "problem", "")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunPaths:
+    paths = RunPaths(tmp_path / "runs" / "a")
+    paths.directory.mkdir(parents=True)
+    paths.make_folders()
+    work = tmp_path / "work"
+    work.mkdir()
+    document = {
+        "run": "a",
+        "created_at": time.time() - 5,
+        "working_directory": str(work),
+        "arguments": ["--out", "results", f"--save={tmp_path / 'elsewhere'}", ".."],
+    }
+    paths.run.write_text(json.dumps(document))
+    return paths
+
+
+def test_what_the_script_wrote_is_listed_wherever_its_arguments_point(
+    made: Path, run: RunPaths, tmp_path: Path
+) -> None:
+    shutil.copytree(made / "dcp-500", tmp_path / "work/results/d")
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copyfile(made / "ckpt.pt", tmp_path / "elsewhere/ckpt.pt")
+    for path in (tmp_path / "work").rglob("*"):
+        os.utime(path)
+    old = tmp_path / "work/old.pt"
+    shutil.copyfile(made / "ckpt.pt", old)
+    os.utime(old, (0, 0))  # was there before the run
+    shutil.copyfile(made / "ckpt.pt", tmp_path / "above.pt")  # ".." is not where it saves
+    found = every_checkpoint(run)
+    assert [(one.name, one.kind, one.step, one.by_script) for one in found] == [
+        ("ckpt.pt", "torch", 12, True),
+        ("d", "dcp", 7, True),
+    ]
+    assert not any(verify(one) for one in found)
+
+
+def test_a_named_folder_of_unknown_content_has_no_step(run: RunPaths, tmp_path: Path) -> None:
+    folder = tmp_path / "run_2026-11-22_16.26.07"
+    folder.mkdir()
+    (folder / "weights.npz").write_bytes(b"x")
+    assert (named_checkpoint(folder).step, named_checkpoint(folder).problem) == (None, "")
+    assert not script_checkpoints(run)
