@@ -31,7 +31,7 @@ class ScriptOption:
     most: int | None = 1
     """Values that follow it at most; None = any number."""
     takes_text: bool = True
-    """Whether its value is one free text."""
+    """Whether its value is one free text: no number, no choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +129,8 @@ def _declared(node: ast.AST) -> ScriptOption | None:
     switch = switch or any("/" in text for text in texts if isinstance(text, str))
     least, most = (0, 0) if switch else _count(_constant(about.get("nargs")))
     kind = ast.unparse(about["type"]) if "type" in about else "str"
-    text = (
-        kind in {"str", "Path", "pathlib.Path"}
-        and action in {None, "store"}
-        and "choices" not in about
-    )
+    number = kind in {"int", "float", "complex"} or "bool" in kind.lower()
+    text = not number and action in {None, "store"} and "choices" not in about
     return ScriptOption(
         names=tuple(names), least=least, most=most, takes_text=text and not switch and most == 1
     )
