@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.recover import dcp_table
+from workbench.recover import dcp_table, foreign
 
 _HEADER_MAX_BYTES = 100 << 20  # safetensors' own limit
 _JSON_MAX_BYTES = 64 << 20
@@ -57,6 +57,8 @@ def _look(path: Path, size: int) -> str:
         return _safetensors(path, size)
     if path.name == dcp_table.TABLE:
         problem = dcp_table.why_unreadable(path.parent)
+        if "cannot be read" in problem and foreign.dcp_places(path.parent):
+            problem = foreign.dcp_problem(path.parent)  # a table with values of the script's own
         return f"does not fit: {problem}" if problem else ""
     if path.suffix == ".json":
         if size <= _JSON_MAX_BYTES:

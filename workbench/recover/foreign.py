@@ -164,7 +164,7 @@ def _lightning(folder: Path, names: set[str]) -> Identified | None:
     saved = _read(folder / "meta.pt")
     if saved is None or not _is_lightning(saved):
         return None
-    return Identified(kind="lightning", step=_of_lightning(saved), problem=_dcp_problem(folder))
+    return Identified(kind="lightning", step=_of_lightning(saved), problem=dcp_problem(folder))
 
 
 def _is_lightning(saved: Saved) -> bool:
@@ -210,10 +210,10 @@ def _dcp(folder: Path, names: set[str]) -> Identified | None:
         shards = any(name.endswith(".distcp") for name in names)
         problem = ".metadata is missing: it was being written"
         return Identified(kind="dcp", step=None, problem=problem) if shards else None
-    return Identified(kind="dcp", step=_of_dcp(folder), problem=_dcp_problem(folder))
+    return Identified(kind="dcp", step=_of_dcp(folder), problem=dcp_problem(folder))
 
 
-def _dcp_table(folder: Path) -> dict[str, tuple[str, int, int]]:
+def dcp_places(folder: Path) -> dict[str, tuple[str, int, int]]:
     """Name of each value -> its file, offset and length, for those that are not split."""
     try:
         with (folder / ".metadata").open("rb") as file:
@@ -242,9 +242,10 @@ def _attribute(value: Any, name: str) -> Any:
     return cast("dict[str, Any]", state).get(name) if isinstance(state, dict) else None
 
 
-def _dcp_problem(folder: Path) -> str:
+def dcp_problem(folder: Path) -> str:
+    """What is missing of the files that its table names, as the end of a sentence."""
     ends: dict[str, int] = {}
-    for place, offset, length in _dcp_table(folder).values():
+    for place, offset, length in dcp_places(folder).values():
         ends[place] = max(ends.get(place, 0), offset + length)
     for place, end in ends.items():
         if Path(place).name != place:
@@ -259,7 +260,7 @@ def _dcp_problem(folder: Path) -> str:
 
 
 def _of_dcp(folder: Path) -> int | None:
-    table = _dcp_table(folder)
+    table = dcp_places(folder)
     for wanted in _wanted(list(table)):
         place, offset, length = table[wanted]
         if Path(place).name != place or not 0 < length < 1 << 20:
