@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -90,7 +92,8 @@ def verify(checkpoint: Checkpoint) -> str:
     """
     if checkpoint.problem:
         return checkpoint.problem
-    foreign = foreign_part(checkpoint.path)
+    single = checkpoint.path.is_file()
+    foreign = _foreign_file(checkpoint.path) if single else foreign_part(checkpoint.path)
     if foreign is not None:  # to load it can run its code
         return foreign
     if checkpoint.manifest is None:
@@ -102,6 +105,14 @@ def verify(checkpoint: Checkpoint) -> str:
     if changed or not (checkpoint.path / dcp_table.TABLE).is_file():
         return changed
     return dcp_table.why_unreadable(checkpoint.path)  # its bytes are those that were written
+
+
+def _foreign_file(path: Path) -> str | None:
+    """Why a checkpoint of one file is not this user's own; None = it is."""
+    about = path.lstat()
+    if about.st_uid not in {0, os.geteuid()} or about.st_mode & stat.S_IWOTH:
+        return "it belongs to another user, or others can write to it"
+    return None
 
 
 def newest_whole(
