@@ -149,6 +149,6 @@ def test_what_one_gpu_offloads_the_launcher_starts() -> None:
     found = [choice.strategy for spread in every(work(), 1, 1) for choice in spread.choices]
     offloading = [one for one in found if one.offload]
     assert {one.name for one in offloading} == {"zero2", "zero3"}
-    # Selective recompute is the script's own business, with offload as without it.
-    plain = [one for one in offloading if one.recompute != "selective"]
+    # Recompute is the script's own business under DeepSpeed, with offload as without it.
+    plain = [one for one in offloading if one.recompute == "none"]
     assert [why_not(one) for one in plain] == [""] * len(plain)
