@@ -151,7 +151,7 @@ def test_comm_carries_a_store_outside_the_root(lab: Lab, page: Page, foreign_sto
     page.open(lab.notebook("comm.ipynb", ATTACH.format(store=str(foreign_store))))
     page.run_cell(0)
     page.until("a curve", lambda: page.points() >= 5, PATIENCE)
-    page.until("the log", lambda: "step" in page.text(".wb-log"))
+    page.until("the log", lambda: "step" in page.text(".wb-log[aria-label=Log]"))
     shown = page.points()
     page.comm_bytes()
     begun = time.monotonic()
@@ -179,9 +179,12 @@ def test_foreign_text_is_text(lab: Lab, page: Page, store: Path) -> None:
     page.run_cell(0)
     page.run_cell(1)
     page.until("a curve", lambda: page.points() >= 5, PATIENCE)
-    page.until("the log line as it is", lambda: "<b>not bold</b> <img" in page.text(".wb-log"))
+    page.until(
+        "the log line as it is",
+        lambda: "<b>not bold</b> <img" in page.text(".wb-log[aria-label=Log]"),
+    )
     assert page.text(".wb-header h2") == name
-    assert "\x1b" not in page.text(".wb-log")
+    assert "\x1b" not in page.text(".wb-log[aria-label=Log]")
     page.until("the table's name", lambda: name in page.text(".wb-runs"))
     page.save()
     page.driver.refresh()
