@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from workbench_widgets.snapshots import SnapshotPusher, snapshot_of
 import workbench as wb
 from tests.conftest import until as wait_until
 from tests.widgets.sample_runs import SampleRun
+from workbench.launch.warm import client
 
 BUDGET_BYTES = 300_000
 
@@ -182,6 +184,27 @@ def test_launcher_adapts_to_the_choice(store: Path) -> None:
     assert "processes" in form.picker.controls["hidden"]
     assert "Give the path of a Python script" in form.preview.problem
     form.close()
+
+
+def test_a_warm_start_is_prepared_and_said(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real server, of small modules and in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="warm-") as folder:
+        monkeypatch.setenv(client.FOLDER, folder)
+        monkeypatch.setattr(client, "MODULES", ("json",))
+        bench = Workbench(store=store, warm=True)
+        form = bench.launcher
+        assert form.fields.wish()["warm"] is True
+        until(lambda: "ready" in form.warm_note.value, "the server is ready")
+        (server,) = client.servers()
+        assert str(server["pid"]) in form.warm_note.value
+        form.fields.warm.value = False
+        assert form.warm_note.value == ""
+        assert form.fields.wish()["warm"] is False
+        client.stop_servers()
+        monkeypatch.setattr(client, "MODULES", ("no_such_module",))
+        form.fields.warm.value = True
+        until(lambda: "Launches start cold" in form.warm_note.value, "the reason")
+        bench.close()
 
 
 def test_runs_acts_only_on_its_rows(run: SampleRun, store: Path) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import ipywidgets as widgets
 
 import workbench as wb
+from workbench.describe.option import declared
+from workbench.launch.options import LaunchOptions
 from workbench.observe.trackers import names
 from workbench.recover import Recovery
 
@@ -35,6 +37,8 @@ class LaunchForm:
         )
         self.tracker = widgets.Dropdown(options=[("none", ""), *((one, one) for one in names())])
         self.cpu = widgets.Checkbox(bool(options.get("cpu")), indent=False)
+        help_text = declared(LaunchOptions)["warm"].help
+        self.warm = widgets.Checkbox(bool(options.get("warm")), indent=False, tooltip=help_text)
         self.box = self._arrange()
         self._adapt()
 
@@ -47,6 +51,7 @@ class LaunchForm:
             "Start again, at most": self.restarts,
             "Tracker": self.tracker,
             "On the CPU, not the GPUs": self.cpu,
+            "Warm start": self.warm,
         }
         for label, field in labels.items():
             field.description = label
@@ -112,6 +117,7 @@ class LaunchForm:
             "cpu": self.cpu.value,
             "name": self.name.value.strip() or None,
             "recovery": Recovery(restarts=self.restarts.value),
+            "warm": self.warm.value,
             "trackers": (self.tracker.value,) if self.tracker.value else (),
         }
 

@@ -14,6 +14,8 @@ from workbench.plan.pick import Picked, pick
 from workbench_widgets.calculator import sentence
 from workbench_widgets.strategy_choice import HAND, StrategyChoice
 
+_DECIDE_NOTHING = ("name", "warm")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
@@ -57,7 +59,7 @@ def by_goal(wish: Mapping[str, Any], goal: str, processes: int) -> Picked:
     Raises:
         UsageError: nothing fits, nothing is known of the script, or too many processes.
     """
-    given = {name: value for name, value in wish.items() if name != "name"}  # it decides nothing
+    given = {name: value for name, value in wish.items() if name not in _DECIDE_NOTHING}
     key = tuple(sorted((name, _frozen(value)) for name, value in given.items()))
     return _by_goal(key, goal, processes)
 

@@ -22,7 +22,7 @@ from workbench_widgets.planner import Planner
 from workbench_widgets.run_dashboard import RunDashboard
 from workbench_widgets.runs import Runs
 
-_OPTIONS = ("store", "open")
+_OPTIONS = ("store", "open", "warm")
 _FOLDED = (
     "Memory: will it fit?",
     "Cost: what will the run cost?",
@@ -39,6 +39,8 @@ class Workbench(widgets.VBox):
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
         open: Run to open at first: an id, a name, ``"last"`` (the newest, when there is one)
             or None.
+        warm: Launch from a process that has torch imported: seconds sooner. It is started at once,
+            in the background; the form says when it is ready.
 
     Raises:
         TypeError: an unknown option.
@@ -50,11 +52,12 @@ class Workbench(widgets.VBox):
         *,
         store: str | Path | None = None,
         open: str | None = "last",  # noqa: A002 - the word on the button
+        warm: bool = False,
         **unknown: object,
     ) -> None:
         refuse_unknown("Workbench", unknown, _OPTIONS)
         self.store = Path(wb.Store(store).root)
-        self.launcher = Launcher(store=self.store)
+        self.launcher = Launcher(store=self.store, warm=warm)
         self.runs = Runs(store=self.store, _openable=True)
         self.dashboard: RunDashboard | None = None
         self._place = widgets.VBox([widgets.HTML(_HINT)])

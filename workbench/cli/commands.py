@@ -159,6 +159,11 @@ COMMANDS = {
         "Hand a run to Slurm: its directory is there at once, its nodes join it when they are "
         "free.",
     ),
+    "warm": Source(
+        "warm",
+        "warm",
+        "Keep a process with torch imported, from which --warm launches start seconds sooner.",
+    ),
     "node": Source(
         "nodes", "node", "Join a run over several machines; stays until the run has ended."
     ),

@@ -21,6 +21,8 @@ _FOREIGN = frozenset(
         *("MASTER_ADDR", "MASTER_PORT", "WORKBENCH_RANK_PID", "TORCHELASTIC_RUN_ID"),
     }
 )
+LOADERS = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONHOME")
+"""They make Python load what somebody else wrote: a supervisor does not inherit them."""
 
 
 def inherited() -> dict[str, str]:

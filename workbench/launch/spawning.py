@@ -15,15 +15,15 @@ import threading
 from typing import Any
 
 from workbench.errors import HostError
-from workbench.launch.launcher_process import inherited
-from workbench.launch.warm.client import server_kind, start_server
+from workbench.launch.launcher_process import LOADERS
+from workbench.launch.warm.client import start_server
+from workbench.launch.warm_server import fitting_kind
 from workbench.store.layout import RunPaths
 
 _SAFE_FOLDER = "/"
 SAFE_PYTHON = (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ()))
 """Python that puts no working directory on its module path; 3.10 has no such option, and the
 working directory of its processes is `_SAFE_FOLDER`."""
-_LOADERS = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONHOME")
 
 
 def spawn_supervisor(
@@ -53,7 +53,7 @@ def spawn_supervisor(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=_SAFE_FOLDER,
-            env={name: value for name, value in os.environ.items() if name not in _LOADERS},
+            env={name: value for name, value in os.environ.items() if name not in LOADERS},
         )
     finally:
         os.close(output)
@@ -67,7 +67,5 @@ def spawn_supervisor(
 
 def _start_warm_server(order: dict[str, Any]) -> None:
     """By us, not by the supervisor: what descends from a supervisor belongs to its run."""
-    warm = order["warm"]
-    environment = {**inherited(), **order["environment"]}
     with contextlib.suppress(HostError):  # the supervisor meets it too, and says so
-        start_server(server_kind(environment, warm["threads"], warm["modules"]))
+        start_server(fitting_kind(order["environment"], order["warm"]))

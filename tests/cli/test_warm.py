@@ -1,0 +1,75 @@
+"""``workbench warm``: a server that fits a launch is started ahead of it, listed and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+import workbench as wb
+from tests.cli.conftest import Command
+from workbench.launch import spawning, warm_server
+from workbench.launch.orders import make_order
+from workbench.launch.warm import client
+
+
+@pytest.fixture(autouse=True)
+def light_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Real servers in a folder of their own, which import little."""
+    with tempfile.TemporaryDirectory(prefix="warm-") as folder:
+        monkeypatch.setenv(client.FOLDER, folder)
+        monkeypatch.setattr(client, "MODULES", ("json", "decimal"))
+        yield
+        client.stop_servers()
+
+
+def test_start_status_stop(command: Command) -> None:
+    assert "workbench warm start" in command("warm", "status").out
+    started = json.loads(command("warm", "start", "--cpu", "--json", OMP_NUM_THREADS="3").out)
+    assert {"pid", "threads", "started", "running", "memory_bytes"} <= set(started)
+    assert started["threads"] == "3"
+    again = command("warm", "start", "--cpu", OMP_NUM_THREADS="3").out
+    assert f"warm server {started['pid']} with json and decimal, 3 CPU threads per rank" in again
+    assert "for 15 minutes" in again
+    (listed,) = json.loads(command("warm", "status", "--json").out)
+    assert listed["pid"] == started["pid"]
+    assert "0 launches so far, 0 running" in command("warm", "stop").out
+    assert json.loads(command("warm", "status", "--json").out) == []
+    assert command("warm", "stop").out == "No warm server runs.\n"
+
+
+def test_one_that_ends_before_it_is_ready_is_named(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MODULES", ("no_such_module",))
+    done = command("warm", "start", "--cpu")
+    assert done.code == 1
+    assert "ended before it was ready" in done.err
+    assert "Launches start cold" in done.err
+
+
+def test_the_server_started_ahead_is_the_one_that_the_launch_asks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also under a kernel or shell whose variables a supervisor does not inherit."""
+    monkeypatch.setenv("PYTHONSTARTUP", "/etc/startup.py")
+    request = wb.request("gpt", cpu=True, warm=True)
+    warm = warm_server.warm_part(request.script, request.threads.value)
+    ahead = warm_server.fitting_kind(request.environment, warm)
+    order = make_order(
+        request.command_in(request.script.parent),
+        request.arguments,
+        {**request.environment, "WORKBENCH_RUN_DIR": "/run"},
+        request.script.parent,
+        warm,
+    )
+    started = list[client.ServerKind]()
+    monkeypatch.setattr(spawning, "start_server", started.append)
+    spawning._start_warm_server(order)
+    kept = {name: value for name, value in os.environ.items() if name not in spawning.LOADERS}
+    by_supervisor = client.server_kind({**kept, **order["environment"]}, **warm)
+    assert [ahead] == started
+    assert ahead == by_supervisor

@@ -1,0 +1,99 @@
+"""``workbench warm``: the processes that launches with ``--warm`` are forked from.
+
+``--json``: ``start`` prints ``{"pid", "python", "modules", "threads", "started", "running",
+"cpu_seconds", "idle_seconds", "memory_bytes"}``; ``status`` and ``stop`` print an array of those.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from workbench.cli.tables import print_json
+from workbench.cli.terminal import CpuOption, JsonOption, NprocOption, console
+from workbench.launch.request import request
+from workbench.launch.warm import client
+from workbench.launch.warm_server import start_ahead
+from workbench.units import format_bytes
+
+warm = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Keep a process with torch imported, from which --warm launches start seconds sooner.",
+)
+_TARGET_HELP = "Recipe or script whose launches the server is to fit."
+_NONE = "No warm server runs. Start one: workbench warm start"
+
+
+@warm.command()
+def start(
+    target: Annotated[str, typer.Argument(metavar="[SCRIPT_OR_RECIPE]", help=_TARGET_HELP)] = "gpt",
+    *,
+    strategy: Annotated[str | None, typer.Option(help="As in the launch [default: ddp].")] = None,
+    nproc: NprocOption = None,
+    cpu: CpuOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Start the server for such launches, unless it runs, and wait until it is ready.
+
+    A launch with --warm starts it too; started ahead, the first launch is fast as well.
+    """
+    ready = start_ahead(request(target, strategy=strategy, processes=nproc, cpu=cpu))
+    if as_json:
+        print_json(_document(ready))
+        return
+    _print(f"Ready: {_described(ready)}.")
+    minutes = ready["idle_seconds"] / 60
+    _print(f"Launch with --warm. It ends when no launch has used it for {minutes:.0f} minutes.")
+
+
+@warm.command()
+def status(*, as_json: JsonOption = False) -> None:
+    """List your warm servers."""
+    found = client.servers()
+    if as_json:
+        print_json([_document(one) for one in found])
+        return
+    for one in found:
+        _print(f"{_described(one)}, {_launches(one)}")
+    if not found:
+        _print(_NONE)
+
+
+@warm.command()
+def stop(*, as_json: JsonOption = False) -> None:
+    """End your warm servers; runs that were forked from them go on."""
+    ended = client.stop_servers()
+    if as_json:
+        print_json([_document(one) for one in ended])
+        return
+    for one in ended:
+        _print(f"Ended: {_described(one)}, {_launches(one)}")
+    if not ended:
+        _print("No warm server runs.")
+
+
+def _document(server: dict[str, Any]) -> dict[str, Any]:
+    """What `--json` prints: not the names of all the variables that were read."""
+    return {name: value for name, value in server.items() if name != "read"}
+
+
+def _described(server: dict[str, Any]) -> str:
+    """One server: its process, what it has imported, the threads of its ranks, its memory."""
+    threads = server["threads"] or "any number of"
+    packages = dict.fromkeys(name.partition(".")[0] for name in server["modules"])
+    return (
+        f"warm server {server['pid']} with {' and '.join(packages)}, {threads} CPU thread"
+        f"{'' if threads == '1' else 's'} per rank, {format_bytes(server['memory_bytes'])}"
+    )
+
+
+def _launches(server: dict[str, Any]) -> str:
+    many = "launch" if server["started"] == 1 else "launches"
+    return f"{server['started']} {many} so far, {server['running']} running"
+
+
+def _print(text: str) -> None:
+    console.print(text, markup=False, soft_wrap=True)
