@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.conftest import Command
 from tests.conftest import SCRIPTS
+from workbench import recipes
 
 
 def in_a_process(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -34,6 +35,20 @@ def test_dry_run_shows_command_and_config_and_starts_nothing(tmp_path: Path) -> 
     assert '"MULTI_GPU"' in text
     assert document["environment"]["ACCELERATE_USE_CPU"] == "true"
     assert "WORKBENCH" not in document["shell"]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_help_of_a_recipe_is_its_own_and_starts_nothing(
+    command: Command, tmp_path: Path
+) -> None:
+    for name in recipes.recipes():
+        result = command("launch", name, "--", "--help", cwd=tmp_path)
+        assert result.code == 0, result.err
+        assert result.out.startswith(f"usage: workbench launch {name} -- [")
+        assert "--steps" in result.out
+        assert ".py" not in result.out.partition("options:")[0]
+    document = json.loads(command("launch", "gpt", "--json", "--", "-h", cwd=tmp_path).out)
+    assert document["help"].startswith("usage: workbench launch gpt")
     assert not (tmp_path / "runs").exists()
 
 

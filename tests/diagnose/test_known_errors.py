@@ -252,6 +252,7 @@ TOLD = {
     "cuda-fork": "RuntimeError: Cannot re-initialize CUDA in forked subprocess.",
     "checkpoint-device": "RuntimeError: Attempting to deserialize object on a CUDA device but "
     "torch.cuda.is_available() is False.",
+    "wrap-class": "ValueError: Could not find the transformer layer class Blok in the model.",
     "ready-twice": "RuntimeError: Expected to mark a variable ready only once.",
     "circular-import": "ImportError: cannot import name 'f' from partially initialized module 'json'",
     "compile-failed": "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",

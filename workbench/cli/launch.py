@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ from workbench.compare.profile_request import traced_from_the_start
 from workbench.diagnose.nodes import node_command
 from workbench.launch.options import LaunchOptions
 from workbench.launch.request import build_request
-from workbench.recipes import recipes
+from workbench.recipes import help_text, recipes
 from workbench.units import format_usd
 
 _WHAT = f"A Python script, or a recipe: {', '.join(recipes())}."
@@ -39,6 +40,13 @@ def launch(
     as_json: JsonOption = False,
 ) -> None:
     """Start a training run on this host; it goes on when this terminal closes."""
+    if (
+        {"-h", "--help"} & set(arguments or ())
+        and script in recipes()
+        and not Path(script).exists()
+    ):
+        _show_help(script, as_json=as_json)
+        return
     traced = traced_from_the_start(profile, capture=options.capture)
     options = replace(options, environment={**options.environment, **(traced or {})})
     checked = build_request(script, arguments or [], options)
@@ -46,6 +54,14 @@ def launch(
         _show_request(checked, as_json=as_json)
     else:
         _start(checked, wait=wait, as_json=as_json)
+
+
+def _show_help(recipe: str, *, as_json: bool) -> None:
+    """The recipe's own options; nothing is started."""
+    if as_json:
+        print_json({"recipe": recipe, "help": help_text(recipe)})
+    else:
+        typer.echo(help_text(recipe), nl=False)
 
 
 def _start(checked: wb.Request, *, wait: bool, as_json: bool) -> None:

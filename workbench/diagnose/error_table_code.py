@@ -12,6 +12,14 @@ TRAINING = (
         "or freeze them.",
     ),
     known_error(
+        "wrap-class",
+        r"Could not find the transformer layer class (?P<name>\w+)",
+        "The model has no module of class {name}: leave --wrap (or "
+        "fsdp_transformer_layer_cls_to_wrap) out and the repeated block is looked for, or give the "
+        "class of its blocks as print(model) shows it.",
+        0.95,
+    ),
+    known_error(
         "ready-twice",
         r"Expected to mark a variable ready only once",
         "A parameter is used twice in one backward pass: use use_reentrant=False for recomputing "

@@ -26,6 +26,11 @@ __all__ = ["check_supported", "command", "config_text", "environment", "files", 
 CONFIG_NAME = "accelerate.yaml"
 CPU_RANKS = Path(__file__).with_name("cpu_ranks.py")
 _NOTE = "# Ranks on CPU: the environment then has ACCELERATE_USE_CPU=true beside this file.\n"
+_NO_BLOCK = (
+    "# No fsdp_transformer_layer_cls_to_wrap: models of Hugging Face name their blocks themselves. "
+    "Of another\n# model the workbench's hook finds the repeated block; without the hook it is "
+    "gathered as a whole, so\n# add the class of its block there (workbench launch --wrap CLASS).\n"
+)
 
 
 def config_text(
@@ -72,6 +77,8 @@ def config_text(
     if who == "mesh" or (who == "fsdp" and strategy.dp_replicate > 1):
         values["parallelism_config"] = _mesh(strategy)
     text = "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
+    if "fsdp_config" in values and splits is None and not (wrap or strategy.wrap_min_parameters):
+        text = _NO_BLOCK + text
     return _NOTE + text if device == "cpu" else text
 
 

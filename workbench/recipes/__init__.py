@@ -8,7 +8,9 @@ script, and asking them takes milliseconds.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -190,12 +192,33 @@ def shape(arguments: Sequence[str] = (), *, recipe: str = DEFAULT) -> dict[str, 
     """
     script = find(recipe)
     if {"-h", "--help"} & set(arguments):
-        raise UsageError(f"--help describes no run: python {script.path} --help shows it.")
+        raise UsageError(
+            f"--help describes no run. The options of {recipe}: workbench launch {recipe} -- --help"
+        )
     try:
         options = _parser_of(script.path)(list(arguments))
     except ValueError as error:
         raise UsageError(f"{script.path.name}: {error}") from error
     return {key: getattr(options, key, default) for key, default in _SHAPE.items()}
+
+
+def help_text(recipe: str) -> str:
+    """The options of a recipe, as it shows them itself, without loading torch.
+
+    >>> print(help_text("gpt").splitlines()[0][:38])
+    usage: workbench launch gpt -- [-h] [-
+
+    Raises:
+        UnknownNameError: no recipe of that name.
+    """
+    parse, shown, before = _parser_of(find(recipe).path), io.StringIO(), sys.argv
+    sys.argv = [f"workbench launch {recipe} --"]
+    try:
+        with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+            parse(["--help"])
+    finally:
+        sys.argv = before
+    return shown.getvalue()
 
 
 @functools.cache

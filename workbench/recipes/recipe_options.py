@@ -21,6 +21,10 @@ OPTIMIZERS = ("adamw-fused", "adamw", "adamw-8bit", "adafactor", "muon", "sgd", 
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are one line, without the wall of usage before it."""
 
+    def __init__(self, description: str, *, allow_abbrev: bool) -> None:
+        name = Path(sys.argv[0]).name  # said here: it depends on how Python was started
+        super().__init__(prog=name, description=description, allow_abbrev=allow_abbrev)
+
     def error(self, message: str) -> NoReturn:  # noqa: D102 - overrides
         raise ValueError(message)
 

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import NoReturn
 
-from . import ends, leaving, patches, profiling, spawned
+from . import ends, leaving, patches, profiling, spawned, wrapping
 from .answers import Answers
 from .exceptions import code_facts
 from .recorder import Recorder, first_step
@@ -70,6 +70,7 @@ def install() -> None:
             "code": code,
         },
     )
+    patches.when_imported({"accelerate.utils.dataclasses": wrapping.patch})
     recorder = None
     if os.environ.get("WORKBENCH_CAPTURE", "full") == "full":
         recorder = _Current.recorder = Recorder(folder, rank)
