@@ -245,5 +245,8 @@ def main() -> None:
             keep_open = {template.fileno()}
         else:
             order, files = rank
+            # `become` would leave the object with a number that is soon another file's, and the
+            # end of this function would close that file: gloo dies of it.
+            template.close()
     become(order, files, server.room, server.base, keep=keep_open)
     run(order)
