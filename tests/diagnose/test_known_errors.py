@@ -291,7 +291,14 @@ def test_no_one_is_sent_to_a_checkpoint_that_is_not_there(paths: RunPaths) -> No
     assert "no checkpoint" in explain(paths, {0: end}, 1, 5).next
     (paths.checkpoints / "step-00000004").mkdir()
     (paths.checkpoints / "step-00000004" / "model.json").write_text("{}")
-    assert "from its checkpoint of step 4" in explain(paths, {0: end}, 1, 5).next
+    script = paths.directory / "train.py"
+    script.write_text("import torch\n")
+    paths.run.write_text(json.dumps({"script": str(script), "arguments": []}))
+    known = explain(paths, {0: end}, 1, 5).next
+    assert "resume it from" not in known
+    assert "not resumed from step 4" in known
+    script.write_text("import argparse\nargparse.ArgumentParser().add_argument('--resume-from')\n")
+    assert "resume it from its checkpoint of step 4" in explain(paths, {0: end}, 1, 5).next
 
 
 def test_words_of_a_log_are_not_an_error(paths: RunPaths) -> None:

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from workbench.diagnose import traces
 from workbench.diagnose.evidence import Evidence
 from workbench.diagnose.facts import Facts, RankFacts, rank_facts
-from workbench.diagnose.hang import compute_alike
+from workbench.diagnose.hang import compute_alike, saved_step
 from workbench.diagnose.hang_words import Standstill, describe
 from workbench.diagnose.stacks import Frame, Stack, answer, ask, groups, parse
 from workbench.observe.pulse import Pulse, read_pulse
@@ -103,6 +104,21 @@ def test_ranks_that_all_compute_in_their_own_code_do_not_hang(tmp_path: Path) ->
     assert not compute_alike(still(waiting, phases, busy={0, 1}), evidence)
     evidence.run = {"device": "cuda"}
     assert not compute_alike(still(own, phases, busy={0, 1}), evidence)
+
+
+@pytest.mark.parametrize(("why_not", "step"), [("", 12), ("Nobody knows how.", None)])
+def test_a_hang_offers_no_checkpoint_that_resume_would_refuse(
+    why_not: str, step: int | None
+) -> None:
+    saved = [SimpleNamespace(step=step, saved_at=None) for step in (12, 6, None)]
+    facts = Facts(
+        phase="running",
+        elapsed_seconds=60.0,
+        started_at=0.0,
+        checkpoints=saved,
+        why_not_resumable=lambda: why_not,
+    )
+    assert saved_step(facts) == step
 
 
 def test_different_collectives_are_a_deadlock() -> None:

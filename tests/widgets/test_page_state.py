@@ -111,3 +111,25 @@ def test_stop_is_graceful_again_in_the_next_attempt(tmp_path: Path) -> None:
         """,
     )
     assert told == [False, True, False, False]
+
+
+def test_resume_is_refused_with_the_answer_of_the_run(tmp_path: Path) -> None:
+    ended = {"phase": "ended", "outcome": "stopped"}
+    views = [
+        {**ended, "why_not_resumable": ""},
+        {**ended, "why_not_resumable": "train.py has no option that is known."},
+        ended,  # written by an earlier version
+        {"phase": "running", "why_not_resumable": None},
+    ]
+    said = run(
+        tmp_path,
+        f"""const {{ whyNot }} = await import("./resume.js");
+        console.log(JSON.stringify({json.dumps(views)}.map((view) => whyNot(view, false, true))));
+        """,
+    )
+    assert said == [
+        "",
+        "train.py has no option that is known.",
+        "",
+        "The run is going on: stop it first",
+    ]

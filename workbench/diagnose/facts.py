@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -75,7 +75,9 @@ class Facts:
     nodes: Sequence[NodeFacts] = ()
     """Each machine, where there are several."""
     checkpoints: Sequence[Saved] = ()
-    """What could be resumed from, newest first."""
+    """Newest first."""
+    why_not_resumable: Callable[[], str] = str
+    """Answers why ``workbench resume`` would be refused with them; "" = it works."""
     monotonic: float = field(default_factory=time.monotonic)
     """When this was looked at, on the clock that never jumps: all durations come from it."""
     time: float = field(default_factory=time.time)

@@ -12,13 +12,17 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from workbench.diagnose import known_errors, oom_kills, stacks
 from workbench.diagnose.finding import Finding
+from workbench.errors import UsageError
 from workbench.store.files import read_json, read_tail
 from workbench.store.layout import RunPaths
 from workbench.units import format_bytes
+
+if TYPE_CHECKING:
+    from workbench.recover.checkpoints import Checkpoint
 
 Ends = Mapping[int, dict[str, Any] | None]
 _SECONDARY = re.compile(
@@ -241,8 +245,23 @@ def _again(paths: RunPaths) -> str:
     with contextlib.suppress(OSError):
         for one in list_checkpoints(paths):
             if not one.problem and not one.abandoned:
-                return f"resume it from its checkpoint of step {one.step}"
+                return _from(paths, one)
     return "start it again; it has no checkpoint to resume from"
+
+
+def _from(paths: RunPaths, checkpoint: Checkpoint) -> str:
+    """How it goes on from this checkpoint, where its script says how."""
+    from workbench.recover.resuming import how_to_resume  # noqa: PLC0415  (for this alone)
+
+    run = read_json(paths.run) or {}
+    try:
+        how_to_resume(
+            Path(str(run.get("script"))), run.get("recipe"), run.get("arguments") or [], checkpoint
+        )
+    except UsageError as error:
+        why = str(error).rstrip(".")
+        return f"start it again. It is not resumed from step {checkpoint.step}: {why}"
+    return f"resume it from its checkpoint of step {checkpoint.step}"
 
 
 def _memory_action(paths: RunPaths) -> str:

@@ -214,9 +214,7 @@ class HangWatch:
                 for rank in self._unanswered(evidence)
                 if ranks[rank].process_state not in {"T", "t"}
             },
-            saved_step=max(
-                (one.step for one in facts.checkpoints if one.step is not None), default=None
-            ),
+            saved_step=saved_step(facts),
             busy={rank for rank in ranks if self._computes(rank, facts)},
         )
         for rank in still.suspects[:2]:
@@ -297,3 +295,9 @@ def silences(evidence: Evidence, *, starting: bool = False) -> dict[int, float]:
     if evidence.row_at is None or facts.saving:
         return {}
     return dict.fromkeys(living, max(0.0, facts.monotonic - evidence.row_at))
+
+
+def saved_step(facts: Facts) -> int | None:
+    """Of the newest checkpoint that the run can be resumed from."""
+    steps = [one.step for one in facts.checkpoints if one.step is not None]
+    return None if not steps or facts.why_not_resumable() else max(steps)

@@ -148,7 +148,7 @@ def describe(still: Standstill, seconds: float, patience: str) -> Finding:
 
 
 def _cause(still: Standstill, suspect: int | None, step: int) -> tuple[str, str, float]:
-    stop = "Stop the run and start it again: it has no checkpoint"
+    stop = "Stop the run and start it again: it has no checkpoint that it could be resumed from"
     if still.saved_step is not None:
         stop = f"Stop the run and resume it from its checkpoint of step {still.saved_step}"
     if still.stopped:

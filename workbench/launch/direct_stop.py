@@ -22,7 +22,6 @@ from workbench.launch.supervise import take_lock
 from workbench.observe.events import last_rows
 from workbench.observe.pulse import read_pulse
 from workbench.observe.report import write_report
-from workbench.recover.checkpoints import list_checkpoints
 from workbench.recover.policy import Recovery
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
@@ -119,7 +118,10 @@ def _end_document(
     paths: RunPaths, run: dict[str, Any], verdict: Verdict, left: int
 ) -> dict[str, Any]:
     message = verdict.message
-    if verdict.outcome in {"stopped", "preempted"} and list_checkpoints(paths):
+    from workbench.launch.resuming import why_not_resumable  # noqa: PLC0415  (needed once)
+
+    why_not = why_not_resumable(paths, {"outcome": verdict.outcome})
+    if verdict.outcome in {"stopped", "preempted"} and not why_not:
         message = f"{message} Go on with: workbench resume {run['run']}"
     return {
         "schema": SCHEMA_VERSION,
@@ -127,6 +129,7 @@ def _end_document(
         "exit_code": None,
         "failed_rank": verdict.failed_rank,
         "message": message,
+        "why_not_resumable": why_not,
         "finding": verdict.finding,
         "processes_left": left,
         "gpu_memory_left_bytes": None,
@@ -144,6 +147,7 @@ def _close_view(paths: RunPaths, end: dict[str, Any], attempts: Attempts, steps:
         "phase": "ended",
         "outcome": end["outcome"],
         "message": end["message"],
+        "why_not_resumable": end["why_not_resumable"],
         "ended_at": end["ended_at"],
         "eta_seconds": None,
         "steps": max(steps, int(view.get("steps") or 0)),

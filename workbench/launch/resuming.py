@@ -67,7 +67,7 @@ def resume(
     changes = given_changes(changes)
     in_place = stays_in_place(changes)
     if checkpoint is None and in_place and arguments is None and not drop:
-        _refuse_finished(paths, run)
+        _refuse_finished(read_json(paths.exit) or {}, run)
     words = _words(paths, run, arguments, drop)
     start = starting_point(paths, checkpoint)
     if in_place:
@@ -75,15 +75,18 @@ def resume(
     return _in_another_layout(paths, run, start, words, changes)
 
 
-def why_not_resumable(paths: RunPaths) -> str:
+def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> str:
     """Why ``workbench resume RUN`` would be refused; "" = it works.
 
     Every face that offers it asks this. Checkpoints are judged by their sizes, so that it is quick.
+    `end`: how the run ends, before exit.json says it.
     """
     try:
         run = _record(paths)
-        if (paths.exit).exists() or not read_status(paths).live:
-            _refuse_finished(paths, run)
+        if end is not None:
+            _refuse_finished(end, run)
+        elif paths.exit.exists() or not read_status(paths).live:
+            _refuse_finished(read_json(paths.exit) or {}, run)
         start = starting_point(paths, None, read=False)
         from_checkpoint(order_again(run, _words(paths, run, None, ())), run, start.at, start.why)
     except (UsageError, StoreError) as error:
@@ -99,8 +102,7 @@ def _record(paths: RunPaths) -> dict[str, Any]:
     return run
 
 
-def _refuse_finished(paths: RunPaths, run: Mapping[str, Any]) -> None:
-    ended = read_json(paths.exit) or {}
+def _refuse_finished(ended: Mapping[str, Any], run: Mapping[str, Any]) -> None:
     if ended.get("outcome") == "succeeded":
         raise UsageError(
             f"{run['run']} has finished: {ended.get('message')} To train on, give it more: "

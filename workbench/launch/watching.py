@@ -28,6 +28,8 @@ from workbench.store.layout import RunPaths
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from workbench.launch.supervisor import Supervisor
 
 _MARKED_EVERY_SECONDS = 5.0
@@ -179,6 +181,7 @@ class Watch:
             ranks=self.ranks,
             nodes=() if supervisor.machines is None else supervisor.machines.facts(),
             checkpoints=tuple(self._checkpoints),
+            why_not_resumable=self._why_not_resumable,
         )
 
     def _elapsed(self) -> float:
@@ -192,6 +195,7 @@ class Watch:
                 "phase": "ended" if end else self.phase(supervisor),
                 "outcome": end["outcome"] if end else None,
                 "message": end["message"] if end else supervisor.message,
+                "why_not_resumable": end["why_not_resumable"] if end else None,
                 "started_at": supervisor.started_at,
                 "ended_at": end["ended_at"] if end else None,
                 "elapsed_seconds": round(self._elapsed(), 1),
@@ -249,7 +253,8 @@ class Watch:
     ) -> None:
         """Write view and report of the whole run, and exit.json last."""
         message = verdict.message
-        if verdict.outcome in {"stopped", "preempted"} and not self._why_not_resumable():
+        why_not = self._why_not_resumable({"outcome": verdict.outcome, "message": verdict.message})
+        if verdict.outcome in {"stopped", "preempted"} and not why_not:
             message = f"{message} Go on with: workbench resume {self._run['run']}"
         if supervisor.message and supervisor.world_size not in {None, supervisor.run["processes"]}:
             message = f"{message} {supervisor.message}"
@@ -260,6 +265,7 @@ class Watch:
             "failed_rank": verdict.failed_rank,
             "traceback": self._traceback(verdict.failed_rank),
             "message": message,
+            "why_not_resumable": why_not,
             "finding": verdict.finding,
             "processes_left": left,
             "gpu_memory_left_bytes": self._gpu_memory_left(supervisor),
@@ -285,11 +291,11 @@ class Watch:
         """The run goes on with another attempt: keep what ended this one, seal what waits."""
         self._last_look(verdict)
 
-    def _why_not_resumable(self) -> str:
+    def _why_not_resumable(self, end: Mapping[str, Any] | None = None) -> str:
         from workbench.launch.resuming import why_not_resumable  # noqa: PLC0415  (needed once)
 
         try:
-            return why_not_resumable(self._paths)
+            return why_not_resumable(self._paths, end)
         except Exception as error:  # noqa: BLE001  (an offer must not cost the run its exit.json)
             return str(error)
 

@@ -51,7 +51,7 @@ const RESUMABLE = ["failed", "stopped", "preempted", "interrupted"];
 export function whyNot(view, silent, kernel) {
   if (!kernel) return "Resuming needs the notebook's kernel: run the cell again";
   if (view.phase !== "ended") return silent ? "" : "The run is going on: stop it first";
-  return "";
+  return view.why_not_resumable ?? "";
 }
 
 /** Whether a Resume button belongs into the header. @param {any} view */
