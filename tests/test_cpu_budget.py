@@ -28,6 +28,18 @@ def test_waiting_is_free():
 def test_marked():
     work()
 
+def test_a_child_that_stays():
+    global child
+    child = subprocess.Popen([sys.executable, "-c", "import sys, time\nwhile time.process_time() "
+        "< 0.25: pass\nprint(flush=True)\nsys.stdin.read()"], stdin=-1, stdout=-1)
+
+@pytest.mark.slow
+def test_until_it_has_worked():
+    child.stdout.readline()
+
+def test_waiting_for_it_is_free():
+    child.communicate()
+
 @pytest.fixture(scope="module")
 def shared():
     work()
@@ -48,7 +60,7 @@ def result(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest
 
 
 def test_what_costs_too_much_unmarked_fails(result: pytest.RunResult) -> None:
-    result.assert_outcomes(passed=3, failed=2)
+    result.assert_outcomes(passed=6, failed=2)
     text = result.stdout.str()
     assert text.count("CPU s; a test that is not marked slow may take 0.1.") == 2
     assert "FAILED test_work.py::test_own_work" in text
