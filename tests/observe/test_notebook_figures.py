@@ -33,7 +33,7 @@ def test_nbconvert_keeps_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyP
     first, second = figure(12.345678, "one </script><b>"), figure(98.7654321, "two")
     path = tmp_path / "lesson.ipynb"
     path.write_text(json.dumps(notebook({FIGURE: first}, {FIGURE: second, "text/plain": "Figure"})))
-    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(ROOT / "widgets"))
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(ROOT / "environments"))
     monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
     converter = app.NbConvertApp()
     converter.initialize(["--to", "html", "--log-level", "ERROR", str(path)])
