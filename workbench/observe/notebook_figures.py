@@ -3,8 +3,8 @@
 A figure in a notebook is plotly's own media type, which no HTML page can draw, so nbconvert drops
 it. `keep_figures` is a preprocessor: it gives each figure the HTML that draws it, and the page one
 plotly.js, the installed one. Notebooks stay as small as they are. The configuration of nbconvert
-and of the server names it (``environments/jupyter_*_config.json``, installed into ``etc/jupyter``). It
-needs the standard library alone, so it never stands in the way of anybody's conversion.
+and of the server names it (``environments/jupyter_*_config.json``, installed into
+``etc/jupyter``). It needs the standard library alone, so it is in nobody's way.
 """
 
 from __future__ import annotations
