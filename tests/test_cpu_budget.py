@@ -30,8 +30,8 @@ def test_marked():
 
 def test_a_child_that_stays():
     global child
-    child = subprocess.Popen([sys.executable, "-c", "import sys, time\nwhile time.process_time() "
-        "< 0.25: pass\nprint(flush=True)\nsys.stdin.read()"], stdin=-1, stdout=-1)
+    child = subprocess.Popen([sys.executable, "-c", "import sys, time\\nwhile time.process_time() "
+        "< 0.25: pass\\nprint(flush=True)\\nsys.stdin.read()"], stdin=-1, stdout=-1)
 
 @pytest.mark.slow
 def test_until_it_has_worked():
