@@ -16,6 +16,7 @@ from workbench.compare.profile_request import traced_from_the_start
 from workbench.diagnose.nodes import node_command
 from workbench.launch.options import LaunchOptions
 from workbench.launch.request import build_request
+from workbench.launch.targets import MODULE
 from workbench.recipes import help_text, recipes
 from workbench.units import format_usd
 
@@ -30,6 +31,9 @@ def launch(
         typer.Argument(metavar="[-- ARGS...]", help="The script's own arguments."),
     ] = None,
     *,
+    module: Annotated[
+        bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")
+    ] = False,
     options: LaunchOptions,
     profile: Annotated[
         str | None,
@@ -40,6 +44,7 @@ def launch(
     as_json: JsonOption = False,
 ) -> None:
     """Start a training run on this host; it goes on when this terminal closes."""
+    script = f"{MODULE}{script}" if module else script
     if (
         {"-h", "--help"} & set(arguments or ())
         and script in recipes()

@@ -94,6 +94,11 @@ def job_from_run(
     document = read_json(paths.run)
     if document is None:
         raise StoreError(f"{paths.run} cannot be read: this is no whole run.")
+    if document.get("module"):
+        raise UsageError(
+            f"The run starts the module {document['module']}; a job starts a file. Give a script "
+            "that runs it."
+        )
     before = _strategy_of(document["strategy"])
     count, each = _size(before.world_size, nodes, processes_per_node)
     recipe: str | None = document.get("recipe")

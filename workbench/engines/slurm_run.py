@@ -12,7 +12,7 @@ from workbench.engines import slurm_watch
 from workbench.engines.job import Job
 from workbench.engines.slurm import ANY_GPU, GRACE_SECONDS, sbatch_text
 from workbench.engines.slurm_watch import SlurmJob
-from workbench.errors import StoreError, WorkbenchError
+from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launch.dry_run import Request
 from workbench.launch.run import Run
 from workbench.launch.starting import prepare
@@ -45,6 +45,10 @@ class Limits:
 
 def job_of_request(request: Request, limits: Limits, python: str) -> Job:
     """The job that a checked request is, for an engine on machines like this one."""
+    if request.module is not None:
+        raise UsageError(
+            f"A job starts a file, not the module {request.module}. Give a script that runs it."
+        )
     accelerator = request.cluster.accelerator
     gpu = None
     if request.device == "cuda":

@@ -159,7 +159,7 @@ def _needs_cpu_ranks(strategy: Strategy, device: str, splits: frozenset[str] | N
 
 def command(
     folder: Path,
-    script: Path,
+    script: Path | str,
     arguments: list[str],
     *,
     strategy: Strategy,
@@ -168,9 +168,14 @@ def command(
     port: int,
     splits: frozenset[str] | None = None,
 ) -> list[str]:
-    """The exact argv, with the files of `folder`. Port 0 lets the launcher take a free one."""
+    """The exact argv, with the files of `folder`. Port 0 lets the launcher take a free one.
+
+    `script`: a file's path, or as a text the name of a module.
+    """
     shim = _needs_cpu_ranks(strategy, device, splits)
     before = [str(folder / CPU_RANKS.name)] if shim else []
+    if isinstance(script, str):
+        before.append("-m" if shim else "--module")
     return [
         *(sys.executable, "-m", "accelerate.commands.launch"),
         *("--config_file", str(folder / CONFIG_NAME)),

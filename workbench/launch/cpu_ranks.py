@@ -1,6 +1,7 @@
 """Let ranks on CPU take the code paths that Accelerate keeps for accelerators; then run the script.
 
     accelerate launch --config_file accelerate.yaml cpu_ranks.py train.py ARGUMENTS
+    accelerate launch --config_file accelerate.yaml cpu_ranks.py -m package.train ARGUMENTS
 
 Accelerate gives FSDP, DeepSpeed and its parallelism config to accelerator process types only: as
 MULTI_CPU the same config file quietly trains with plain DDP. This file makes gloo ranks on CPU an
@@ -72,5 +73,10 @@ if __name__ == "__main__":
     if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
         keep_deepspeed_from_compiling()
     sys.argv = sys.argv[1:]
+    if sys.argv[0] == "-m":
+        sys.argv = sys.argv[1:]
+        sys.path[0] = os.getcwd()  # noqa: PTH109  (as python -m has it)
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        sys.exit()
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))  # noqa: PTH100, PTH120
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -35,6 +35,8 @@ class Request:
     """Display name of the run."""
     script: Path
     """The training script, absolute."""
+    module: str | None = None
+    """Its name, where it is started as a module."""
     arguments: tuple[str, ...]
     """Arguments of the script."""
     layout_arguments: tuple[str, ...] = ()
@@ -151,7 +153,7 @@ class Request:
         """The exact argv with the config files of the run directory `directory`."""
         command = accelerate_config.command(
             directory / "config",
-            self.script,
+            self.script if self.module is None else self.module,
             list(self.arguments),
             strategy=self.strategy,
             device=self.device,

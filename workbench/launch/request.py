@@ -44,7 +44,7 @@ def request(  # noqa: D417  (the options' help is derived)
     """Check a launch against this host, start nothing.
 
     Args:
-        target: A recipe's name or the path of a Python script.
+        target: A recipe's name, the path of a Python script, or a module: ``-m package.train``.
         arguments: The script's arguments.
 
     Raises:
@@ -65,7 +65,8 @@ def build_request(
 
 def _placed(target: str, arguments: Sequence[str], options: LaunchOptions) -> Request:
     """What is started, and how it is spread over this host, or this and its equals."""
-    script, recipe = resolve(target)
+    what = resolve(target)
+    script, recipe = what.path, what.recipe
     cluster = replace(options.cluster or detect_host(), nodes=options.nodes)
     address = check_nodes(options.nodes, options.address)
     check_no_secret(arguments, cluster.nodes)
@@ -77,8 +78,9 @@ def _placed(target: str, arguments: Sequence[str], options: LaunchOptions) -> Re
     layout = tuple(_layout(script, chosen, recipe, device, arguments))
     name = options.name
     return Request(
-        name=names.check_name(f"{script.stem}-{_label(chosen)}" if name is None else name),
+        name=names.check_name(f"{what.name}-{_label(chosen)}" if name is None else name),
         script=script,
+        module=what.module,
         arguments=(*layout, *arguments),
         layout_arguments=layout,
         recipe=recipe,

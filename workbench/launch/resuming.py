@@ -20,6 +20,7 @@ from workbench.launch.run_options import changed, given_changes, options_of, sta
 from workbench.launch.spawning import spawn_supervisor
 from workbench.launch.starting import begin
 from workbench.launch.starting_point import StartingPoint, starting_point
+from workbench.launch.targets import target_of
 from workbench.launch.vouching import vouch
 from workbench.recover.script_options import changed_arguments, script_options
 from workbench.store.files import read_json, write_json_atomic
@@ -239,7 +240,7 @@ def _in_another_layout(
     resumed = from_checkpoint({"arguments": own}, run, start.at, start.why)["resume"]
     variables = {**options.environment, **resumed.get("environment", {})}
     request = build_request(
-        run["recipe"] or run["script"],
+        target_of(run),
         resumed["arguments"],
         replace(options, environment=variables),
     )

@@ -41,7 +41,8 @@ def options_of(paths: RunPaths, run: Mapping[str, Any]) -> LaunchOptions:
     """
     strategy, name = _strategy(run), str(run["name"])
     nodes = int(run.get("nodes") or 1)
-    script = Path(str(run.get("recipe") or run["script"]))
+    module = str(run.get("module") or "").rpartition(".")[2]
+    script = Path(str(run.get("recipe") or module or run["script"]))
     return LaunchOptions(
         strategy=strategy,
         processes=strategy.world_size // nodes,

@@ -116,6 +116,7 @@ def _run_document(
         "created_at": time.time(),
         "workbench_version": __version__,
         "script": str(request.script),
+        "module": request.module,
         "arguments": redact.redact_arguments(request.arguments),
         "layout_arguments": list(request.layout_arguments),
         "recipe": request.recipe,

@@ -1,29 +1,85 @@
-"""What is to be launched: a recipe's name or a script that Python could start."""
+"""What is to be launched: a recipe's name, or a script or module that Python could start."""
 
 from __future__ import annotations
 
 import ast
 import difflib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from workbench import recipes
 from workbench.errors import UsageError
 
+MODULE = "-m "
+"""Before a module's name, where Python's own ``-m`` is meant: ``-m package.train``."""
 
-def resolve(target: str) -> tuple[Path, str | None]:
-    """The script's path and, for a recipe, its name."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is launched."""
+
+    path: Path
+    """The file that runs, absolute."""
+    recipe: str | None = None
+    """Name of the recipe, when it is one of ours."""
+    module: str | None = None
+    """Name of the module that it is started as; None = it is started as a file."""
+
+    @property
+    def name(self) -> str:
+        """For the default name of a run."""
+        return self.path.stem if self.module is None else self.module.rpartition(".")[2]
+
+
+def resolve(target: str) -> Target:
+    """A recipe, a script, or a module as ``-m package.train``.
+
+    Raises:
+        UsageError: there is no such thing here, or Python could not read it.
+    """
     known = recipes.recipes()
     path = Path(target).expanduser()
+    if target.startswith(MODULE):
+        return _module(target.removeprefix(MODULE).strip())
     if target in known and not path.is_file():
-        return known[target].path, target
+        return Target(path=known[target].path, recipe=target)
     if target in recipes.SCRIPTS and not path.is_file():
-        return recipes.SCRIPTS[target], None
+        return Target(path=recipes.SCRIPTS[target])
     if path.is_dir():
         raise UsageError(f"{target!r} is a folder. Give the training script in it.")
     if not path.is_file():
         raise UsageError(_no_such_script(path, sorted([*known, *recipes.SCRIPTS])))
     _check_python(path)
-    return path.absolute(), None
+    return Target(path=path.absolute())
+
+
+def target_of(run: Mapping[str, Any]) -> str:
+    """What the run of this run.json launched, as `resolve` takes it."""
+    module: str | None = run.get("module")
+    return str(run.get("recipe") or (f"{MODULE}{module}" if module else run["script"]))
+
+
+def _module(name: str) -> Target:
+    """The file that ``python -m name`` runs from here; no package is imported to find it."""
+    parts = name.split(".")
+    if not all(part.isidentifier() for part in parts):
+        raise UsageError(
+            f"{name!r} is not a module's name. Give it as Python imports it: -m package.train, "
+            "without .py; for a file leave -m out."
+        )
+    for folder in dict.fromkeys([str(Path.cwd()), *sys.path]):
+        whole = Path(folder, *parts)
+        for path in (whole / "__main__.py", whole.with_name(f"{parts[-1]}.py")):
+            if path.is_file():
+                _check_python(path)
+                return Target(path=path.absolute(), module=name)
+    raise UsageError(
+        f"No module {name!r} to run in {Path.cwd()} or on Python's search path (a package needs a "
+        "__main__.py). Change to the folder that python -m would be typed in."
+    )
 
 
 _WORTH_PRELOADING = {"transformers": ("transformers", "transformers.trainer")}  # seconds, no more

@@ -161,6 +161,7 @@ class RunDoc(TypedDict):
     created_at: float
     workbench_version: str
     script: str
+    module: str | None  # its name, where it was started as a module
     arguments: list[str]
     layout_arguments: list[str]  # those of them, at the front, that the strategy put there
     recipe: str | None
@@ -291,6 +292,7 @@ class ExitDoc(TypedDict):
     failed_rank: int | None
     traceback: str | None  # the end of the failed rank's, as its interpreter told it
     message: str  # one sentence: what happened and what to do next
+    why_not_resumable: str  # why `workbench resume` would be refused; "" = it works
     finding: dict[str, Any] | None
     processes_left: int
     gpu_memory_left_bytes: int | None
@@ -345,6 +347,9 @@ class ViewDoc(TypedDict):
     name: str
     phase: Phase
     outcome: Outcome | None
+    why_not_resumable: (
+        str | None
+    )  # why `workbench resume` would be refused; "" = it works, None = it runs
     message: str | None
     strategy: str
     processes: int
