@@ -161,7 +161,7 @@ class RunDoc(TypedDict):
     created_at: float
     workbench_version: str
     script: str
-    module: str | None  # its name, where it was started as a module
+    module: str | None  # where it was started as one
     arguments: list[str]
     layout_arguments: list[str]  # those of them, at the front, that the strategy put there
     recipe: str | None
@@ -335,9 +335,8 @@ class LabelsDoc(TypedDict, total=False):
 class ViewDoc(TypedDict):
     """``view.json``: all that the charts need, bounded however long the run.
 
-    ``series`` holds equally long columns. A row stands for ``stride`` consecutive optimizer steps;
-    ``step`` and ``time`` are those of the row's last step; ``loss`` and the other plain columns
-    are means over the row, ``*_min``/``*_max`` its extremes, so spikes survive the thinning.
+    ``series`` holds equal columns. A row is ``stride`` optimizer steps: ``step`` and ``time``
+    of its last, means of plain columns, ``*_min``/``*_max`` its extremes, so spikes survive.
     """
 
     schema: int
@@ -347,9 +346,7 @@ class ViewDoc(TypedDict):
     name: str
     phase: Phase
     outcome: Outcome | None
-    why_not_resumable: (
-        str | None
-    )  # why `workbench resume` would be refused; "" = it works, None = it runs
+    why_not_resumable: str | None  # as in exit.json; null while it runs
     message: str | None
     strategy: str
     processes: int
