@@ -182,7 +182,13 @@ def test_launcher_adapts_to_the_choice(store: Path) -> None:
     assert form.fields.arguments.value == ""  # the recipe's suggestion goes with the recipe
     form.picker.set(family="single")
     assert "processes" in form.picker.controls["hidden"]
-    assert "Give the path of a Python script" in form.preview.problem
+    until(lambda: "Give the path" in form.picker.figure["headline"], "what to do next")
+    assert not form.preview.problem and not form.picker.problem  # nothing is wrong yet
+    assert form.picker.figure["grid"]["ranks"] == 0  # the recipe's figure is gone
+    assert form.button.disabled
+    form.fields.path.value = "missing.py"
+    until(lambda: "missing.py" in form.picker.problem.get("message", ""), "now it is wrong")
+    assert not form.picker.figure["setting"]
     form.close()
 
 

@@ -12,6 +12,7 @@ import pytest
 from workbench_widgets import assets
 
 from workbench.store.status import HEARTBEAT_FRESH_SECONDS
+from workbench.units import format_usd
 
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="needs node, which runs the page's modules")
@@ -133,3 +134,39 @@ def test_resume_is_refused_with_the_answer_of_the_run(tmp_path: Path) -> None:
         "",
         "The run is going on: stop it first",
     ]
+
+
+def test_small_sums_keep_digits_as_python_says_them(tmp_path: Path) -> None:
+    sums = [0, 0.0000312, 0.004, 0.00999, 0.5, 12.5]
+    found = run(
+        tmp_path,
+        f"""const {{ usd }} = await import("./format.js");
+        console.log(JSON.stringify({json.dumps(sums)}.map(usd)));""",
+    )
+    assert found == [format_usd(one) for one in sums]
+
+
+@pytest.mark.parametrize(("devices", "rows", "left"), [(8, 8, 0), (16, 16, 0), (64, 16, 48)])
+def test_readings_of_many_devices_stand_outside_the_chart(
+    tmp_path: Path, devices: int, rows: int, left: int
+) -> None:
+    gpus = [
+        {"id": f"gpu{at}", "series": {"time": [0, 1], "util": [0, (37 * at) % devices]}}
+        for at in range(devices)
+    ]
+    view = {"device": "cuda", "started_at": 0, "devices": gpus}
+    found = run(
+        tmp_path,
+        f"""const {{ utilisation }} = await import("./device_traces.js");
+        const {{ shown }} = await import("./readings.js");
+        const theme = {{ series: ["#000"] }};
+        const drawing = utilisation({json.dumps(view)}, {{ theme }});
+        const all = drawing.traces.map((one) => ({{ name: one.name, value: one.y[1] }}));
+        console.log(JSON.stringify({{ ...shown(all), at: drawing.readings(1),
+          hover: [...new Set(drawing.traces.map((one) => one.hoverinfo))] }}));""",
+    )
+    assert (len(found["rows"]), found["left"], found["at"]) == (rows, left, "1 s")
+    assert found["hover"] == ["none"]  # no label that plotly.js would cut at the chart's edge
+    values = {one["value"] for one in found["rows"]}
+    assert {0, devices - 1} <= values  # whoever stands out is named
+    assert found["rows"][0]["name"] == "gpu0"

@@ -12,6 +12,7 @@ from workbench.describe.option import declared
 from workbench.launch.options import LaunchOptions
 from workbench.observe.trackers import names
 from workbench.recover import Recovery
+from workbench_widgets.strategy_look import NoTarget
 
 _ANY_SCRIPT = "\0script"  # no recipe has this name
 _COLUMNS = "repeat(auto-fill, minmax(168px, 1fr))"
@@ -102,11 +103,12 @@ class LaunchForm:
         """Keyword arguments of ``wb.request`` and ``wb.launch``, all but the strategy.
 
         Raises:
-            ValueError: the arguments have an open quotation mark, or no script was named.
+            ValueError: the arguments have an open quotation mark, or no script was named
+                (`NoTarget`).
         """
         target = self.recipe or self.path.value.strip()
         if not target:
-            raise ValueError("Give the path of a Python script, for example train.py.")
+            raise NoTarget("Give the path of a Python script, for example train.py.")
         try:
             arguments = shlex.split(self.arguments.value)
         except ValueError as error:

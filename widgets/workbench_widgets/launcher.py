@@ -120,7 +120,7 @@ class Launcher(widgets.VBox):
         """Start what the form says. Errors appear in the form."""
         found = self.picker.look()
         if found.request is None:
-            return  # the picker says why
+            return  # the picker says why not
         try:
             run = wb.launch(**self._wish(), strategy=found.strategy)
         except Exception as error:  # noqa: BLE001 - whatever it is, the form has to say it
@@ -136,7 +136,7 @@ class Launcher(widgets.VBox):
             self.preview.command = request.shell() if request else ""
             self.preview.problem, self.preview.said = found.problem, said
             self.preview.note = _note(request) if request else ""
-        self.button.disabled = bool(found.problem)
+        self.button.disabled = found.request is None
 
     def _on_change(self, _change: object) -> None:
         self.picker.look_soon()
@@ -155,7 +155,7 @@ class Launcher(widgets.VBox):
             self.button.disabled = True
             self.launch()
         finally:
-            self.button.disabled = bool(self.preview.problem)
+            self.button.disabled = not self.preview.text
             self._launching.release()
 
     def close(self) -> None:

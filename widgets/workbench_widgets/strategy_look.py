@@ -17,6 +17,10 @@ from workbench_widgets.strategy_choice import HAND, StrategyChoice
 _DECIDE_NOTHING = ("name", "warm")
 
 
+class NoTarget(ValueError):
+    """No script was named yet: the form is unfinished, which is not an error."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What one setting comes to."""
@@ -25,6 +29,10 @@ class Look:
     """What would be started; None when it cannot be."""
     problem: str = ""
     """Why it cannot, and what would work."""
+    missing: str = ""
+    """What has to be given before anything can be said; it is not an error."""
+    target: str = ""
+    """The recipe or script that was looked at; "" where it is not known."""
     why: tuple[str, ...] = ()
     """By goal: the figures of what was picked and of what it was compared with."""
 
@@ -36,6 +44,7 @@ class Look:
 
 def look(wish: Mapping[str, Any], choice: StrategyChoice) -> Look:
     """Dry-run the choice for `wish`: target, arguments, cpu, name, store of ``wb.request``."""
+    target = str(wish.get("target", ""))
     try:
         why: tuple[str, ...] = ()
         if choice.goal == HAND:
@@ -43,9 +52,9 @@ def look(wish: Mapping[str, Any], choice: StrategyChoice) -> Look:
         else:
             picked = by_goal(wish, choice.goal, choice.processes)
             strategy, why = picked.strategy, picked.why
-        return Look(request=wb.request(**wish, strategy=strategy), why=why)
+        return Look(request=wb.request(**wish, strategy=strategy), why=why, target=target)
     except Exception as error:  # noqa: BLE001 - whatever it is, the picker has to say it
-        return Look(problem=_ended(sentence(error)))
+        return Look(problem=_ended(sentence(error)), target=target)
 
 
 def _ended(text: str) -> str:

@@ -15,7 +15,7 @@ from workbench_widgets.calculator import Calculator, sentence
 from workbench_widgets.strategy_choice import StrategyChoice
 from workbench_widgets.strategy_fields import fields
 from workbench_widgets.strategy_figure import NOTHING, figure
-from workbench_widgets.strategy_look import Look, look
+from workbench_widgets.strategy_look import Look, NoTarget, look
 
 Wish = Callable[[], dict[str, Any]]
 """What is trained where: keyword arguments of ``wb.request``, all but the strategy."""
@@ -60,6 +60,7 @@ class StrategyPicker(Calculator):
         self._looking = threading.Lock()
         self._field = ""
         self.choice = choice
+        self._drawn = ""
         self.seen = self._look_now()
         super().__init__(choice, face="strategy_picker.js", groups=fields())
         self._show(self.seen)
@@ -114,6 +115,8 @@ class StrategyPicker(Calculator):
     def _look_now(self) -> Look:
         try:
             wish = self._wish()
+        except NoTarget as error:
+            return Look(missing=str(error))
         except ValueError as error:
             return Look(problem=sentence(error))
         return look(wish, self.choice)
@@ -127,11 +130,15 @@ class StrategyPicker(Calculator):
             self.seen = found
             if found.request is not None:
                 self.figure = figure(found)
+                self._drawn = found.target
+            elif found.missing or (found.target and found.target != self._drawn):
+                self.figure = _nothing(found)  # what is drawn is of another target
+                self._drawn = found.target
             self.problem = {"field": self._field, "message": found.problem} if found.problem else {}
             self.strategy = found.strategy
 
     def _figure(self) -> dict[str, Any]:
-        return figure(self.seen) if self.seen.request is not None else dict(NOTHING)
+        return figure(self.seen) if self.seen.request is not None else _nothing(self.seen)
 
     def _change(self, changes: dict[str, Any], token: str = "") -> None:
         """Controls answer at once; the figure follows from a dry run."""
@@ -159,6 +166,11 @@ class StrategyPicker(Calculator):
         """End the widget and its thread."""
         super().close()
         self._moved_at.set()
+
+
+def _nothing(found: Look) -> dict[str, Any]:
+    """The empty figure, under what has to be given where that is known."""
+    return {**NOTHING, "headline": found.missing or NOTHING["headline"]}
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:

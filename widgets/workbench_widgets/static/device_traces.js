@@ -7,7 +7,7 @@
  * @typedef {import("./traces.js").Options} Options
  */
 
-import { byteUnit, bytes, known, percent, plotText } from "./format.js";
+import { byteUnit, bytes, known, number, percent, plotText } from "./format.js";
 import { lastKnown, line, someKnown } from "./traces.js";
 
 /** Seconds since the start in the unit that suits the run's length.
@@ -65,18 +65,21 @@ const partOf = (view) => (view.nodes > 1 ? `node 0 of ${view.nodes}` : "");
  * @param {any} yaxis @param {(value: any) => string} say @param {string} what
  * @returns {Drawing} */
 function overTime(view, lines, suffix, yaxis, say, what) {
-  let axis = {};
+  let axis = { ticksuffix: "" };
+  const many = lines.length > LEGEND_MAX; // plotly.js would cut a label of so many lines at the chart's edge
   const traces = lines.map((one) => {
     const time = sinceStart(view, one.times);
     axis = time.axis;
     const hovertemplate = `${plotText(one.name)} %{y:.4~g}${suffix}<extra></extra>`;
-    const many = lines.length > LEGEND_MAX ? { opacity: 0.8, line: { color: one.color, width: 1.1 } } : {};
-    return line(time.x, one.y, one.color, { hovertemplate, ...many });
+    if (!many) return line(time.x, one.y, one.color, { hovertemplate });
+    const thin = { opacity: 0.8, line: { color: one.color, width: 1.1 } };
+    return line(time.x, one.y, one.color, { name: one.name, hoverinfo: "none", ...thin });
   });
   const said = lines.map((one) => `${one.name} ${say(lastKnown(one.y))}`);
   const part = partOf(view);
   return {
     traces,
+    ...(many && { readings: (/** @type {number} */ x) => `${number(x)}${axis.ticksuffix}`, say }),
     chips: [...legend(lines), ...(part ? [{ text: part, color: "transparent" }] : [])],
     value: devicesOf(view).length ? range(lines, say) : say(lastKnown(lines[0]?.y)),
     label: `${what}${part && `, ${part}`}: ${said.join(", ") || "n/a"}`,
@@ -127,13 +130,13 @@ function withPrediction(drawing, y, [measured, said], theme) {
   const times = drawing.traces.flatMap((trace) => trace.x);
   const ends = [Math.min(...times), Math.max(...times)];
   const dashed = { line: { color: theme.ink, width: 1.4, dash: "dash" }, mode: "lines" };
-  const hovertemplate = `${said}<extra></extra>`;
+  const hover = drawing.readings ? { hoverinfo: "skip" } : { hovertemplate: `${said}<extra></extra>` };
   const chips = drawing.chips?.length
     ? drawing.chips
     : [{ text: measured, color: theme.series[0] }];
   return {
     ...drawing,
-    traces: [...drawing.traces, line(ends, [y, y], theme.ink, { ...dashed, hovertemplate })],
+    traces: [...drawing.traces, line(ends, [y, y], theme.ink, { ...dashed, ...hover })],
     chips: [...chips, { text: said, color: theme.ink, dash: true }],
     label: `${drawing.label}; ${said}`,
   };

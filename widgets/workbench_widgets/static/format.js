@@ -40,9 +40,14 @@ export function percent(value) {
   return known(value) ? `${Math.round(value)} %` : UNKNOWN;
 }
 
-/** @param {unknown} value */
+/** Dollars; of less than a cent two digits that count, as Python's format_usd says them.
+ * @param {unknown} value */
 export function usd(value) {
   if (!known(value)) return UNKNOWN;
+  const size = Math.abs(value);
+  if (size > 0 && size < 0.01) {
+    return `$${value.toFixed(Math.min(12, Math.max(4, 1 - Math.floor(Math.log10(size)))))}`;
+  }
   return `$${value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: value < 1 ? 3 : 2 })}`;
 }
 

@@ -2,6 +2,7 @@
 /** One chart with its title, current value, legend and words for screen readers. */
 
 import { element, setAttribute, setText } from "./dom.js";
+import { Readings } from "./readings.js";
 
 /** @typedef {import("./traces.js").Drawing} Drawing @typedef {import("./theme.js").Theme} Theme */
 
@@ -13,16 +14,19 @@ export class Panel {
     this.value = element("span", { class: "wb-panel-value" });
     this.chips = element("ul", { class: "wb-chips" });
     this.plot = element("div", { class: "wb-plot", role: "img", "aria-label": title });
+    this.readings = new Readings();
     this.empty = element("p", { class: "wb-empty" }, how.empty ?? "No readings yet");
     this.node = element(
       "section",
       { class: `wb-panel wb-area-${how.area ?? "small"}`, "aria-label": title },
       element("header", {}, element("h3", {}, title), ...(how.controls ?? []), this.value),
       this.chips,
-      element("div", { class: "wb-plot-box" }, this.plot, this.empty),
+      element("div", { class: "wb-plot-box" }, this.plot, this.empty, this.readings.node),
     );
     this.emptyText = this.empty.textContent ?? "";
     this.drawn = false;
+    /** @type {Drawing | null} */
+    this.drawing = null;
   }
 
   /** @param {Drawing} drawing @param {Theme} theme @param {any} Plotly null while it loads */
@@ -38,7 +42,23 @@ export class Panel {
     const { clientWidth: width, clientHeight: height } = this.plot;
     if (!Plotly || !points || width < 40) return;
     Plotly.react(this.plot, drawing.traces, layout(theme, drawing.layout, width, height), PLOT_CONFIG);
+    this.drawing = drawing;
+    if (!this.drawn) this.follow(/** @type {any} */ (this.plot));
     this.drawn = true;
+  }
+
+  /** Shows the readings under the pointer where a drawing has them. @param {any} plot made by plotly.js */
+  follow(plot) {
+    plot.on("plotly_hover", (/** @type {any} */ { points }) => {
+      const { readings, say = String, traces = [] } = this.drawing ?? {};
+      if (!readings || !points.length) return;
+      const lines = points.map((/** @type {any} */ { curveNumber, y }) => {
+        const { name, line } = traces[curveNumber] ?? {};
+        return { name, color: line?.color, value: y };
+      });
+      this.readings.show(readings(points[0].x), lines, say);
+    });
+    plot.on("plotly_unhover", () => this.readings.hide());
   }
 
   /** @param {{text: string, color: string, dash?: boolean}[]} chips */

@@ -5,7 +5,8 @@
  *
  * @typedef {import("./theme.js").Theme} Theme
  * @typedef {{traces: any[], value: string, label: string, layout?: any,
- *   chips?: {text: string, color: string, dash?: boolean}[], hidden?: boolean, empty?: string}} Drawing
+ *   chips?: {text: string, color: string, dash?: boolean}[], hidden?: boolean, empty?: string,
+ *   readings?: (x: number) => string, say?: (value: any) => string}} Drawing
  * @typedef {{theme: Theme, logLoss: boolean, smoothing: number}} Options
  */
 
