@@ -170,3 +170,13 @@ def test_readings_of_many_devices_stand_outside_the_chart(
     values = {one["value"] for one in found["rows"]}
     assert {0, devices - 1} <= values  # whoever stands out is named
     assert found["rows"][0]["name"] == "gpu0"
+
+
+def test_a_full_stop_stays_with_the_option_before_it(tmp_path: Path) -> None:
+    found = run(
+        tmp_path,
+        """const { options } = await import("./memory_rows.js");
+        const texts = options("Best remedy: offload (--offload optimizer).");
+        console.log(JSON.stringify(texts.filter((one) => typeof one === "string" && one)));""",
+    )
+    assert found == ["Best remedy: offload "]

@@ -12,7 +12,7 @@ from workbench.describe.option import declared
 from workbench.launch.options import LaunchOptions
 from workbench.observe.trackers import names
 from workbench.recover import Recovery
-from workbench_widgets.strategy_look import NoTarget
+from workbench_widgets.strategy_look import NoTargetError
 
 _ANY_SCRIPT = "\0script"  # no recipe has this name
 _COLUMNS = "repeat(auto-fill, minmax(168px, 1fr))"
@@ -104,11 +104,11 @@ class LaunchForm:
 
         Raises:
             ValueError: the arguments have an open quotation mark, or no script was named
-                (`NoTarget`).
+                (`NoTargetError`).
         """
         target = self.recipe or self.path.value.strip()
         if not target:
-            raise NoTarget("Give the path of a Python script, for example train.py.")
+            raise NoTargetError("Give the path of a Python script, for example train.py.")
         try:
             arguments = shlex.split(self.arguments.value)
         except ValueError as error:

@@ -17,7 +17,7 @@ from workbench_widgets.strategy_choice import HAND, StrategyChoice
 _DECIDE_NOTHING = ("name", "warm")
 
 
-class NoTarget(ValueError):
+class NoTargetError(ValueError):
     """No script was named yet: the form is unfinished, which is not an error."""
 
 

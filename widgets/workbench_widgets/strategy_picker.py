@@ -15,7 +15,7 @@ from workbench_widgets.calculator import Calculator, sentence
 from workbench_widgets.strategy_choice import StrategyChoice
 from workbench_widgets.strategy_fields import fields
 from workbench_widgets.strategy_figure import NOTHING, figure
-from workbench_widgets.strategy_look import Look, NoTarget, look
+from workbench_widgets.strategy_look import Look, NoTargetError, look
 
 Wish = Callable[[], dict[str, Any]]
 """What is trained where: keyword arguments of ``wb.request``, all but the strategy."""
@@ -115,7 +115,7 @@ class StrategyPicker(Calculator):
     def _look_now(self) -> Look:
         try:
             wish = self._wish()
-        except NoTarget as error:
+        except NoTargetError as error:
             return Look(missing=str(error))
         except ValueError as error:
             return Look(problem=sentence(error))

@@ -26,10 +26,10 @@ export function fillRows(list, count) {
   });
 }
 
-/** Options of the command line, which must not be broken after their hyphens.
+/** Options of the command line, which must not be broken after their hyphens, with the full stop behind them.
  * @param {string} text */
-const options = (text) =>
-  text.split(/(\(--[^)]*\))/).map((part) => (part.startsWith("(--") ? element("span", { class: "wbm-option" }, part) : part));
+export const options = (text) =>
+  text.split(/(\(--[^)]*\)[.,;:]?)/).map((part) => (part.startsWith("(--") ? element("span", { class: "wbm-option" }, part) : part));
 
 export class Rows {
   constructor() {

@@ -52,7 +52,8 @@ export class Panel {
     plot.on("plotly_hover", (/** @type {any} */ { points }) => {
       const { readings, say = String, traces = [] } = this.drawing ?? {};
       if (!readings || !points.length) return;
-      const lines = points.map((/** @type {any} */ { curveNumber, y }) => {
+      const inOrder = [...points].sort((one, other) => one.curveNumber - other.curveNumber);
+      const lines = inOrder.map((/** @type {any} */ { curveNumber, y }) => {
         const { name, line } = traces[curveNumber] ?? {};
         return { name, color: line?.color, value: y };
       });

@@ -16,7 +16,7 @@ const CSS = `
 .wb-root .wbc-bar .wbm-part { line-height: 30px; }
 .wb-root .wbc-bill :is(th, td) { vertical-align: top; }
 .wb-root .wbc-bill tbody th { text-align: left; font-weight: 400; color: var(--wb-ink); white-space: nowrap; }
-.wb-root .wbc-bill :is(th, td):nth-child(3) { text-align: left; white-space: normal; overflow-wrap: anywhere; width: 100%; color: var(--wb-muted); }
+.wb-root .wbc-bill :is(th, td):nth-child(3) { text-align: left; white-space: normal; overflow-wrap: break-word; width: 100%; color: var(--wb-muted); }
 .wb-root.wbm[data-size="small"] .wbc-bill tbody th { white-space: normal; }
 .wb-root .wbc-sources { margin: 6px 0 0; padding-left: 22px; font-size: 11.5px; color: var(--wb-muted); overflow-wrap: anywhere; }
 .wb-root .wbc-sources li::marker { content: "[" counter(list-item) "] "; }
