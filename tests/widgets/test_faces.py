@@ -183,7 +183,8 @@ def test_launcher_adapts_to_the_choice(store: Path) -> None:
     form.picker.set(family="single")
     assert "processes" in form.picker.controls["hidden"]
     until(lambda: "Give the path" in form.picker.figure["headline"], "what to do next")
-    assert not form.preview.problem and not form.picker.problem  # nothing is wrong yet
+    assert not form.preview.problem
+    assert not form.picker.problem
     assert form.picker.figure["grid"]["ranks"] == 0  # the recipe's figure is gone
     assert form.button.disabled
     form.fields.path.value = "missing.py"
