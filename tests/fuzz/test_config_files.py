@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -38,6 +39,7 @@ def read(name: str, content: bytes, reader: Any = wb.read_strategy) -> None:
         assert len(said) < 3000
 
 
+@pytest.mark.slow
 @quick
 @given(junk.spoilt(ACCELERATE).map(junk.encoded) | junk.raw)
 @example(b"distributed_type: FSDP\nnum_processes: 1e999\n")

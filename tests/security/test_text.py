@@ -70,6 +70,7 @@ def test_the_command_line_shows_names_and_messages_as_text(text: str, tmp_path: 
     assert printable(text) in printed
 
 
+@pytest.mark.slow
 def test_no_face_hands_foreign_text_to_a_display_that_reads_files() -> None:
     """``IPython.display.HTML(data=text)`` opens the file when `text` is the path of one."""
     for path in SOURCES:

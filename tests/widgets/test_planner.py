@@ -256,6 +256,7 @@ def test_rejections_are_grouped_and_complete(planner: Planner) -> None:
         assert all(one["offer"] and one["reason"] for one in group["examples"])
 
 
+@pytest.mark.slow
 def test_refresh_asks_every_provider_and_searches_again(
     planner: Planner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

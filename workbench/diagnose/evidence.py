@@ -161,7 +161,7 @@ class Evidence:
     @property
     def processes(self) -> int:
         """Ranks that were asked for."""
-        return int(self.run["processes"])
+        return int(self.run.get("processes") or 0)
 
     @property
     def has_loader(self) -> bool:

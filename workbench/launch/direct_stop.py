@@ -52,7 +52,7 @@ def stop_directly(
         with logging_to(paths):
             log(f"nobody watches the run: {reason} by process {os.getpid()}")
             _climb(paths, run, now=now, reason=reason, timeout=timeout)
-            left = len(end_leftovers(str(run["marker"]), None))
+            left = len(end_leftovers(str(run["marker"]), ()))
             _tell_end(paths, run, reason, left)
             Helpers(paths, run, Recovery.read(run.get("recovery"))).end()
     finally:

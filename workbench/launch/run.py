@@ -242,7 +242,7 @@ class Run:
                     raise
         own = foreign_reason(self._paths) is None
         marker = str(self.document.get("marker"))
-        left = end_leftovers(marker, None) if own and (now or not self.status.live) else []
+        left = end_leftovers(marker, ()) if own and (now or not self.status.live) else []
         return {"run": self.id, "outcome": self.outcome, "processes_left": len(left)}
 
     def _stop_directly(self, *, now: bool, timeout: float) -> bool:

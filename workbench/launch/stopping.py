@@ -171,15 +171,16 @@ def stop_message(stop_at: int | None, notice: str | None, stuck: Finding | None)
 
 
 def end_leftovers(
-    marker: str, parent: int | None, besides: Collection[int] = ()
+    marker: str, parents: Collection[int], besides: Collection[int] = ()
 ) -> list[ProcessDoc]:
     """End every process of the run that outlived its launcher; returns those that would not die.
 
-    `parent` is the supervisor's pid: what descends from it belongs to the run even when it has
-    dropped the marker, unless through one of `besides`. None: go by the marker alone.
+    `parents` are the supervisor and, of a warm start, the launcher's keeper: what descends from
+    them belongs to the run even when it has dropped the marker, unless through one of `besides`.
+    Without `parents` the marker alone decides.
     """
     _reap(besides)
-    left = processes.wait_gone(processes.members(marker, parent, besides), 0.5)
+    left = processes.wait_gone(_members(marker, parents, besides), 0.5)
     for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
         if not left:
             return []
@@ -188,8 +189,15 @@ def end_leftovers(
             processes.send_signal(process, signal.SIGKILL if stopped else number)
         processes.wait_gone(left, patience)
         _reap(besides)
-        left = processes.members(marker, parent, besides)
+        left = _members(marker, parents, besides)
     return left
+
+
+def _members(marker: str, parents: Collection[int], besides: Collection[int]) -> list[ProcessDoc]:
+    found = {process["pid"]: process for process in processes.members(marker, None)}
+    for parent in parents:
+        found |= {one["pid"]: one for one in processes.descendants(parent, besides)}
+    return list(found.values())
 
 
 def _reap(besides: Collection[int]) -> None:

@@ -175,7 +175,9 @@ class Supervisor:
     def _end_leftovers(self, exit_code: int | None) -> int:
         """No rank may take the end of its launcher for a notice of pre-emption."""
         guarded("terminating", (self.paths.control / "terminating").touch)
-        left = len(end_leftovers(self.run["marker"], os.getpid(), self.helpers.pids))
+        keeper = self._child.keeper if self._child is not None else None
+        parents = (os.getpid(),) if keeper is None else (os.getpid(), keeper)
+        left = len(end_leftovers(self.run["marker"], parents, self.helpers.pids))
         if self._child is not None:
             self._child.close()
         return left if self.machines is None else left + self.machines.end(exit_code)

@@ -131,7 +131,9 @@ def _parts(
     down = {folder.name for folder in folders}
     with os.scandir(directory) as entries:
         for entry in entries:
-            about = entry.stat(follow_symlinks=False)
+            about = _status(entry)
+            if about is None:
+                continue
             if entry.name == "checkpoints" and entry.is_symlink():
                 continue  # people move them to a larger disk: judged by where it leads
             yield entry.name, about, False
@@ -150,10 +152,20 @@ def _tree(root: str) -> Iterator[tuple[str, os.stat_result]]:
                 seen += 1
                 if seen > _MAX_ENTRIES:
                     raise OSError(0, f"more than {_MAX_ENTRIES:,} files", root)
-                about = entry.stat(follow_symlinks=False)
+                about = _status(entry)
+                if about is None:
+                    continue
                 yield os.path.relpath(entry.path, root), about
                 if stat.S_ISDIR(about.st_mode):
                     folders.append(entry.path)
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None for what has gone since it was listed: a file that is being replaced."""
+    try:
+        return entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
 
 
 def _checkpoints_reason(paths: RunPaths, *, closed: bool) -> str | None:

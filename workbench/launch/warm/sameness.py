@@ -19,8 +19,9 @@ _STARTUP = (
     *("PYTORCH_", "ATEN_", "DNNL_", "ONEDNN_", "TORCH_CPP_", "TORCH_SHOW_", "TQDM_", "COVERAGE_"),
 )
 _INTEL = ("KMP_",)  # read by Intel's OpenMP alone, which most builds of torch lack
-# A fork takes these over as a cold start would.
-_TAKEN_OVER = {"PYTHONPATH", "PYTHONUNBUFFERED", "COLUMNS", "LINES"}
+# A fork takes these over as a cold start would. PYTEST_CURRENT_TEST names the test that runs;
+# libraries ask only whether it is there.
+_TAKEN_OVER = {"PYTHONPATH", "PYTHONUNBUFFERED", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"}
 _SETTINGS = ("HF_", "TRANSFORMERS_", "TORCH", "XDG_")
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 THREADS = "OMP_NUM_THREADS"
