@@ -93,6 +93,8 @@ class Training:
 
     def end(self) -> None:
         self.process.kill()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         self.process.wait()
         self._answers.close()
 
