@@ -41,7 +41,7 @@ def test_launch_with_the_mouse(lab: Lab, page: Page, store: Path) -> None:
     page.run_cell(0)
     page.one(".wb-form select option:last-child").click()  # "A script …"
     page.until(
-        "asks for a path", lambda: "path of a Python script" in page.text(".wb-form .wb-banner")
+        "asks for a path", lambda: "path of a Python script" in page.text(".wb-form .wbm-headline")
     )
     assert page.one(".wb-form button.jupyter-button").get_attribute("disabled")
     path = page.one(".wb-form input[placeholder='train.py']")
