@@ -122,6 +122,7 @@ def parent_of(pid: int) -> int:
     return int(fields[1])
 
 
+@pytest.mark.full
 def test_a_run_that_nobody_watches_is_stopped_by_the_command_itself(store: Path) -> None:
     lab = Lab(store).begun()
     supervisor = lab.state()["supervisor"]["pid"]

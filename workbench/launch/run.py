@@ -232,18 +232,34 @@ class Run:
             ForeignRunError: it is another user's, or others can write to it.
             WorkbenchError: it did not end within `timeout` seconds.
         """
-        unwatched = self.status.state == "unsupervised"
         self._leave_request("stop-now" if now else "stop", "stopped")
-        if not (unwatched and self._stop_directly(now=now, timeout=timeout)):
-            try:
-                self.wait(min(timeout, _NOW_SECONDS) if now else timeout)
-            except WorkbenchError:
-                if not now:
-                    raise
+        try:
+            self._await_stop(now=now, timeout=min(timeout, _NOW_SECONDS) if now else timeout)
+        except UsageError:
+            raise
+        except WorkbenchError:
+            if not now:
+                raise
         own = foreign_reason(self._paths) is None
         marker = str(self.document.get("marker"))
         left = end_leftovers(marker, ()) if own and (now or not self.status.live) else []
         return {"run": self.id, "outcome": self.outcome, "processes_left": len(left)}
+
+    def _await_stop(self, *, now: bool, timeout: float) -> None:
+        """Until it has ended; a run that nobody watches, or no longer, is ended by this process.
+
+        Raises:
+            WorkbenchError: it did not end within `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while (status := self.status).live:
+            left = deadline - time.monotonic()
+            unwatched = status.state == "unsupervised"
+            if unwatched and self._stop_directly(now=now, timeout=max(1.0, left)):
+                return
+            if left <= 0:
+                raise WorkbenchError(f"{self.id} is still {status.state} after {timeout:g} s.")
+            time.sleep(0.1)
 
     def _stop_directly(self, *, now: bool, timeout: float) -> bool:
         try:
