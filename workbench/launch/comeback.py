@@ -132,7 +132,8 @@ class Comeback:
             return
         self._hang = hang
         log(f"ending the attempt: {hang.cause}")
-        for process in processes.members(self._run["marker"], os.getpid(), supervisor.helpers.pids):
+        besides = supervisor.helpers.pids
+        for process in processes.members(self._run["marker"], (os.getpid(),), besides):
             processes.send_signal(process, signal.SIGKILL)
 
     def judge_hang(self, watch: Watch) -> Verdict | None:

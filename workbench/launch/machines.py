@@ -82,7 +82,7 @@ class Machines:
         if supervisor.ladder.active or not self._nodes.must_end(restarts=restarts):
             return
         marker, besides = supervisor.run["marker"], supervisor.helpers.pids
-        for process in processes.members(marker, os.getpid(), besides):
+        for process in processes.members(marker, (os.getpid(),), besides):
             processes.send_signal(process, signal.SIGKILL)
 
     def facts(self) -> tuple[NodeFacts, ...]:

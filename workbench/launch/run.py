@@ -233,33 +233,26 @@ class Run:
             WorkbenchError: it did not end within `timeout` seconds.
         """
         self._leave_request("stop-now" if now else "stop", "stopped")
-        try:
-            self._await_stop(now=now, timeout=min(timeout, _NOW_SECONDS) if now else timeout)
-        except UsageError:
-            raise
-        except WorkbenchError:
-            if not now:
-                raise
+        ended = self._await_stop(now=now, timeout=min(timeout, _NOW_SECONDS) if now else timeout)
+        if not ended and not now:
+            raise WorkbenchError(f"{self.id} is still {self.status.state} after {timeout:g} s.")
         own = foreign_reason(self._paths) is None
         marker = str(self.document.get("marker"))
         left = end_leftovers(marker, ()) if own and (now or not self.status.live) else []
         return {"run": self.id, "outcome": self.outcome, "processes_left": len(left)}
 
-    def _await_stop(self, *, now: bool, timeout: float) -> None:
-        """Until it has ended; a run that nobody watches, or no longer, is ended by this process.
-
-        Raises:
-            WorkbenchError: it did not end within `timeout` seconds.
-        """
+    def _await_stop(self, *, now: bool, timeout: float) -> bool:
+        """Whether it ended in time; a run that nobody watches, or no longer, is ended from here."""
         deadline = time.monotonic() + timeout
         while (status := self.status).live:
             left = deadline - time.monotonic()
             unwatched = status.state == "unsupervised"
             if unwatched and self._stop_directly(now=now, timeout=max(1.0, left)):
-                return
+                break
             if left <= 0:
-                raise WorkbenchError(f"{self.id} is still {status.state} after {timeout:g} s.")
+                return False
             time.sleep(0.1)
+        return True
 
     def _stop_directly(self, *, now: bool, timeout: float) -> bool:
         try:

@@ -38,15 +38,15 @@ class StopLadder:
         besides: Collection[int] = (),
         nodes: int = 1,
         *,
-        parent: int | None = None,
+        parents: Collection[int] = (),
     ) -> None:
-        """`parent`: what descends from this process is of the run, too, but for `besides`."""
+        """`parents`: what descends from these processes is of the run, too, but for `besides`."""
         self.stage: str | None = None
         self.reason = "stopped"
         self.stop_at: int | None = None
         self._paths = paths
         self._marker = marker
-        self._parent = parent
+        self._parents = parents
         self._besides = besides
         self._ahead = _AHEAD_SECONDS if nodes == 1 else _AHEAD_OF_NODES_SECONDS
         self._within: float | None = None
@@ -149,12 +149,12 @@ class StopLadder:
 
     def _kill_stopped(self) -> None:
         """A stopped process never sees SIGTERM: torchrun would wait 30 s for it."""
-        for process in processes.members(self._marker, self._parent, self._besides):
+        for process in processes.members(self._marker, self._parents, self._besides):
             if processes.is_stopped(process):
                 processes.send_signal(process, signal.SIGKILL)
 
     def _signal_all(self, number: signal.Signals) -> None:
-        for process in processes.members(self._marker, self._parent, self._besides):
+        for process in processes.members(self._marker, self._parents, self._besides):
             processes.send_signal(process, number)
 
 
@@ -180,7 +180,7 @@ def end_leftovers(
     Without `parents` the marker alone decides.
     """
     _reap(besides)
-    left = processes.wait_gone(_members(marker, parents, besides), 0.5)
+    left = processes.wait_gone(processes.members(marker, parents, besides), 0.5)
     for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
         if not left:
             return []
@@ -189,15 +189,8 @@ def end_leftovers(
             processes.send_signal(process, signal.SIGKILL if stopped else number)
         processes.wait_gone(left, patience)
         _reap(besides)
-        left = _members(marker, parents, besides)
+        left = processes.members(marker, parents, besides)
     return left
-
-
-def _members(marker: str, parents: Collection[int], besides: Collection[int]) -> list[ProcessDoc]:
-    found = {process["pid"]: process for process in processes.members(marker, None)}
-    for parent in parents:
-        found |= {one["pid"]: one for one in processes.descendants(parent, besides)}
-    return list(found.values())
 
 
 def _reap(besides: Collection[int]) -> None:

@@ -70,7 +70,7 @@ class Supervisor:
             self.run["marker"],
             self.helpers.pids,
             nodes=int(self.run.get("nodes") or 1),
-            parent=os.getpid(),
+            parents=(os.getpid(),),
         )
         self.launcher: ProcessDoc | None = None
         self.message: str | None = None

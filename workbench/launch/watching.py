@@ -147,7 +147,7 @@ class Watch:
         supervisor.check_world(None if first is None else time.monotonic() - first)
         now = time.monotonic()
         if now >= self._marked_due:
-            self._marked = processes.members(self._marker, os.getpid(), supervisor.helpers.pids)
+            self._marked = processes.members(self._marker, (os.getpid(),), supervisor.helpers.pids)
             self._marked_due = now + (_MARKED_EVERY_SECONDS if supervisor.ranks else 1.0)
         if now < self._sample_due:
             return

@@ -139,13 +139,15 @@ def zombies(parent: int) -> list[int]:
     return found
 
 
-def members(marker: str, parent: int | None, besides: Collection[int] = ()) -> list[ProcessDoc]:
-    """Processes of a run: those with its marker, and all that descend from `parent` if given.
+def members(
+    marker: str, parents: Collection[int] = (), besides: Collection[int] = ()
+) -> list[ProcessDoc]:
+    """Processes of a run: those with its marker, and all that descend from one of `parents`.
 
     What descends through one of `besides` only (a tracker, a hook) is no part of the run.
     """
     found = {process["pid"]: process for process in find_marked(marker)}
-    if parent is not None:
+    for parent in parents:
         found |= {process["pid"]: process for process in descendants(parent, besides)}
     return list(found.values())
 

@@ -69,7 +69,7 @@ def environment(setup: Setup) -> Report:
     import workbench as wb
 
     probe = (
-        "import json, torch; from torch.utils import collect_env; print(json.dumps({"
+        "import json, torch; print(json.dumps({"
         "'torch': torch.__version__, 'cuda': torch.version.cuda, "
         "'available': torch.cuda.is_available(), 'gpus': torch.cuda.device_count(), "
         "'capability': list(torch.cuda.get_device_capability()) if torch.cuda.is_available() "
