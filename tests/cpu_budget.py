@@ -9,7 +9,6 @@ cost (they serve many tests), and the first import of a large library (it serves
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import sys
 import time
@@ -28,24 +27,22 @@ PROPERTY = "cpu_seconds"
 SHARED_PROPERTY = "shared_cpu_seconds"
 
 
-def cpu_seconds() -> float:
+EVERYTHING = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+
+
+def cpu_seconds(whose: tuple[int, ...] = EVERYTHING) -> float:
     """Processor time of this process and of all children it has waited for."""
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    usages = (resource.getrusage(who) for who in whose)
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def children() -> dict[int, float]:
-    """The children of this process: pid -> processor time so far, their own children's included."""
+def children() -> set[int]:
+    """The pids of this process's children, ended ones that nobody waited for included."""
     pids: set[int] = set()
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):
             pids.update(map(int, path.read_text().split()))
-    seconds: dict[int, float] = {}
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            seconds[pid] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return seconds
+    return pids
 
 
 def spin() -> float:
@@ -70,16 +67,20 @@ class Account:
 
     def __init__(self) -> None:
         self.begin = cpu_seconds()
+        self.own_begin = cpu_seconds((resource.RUSAGE_SELF,))
         self.children = children()
         self.modules = len(sys.modules)
         self.shared = 0.0
         self.sharing = False
 
     def own_seconds(self) -> float:
-        """Without what a child of earlier tests, waited for in this one, had used before it."""
-        now = children()
-        earlier = sum(seconds for pid, seconds in self.children.items() if pid not in now)
-        return max(0.0, cpu_seconds() - self.begin - self.shared - earlier)
+        """This process alone when a child of earlier tests was waited for.
+
+        Such a child brings all of its time, and that of its own children, into this test.
+        """
+        if self.children - children():
+            return max(0.0, cpu_seconds((resource.RUSAGE_SELF,)) - self.own_begin - self.shared)
+        return max(0.0, cpu_seconds() - self.begin - self.shared)
 
     def imported_a_library(self) -> bool:
         return len(sys.modules) - self.modules > LIBRARY_MODULES

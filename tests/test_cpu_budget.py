@@ -8,7 +8,7 @@ import pytest
 
 from tests import cpu_budget
 
-WORK = """
+WORK = '''
 import subprocess, sys, time
 import pytest
 
@@ -30,14 +30,23 @@ def test_waiting_is_free():
 def test_marked():
     work()
 
+STAYS = """
+import subprocess, sys
+spin = "import time; [None for _ in iter(time.process_time, None) if _ > 0.25 and exit(print())]"
+grandchild = subprocess.Popen([sys.executable, "-c", spin], stdout=-1)
+grandchild.stdout.readline()
+print(flush=True)
+sys.stdin.read()
+grandchild.wait()
+"""
+
 def test_a_child_that_stays():
     global child
-    child = subprocess.Popen([sys.executable, "-c", "import sys, time\\nwhile time.process_time() "
-        "< 0.25: pass\\nprint(flush=True)\\nsys.stdin.read()"], stdin=-1, stdout=-1)
+    child = subprocess.Popen([sys.executable, "-c", STAYS], stdin=-1, stdout=-1)
 
 @pytest.mark.slow
 def test_until_it_has_worked():
-    child.stdout.readline()
+    assert child.stdout.readline()
 
 def test_waiting_for_it_is_free():
     child.communicate()
@@ -48,7 +57,7 @@ def shared():
 
 def test_first_to_use_a_shared_fixture(shared):
     pass
-"""
+'''
 
 
 @pytest.fixture
