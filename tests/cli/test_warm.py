@@ -57,7 +57,7 @@ def test_the_server_started_ahead_is_the_one_that_the_launch_asks_for(
     """Also under a kernel or shell whose variables a supervisor does not inherit."""
     monkeypatch.setenv("PYTHONSTARTUP", "/etc/startup.py")
     request = wb.request("gpt", cpu=True, warm=True)
-    warm = warm_server.warm_part(request.script, request.threads.value)
+    warm = warm_server.warm_part(request.script, request.threads.value, request.strategy)
     ahead = warm_server.fitting_kind(request.environment, warm)
     order = make_order(
         request.command_in(request.script.parent),

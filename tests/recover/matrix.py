@@ -1,6 +1,6 @@
 """The checkpoint matrix: what every layout saves, every other layout loads, to the last bit.
 
-    python -m tests.recover.matrix [--pairs plain|pairwise|third|all] [--page FILE]
+    python -m tests.recover.matrix [--pairs layouts|pairwise|third|all] [--page FILE] [--folder DIR]
 
 A row is a layout of the recipe (strategy, ranks, options) that trains, saves and trains on; a
 column one that loads what all rows have saved. A cell is right when every weight and moment of the
@@ -11,25 +11,33 @@ layout also when the random states and the next step's result are those of the r
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gc
 import importlib
 import json
 import os
 import random
 import resource
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import workbench as wb
 from workbench.errors import WorkbenchError
 from workbench.launch.supported import check_supported
 from workbench.recipes import checkpoint_files
 from workbench.recover import dcp_table
+
+from .matrix_record import Record
+
+if TYPE_CHECKING:
+    from .forked_ranks import Layout
 
 SHAPE = (
     *("--layers", "3", "--hidden", "32", "--heads", "4", "--seq-len", "16", "--warmup", "2"),
@@ -56,8 +64,15 @@ REPRESENTATIVE = (
     *("hsdp x4 compile", "zero1-torch x2", "tp x2 recompute", "pp x3", "cp x2 accumulate 2"),
     *("fsdp2-tp2 x4 recompute", "pp2-dp2 x4 accumulate 2"),
 )
-EXACT, REFUSED = "exact", "refused"
-PAIRS = ("plain", "pairwise", "third", "all")
+_ABOUT = str(__doc__).split("\n\n", 2)[2].strip()
+EXACT, REFUSED, SAVES = "exact", "refused", "saves"
+PAIRS = ("layouts", "pairwise", "third", "all")
+# What it loads when its engine is built: seconds in each rank otherwise.
+_OF_DEEPSPEED = (
+    *("deepspeed", "deepspeed.runtime.superoffload.superoffload_stage3"),
+    *("transformers.integrations.deepspeed", "torch._dynamo.backends.debugging"),
+    *("torch._inductor.compile_fx", "torch._inductor.utils"),
+)
 Pairs = Callable[["Setting", "Setting"], bool]
 
 
@@ -82,15 +97,15 @@ class Setting:
         return self.name.replace(" ", "-")
 
 
-@dataclass
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
     """What was found; a cell is `EXACT`, or what is wrong."""
 
     settings: list[Setting]
+    cells: dict[tuple[str, str], str]
+    cpu_seconds: float
     not_offered: dict[str, str] = field(default_factory=dict[str, str])
     """Combinations that the workbench refuses to launch, with its sentence."""
-    cells: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    cpu_seconds: float = 0.0
 
     @property
     def wrong(self) -> dict[tuple[str, str], str]:
@@ -123,50 +138,106 @@ def settings() -> tuple[list[Setting], dict[str, str]]:
 
 def run(
     chosen: Sequence[Setting],
-    folder: Path,
+    record: Record,
     *,
     pairs: Pairs = lambda _row, _column: True,
     say: Callable[[str], object] = lambda _text: None,
 ) -> Matrix:
-    """Save under each setting, then load under each what `pairs` wants of the others."""
+    """Save under each setting, then load under each what `pairs` wants of the others.
+
+    What `record` has already is not done again.
+    """
+    from .forked_ranks import Layout
+
+    with tempfile.TemporaryDirectory(prefix="matrix-") as config:
+        layouts = {one.name: Layout(one.strategy, Path(config) / one.folder) for one in chosen}
+        for one in chosen:
+            if (one.name, SAVES) not in record.cells:
+                _save(one, layouts[one.name], record)
+                say(f"saved: {one.name}: {record.cells[one.name, SAVES]}")
+        for reader in sorted(chosen, key=lambda one: not one.plain):
+            sources = [
+                one
+                for one in chosen
+                if pairs(one, reader)
+                and (one.name, reader.name) not in record.cells
+                and record.written(one.folder) is not None
+            ]
+            if not sources:
+                continue
+            _load_all(reader, sources, layouts[reader.name], record)
+            wrong = [one.name for one in sources if record.cells[one.name, reader.name] != EXACT]
+            say(f"loaded {len(sources)}: {reader.name}: {f'not {wrong}' if wrong else EXACT}")
+    wanted = {(row.name, column.name) for row in chosen for column in chosen if pairs(row, column)}
+    wanted |= {(one.name, SAVES) for one in chosen}
+    cells = {cell: found for cell, found in record.cells.items() if cell in wanted}
+    return Matrix(settings=list(chosen), cells=cells, cpu_seconds=record.cpu_seconds)
+
+
+def _save(setting: Setting, layout: Layout, record: Record) -> None:
     from . import matrix_ranks
-    from .forked_ranks import Layout, RanksFailedError
+    from .forked_ranks import RanksFailedError
 
-    matrix = Matrix(list(chosen))
-    began = _cpu_seconds()
-    layouts = {one.name: Layout(one.strategy, folder / "config" / one.folder) for one in chosen}
-    written = dict[str, list[dict[str, Any]]]()
-    for one in chosen:
-        arguments, place = _arguments(one, layouts[one.name]), folder / "saved" / one.folder
+    began, place = _cpu_seconds(), record.saved(setting.folder)
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        written = layout.run(partial(matrix_ranks.save, _arguments(setting, layout), place))
+    except RanksFailedError as error:
+        found = str(error)
+    else:
+        record.write(setting.folder, written)
+        found = _on_disk(place)
+    record.add(setting.name, SAVES, found, _cpu_seconds() - began)
+
+
+def _load_all(reader: Setting, sources: Sequence[Setting], layout: Layout, record: Record) -> None:
+    """Load `sources` one after the other; ranks that fail at one are started again behind it."""
+    from . import matrix_ranks
+    from .forked_ranks import RanksFailedError
+
+    arguments, folder = _arguments(reader, layout), record.loads(reader.folder)
+    left = list(sources)
+    while left:
+        began, failed = _cpu_seconds(), None
+        loaded = record.loaded(reader.folder, layout.ranks)
+        ahead = [
+            matrix_ranks.Source(
+                name=one.name, place=_checkpoint(record.saved(one.folder)), same=one == reader
+            )
+            for one in left
+            if one.name not in loaded
+        ]
         try:
-            written[one.name] = layouts[one.name].run(partial(matrix_ranks.save, arguments, place))
+            if ahead:
+                layout.run(partial(matrix_ranks.load, arguments, ahead, folder))
         except RanksFailedError as error:
-            matrix.cells[one.name, "saves"] = str(error)
-        else:
-            matrix.cells[one.name, "saves"] = _on_disk(place)
-        say(f"saved: {one.name}: {matrix.cells[one.name, 'saves']}")
-    for reader in chosen:
-        sources = [one for one in chosen if one.name in written and pairs(one, reader)]
-        places = [_checkpoint(folder / "saved" / one.folder) for one in sources]
-        arguments = _arguments(reader, layouts[reader.name])
-        try:
-            found = layouts[reader.name].run(partial(matrix_ranks.load, arguments, places))
-        except RanksFailedError as error:
-            matrix.cells |= {(one.name, reader.name): str(error) for one in sources}
-        else:
-            for number, source in enumerate(sources):
-                own = [of_rank[number] for of_rank in found]
-                cell = compare(written[source.name], own, same=source == reader)
-                matrix.cells[source.name, reader.name] = cell
-        wrong = [one.name for one in sources if matrix.cells[one.name, reader.name] != EXACT]
-        say(f"loaded {len(sources)}: {reader.name}: {f'not {wrong}' if wrong else EXACT}")
-    matrix.cpu_seconds = _cpu_seconds() - began
-    return matrix
+            failed = str(error)
+        loaded = record.loaded(reader.folder, layout.ranks)
+        cost = (_cpu_seconds() - began) / max(1, sum(one.name in loaded for one in left))
+        for one in [one for one in left if one.name in loaded]:
+            written = record.written(one.folder) or []
+            cell = compare(written, loaded[one.name], same=one == reader)
+            record.add(one.name, reader.name, cell, cost)
+            left.remove(one)
+        if failed is not None and left:
+            record.add(left.pop(0).name, reader.name, failed, 0.0)
 
 
-def with_a_plain_side(row: Setting, column: Setting) -> bool:
-    """Every option beside every layout: one of both is plain, or they differ in options alone."""
-    return row.plain or column.plain or row.layout == column.layout
+def by_every_layout(settings: Sequence[Setting]) -> Pairs:
+    """What every setting saved is loaded by every layout without options.
+
+    With options it is loaded by itself, and these load a quarter of the layouts without, another
+    one in turn.
+    """
+    place = {one.name: number for number, one in enumerate(settings)}
+    plain = {one.name: number for number, one in enumerate(one for one in settings if one.plain)}
+
+    def wanted(row: Setting, column: Setting) -> bool:
+        if column.plain or row == column:
+            return True
+        return row.plain and (plain[row.name] + place[column.name]) % 4 == 0
+
+    return wanted
 
 
 def pairwise(settings: Sequence[Setting], seed: int = 0) -> Pairs:
@@ -192,10 +263,10 @@ def _pairs(name: str, chosen: Sequence[Setting]) -> Pairs:
         return pairwise(chosen)
     if name == "third":
         return every_third(chosen)
-    return with_a_plain_side if name == "plain" else lambda _row, _column: True
+    return by_every_layout(chosen) if name == "layouts" else lambda _row, _column: True
 
 
-def _arguments(setting: Setting, layout: Any) -> list[str]:
+def _arguments(setting: Setting, layout: Layout) -> list[str]:
     return [*SHAPE, *layout.flags, *setting.arguments]
 
 
@@ -243,46 +314,22 @@ def prepare() -> None:
     importlib.import_module("torch._dynamo")
     os.environ["DS_ACCELERATOR"] = "cpu"
     try:
-        importlib.import_module("deepspeed")
+        for name in _OF_DEEPSPEED:
+            importlib.import_module(name)
     except ImportError:
         print("deepspeed is not installed: its rows are left out", file=sys.stderr)
-
-
-def page(matrix: Matrix) -> str:
-    """The matrix in Markdown: a line per row, then all that is not exact."""
-    lines = ["# Checkpoint matrix", "", str(__doc__).split("\n\n", 2)[2].strip(), ""]
-    names = [one.name for one in matrix.settings]
-    exact = sum(found == EXACT for found in matrix.cells.values())
-    cost = f"{matrix.cpu_seconds:.0f} CPU seconds"
-    each = f"{matrix.cpu_seconds / max(1, len(matrix.cells)):.2f} per cell"
-    lines += [
-        f"{len(names)} settings, {len(matrix.cells)} cells, {exact} exact; {cost}, {each}.",
-        "",
-    ]
-    lines += ["| saved by | saved and verified | loaded exactly by | not by |", "|---|---|---|---|"]
-    for name in names:
-        saves = matrix.cells.get((name, "saves"), "")
-        cells = {column: found for (row, column), found in matrix.cells.items() if row == name}
-        cells.pop("saves", None)
-        wrong = [column for column, found in cells.items() if found != EXACT]
-        lines.append(
-            f"| {name} | {'yes' if saves == EXACT else 'no'} | "
-            f"{len(cells) - len(wrong)} of {len(cells)} | {', '.join(wrong) or '-'} |"
-        )
-    if matrix.wrong:
-        lines += ["", "## What is wrong", ""]
-        lines += [f"- {row} -> {column}: {found}" for (row, column), found in matrix.wrong.items()]
-    lines += ["", "## Not offered: the launch is refused", ""]
-    lines += [f"- {name}: {why}" for name, why in matrix.not_offered.items()]
-    return "\n".join(lines) + "\n"
+    gc.freeze()  # ranks collect only what they make themselves: DeepSpeed's ZeRO-3 collects often
 
 
 def main(arguments: Iterable[str] | None = None) -> None:
     """From the command line."""
+    from .matrix_page import page
+
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--only", action="append", help="a setting by its name; may be repeated")
     parser.add_argument("--page", type=Path, help="write the table to this file")
-    parser.add_argument("--pairs", choices=PAIRS, default="plain")
+    parser.add_argument("--pairs", choices=PAIRS, default="layouts")
+    parser.add_argument("--folder", type=Path, help="keep all in this folder, to go on from there")
     parser.add_argument("--result", type=Path, help="write what was found to this file, as JSON")
     options = parser.parse_args(None if arguments is None else list(arguments))
     prepare()
@@ -290,11 +337,18 @@ def main(arguments: Iterable[str] | None = None) -> None:
     if options.only:
         chosen = [one for one in chosen if one.name in options.only]
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="matrix-") as folder:
+    with contextlib.ExitStack() as stack:
+        folder = options.folder
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="matrix-")))
+        record = Record(folder)
+        if record.began_anew:
+            print("The code has changed since the table was begun: it begins anew.", flush=True)
+        elif record.cells:
+            print(f"{len(record.cells)} cells are known already.", flush=True)
         pairs = _pairs(options.pairs, chosen)
-        matrix = run(chosen, Path(folder), pairs=pairs, say=lambda text: print(text, flush=True))
-    matrix.not_offered = refused
-    text = page(matrix)
+        matrix = run(chosen, record, pairs=pairs, say=lambda text: print(text, flush=True))
+    text = page(replace(matrix, not_offered=refused), _ABOUT)
     if options.result:
         wrong = {f"{row} -> {column}": why for (row, column), why in matrix.wrong.items()}
         found = {"settings": len(chosen), "cells": len(matrix.cells), "wrong": wrong}

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workbench.recipes import recipes
+
+from .matrix_record import append_loaded
 
 sys.path.insert(0, str(recipes()["gpt"].path.parent))
 
@@ -24,6 +28,7 @@ from torch.distributed.tensor import DTensor
 
 SAVED_AT = 2  # steps
 LINEARS = ("qkv", "mix", "up", "down")
+COMPUTED = ".computed"  # what a forward pass computes with, where that is a copy of its own
 Digests = dict[str, str]
 
 
@@ -62,22 +67,36 @@ def save(arguments: Sequence[str], folder: Path) -> dict[str, Any]:
     return found
 
 
-def load(arguments: Sequence[str], folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Per checkpoint: the state after loading it, and after one more step."""
-    found = list[dict[str, Any]]()
-    for folder in folders:
-        torch.manual_seed(99)
-        try:
-            trainer = trainer_of([*arguments, "--resume", str(folder)])
-        except (SystemExit, ValueError) as error:
-            found.append({"refused": str(error)})
-            continue
-        assert trainer.first == SAVED_AT
-        one: dict[str, Any] = {"saved": digests(trainer), "random": random_state()}
-        trainer.step(SAVED_AT)
-        one["after"] = digests(trainer)
-        trainer.checkpoints.close()
-        found.append(one)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A checkpoint to load."""
+
+    name: str
+    """Of the setting that saved it."""
+    place: Path
+    same: bool
+    """Whether the setting that loads it saved it: then the next step is compared, too."""
+
+
+def load(arguments: Sequence[str], sources: Sequence[Source], folder: Path) -> None:
+    """The state after loading each checkpoint, told in `folder` as soon as it is known."""
+    rank = int(os.environ.get("RANK", "0"))
+    for source in sources:
+        append_loaded(folder, rank, {"of": source.name, **_load(arguments, source)})
+
+
+def _load(arguments: Sequence[str], source: Source) -> dict[str, Any]:
+    torch.manual_seed(99)
+    try:
+        trainer = trainer_of([*arguments, "--resume", str(source.place)])
+    except (SystemExit, ValueError) as error:
+        return {"refused": str(error)}
+    assert trainer.first == SAVED_AT
+    found: dict[str, Any] = {"saved": digests(trainer), "random": random_state()}
+    trainer.step(SAVED_AT)  # in every layout: what was loaded can be trained on
+    if source.same:
+        found["after"] = digests(trainer)
+    trainer.checkpoints.close()
     return found
 
 
@@ -97,6 +116,7 @@ def digests(trainer: gpt.Trainer) -> Digests:
             whole = value.full_tensor() if isinstance(value, DTensor) else value
             numbers = whole.detach().float().cpu().contiguous().numpy().tobytes()
             own[f"{name}{key}"] = hashlib.sha256(numbers).hexdigest()
+        own.setdefault(f"{name}{COMPUTED}", own[name])
     merged = Digests()
     for part in gather_object([own]):
         for name, digest in part.items():
@@ -125,14 +145,13 @@ def states_of(trainer: gpt.Trainer, weight: Any) -> Iterator[tuple[str, torch.Te
         from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
         yield "", safe_get_full_fp32_param(weight)
-        yield ".computed", gathered(weight)
+        yield COMPUTED, gathered(weight)
         for key in ("exp_avg", "exp_avg_sq"):
             yield f".{key}", safe_get_full_optimizer_state(weight, key)
         steps = [state["step"] for state in optimizer.optimizer.state.values()]
         yield ".step", torch.as_tensor(float(steps[0]))
         return
     yield "", weight
-    yield ".computed", weight
     inner = getattr(optimizer, "optim", optimizer)  # of ZeroRedundancyOptimizer: its rank's own
     for key, value in inner.state.get(weight, {}).items():
         yield f".{key}", value

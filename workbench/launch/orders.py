@@ -18,6 +18,7 @@ from typing import Any
 from workbench.errors import UsageError
 from workbench.launch.recorded_environment import recorded_value
 from workbench.launch.redact import HIDDEN
+from workbench.launch.run_options import recorded_strategy
 from workbench.launch.warm_server import warm_part
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.resuming import PLACEHOLDER, how_to_resume
@@ -61,7 +62,7 @@ def warm_server(run: Mapping[str, Any]) -> dict[str, Any] | None:
     threads: Mapping[str, Any] = run.get("cpu_threads") or {}
     if not run.get("warm"):
         return None
-    return warm_part(Path(run["script"]), threads.get("value"))
+    return warm_part(Path(run["script"]), threads.get("value"), recorded_strategy(run))
 
 
 def check_whole(run: Mapping[str, Any], arguments: Sequence[str]) -> None:

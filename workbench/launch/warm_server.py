@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from workbench.describe import Strategy
 from workbench.errors import HostError
 from workbench.launch.dry_run import Request
 from workbench.launch.launcher_process import LOADERS, inherited
 from workbench.launch.targets import worth_preloading
 from workbench.launch.warm import client
+
+# Accelerate imports the second for DeepSpeed's configuration.
+_OF_DEEPSPEED = ("deepspeed", "transformers.integrations.deepspeed")
 
 
 def fitting_kind(environment: Mapping[str, str], warm: Mapping[str, Any]) -> client.ServerKind:
@@ -23,9 +28,12 @@ def fitting_kind(environment: Mapping[str, str], warm: Mapping[str, Any]) -> cli
     return client.server_kind({**kept, **environment}, warm["threads"], warm["modules"])
 
 
-def warm_part(script: Path, threads: int | None) -> dict[str, Any]:
+def warm_part(script: Path, threads: int | None, strategy: Strategy) -> dict[str, Any]:
     """The part `warm` of an order: what the server has imported, and with how many threads."""
-    return {"threads": threads, "modules": list(worth_preloading(script))}
+    modules = list(worth_preloading(script))
+    if strategy.zero_stage is not None and strategy.engine != "torch":
+        modules += [name for name in _OF_DEEPSPEED if find_spec(name.partition(".")[0])]
+    return {"threads": threads, "modules": modules}
 
 
 def start_ahead(request: Request) -> dict[str, Any]:
@@ -37,7 +45,7 @@ def start_ahead(request: Request) -> dict[str, Any]:
     Raises:
         HostError: its folder is not trusted, or it ended while it imported its modules.
     """
-    warm = warm_part(request.script, request.threads.value)
+    warm = warm_part(request.script, request.threads.value, request.strategy)
     kind = fitting_kind(request.environment, warm)
     client.start_server(kind)
     status = client.ask(kind.address, "status")

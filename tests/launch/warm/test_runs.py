@@ -69,6 +69,7 @@ def trained(run: wb.Run) -> dict[str, Any]:
     [
         ("raw_ddp.py", ("--steps", "6"), "ddp"),
         ("gpt", (*GPT, "--steps", "5"), "fsdp"),
+        ("gpt", (*GPT, "--steps", "5"), "zero2"),
         ("accelerate_loop.py", ("--steps", "4"), "single"),
     ],
 )

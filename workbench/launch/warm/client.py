@@ -92,6 +92,8 @@ def server_kind(
     if threads is not None:
         known[sameness.THREADS] = str(threads)
     path = _without_hook(environment.get("PYTHONPATH", ""))
+    if "deepspeed" in modules and environment.get("ACCELERATE_USE_CPU") == "true":
+        known.setdefault(sameness.DEEPSPEED_DEVICE, "cpu")  # as the ranks themselves set it
     known |= {"PYTHONPATH": path} if path else {}
     if not path:
         known.pop("PYTHONPATH", None)

@@ -23,6 +23,8 @@ _INTEL = ("KMP_",)  # read by Intel's OpenMP alone, which most builds of torch l
 # libraries ask only whether it is there.
 _TAKEN_OVER = {"PYTHONPATH", "PYTHONUNBUFFERED", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"}
 _SETTINGS = ("HF_", "TRANSFORMERS_", "TORCH", "XDG_")
+DEEPSPEED_DEVICE = "DS_ACCELERATOR"  # read when DeepSpeed is imported
+_NAMES_OF_SETTINGS = {"HOME", "PYTHONPATH", DEEPSPEED_DEVICE}
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 THREADS = "OMP_NUM_THREADS"
 
@@ -39,7 +41,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in sorted(environment.items())
-        if is_startup(name) or name.startswith(_SETTINGS) or name in {"HOME", "PYTHONPATH"}
+        if is_startup(name) or name.startswith(_SETTINGS) or name in _NAMES_OF_SETTINGS
     }
 
 
@@ -66,7 +68,7 @@ class Reads(os._Environ[str]):  # noqa: SLF001  # pyright: ignore[reportPrivateU
     def __getitem__(self, key: str) -> str:
         caller = sys._getframe(1).f_code  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         if not (caller.co_name == "__iter__" and "_collections_abc" in caller.co_filename):
-            Reads.names.add(key)
+            Reads.names.add(os.fsdecode(key))  # subprocess looks up b"PATH"
         return super().__getitem__(key)
 
     def copy(self) -> dict[str, str]:

@@ -72,7 +72,8 @@ class Server:
         sameness.Reads.begin()
         for name in self._modules:
             importlib.import_module(name)
-        self._read = sameness.Reads.end()
+        # A device of DeepSpeed's has a server of its own, and ranks on CPU set it themselves.
+        self._read = sameness.Reads.end() - {sameness.DEEPSPEED_DEVICE}
         self._loaded = sameness.files_of_modules()
         self._surroundings = sameness.surroundings()
         gc.collect()
