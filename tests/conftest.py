@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,9 @@ from workbench.launch.warm import client
 from workbench.store import processes
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell starts `pytest … &` with Ctrl-C ignored, and every child inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest_plugins = ["pytester", "tests.cpu_budget"]
 SCRIPTS = Path(__file__).parent / "scripts"
 
