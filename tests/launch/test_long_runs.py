@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +15,16 @@ import pytest
 from typer.testing import CliRunner
 
 import workbench as wb
+from tests.conftest import until
 from workbench.cli.entry import app
 from workbench.diagnose import look_back
 from workbench.launch import watching
 from workbench.launch.attempts import Attempts
 from workbench.observe import events
-from workbench.store import files
+from workbench.store import files, processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.processes import MARKER
 
 STEPS, RANKS = 600, 3
 
@@ -127,3 +132,144 @@ def _until_read(watch: watching.Watch) -> Iterator[None]:
     while not watch._builder.stream.at_end:
         watch.read()
         yield
+
+
+# What the commands may read of a long run.
+
+MARK = "10a6" * 8
+BLOCK = 2000  # metric lines, written again and again
+QUICK = {
+    "runs": ["runs", "--json"],
+    "show": ["show", "long", "--json"],
+    "attach": ["attach", "long"],
+    "checkpoints": ["checkpoints", "long"],
+    "logs": ["logs", "long", "--tail", "5"],
+    "tag": ["tag", "long", "x"],
+    "archive": ["archive", "long"],
+    "stop": ["stop", "long", "--json"],
+    "stop-now": ["stop", "long", "--now", "--json"],
+    "export": ["export", "long", "--to", "slurm", "--json"],
+    "delete": ["delete", "long", "--yes"],
+}
+OF_THE_LIVING = ("runs", "show", "checkpoints", "logs", "tag", "stop-now")
+
+
+def bytes_read() -> int:
+    """By this thread, from its beginning; without what listing the host's processes costs."""
+    try:
+        told = Path("/proc/thread-self/io").read_text()
+    except OSError as error:
+        pytest.skip(f"this kernel does not tell how much a thread has read: {error}")
+    return int(told.split("rchar: ")[1].split()[0])
+
+
+@pytest.fixture
+def read_of_proc(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of what was read to find the run's processes: the more, the more the host runs."""
+    sizes = list[int]()
+    real = processes._read
+
+    def read(path: str, size: int) -> bytes:
+        sizes.append(len(data := real(path, size)))
+        return data
+
+    monkeypatch.setattr(processes, "_read", read)
+    return sizes
+
+
+@pytest.fixture
+def rank() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that bears the mark of the run."""
+    process = subprocess.Popen(["sleep", "600"], env={**os.environ, MARKER: MARK})
+    until(lambda: processes.is_marked(processes.identify(process.pid), MARK), 20, "the process")
+    yield process
+    process.kill()
+    process.wait()
+
+
+def long_run(root: Path, blocks: int, launcher: processes.ProcessDoc | None) -> RunPaths:
+    """A run of which nobody kept a view or findings; `launcher`: it trains on unwatched."""
+    paths = wb.Store(root).create("long")
+    write_json_atomic(
+        paths.run,
+        {
+            "run": "long",
+            "name": "long",
+            "marker": MARK,
+            "created_at": 1.0,
+            "processes": RANKS,
+            "device": "cpu",
+            "capture": True,
+            "strategy_name": "ddp",
+            "strategy": {"name": "ddp", "dp_replicate": RANKS},
+            "script": "gpt.py",
+            "recipe": "gpt",
+            "arguments": [],
+            "command": ["true"],
+            "environment": {},
+            "working_directory": str(root),
+        },
+    )
+    lines = "".join(json.dumps(row(step, 0)) + "\n" for step in range(1, BLOCK + 1)).encode()
+    for number in range(RANKS):
+        for path in (paths.rank_metrics(number), paths.rank_log(number)):
+            path.write_bytes(lines * blocks)
+    paths.system.write_bytes(lines * blocks)
+    gone = {"pid": 1, "start_ticks": 0, "boot_id": processes.boot_id()}
+    state = {"phase": "running", "supervisor": gone, "launcher": launcher, "heartbeat": time.time()}
+    write_json_atomic(paths.state, {**state, "ranks": {}, "attempt": 1})
+    if launcher is None:
+        write_json_atomic(paths.exit, {"outcome": "failed", "message": "", "ended_at": 2.0})
+    return paths
+
+
+def reading(root: Path, words: list[str], read_of_proc: list[int]) -> int:
+    """What a command reads, in bytes."""
+    read_of_proc.clear()
+    before = bytes_read()
+    done = CliRunner().invoke(app, [*words, "--store", str(root)])
+    total = bytes_read() - before - sum(read_of_proc)
+    assert done.exit_code == 0, (done.output, done.exception)
+    return total
+
+
+@pytest.mark.parametrize("command", QUICK)
+def test_a_command_reads_of_an_ended_run_no_more_the_longer_it_was(
+    command: str, tmp_path: Path, read_of_proc: list[int]
+) -> None:
+    """The first, short one pays for the modules that the command imports."""
+    long_run(tmp_path / "short", 1, None)
+    long = long_run(tmp_path / "long", 200, None)
+    size = events.metric_bytes(long, RANKS)
+    assert size > 64e6
+    short = reading(tmp_path / "short", QUICK[command], read_of_proc)
+    assert reading(tmp_path / "long", QUICK[command], read_of_proc) - short < size / 32
+
+
+@pytest.mark.parametrize("command", OF_THE_LIVING)
+def test_a_command_reads_of_an_unwatched_run_no_more_the_longer_it_is(
+    command: str, tmp_path: Path, read_of_proc: list[int], rank: subprocess.Popen[bytes]
+) -> None:
+    """And `stop --now` has acted by then."""
+    launcher = processes.identify(rank.pid)
+    long = long_run(tmp_path / "long", 200, launcher)
+    before = reading(tmp_path / "long", ["tag", "long", "y"], read_of_proc)
+    assert reading(tmp_path / "long", QUICK[command], read_of_proc) - before < 4e6
+    if command == "stop-now":
+        assert not processes.is_alive(launcher)
+        assert (read_json(long.exit) or {})["outcome"] == "stopped"
+
+
+def test_a_stop_is_written_down_whatever_the_record_lacks(
+    tmp_path: Path, rank: subprocess.Popen[bytes]
+) -> None:
+    paths = long_run(tmp_path, 1, processes.identify(rank.pid))
+    record = read_json(paths.run) or {}
+    write_json_atomic(paths.run, {name: record[name] for name in ("run", "marker")})
+    done = CliRunner().invoke(app, ["stop", "long", "--now", "--json", "--store", str(tmp_path)])
+    assert json.loads(done.stdout) == {"run": "long", "outcome": "stopped", "processes_left": 0}
+    told = str((read_json(paths.exit) or {})["why_not_resumable"])
+    assert "it lacks script, arguments, command, environment, working_directory" in told
+    for words in (["resume", "long"], ["export", "long", "--to", "slurm"]):
+        done = CliRunner().invoke(app, [*words, "--store", str(tmp_path)])
+        assert "it lacks" in str(done.exception)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
-from workbench.observe.events import MetricStream, StepRow
+from workbench.observe.events import MetricStream, StepRow, metric_bytes
 from workbench.observe.thinning import Number, Rule, ThinnedTable
 from workbench.store.files import LineReader, read_json
 from workbench.store.layout import RunPaths
@@ -66,13 +64,25 @@ def read_curve(paths: RunPaths) -> Curve:
     Those are read once, in bounded memory, and not at all beyond `MAX_METRIC_BYTES`: an empty
     curve then says that nothing is known.
     """
-    run, view = read_json(paths.run) or {}, read_json(paths.view) or {}
+    known = view_curve(paths)
+    if known is not None:
+        return known
+    run = read_json(paths.run) or {}
+    return _curve(paths, *_from_metrics(paths, run))
+
+
+def view_curve(paths: RunPaths) -> Curve | None:
+    """The curve of a run as its view has it; None where there is none. Quick however long it is."""
+    view = read_json(paths.view) or {}
     series: dict[str, list[Number]] = _filled(view.get("series") or {})
-    if series["step"]:
-        stride = view.get("stride") or 1
-        series["tokens"] = _tokens(series, run)
-    else:
-        series, stride = _from_metrics(paths, run)
+    if not series["step"]:
+        return None
+    series["tokens"] = _tokens(series, read_json(paths.run) or {})
+    return _curve(paths, series, view.get("stride") or 1)
+
+
+def _curve(paths: RunPaths, series: Mapping[str, Sequence[Number]], stride: int) -> Curve:
+    run, view = read_json(paths.run) or {}, read_json(paths.view) or {}
     clock = Clock.read(paths, view.get("started_at") or run.get("created_at") or 0.0)
     seconds = [None if at is None else clock.active(at) for at in series["time"]]
     curve = Curve(
@@ -123,7 +133,7 @@ def _from_metrics(paths: RunPaths, run: Mapping[str, Any]) -> tuple[dict[str, li
     """Of a run without a view: every metric line, read once and thinned on the way."""
     table = ThinnedTable(_RULES, MAX_ROWS)
     ranks = run.get("processes") or 1
-    if not 0 < _metric_bytes(paths, ranks) <= MAX_METRIC_BYTES:
+    if not 0 < metric_bytes(paths, ranks) <= MAX_METRIC_BYTES:
         return table.columns(), 1
     stream = MetricStream(paths, ranks)
     count = TokenCount(run)
@@ -135,14 +145,6 @@ def _from_metrics(paths: RunPaths, run: Mapping[str, Any]) -> tuple[dict[str, li
             table.append({**place, **same, "step_seconds": row.step_seconds})
         if stream.at_end and not rows:
             return table.columns(), table.stride
-
-
-def _metric_bytes(paths: RunPaths, ranks: int) -> int:
-    total = 0
-    for rank in range(ranks):
-        with contextlib.suppress(OSError):
-            total += os.lstat(paths.rank_metrics(rank)).st_size
-    return total
 
 
 class TokenCount:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from workbench.compare.curves import Curve, read_curve
+from workbench.compare.curves import Curve, read_curve, view_curve
 from workbench.compare.rows import COLUMNS, row
 from workbench.observe.view import finite
 from workbench.store.files import reading_once
@@ -45,7 +45,7 @@ class _Entry:
     run: str
     stamp: str
     row: dict[str, Any]
-    curve: Curve
+    curve: Curve | None  # None: it has no view, and a list never reads a whole history
 
 
 def table(store: Store, told: Told | None = None) -> list[dict[str, Any]]:
@@ -83,8 +83,8 @@ def _read_again(
                 if created is None:
                     continue
                 paths = RunPaths(store.root / run)
-                curve = read_curve(paths)
-                about = row(paths, curve)
+                curve = view_curve(paths)
+                about = row(paths, curve or Curve())
             if about["state"] == "ended":
                 fresh.append(_Entry(run=run, stamp=stamp, row=about, curve=curve))
             if len(fresh) >= _BATCH:
@@ -103,7 +103,7 @@ def curve(store: Store, run: str) -> Curve:
         with _open(store.root, write=False) as index:
             query = "SELECT curve FROM runs WHERE run = ? AND stamp = ?"
             found = index.execute(query, (run, _stamp(paths.directory))).fetchone()
-        if found is not None:
+        if found is not None and found[0] is not None:
             return Curve.read(json.loads(zlib.decompress(found[0])))
     return read_curve(paths)
 
@@ -158,8 +158,8 @@ def _dumps(document: Mapping[str, Any]) -> str:
     return json.dumps(finite(document), allow_nan=False, separators=(",", ":"))
 
 
-def _packed(one: Curve) -> bytes:
-    return zlib.compress(_dumps(one.document()).encode(), 1)
+def _packed(one: Curve | None) -> bytes | None:
+    return None if one is None else zlib.compress(_dumps(one.document()).encode(), 1)
 
 
 @contextlib.contextmanager

@@ -12,11 +12,11 @@ from workbench.describe import Strategy
 from workbench.describe.accelerators import find, lookup
 from workbench.engines.job import Job
 from workbench.engines.launching import option_names
-from workbench.errors import StoreError, UsageError
+from workbench.errors import UsageError
 from workbench.launch.accelerate_config import check_supported
 from workbench.launch.layout_flags import check_arguments
-from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.record import TO_EXPORT, read_record
 from workbench.store.secrets import HIDDEN, hide, is_secret_name
 
 PYTHON = "python3"
@@ -88,12 +88,10 @@ def job_from_run(
     """The job that a run was, on other machines; without sizes it keeps its own.
 
     Raises:
-        StoreError: run.json cannot be read.
+        StoreError: run.json cannot be read, or lacks what a job needs.
         UsageError: the strategy does not go with the new size; the message says which would.
     """
-    document = read_json(paths.run)
-    if document is None:
-        raise StoreError(f"{paths.run} cannot be read: this is no whole run.")
+    document = read_record(paths, TO_EXPORT)
     if document.get("module"):
         raise UsageError(
             f"The run starts the module {document['module']}; a job starts a file. Give a script "

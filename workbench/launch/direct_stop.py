@@ -122,7 +122,7 @@ def _end_document(
 
     why_not = why_not_resumable(paths, {"outcome": verdict.outcome})
     if verdict.outcome in {"stopped", "preempted"} and not why_not:
-        message = f"{message} Go on with: workbench resume {run['run']}"
+        message = f"{message} Go on with: workbench resume {paths.directory.name}"
     return {
         "schema": SCHEMA_VERSION,
         "outcome": verdict.outcome,

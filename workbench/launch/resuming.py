@@ -26,6 +26,7 @@ from workbench.recover.script_options import changed_arguments, script_options
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
+from workbench.store.record import read_record
 from workbench.store.status import read_status
 
 _TAKEN_UP_SECONDS = 90.0  # longer than a supervisor waits for the one before it
@@ -80,7 +81,8 @@ def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> 
     """Why ``workbench resume RUN`` would be refused; "" = it works.
 
     Every face that offers it asks this. Checkpoints are judged by their sizes, so that it is quick.
-    `end`: how the run ends, before exit.json says it.
+    `end`: how the run ends, before exit.json says it. Whatever is wrong with the run's files is an
+    answer: an offer must not cost a run its exit.json.
     """
     try:
         run = _record(paths)
@@ -92,15 +94,14 @@ def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> 
         from_checkpoint(order_again(run, _words(paths, run, None, ())), run, start.at, start.why)
     except (UsageError, StoreError) as error:
         return str(error)
+    except Exception as error:  # noqa: BLE001  (see above)
+        return f"It cannot be resumed: {error!r}"
     return ""
 
 
 def _record(paths: RunPaths) -> dict[str, Any]:
     check_own(paths, "resumed")
-    run = read_json(paths.run)
-    if run is None:
-        raise UsageError(f"{paths.run} cannot be read, so nobody knows what to resume.")
-    return run
+    return read_record(paths)
 
 
 def _refuse_finished(ended: Mapping[str, Any], run: Mapping[str, Any]) -> None:

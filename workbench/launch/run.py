@@ -20,7 +20,7 @@ from workbench.launch.options import keywords
 from workbench.launch.resuming import resume, why_not_resumable
 from workbench.launch.spawning import spawn_supervisor
 from workbench.launch.stopping import end_leftovers
-from workbench.observe.events import iterate_metrics
+from workbench.observe.events import iterate_metrics, metric_bytes
 from workbench.observe.findings import kept_findings
 from workbench.observe.summary import summarise
 from workbench.observe.view import log_lines
@@ -51,6 +51,7 @@ _EMPTY_VIEW: dict[str, Any] = {
 _LOG_BYTES = 256 << 20
 _CONFIG_BYTES = 1 << 20
 _TAIL_BYTES = 8 << 20  # of a log
+_QUICK_METRIC_BYTES = 32 << 20  # are read in about a second
 _NOW_SECONDS = 45.0  # a supervisor that has not ended a run "now" by then needs help
 
 
@@ -107,11 +108,16 @@ class Run:
         return view | (read_json(self._paths.view) or {})
 
     def summary(self) -> dict[str, Any]:
-        """What ``workbench show --json`` prints."""
+        """What ``workbench show --json`` prints.
+
+        `findings` is None where nobody watched and the run is too long to work them out at once:
+        `findings()` does.
+        """
         summary = summarise(self._paths)
         if summary["outcome"] is not None and kept_findings(self._paths) is None:
             # It ended unwatched: `diagnose` works it out, and all others say the same.
-            summary["findings"] = [one.document() for one in self.findings()]
+            short = metric_bytes(self._paths, self._ranks()) <= _QUICK_METRIC_BYTES
+            summary["findings"] = [one.document() for one in self.findings()] if short else None
         return summary
 
     def metrics(self, rank: int | None = None) -> list[dict[str, Any]]:

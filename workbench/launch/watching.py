@@ -294,10 +294,7 @@ class Watch:
     def _why_not_resumable(self, end: Mapping[str, Any] | None = None) -> str:
         from workbench.launch.resuming import why_not_resumable  # noqa: PLC0415  (needed once)
 
-        try:
-            return why_not_resumable(self._paths, end)
-        except Exception as error:  # noqa: BLE001  (an offer must not cost the run its exit.json)
-            return str(error)
+        return why_not_resumable(self._paths, end)
 
     def _last_look(self, verdict: Verdict, world_size: int | None = None) -> None:
         try:

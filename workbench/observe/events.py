@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -261,6 +262,15 @@ def iterate_metrics(
 def read_metrics(paths: RunPaths, ranks: int, rank: int | None = None) -> list[dict[str, Any]]:
     """What `iterate_metrics` gives, as a list."""
     return list(iterate_metrics(paths, ranks, rank))
+
+
+def metric_bytes(paths: RunPaths, ranks: int) -> int:
+    """Size of all metric files: what reading the whole history would cost."""
+    total = 0
+    for rank in range(ranks):
+        with contextlib.suppress(OSError):
+            total += os.lstat(paths.rank_metrics(rank)).st_size
+    return total
 
 
 def last_rows(path: Path, max_bytes: int = _BLOCK_BYTES) -> list[dict[str, Any]]:
