@@ -104,7 +104,7 @@ def _tell_end(paths: RunPaths, run: dict[str, Any], reason: str, left: int) -> N
         stop_reason=reason,
         capture=bool(run.get("capture", True)),
     )
-    end = _end_document(paths, run, verdict, left)
+    end = _end_document(paths, verdict, left)
     log(f"{end['outcome']}: {end['message']}")
     attempts = Attempts(paths)
     attempts.end(last_step=steps, message=end["message"], at=end["ended_at"])
@@ -114,9 +114,7 @@ def _tell_end(paths: RunPaths, run: dict[str, Any], reason: str, left: int) -> N
         write_report(paths, end)
 
 
-def _end_document(
-    paths: RunPaths, run: dict[str, Any], verdict: Verdict, left: int
-) -> dict[str, Any]:
+def _end_document(paths: RunPaths, verdict: Verdict, left: int) -> dict[str, Any]:
     message = verdict.message
     from workbench.launch.resuming import why_not_resumable  # noqa: PLC0415  (needed once)
 
