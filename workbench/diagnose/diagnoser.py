@@ -24,6 +24,7 @@ from workbench.diagnose.oom_kills import OomKills
 from workbench.diagnose.progress import ExitWatch
 from workbench.observe.events import StepRow
 from workbench.observe.findings import finding_document, kept_findings
+from workbench.observe.rewinds import read_rewinds
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import boot_id
@@ -118,6 +119,7 @@ class Diagnoser:
         if facts.monotonic >= self._starts_due:
             self._starts_due = facts.monotonic + _STARTS_SECONDS
             self.evidence.starts = read_starts(self._paths, self.evidence.processes)
+            self.evidence.rewinds = read_rewinds(self._paths)
             if not self._compared and self.evidence.steps_seen >= _COMPARED_AFTER:
                 self._compared = True
                 seconds = single_rank_seconds(self._paths, self.evidence.run)
@@ -167,6 +169,7 @@ class Diagnoser:
         facts = replace(facts, world_size=world_size or facts.world_size)
         self.evidence.facts = facts
         self.evidence.starts = read_starts(self._paths, self.evidence.processes)
+        self.evidence.rewinds = read_rewinds(self._paths)
         found = [one for rule in (*numbers.RULES, *script.RULES) for one in self._ask(rule)]
         for one in found:
             if one.kind not in _HOLD_SECONDS:

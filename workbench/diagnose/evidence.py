@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from workbench.diagnose.facts import Facts
 from workbench.observe.events import StepRow
+from workbench.observe.rewinds import Rewind
 from workbench.store.layout import RunPaths
 from workbench.store.schema import SystemLine
 
@@ -68,6 +69,8 @@ class Evidence:
     """What one rank alone takes for a step of the same micro-batch, from another run."""
     starts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Any])
     """What each rank told of itself at its start and since: versions, samplers, group size."""
+    rewinds: Sequence[Rewind] = ()
+    """Where the script went back to a checkpoint of its own within an attempt."""
     outcome: str | None = None
     """How the run ended; None while it runs."""
     idle_since: float | None = None

@@ -7,6 +7,9 @@ from typing import Any, cast
 
 from workbench.diagnose.evidence import Evidence
 from workbench.diagnose.finding import Finding
+from workbench.observe.rewinds import Rewind
+
+_FEW_STEPS_REDONE = 0.02  # share of a run's steps that is only worth a note
 
 
 def world_size(evidence: Evidence) -> Iterator[Finding]:
@@ -102,6 +105,33 @@ def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
         return
 
 
+def steps_redone(evidence: Evidence) -> Iterator[Finding]:
+    """The script went back to a checkpoint of its own, and does steps again."""
+    rewinds = evidence.rewinds
+    if not rewinds:
+        return
+    latest, count = rewinds[-1], sum(rewind.steps for rewind in rewinds)
+    times = "" if len(rewinds) == 1 else f", {count} steps over {len(rewinds)} times"
+    yield Finding(
+        kind="steps-redone",
+        severity="warning" if count > _FEW_STEPS_REDONE * evidence.steps else "note",
+        step=latest.first,
+        confidence=0.9,
+        evidence=f"{_steps_text(latest)} done again{times}: the state that was saved at step "
+        f"{latest.first - 1} was loaded after step {latest.last}.",
+        cause="The script went back to a checkpoint of its own, after an error that it caught or "
+        "by a restart of its processes.",
+        next=f"Read logs/rank-0.log around step {latest.last} for the reason. Each step counts "
+        "once in the totals; the time of both passes counts in the cost.",
+    )
+
+
+def _steps_text(rewind: Rewind) -> str:
+    if rewind.steps == 1:
+        return f"Step {rewind.first} was"
+    return f"Steps {rewind.first} to {rewind.last} were"
+
+
 def _feeds(evidence: Evidence) -> list[dict[str, Any]]:
     """How the loaders that train do sample, as the first rank that says so tells."""
     for start in evidence.starts.values():
@@ -117,4 +147,4 @@ def _data_ranks(evidence: Evidence) -> int:
     return int(replicate or 1) * int(shard or 1)
 
 
-RULES = (world_size, no_steps, samplers, unused_parameters)
+RULES = (world_size, no_steps, samplers, unused_parameters, steps_redone)

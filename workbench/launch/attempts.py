@@ -162,14 +162,20 @@ class Attempts:
 
 
 def furthest(paths: RunPaths) -> int:
-    """The furthest step in the metric files, from their ends alone."""
-    found = [0]
+    """The step of the furthest rank, from the ends of the metric files alone.
+
+    Each file's last line counts: a script may have gone back to an earlier step.
+    """
+    steps = [0]
     for path in paths.metrics.glob("rank-*.jsonl"):
-        for line in read_tail(path, _END_BYTES).splitlines():
-            row = parse_line(line.encode(errors="replace"))[0] or {}
-            if type(row.get("step")) is int:
-                found.append(row["step"])
-    return max(found)
+        if path.name.count(".") > 1:  # what else a rank writes
+            continue
+        for line in reversed(read_tail(path, _END_BYTES).splitlines()):
+            step = (parse_line(line.encode(errors="replace"))[0] or {}).get("step")
+            if type(step) is int:
+                steps.append(step)
+                break
+    return max(steps)
 
 
 def _attempts_elsewhere(paths: RunPaths) -> int:

@@ -10,15 +10,18 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
 
 from workbench.observe.data_ranks import DataRanks
+from workbench.observe.rewinds import last_steps, read_rewinds, rewind_of
 from workbench.store.files import LineReader, append_line, parse_line, read_tail
 from workbench.store.layout import RunPaths
 
 _NUMBER = (int, float)
 _BLOCK_BYTES = 1 << 16
+_PASS = 1 << 48  # more than any step: steps of a later pass come after all before it
 _PATIENCE_SECONDS = 3.0  # after that a step is taken with the ranks that reported it
 
 
@@ -58,12 +61,27 @@ class RankNow:
     late_seconds: float | None = None
     """Exponential mean of how long after the first rank this one enters backward: a straggler is
     late here while all ranks show the same step time."""
+    rewinds: int = 0
+    """How often its script went back to an earlier step."""
+
+    @property
+    def place(self) -> int:
+        """Orders the steps of all passes."""
+        return self.rewinds * _PASS + self.step
 
 
 class MetricStream:
-    """Follows the metric files of a run. Call `read` as often as wanted; it never blocks."""
+    """Follows the metric files of a run. Call `read` as often as wanted; it never blocks.
+
+    Of a step that was done again only the last pass is given, where the rewind was known when the
+    stream began; a rewind that happens later gives rows of steps that were given before.
+    """
 
     def __init__(self, paths: RunPaths, ranks: int) -> None:
+        self.rewinds = read_rewinds(paths)
+        """Of rank 0, or of the first rank that tells of a later one."""
+        known = [last_steps(read_rewinds(paths, rank)) for rank in range(ranks)]
+        self._last_steps = [min(steps) for steps in zip_longest(*known, fillvalue=_PASS)]
         self.ranks = {rank: RankNow() for rank in range(ranks)}
         self._readers = {rank: LineReader(paths.rank_metrics(rank)) for rank in range(ranks)}
         self._pending: dict[int, StepRow] = {}
@@ -88,13 +106,13 @@ class MetricStream:
         unread = dict(self._readers)
         chunks = 0
         while unread and (final or chunks < 2 * len(self._readers)):
-            rank = min(unread, key=lambda rank: self.ranks[rank].step)
+            rank = min(unread, key=lambda rank: self.ranks[rank].place)
             for line in unread[rank].read():
                 self._take(rank, line)
             chunks += 1
             if unread[rank].at_end:
                 del unread[rank]
-            passed = min((self.ranks[one].step for one in unread), default=0) if recorded else 0
+            passed = min((self.ranks[one].place for one in unread), default=0) if recorded else 0
             rows += self._complete(at_end=not unread, passed=passed)
         self.at_end = not unread
         return [*rows, *self._complete(at_end=True, final=True)] if final else rows
@@ -107,6 +125,8 @@ class MetricStream:
             self._readers[rank].skipped += 1
             return
         now = self.ranks[rank]
+        if "rewound_from" in line:
+            self._rewound(now, line)
         now.step = step
         loss = loss if isinstance(loss, _NUMBER) else None
         if loss is not None:
@@ -114,11 +134,12 @@ class MetricStream:
         memory, norm, lr = get("memory_bytes"), get("grad_norm"), get("lr")
         if type(memory) is int:
             now.memory_bytes = memory
-        if step <= self._done_to:
+        place = now.rewinds * _PASS + step
+        if place <= self._done_to or (self._last_steps and self._done_again(now)):
             return
-        row = self._pending.get(step)
+        row = self._pending.get(place)
         if row is None:
-            row = self._pending[step] = StepRow(step, ended, seen_at=time.monotonic())
+            row = self._pending[place] = StepRow(step, ended, seen_at=time.monotonic())
         row.ranks += 1
         row.time = max(row.time, ended)
         row.ended_at[rank] = ended
@@ -140,17 +161,29 @@ class MetricStream:
         if isinstance(waited, _NUMBER):
             row.data_seconds[rank] = waited
 
+    def _rewound(self, now: RankNow, line: dict[str, Any]) -> None:
+        rewind = rewind_of(line)
+        if rewind is not None:
+            now.rewinds += 1
+            if now.rewinds > len(self.rewinds):
+                self.rewinds.append(rewind)
+
+    def _done_again(self, now: RankNow) -> bool:
+        """Whether the rank's present step is known to be done again further on, by any rank."""
+        steps = self._last_steps
+        return now.rewinds < len(steps) and now.step > steps[now.rewinds]
+
     def _complete(self, *, at_end: bool, final: bool = False, passed: int = 0) -> Iterator[StepRow]:
         """Rows all ranks have reported; at the files' end also those that waited long enough."""
         now = time.monotonic()
-        for step in sorted(self._pending):
-            row = self._pending[step]
+        for place in sorted(self._pending):
+            row = self._pending[place]
             patience = max(_PATIENCE_SECONDS, 3 * (row.step_seconds or 0.0))
             late = at_end and now - row.seen_at > patience
-            if not (row.ranks >= len(self._readers) or late or final or step < passed):
+            if not (row.ranks >= len(self._readers) or late or final or place < passed):
                 return
-            del self._pending[step]
-            self._done_to = step
+            del self._pending[place]
+            self._done_to = place
             self._finish(row)
             yield row
 
@@ -251,10 +284,12 @@ def iterate_metrics(
         for row in recorded_rows(paths, ranks):
             yield {"step": row.step, "rank": None, **{key: getattr(row, key) for key in keys}}
         return
-    reader = LineReader(paths.rank_metrics(rank))
+    reader, last = LineReader(paths.rank_metrics(rank)), last_steps(read_rewinds(paths, rank))
     while lines := reader.read():
         for line in lines:
-            if isinstance(line.get("step"), int):
+            if rewind_of(line) is not None:
+                last = last[1:]
+            if isinstance(line.get("step"), int) and not (last and line["step"] > last[0]):
                 values = {key: line.get(key) for key in keys}
                 yield {"step": line["step"], "rank": rank, **values}
 

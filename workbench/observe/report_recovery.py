@@ -26,7 +26,7 @@ _MOST = 100  # attempts and checkpoints told; a crash loop must not make a page 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """What the restarts of a run cost."""
+    """What the restarts of a run cost, and the rewinds of its script within an attempt."""
 
     steps: int
     """Optimizer steps that were made twice, since they lay behind the checkpoint resumed from."""
@@ -39,14 +39,15 @@ class Lost:
 
 
 def lost(attempts: Sequence[Mapping[str, Any]], view: Mapping[str, Any]) -> Lost | None:
-    """What restarts cost, from the lines of attempts.jsonl; None when there was none.
+    """What restarts and rewinds cost, from attempts.jsonl and the view; None when there was none.
 
     >>> end = {"event": "end", "attempt": 1, "time": 190.0, "last_step": 71}
     >>> start = {"event": "start", "attempt": 2, "time": 200.0, "first_step": 60}
     >>> lost([end, start], {"step_seconds_median": 2.0, "usd_per_hour": 36.0})
     Lost(steps=11, repeat_seconds=22.0, pause_seconds=10.0, usd=0.32)
     """
-    steps, pause, ended, again = 0, 0.0, None, False
+    redone = int(_number(view, "steps_redone") or 0)
+    steps, pause, ended, again = redone, 0.0, None, redone > 0
     for line in attempts:
         if line.get("event") == "end":
             ended = line
@@ -126,8 +127,9 @@ def _attempts(attempts: list[dict[str, Any]], view: Mapping[str, Any]) -> str:
         ]
         rows.append(_row(cells))
     sentence = (
-        f"Restarts: {cost.steps} steps were made twice ({format_seconds(cost.repeat_seconds)} at "
-        f"the median step), {format_seconds(cost.pause_seconds)} passed between attempts; together "
+        f"Restarts and rewinds: {cost.steps} steps were made twice "
+        f"({format_seconds(cost.repeat_seconds)} at the median step), "
+        f"{format_seconds(cost.pause_seconds)} passed between attempts; together "
         f"{format_usd(cost.usd)}."
     )
     head = "<tr><th></th><th>when</th><th>step</th><th></th></tr>"

@@ -114,6 +114,7 @@ def summarise(paths: RunPaths, *, short: bool = False) -> dict[str, Any]:
         "device": run.get("device"),
         "script": " ".join([str(run.get("script")), *run.get("arguments", [])]),
         "steps": view.get("steps", 0) if run.get("capture", True) else None,
+        "steps_redone": view.get("steps_redone", 0),
         "loss_first": view.get("loss_first"),
         "loss_last": view.get("loss_last"),
         "nonfinite_step": view.get("nonfinite_step"),

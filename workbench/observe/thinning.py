@@ -49,6 +49,20 @@ class ThinnedTable:
             ]
         self.stride *= 2
 
+    def drop_beyond(self, name: str, limit: float) -> None:
+        """Take back the rows at the end whose value in column `name` is over `limit`.
+
+        A row that stands for several goes as a whole.
+        """
+        for table in (self._columns, self._open):
+            values = table[name]
+            kept = len(values)
+            while kept and (values[kept - 1] or 0) > limit:
+                kept -= 1
+            for column in table.values():
+                del column[kept:]
+        self._open_rows = len(self._open[name])
+
     def columns(self) -> dict[str, list[Number]]:
         """All rows by column, the unfinished last one included."""
         if not self._open_rows:

@@ -21,7 +21,9 @@ class Timeline:
         self._rows: deque[StepRow] = deque(maxlen=_STEPS)
 
     def append(self, row: StepRow) -> None:
-        """Take in a finished step."""
+        """Take in a finished step, in the place of those that are done again with it."""
+        while self._rows and self._rows[-1].step >= row.step:
+            self._rows.pop()
         if row.backward_at:
             self._rows.append(row)
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 from workbench.observe.events import MetricStream, RecentSteps, StepRow, last_rows
 from workbench.observe.gap import compare
 from workbench.observe.gap_sample import StepSample
+from workbench.observe.rewinds import rewind_fields
 from workbench.observe.thinning import Rule, ThinnedTable
 from workbench.observe.timeline import Timeline
 from workbench.store.files import read_tail
@@ -85,6 +86,10 @@ class ViewBuilder:
         return rows
 
     def _take(self, row: StepRow) -> None:
+        if row.step <= self.steps:  # the script went back: the second pass replaces the first
+            self._steps.drop_beyond("step", row.step - 1)
+            if (self.nonfinite_step or 0) >= row.step:
+                self.nonfinite_step = None
         self.steps = row.step
         self.first_step_at = self.first_step_at or row.time
         self.recent.add(row)
@@ -157,6 +162,7 @@ class ViewBuilder:
             "eta_seconds": None if ended else self._eta(elapsed),
             "steps": self.steps,
             "steps_total": self.run.get("steps_total"),
+            **rewind_fields(self.stream.rewinds),
             "stride": self._steps.stride,
             "loss_first": self.loss_first,
             "loss_last": self.loss_last,

@@ -129,6 +129,10 @@ class RunPaths:
         """Metric lines of `rank`."""
         return self.metrics / f"rank-{rank}.jsonl"
 
+    def rank_rewinds(self, rank: int) -> Path:
+        """Where the script of `rank` went back to a checkpoint of its own within an attempt."""
+        return self.metrics / f"rank-{rank}.rewinds.jsonl"
+
     def rank_start(self, rank: int) -> Path:
         """Who `rank` is (pid and world size), written when it starts."""
         return self.metrics / f"rank-{rank}.start.json"

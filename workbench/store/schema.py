@@ -333,11 +333,7 @@ class LabelsDoc(TypedDict, total=False):
 
 
 class ViewDoc(TypedDict):
-    """``view.json``: all that the charts need, bounded however long the run.
-
-    ``series`` holds equal columns. A row is ``stride`` optimizer steps: ``step`` and ``time``
-    of its last, means of plain columns, ``*_min``/``*_max`` its extremes, so spikes survive.
-    """
+    """``view.json``: all that the charts need, bounded however long the run."""
 
     schema: int
     seq: int
@@ -361,6 +357,8 @@ class ViewDoc(TypedDict):
     steps: int
     steps_total: int | None
     stride: int
+    rewinds: list[dict[str, Any]]  # {first last time}: steps that the script did again, the latest
+    steps_redone: int  # in all rewinds; ``steps`` and ``series`` have each step once
     loss_first: float | None
     loss_last: float | None
     nonfinite_step: int | None  # first step with a NaN or infinite loss
@@ -370,11 +368,13 @@ class ViewDoc(TypedDict):
     throughput_upper_bound: bool  # ranks may have been counted that share their data with others
     usd_per_hour: float | None
     usd_so_far: float | None
+    # Equal columns. A row is ``stride`` optimizer steps: ``step``, ``time`` of its last, means of
+    # plain columns, ``*_min``/``*_max`` its extremes, so spikes survive.
     # step time loss loss_min loss_max lr grad_norm grad_norm_max step_seconds step_seconds_max
     # tokens_per_second, or samples_per_second where no tokens are known
     series: dict[str, list[float | None]]
-    # {"rank", "pid", "step", "loss", "late_seconds", "peak_memory_bytes", "rss_bytes", "alive",
-    #  "ended", "log_tail": [str, ...], "phase", "process_state"}
+    # {rank pid step loss late_seconds peak_memory_bytes rss_bytes alive ended phase process_state},
+    # and the lines of "log_tail"
     ranks: list[dict[str, Any]]
     # {"id": "gpu0", "name", "memory_total_bytes", "power_limit_w", "series": {"time", "util",
     #  "memory_bytes", "temperature_c", "power_w"}}
@@ -392,9 +392,8 @@ class ViewDoc(TypedDict):
     attempts: list[dict[str, Any]]  # the latest AttemptLines
     # {"step", "path", "name", "bytes", "saved_at", "kind", "sealed", "problem"}, newest first
     checkpoints: list[dict[str, Any]]
-    ranks_hidden: int  # ranks that the view has no room for; those above are the extreme ones
-    # The latest steps, for "who waited for whom"; times in seconds after the step's first rank
-    # entered backward, data in seconds. Columns are step, last and those of the extreme ranks;
+    ranks_hidden: int  # ranks that the view has no room for; ``ranks`` are the extreme ones
+    # The latest steps, of the extreme ranks; seconds after the step's first rank entered backward.
     # {"step", "last": [{"rank", "entered"}], "latest": {"rank", "seconds"} (by the median),
     # "ranks": [{"rank", "entered": [...], "ended": [...], "data": [...]}], "ranks_hidden": n}
     timeline: dict[str, Any]

@@ -9,6 +9,7 @@ from .backward import observed
 from .losses import divided
 from .models import observe_forward
 from .recorder import Recorder
+from .rewinds import patch_engine
 
 
 def patch(recorder: Recorder, module: Any) -> None:
@@ -29,6 +30,7 @@ def patch(recorder: Recorder, module: Any) -> None:
 
     owner.__init__ = init
     observe_forward(recorder, owner)
+    patch_engine(recorder, owner)
 
 
 def _divided(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

@@ -56,9 +56,11 @@ def install() -> None:
         os.environ[spawned.ALONE] = "1"
     os.environ[CLAIM] = str(os.getpid())
     folder, code = os.environ["WORKBENCH_RUN_DIR"], _code()
+    start_file = os.path.join(folder, "metrics", f"rank-{rank}.start.json")
+    restarted = os.path.exists(start_file)  # one of an earlier attempt was put away
     _redirect_output(os.path.join(folder, "logs", f"rank-{rank}.log"))
     write_json(
-        os.path.join(folder, "metrics", f"rank-{rank}.start.json"),
+        start_file,
         {
             "rank": rank,
             "time": time.time(),
@@ -74,6 +76,7 @@ def install() -> None:
     recorder = None
     if os.environ.get("WORKBENCH_CAPTURE", "full") == "full":
         recorder = _Current.recorder = Recorder(folder, rank)
+        recorder.restarted = restarted
         patches.arm(recorder)
         with contextlib.suppress(Exception):
             profiling.from_environment(recorder)

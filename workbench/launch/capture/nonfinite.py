@@ -24,6 +24,10 @@ class FirstNonFinite:
         self.scaled = False
         """Whether the optimizer is told by a gradient scaler to skip what overflowed."""
 
+    def forget(self) -> None:
+        """The script went back to a state before it; the next one is the first again."""
+        self._found = False
+
     def loss(self, value: float) -> None:
         """A loss that is known before its backward pass."""
         if not self._found and not math.isfinite(value):

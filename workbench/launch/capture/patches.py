@@ -26,6 +26,7 @@ from . import (
     models,
     norms,
     pipelines,
+    rewinds,
     spawned,
     trainer,
 )
@@ -150,6 +151,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     losses.patch_scaler(recorder, torch.amp.GradScaler)
     losses.patch_zero_grad(recorder, torch)
     norms.patch(recorder, torch)
+    rewinds.patch(recorder, torch)
     recorder.note(torch=torch.__version__, cuda=torch.version.cuda, nccl=_nccl(torch))
     hook_module = sys.modules["torch.optim.optimizer"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from .nonfinite import FirstNonFinite
 from .plain import Numbers
 from .pulse import BACKWARD, ENDED, FORWARD, Pulse
-from .writers import LaterLines, current_rss_peak, write_json
+from .writers import LaterLines, LineWriter, current_rss_peak, write_json
 
 _STOP_POLL_SECONDS = 0.2
 _MEMORY_POLL_SECONDS = 1.0
@@ -29,6 +29,10 @@ class Recorder:
         self.folder = run_directory
         self.rank = rank
         self.steps = first_step()
+        self.restarted = False  # a process of this attempt had this rank before
+        self.rewinds: Any = None  # rewinds.Rewinds once torch is there
+        self.state_changed = False  # something was loaded since the last backward pass
+        self.rewound_from: int | None = None  # the furthest step, until the first one done again
         self.owner = os.getpid()
         self.accelerator: Any = None  # the script's Accelerator, when it has one
         self.reader: Any = None  # reader.ScalarReader once torch is there
@@ -47,6 +51,7 @@ class Recorder:
         self.pulse = Pulse(f"{metrics}.pulse")
         self.nonfinite = FirstNonFinite(f"{metrics}.first-nan.json", self)
         self._lines = LaterLines(f"{metrics}.jsonl")
+        self._rewinds_file = f"{metrics}.rewinds.jsonl"
         self._start_file = f"{metrics}.start.json"
         self._stop_file = os.path.join(run_directory, "control", "stop-at")
         self._stop_at: int | None = None
@@ -74,6 +79,8 @@ class Recorder:
 
     def backward(self, *losses: Any, at: float | None = None) -> None:
         """A backward pass of `losses` begins (the caller makes sure it is the outermost one)."""
+        if self.state_changed:
+            self._settle()
         self._backward_at = time.time() if at is None else at
         self.pulse.beat(BACKWARD, self.steps)
         if self.loaders is not None:
@@ -119,6 +126,8 @@ class Recorder:
             return
         self.steps += 1
         line: dict[str, Any] = {"step": self.steps, "time": round(time.time(), 6)}
+        if self.rewound_from is not None:
+            self._note_rewind(line)
         now = self._add_durations(line)
         line["backward_at"] = round(entered, 6)
         if lr is not None:
@@ -147,6 +156,38 @@ class Recorder:
         rate = told.get("lr")
         self.step(rate if isinstance(rate, float) else None)
         return True
+
+    def _settle(self) -> None:
+        """Something was loaded: the training may stand at an earlier step now."""
+        self.state_changed = False
+        try:
+            step = self.rewinds.settle()
+        except Exception:
+            return
+        if step is not None:
+            self.rewind(step)
+
+    def rewind(self, step: int) -> None:
+        """The script went back to its state of `step`: what comes next, it does again."""
+        furthest = self.steps if self.rewound_from is None else self.rewound_from
+        if step == self.steps and self.rewound_from is None:
+            return
+        self.steps = min(step, furthest)
+        self.rewound_from = furthest if step < furthest else None
+        self._losses.clear()
+        self._grad_norm = self._previous_end = self._forward_at = None
+        self._lead = None
+        self._others.clear()
+        self.nonfinite.forget()
+
+    def _note_rewind(self, line: dict[str, Any]) -> None:
+        """The first of the steps that are done again; readers of old lines need to know of it."""
+        furthest, self.rewound_from = self.rewound_from, None
+        line["rewound_from"] = furthest
+        note = {"step": line["step"], "rewound_from": furthest, "time": line["time"]}
+        writer = LineWriter(self._rewinds_file)
+        writer.write(json.dumps(note, separators=(",", ":")).encode() + b"\n")
+        writer.close()
 
     def _leads(self, optimizer: Any) -> bool:
         """Whether this optimizer's steps are the script's steps.
@@ -201,6 +242,8 @@ class Recorder:
 
     def stop_due(self) -> bool:
         """Whether the step that all ranks agreed to stop at lies behind this rank."""
+        if self.state_changed:
+            self._settle()
         now = time.monotonic()
         if not self.obeys_stops:
             return False
