@@ -6,6 +6,8 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ import workbench as wb
 from tests.cli.conftest import Command
 from workbench.launch import spawning, warm_server
 from workbench.launch.orders import make_order
+from workbench.launch.orders import warm_server as warm_of_record
 from workbench.launch.warm import client
 
 
@@ -57,7 +60,7 @@ def test_the_server_started_ahead_is_the_one_that_the_launch_asks_for(
     """Also under a kernel or shell whose variables a supervisor does not inherit."""
     monkeypatch.setenv("PYTHONSTARTUP", "/etc/startup.py")
     request = wb.request("gpt", cpu=True, warm=True)
-    warm = warm_server.warm_part(request.script, request.threads.value, request.strategy)
+    warm = warm_server.part_of(request)
     ahead = warm_server.fitting_kind(request.environment, warm)
     order = make_order(
         request.command_in(request.script.parent),
@@ -73,3 +76,46 @@ def test_the_server_started_ahead_is_the_one_that_the_launch_asks_for(
     by_supervisor = client.server_kind({**kept, **order["environment"]}, **warm)
     assert [ahead] == started
     assert ahead == by_supervisor
+
+
+@pytest.mark.parametrize(
+    ("strategy", "device", "preloads"),
+    [
+        ("zero2", "cpu", True),
+        ("fsdp", "cpu", True),
+        ("ddp", "cpu", False),
+        ("zero2", "cuda", False),
+    ],
+)
+def test_the_server_has_what_the_ranks_of_a_strategy_import(
+    tmp_path: Path, strategy: str, device: str, *, preloads: bool
+) -> None:
+    """DeepSpeed looks for a GPU while it is imported: where there are some, a rank does it."""
+    pytest.importorskip("deepspeed")
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    warm = warm_server.warm_part(
+        script, 1, strategy=wb.Strategy.parse(strategy, 2), splits=None, device=device
+    )
+    assert ("deepspeed" in warm["modules"]) == preloads
+    run = {
+        "warm": True,
+        "script": str(script),
+        "recipe": None,
+        "device": device,
+        "cpu_threads": {"value": 1},
+        "strategy": asdict(wb.Strategy.parse(strategy, 2)),
+    }
+    assert warm_of_record(run) == warm  # a restart finds the same server
+
+
+def test_what_a_script_imports_is_preloaded_where_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("try:\n    import deepspeed, transformers\nexcept ImportError:\n    pass\n")
+    monkeypatch.setattr(warm_server, "find_spec", {"transformers": object()}.get)
+    warm = warm_server.warm_part(
+        script, 1, strategy=wb.Strategy.parse("ddp", 2), splits=None, device="cpu"
+    )
+    assert warm["modules"] == ["transformers", "transformers.trainer"]

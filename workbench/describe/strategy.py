@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
 from workbench.describe.checks import require_choice, require_positive
@@ -207,6 +208,21 @@ class Strategy:
         ranks = (part for part in text.split("-") if not part.startswith("ep"))  # within the others
         numbers = [re.search(r"(\d+)$", part) for part in ranks]
         return math.prod(int(number[1]) for number in numbers if number)
+
+    @classmethod
+    def recorded(cls, document: Mapping[str, Any]) -> Strategy:
+        """From a record, which may be one of an earlier or later version.
+
+        >>> from dataclasses import asdict
+        >>> Strategy.recorded({**asdict(Strategy.parse("zero2", 2)), "unheard_of": 1}).zero_stage
+        2
+        """
+        kept: dict[str, Any] = {}
+        for one in fields(cls):
+            value: Any = document.get(one.name)
+            if value is not None:
+                kept[one.name] = tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType]
+        return cls(**kept)
 
     @classmethod
     def parse(cls, name: str, processes: int) -> Strategy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,7 @@ def job_from_run(
             f"The run starts the module {document['module']}; a job starts a file. Give a script "
             "that runs it."
         )
-    before = _strategy_of(document["strategy"])
+    before = Strategy.recorded(document["strategy"])
     count, each = _size(before.world_size, nodes, processes_per_node)
     recipe: str | None = document.get("recipe")
     layout = len(document.get("layout_arguments") or ())
@@ -196,15 +196,6 @@ def environment_of(variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[
         else:
             kept[name] = value
     return kept, tuple(secrets)
-
-
-def _strategy_of(document: Mapping[str, Any]) -> Strategy:
-    known = {one.name for one in fields(Strategy)}
-    values: dict[str, Any] = {name: one for name, one in document.items() if name in known}
-    for name, value in values.items():
-        if isinstance(value, list):
-            values[name] = tuple(value)  # pyright: ignore[reportUnknownArgumentType]
-    return Strategy(**values)
 
 
 def _size(ranks: int, nodes: int | None, each: int | None) -> tuple[int, int]:

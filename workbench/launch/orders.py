@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from workbench import recipes
+from workbench.describe import Strategy
 from workbench.errors import UsageError
 from workbench.launch.recorded_environment import recorded_value
 from workbench.launch.redact import HIDDEN
-from workbench.launch.run_options import recorded_strategy
 from workbench.launch.warm_server import warm_part
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.resuming import PLACEHOLDER, how_to_resume
@@ -59,10 +60,17 @@ def order_again(run: Mapping[str, Any], arguments: Sequence[str] | None = None) 
 
 def warm_server(run: Mapping[str, Any]) -> dict[str, Any] | None:
     """Which warm server fits the run of this run.json; None = it is started cold."""
-    threads: Mapping[str, Any] = run.get("cpu_threads") or {}
     if not run.get("warm"):
         return None
-    return warm_part(Path(run["script"]), threads.get("value"), recorded_strategy(run))
+    threads: Mapping[str, Any] = run.get("cpu_threads") or {}
+    recipe: str | None = run.get("recipe")
+    return warm_part(
+        Path(run["script"]),
+        threads.get("value"),
+        strategy=Strategy.recorded(run["strategy"]),
+        splits=None if recipe is None else recipes.find(recipe).splits,
+        device=str(run["device"]),
+    )
 
 
 def check_whole(run: Mapping[str, Any], arguments: Sequence[str]) -> None:

@@ -39,7 +39,7 @@ def options_of(paths: RunPaths, run: Mapping[str, Any]) -> LaunchOptions:
     Raises:
         UsageError: the environment held what is not taken from a record, nor in this one.
     """
-    strategy, name = recorded_strategy(run), str(run["name"])
+    strategy, name = Strategy.recorded(run["strategy"]), str(run["name"])
     nodes = int(run.get("nodes") or 1)
     module = str(run.get("module") or "").rpartition(".")[2]
     script = Path(str(run.get("recipe") or module or run["script"]))
@@ -60,16 +60,6 @@ def options_of(paths: RunPaths, run: Mapping[str, Any]) -> LaunchOptions:
         recovery=Recovery.read(run.get("recovery")),
         trackers=tuple(run.get("trackers") or ()),
     )
-
-
-def recorded_strategy(run: Mapping[str, Any]) -> Strategy:
-    """How the work of this run was spread; its record may be one of an earlier version."""
-    kept: dict[str, Any] = {}
-    for one in fields(Strategy):
-        value: Any = run["strategy"].get(one.name)
-        if value is not None:
-            kept[one.name] = tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType]
-    return Strategy(**kept)
 
 
 def _wrap(paths: RunPaths, run: Mapping[str, Any]) -> str | None:

@@ -82,7 +82,10 @@ def _module(name: str) -> Target:
     )
 
 
-_WORTH_PRELOADING = {"transformers": ("transformers", "transformers.trainer")}  # seconds, no more
+_WORTH_PRELOADING = {  # packages that take a second or more to import, and what of them
+    "deepspeed": ("deepspeed",),
+    "transformers": ("transformers", "transformers.trainer"),
+}
 
 
 def worth_preloading(path: Path) -> tuple[str, ...]:

@@ -11,11 +11,21 @@ from workbench.describe import Strategy
 from workbench.errors import HostError
 from workbench.launch.dry_run import Request
 from workbench.launch.launcher_process import LOADERS, inherited
+from workbench.launch.supported import Backend, backend
 from workbench.launch.targets import worth_preloading
 from workbench.launch.warm import client
 
-# Accelerate imports the second for DeepSpeed's configuration.
-_OF_DEEPSPEED = ("deepspeed", "transformers.integrations.deepspeed")
+_WITH_DEEPSPEED = (
+    # Accelerate's plugin for it asks transformers, and its engine has a function compiled.
+    *("deepspeed", "transformers.integrations.deepspeed"),
+    *("torch._dynamo.backends.debugging", "torch._inductor.compile_fx"),
+)
+_ENGINE_MODULES: dict[Backend, tuple[str, ...]] = {
+    "deepspeed": _WITH_DEEPSPEED,
+    # Accelerate unwraps a sharded model with DeepSpeed's class in hand, where that is installed:
+    # one server for both.
+    "fsdp": _WITH_DEEPSPEED,
+}
 
 
 def fitting_kind(environment: Mapping[str, str], warm: Mapping[str, Any]) -> client.ServerKind:
@@ -28,12 +38,43 @@ def fitting_kind(environment: Mapping[str, str], warm: Mapping[str, Any]) -> cli
     return client.server_kind({**kept, **environment}, warm["threads"], warm["modules"])
 
 
-def warm_part(script: Path, threads: int | None, strategy: Strategy) -> dict[str, Any]:
+def warm_part(
+    script: Path,
+    threads: int | None,
+    *,
+    strategy: Strategy,
+    splits: frozenset[str] | None,
+    device: str,
+) -> dict[str, Any]:
     """The part `warm` of an order: what the server has imported, and with how many threads."""
-    modules = list(worth_preloading(script))
-    if strategy.zero_stage is not None and strategy.engine != "torch":
-        modules += [name for name in _OF_DEEPSPEED if find_spec(name.partition(".")[0])]
-    return {"threads": threads, "modules": modules}
+    names = [*worth_preloading(script), *_ENGINE_MODULES.get(backend(strategy, splits), ())]
+    if "deepspeed" in names and not _may_preload("deepspeed", device):
+        names = [name for name in names if name not in _WITH_DEEPSPEED]
+    usable = [name for name in dict.fromkeys(names) if _may_preload(name, device)]
+    return {"threads": threads, "modules": usable}
+
+
+def _may_preload(module: str, device: str) -> bool:
+    """Whether it is installed, and a process that has imported it can be forked.
+
+    DeepSpeed looks for a GPU while it is imported; a process that has spoken to CUDA's driver must
+    not be forked. So ranks on GPUs import it themselves.
+    """
+    package = module.partition(".")[0]
+    if package == "deepspeed" and device != "cpu":
+        return False
+    return find_spec(package) is not None
+
+
+def part_of(request: Request) -> dict[str, Any]:
+    """The part `warm` of the order of `request`."""
+    return warm_part(
+        request.script,
+        request.threads.value,
+        strategy=request.strategy,
+        splits=request.splits,
+        device=request.device,
+    )
 
 
 def start_ahead(request: Request) -> dict[str, Any]:
@@ -45,7 +86,7 @@ def start_ahead(request: Request) -> dict[str, Any]:
     Raises:
         HostError: its folder is not trusted, or it ended while it imported its modules.
     """
-    warm = warm_part(request.script, request.threads.value, request.strategy)
+    warm = part_of(request)
     kind = fitting_kind(request.environment, warm)
     client.start_server(kind)
     status = client.ask(kind.address, "status")

@@ -64,11 +64,13 @@ ENDINGS = {
 class Server:
     """A warm server of one small module, and what is started beside it cold."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, modules: tuple[str, ...] = ("small",)) -> None:
         self.folder = folder
         self.library = folder / "library"
         self.library.mkdir()
-        (self.library / "small.py").write_text("import os\nSET = os.environ.get('SMALL')\n")
+        (self.library / "small.py").write_text(
+            "import os\nSET = os.environ.get('SMALL')\nos.get_exec_path()\n"
+        )
         (self.library / "sitecustomize.py").write_text("import os\nos.customised = True\n")
         self.environment = {
             **os.environ,
@@ -77,7 +79,14 @@ class Server:
             "PYTHONHASHSEED": "5",
         }
         kind = client.server_kind(self.environment, 1)
-        self.kind = client.ServerKind(environment=kind.environment, modules=("small",))
+        self.kind = client.ServerKind(environment=kind.environment, modules=modules)
+        (self.library / "sets.py").write_text(
+            "import os\nfor name in ('SET_A', 'SET_B'):\n    os.environ.setdefault(name, 'import')\n"
+        )
+        (self.library / "threaded.py").write_text(
+            "import threading\n"
+            "threading.Thread(target=threading.Event().wait, name='flusher', daemon=True).start()\n"
+        )
         self.script = folder / "script.py"
         self.script.write_text(SAYS)
         client.start_server(self.kind)
@@ -213,6 +222,45 @@ def test_a_variable_that_was_read_at_the_start_is_refused(
 ) -> None:
     with pytest.raises(client.NotWarmError, match=f"{name} is '{value}' here, and was"):
         server.start("pass", **{name: value})
+
+
+def test_a_fork_has_the_variables_that_imports_have_set(tmp_path: Path) -> None:
+    """As `import deepspeed` sets one: the script imports it again, and nothing happens then."""
+    server = Server(tmp_path, ("sets",))
+    try:
+        server.script.write_text(
+            "import os, sets\nprint(os.environ['SET_A'], os.environ['SET_B'])\n"
+        )
+        process = server.start()
+        assert process.wait(30) == 0
+        process.close()
+        assert (tmp_path / "warm.log").read_text() == "import import\n"
+        with pytest.raises(client.NotWarmError, match="SET_A is 'given' here, and was not set"):
+            server.start(SET_A="given")
+    finally:
+        client.ask(server.kind.address, "stop")
+
+
+def test_a_library_that_starts_a_thread_is_refused(tmp_path: Path) -> None:
+    server = Server(tmp_path, ("threaded",))
+    try:
+        with pytest.raises(client.NotWarmError, match="started the thread flusher"):
+            server.start("pass")
+    finally:
+        client.ask(server.kind.address, "stop")
+
+
+def test_the_launchers_word_to_deepspeed_ranks_is_taken_over(server: Server) -> None:
+    """DeepSpeed sets it in the launcher; torch asks for it whenever it looks for a GPU."""
+    process = server.start(
+        "sys.exit(os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'])", PYTORCH_NVML_BASED_CUDA_CHECK="1"
+    )
+    assert process.wait(30) == 1
+    process.close()
+
+
+def test_a_server_tells_what_was_read_whatever_that_was(server: Server) -> None:
+    assert "SMALL" in (server.status() or {})["read"]  # type: ignore[operator]
 
 
 def test_variables_that_nobody_read_are_taken_over(server: Server) -> None:

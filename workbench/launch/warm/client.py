@@ -27,7 +27,10 @@ from workbench.launch.warm.messages import is_ours, receive, send
 from workbench.store import processes
 
 FOLDER = "WORKBENCH_WARM_DIR"
-MODULES = ("torch", "torch.distributed", "torch.distributed.run", "accelerate", "torch._dynamo")
+MODULES = (
+    *("torch", "torch.distributed", "torch.distributed.run", "accelerate", "torch._dynamo"),
+    *("torch.distributed.checkpoint", "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"),
+)
 IDLE_SECONDS = 900.0
 _HERE = Path(__file__).parent
 _APPEARS_SECONDS = 30.0  # until a server that is just being started listens

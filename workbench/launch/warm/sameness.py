@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+import threading
 import types
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -20,8 +21,14 @@ _STARTUP = (
 )
 _INTEL = ("KMP_",)  # read by Intel's OpenMP alone, which most builds of torch lack
 # A fork takes these over as a cold start would. PYTEST_CURRENT_TEST names the test that runs;
-# libraries ask only whether it is there.
-_TAKEN_OVER = {"PYTHONPATH", "PYTHONUNBUFFERED", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"}
+# libraries ask only whether it is there. DeepSpeed sets PYTORCH_NVML_BASED_CUDA_CHECK in the
+# launcher, for its ranks; torch reads it each time that it looks for a GPU.
+_TAKEN_OVER = frozenset(
+    {
+        *("PYTHONPATH", "PYTHONUNBUFFERED", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"),
+        "PYTORCH_NVML_BASED_CUDA_CHECK",
+    }
+)
 _SETTINGS = ("HF_", "TRANSFORMERS_", "TORCH", "XDG_")
 DEEPSPEED_DEVICE = "DS_ACCELERATOR"  # read when DeepSpeed is imported
 _NAMES_OF_SETTINGS = {"HOME", "PYTHONPATH", DEEPSPEED_DEVICE}
@@ -67,7 +74,8 @@ class Reads(os._Environ[str]):  # noqa: SLF001  # pyright: ignore[reportPrivateU
 
     def __getitem__(self, key: str) -> str:
         caller = sys._getframe(1).f_code  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        if not (caller.co_name == "__iter__" and "_collections_abc" in caller.co_filename):
+        listing = caller.co_name == "__iter__" and "_collections_abc" in caller.co_filename
+        if not listing:
             Reads.names.add(os.fsdecode(key))  # subprocess looks up b"PATH"
         return super().__getitem__(key)
 
@@ -105,6 +113,17 @@ def other_variable(
                 "imported its libraries"
             )
     return None
+
+
+def added(environment: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """The variables that imports have set: a fork has the modules, and so it needs these, too."""
+    return {name: value for name, value in environment.items() if name not in before}
+
+
+def threads_left() -> str | None:
+    """A thread that an import has started: a fork would lack it."""
+    others = [thread.name for thread in threading.enumerate()[1:]]
+    return f"an import has started the thread {others[0]} in the warm server" if others else None
 
 
 def _shown(value: str | None) -> str:

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -54,6 +55,7 @@ class Server:
         self.base = [path for path in sys.path[1:] if path not in {*given, quiet}]
         self._loaded: dict[str, tuple[int, int]] = {}
         self._read: frozenset[str] = frozenset()
+        self.set_by_imports: dict[str, str] = {}
 
     def listen(self) -> None:
         """Take the address, before the imports: who asks meanwhile waits.
@@ -74,6 +76,7 @@ class Server:
             importlib.import_module(name)
         # A device of DeepSpeed's has a server of its own, and ranks on CPU set it themselves.
         self._read = sameness.Reads.end() - {sameness.DEEPSPEED_DEVICE}
+        self.set_by_imports = sameness.added(os.environ, self._environment)
         self._loaded = sameness.files_of_modules()
         self._surroundings = sameness.surroundings()
         gc.collect()
@@ -141,7 +144,10 @@ class Server:
             if request["do"] == "stop":
                 leaving.append(0)
             send(connection, self._status())
-        except (OSError, EOFError, ValueError, KeyError, TypeError):
+        except (OSError, EOFError):  # it has gone
+            return None
+        except (ValueError, KeyError, TypeError):  # it said nonsense, or we have a defect
+            traceback.print_exc()
             return None
         finally:
             for descriptor in files:
@@ -158,6 +164,7 @@ class Server:
             leaving.append(0)
         why = (
             changed
+            or sameness.threads_left()
             or sameness.cuda_in_use(sys.modules)
             or sameness.other_surroundings(order.surroundings, self._surroundings)
             or self.why_not(order, first=True)
@@ -249,5 +256,7 @@ def main() -> None:
             # `become` would leave the object with a number that is soon another file's, and the
             # end of this function would close that file: gloo dies of it.
             template.close()
+    if not keep_open:  # a launcher imports none of it but what its own code does
+        order = replace(order, environment={**server.set_by_imports, **order.environment})
     become(order, files, server.room, server.base, keep=keep_open)
     run(order)
