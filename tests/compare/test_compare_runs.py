@@ -11,10 +11,11 @@ import pytest
 import workbench as wb
 from tests.compare.made_runs import BEGAN, make_run
 from workbench.compare.alignment import aligned, common_loss, reach
-from workbench.compare.curves import Curve, read_curve
 from workbench.compare.differences import configuration, differing
-from workbench.compare.rows import BY_HAND, row
 from workbench.compare.runs import compare
+from workbench.observe.curves import Curve, read_curve
+from workbench.observe.rows import row
+from workbench.store.schema import BY_HAND
 
 
 @pytest.fixture

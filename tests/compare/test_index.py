@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ import pytest
 import workbench as wb
 from tests.compare.made_runs import make_run
 from workbench.compare import index
+from workbench.observe.kept_row import keep_row, kept_row
 from workbench.store import files
 from workbench.store.labels import change_labels
+from workbench.store.layout import RunPaths
 
 
 @pytest.fixture
@@ -151,3 +154,119 @@ def test_many_readers_and_writers_at_once(store: wb.Store) -> None:
     for one in threads:
         one.join()
     assert seen == [expected] * 20
+
+
+# row.json: what a run leaves for lists when it ends.
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the documents that were read."""
+    seen: list[str] = []
+    whole = files.read_file
+
+    def counted(path: Path, most: int) -> bytes:
+        data = whole(path, most)
+        seen.append(path.name)
+        return data
+
+    monkeypatch.setattr(files, "read_file", counted)
+    return seen
+
+
+def keep_rows(store: wb.Store) -> None:
+    for _, run in store.folders():
+        keep_row(RunPaths(store.root / run))
+
+
+def test_a_first_list_reads_one_small_file_of_each_run(store: wb.Store, opened: list[str]) -> None:
+    whole = read(store)
+    keep_rows(store)
+    (store.root / index.FILE).unlink()
+    opened.clear()
+    assert read(store) == whole
+    assert sorted(opened) == ["row.json"] * 4
+    assert max((store.root / run / "row.json").stat().st_size for run in store.ids()) < 2000
+    opened.clear()
+    assert read(store) == (0, whole[1])
+    assert opened == []
+    curve = index.curve(store, "run-2")
+    (store.root / index.FILE).unlink()
+    assert index.curve(store, "run-2") == curve
+    opened.clear()
+    assert [one["run"] for one in wb.runs(store.root)] == [one["run"] for one in whole[1]]
+    assert sorted(opened) == ["row.json"] * 4 + ["run.json"] * 4  # which is newest: run.json
+
+
+def test_a_list_by_rows_takes_a_small_share_of_the_time(tmp_path: Path) -> None:
+    """Of the processor's, the least of three: the ratio holds on any machine."""
+    store = wb.Store(tmp_path)
+    for number in range(40):
+        make_run(store.root, f"run-{number}", steps=400, age=number)
+
+    def first_list() -> float:
+        costs = list[float]()
+        for _ in range(3):
+            (store.root / index.FILE).unlink(missing_ok=True)
+            began = time.process_time()
+            read(store)
+            costs.append(time.process_time() - began)
+        return min(costs)
+
+    before = first_list()
+    keep_rows(store)
+    assert first_list() < before / 2
+
+
+def test_a_row_counts_while_its_run_is_as_it_was(store: wb.Store, opened: list[str]) -> None:
+    keep_rows(store)
+    change_labels(store.find("run-1"), add=["kept"], archived=True)
+    exit_path = store.find("run-2").exit
+    exit_path.write_text(json.dumps(json.loads(exit_path.read_text()) | {"outcome": "failed"}))
+    store.find("run-3").directory.rename(store.root / "renamed")
+    opened.clear()
+    found = {one["run"]: one for one in read(store)[1]}
+    assert (found["run-1"]["tags"], found["run-1"]["archived"]) == (["kept"], True)
+    assert found["run-2"]["outcome"] == "failed"
+    assert set(found) == {"run-0", "run-1", "run-2", "renamed"}
+    assert opened.count("view.json") == 2  # of run-2 and the renamed one
+    keep_row(store.find("run-2"))
+    assert (kept_row(store.find("run-2")) or {})["outcome"] == "failed"
+
+
+def test_a_run_that_goes_on_keeps_no_row(store: wb.Store) -> None:
+    paths = store.find("run-0")
+    keep_row(paths)
+    paths.exit.unlink()
+    assert kept_row(paths) is None
+    paths.row.unlink()
+    keep_row(paths)
+    assert not paths.row.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"row": None},
+        {"row": {}},
+        {"row": {"steps": "many"}},
+        {"row": {"processes": None, "run": "another"}},
+        {"row": {"state": "running"}},
+        {"row": {"started_at": -1}},
+        {"stamp": None},
+        {"stamp": "-"},
+    ],
+)
+def test_a_row_that_cannot_be_is_made_anew(store: wb.Store, change: dict[str, object]) -> None:
+    whole = read(store)
+    keep_rows(store)
+    (store.root / index.FILE).unlink()
+    path = store.find("run-1").row
+    kept = json.loads(path.read_text())
+    row = change.get("row", {})
+    changed = row and {**kept["row"], **row} if row else row
+    path.write_text(json.dumps({**kept, **change} | ({"row": changed} if "row" in change else {})))
+    assert read(store) == whole
+    path.write_bytes(b"[" * 100_000)
+    (store.root / index.FILE).unlink()
+    assert read(store) == whole

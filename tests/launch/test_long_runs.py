@@ -21,6 +21,7 @@ from workbench.diagnose import look_back
 from workbench.launch import watching
 from workbench.launch.attempts import Attempts
 from workbench.observe import events
+from workbench.observe.kept_row import kept_row
 from workbench.store import files, processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -258,6 +259,7 @@ def test_a_command_reads_of_an_unwatched_run_no_more_the_longer_it_is(
     if command == "stop-now":
         assert not processes.is_alive(launcher)
         assert (read_json(long.exit) or {})["outcome"] == "stopped"
+        assert (kept_row(long) or {})["outcome"] == "stopped"
 
 
 def test_a_stop_is_written_down_whatever_the_record_lacks(

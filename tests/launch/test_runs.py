@@ -16,6 +16,9 @@ import pytest
 import workbench as wb
 from tests.conftest import SCRIPTS, until
 from tests.faults.matrix import record
+from workbench.compare import index
+from workbench.observe.kept_row import kept_row
+from workbench.store.layout import RunPaths
 
 pytestmark = pytest.mark.slow
 Start = Callable[..., wb.Run]
@@ -124,6 +127,11 @@ def test_single_process(start: Start) -> None:
     assert run.wait(120) == "succeeded"
     assert run.summary()["steps"] == 4
     assert "done on 1 processes" in run.logs(0)
+    paths = RunPaths(run.directory)
+    until(lambda: kept_row(paths) is not None, 20, "row.json, which the supervisor writes last")
+    kept = kept_row(paths)
+    paths.row.unlink()
+    assert index.table(wb.Store(run.directory.parent)) == [kept]  # as made from the files
 
 
 def test_capture_can_be_left_out(start: Start) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from workbench.launch.attempts import BY_HAND, Attempts, furthest, read_attempts
+from workbench.launch.attempts import Attempts, furthest, read_attempts
 from workbench.launch.capture import said
 from workbench.launch.capture.writers import LineWriter
 from workbench.observe.events import cut_after, last_rows, read_metrics
@@ -20,6 +20,7 @@ from workbench.recover.checkpoints import list_checkpoints
 from workbench.store import calibrations
 from workbench.store.files import LineReader, parse_line, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.schema import BY_HAND
 
 HOST = "cpu-8"
 

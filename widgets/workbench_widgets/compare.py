@@ -13,11 +13,11 @@ import traitlets
 
 import workbench as wb
 from workbench.compare import index
-from workbench.compare.curves import Curve
 from workbench.compare.filters import choose
 from workbench.compare.removing import check_deletable, delete, size
 from workbench.compare.runs import MOST
 from workbench.compare.runs import compare as set_beside
+from workbench.observe.curves import Curve
 from workbench.observe.thinning import Number, round_significant
 from workbench.observe.view import finite
 from workbench.store.labels import change_labels

@@ -13,7 +13,7 @@ from workbench.cli.tables import print_json, runs_table
 from workbench.cli.terminal import JsonOption, StoreOption, console, errors
 from workbench.compare import export, index
 from workbench.compare.filters import choose
-from workbench.compare.rows import LISTED
+from workbench.observe.rows import LISTED
 from workbench.store.names import check_local
 
 _WHERE = "Only these, for example 'strategy=ddp outcome=failed tag=x loss<2 name~gpt'."

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-from workbench.compare.curves import Curve
 from workbench.errors import UnknownNameError
+from workbench.observe.curves import Curve
 from workbench.observe.thinning import Number
 
 AXES = {"step": "step", "tokens": "tokens", "time": "seconds", "usd": "usd"}

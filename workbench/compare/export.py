@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.compare.curves import Clock, TokenCount
 from workbench.errors import HostError, StoreError
+from workbench.observe.curves import Clock, TokenCount
 from workbench.observe.events import MetricStream
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths

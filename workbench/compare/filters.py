@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.compare.rows import COLUMNS
 from workbench.errors import UnknownNameError, UsageError
+from workbench.observe.rows import COLUMNS
 
 _SHORT = {
     "loss": "loss_last",

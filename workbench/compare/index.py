@@ -19,21 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from workbench.compare.curves import Curve, read_curve, view_curve
-from workbench.compare.rows import COLUMNS, row
+from workbench.observe.curves import Curve, read_curve, view_curve
+from workbench.observe.kept_row import SOURCES, kept_row, stamp
+from workbench.observe.rows import COLUMNS, row
 from workbench.observe.view import finite
 from workbench.store.files import reading_once
 from workbench.store.layout import RunPaths
 from workbench.store.runs import Store
 
 FILE = ".index.sqlite"
-VERSION = 2
+VERSION = 3
 _WAIT_SECONDS = 0.5  # for another writer; then this reading is not kept
 _BATCH = 100  # runs read between two writings: what Ctrl-C can lose
-_STAMPED = (
-    *("run.json", "state.json", "view.json", "exit.json", "labels.json", "comparison.json"),
-    "attempts.jsonl",
-)
 _TABLE = "CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, stamp TEXT, row TEXT, curve BLOB)"
 
 Told = Callable[[int, int], None]
@@ -45,7 +42,7 @@ class _Entry:
     run: str
     stamp: str
     row: dict[str, Any]
-    curve: Curve | None  # None: it has no view, and a list never reads a whole history
+    curve: Curve | None  # None: not read, for lists need no curve
 
 
 def table(store: Store, told: Told | None = None) -> list[dict[str, Any]]:
@@ -58,12 +55,12 @@ def table(store: Store, told: Told | None = None) -> list[dict[str, Any]]:
     found: list[tuple[float, str, dict[str, Any]]] = []
     stale: list[tuple[int, str, str]] = []
     for ctime_ns, run in folders:
-        stamp = _stamp(store.root / run)
-        if run in kept and kept[run][0] == stamp:
+        state = _stamp(store.root / run)
+        if run in kept and kept[run][0] == state:
             about = kept[run][1]
             found.append((about["created_at"] or ctime_ns / 1e9, run, about))
         else:
-            stale.append((ctime_ns, run, stamp))
+            stale.append((ctime_ns, run, state))
     gone = kept.keys() - {run for _, run in folders}
     found += _read_again(store, stale, gone, told)
     return [about for _, _, about in sorted(found, key=lambda one: one[:2], reverse=True)]
@@ -75,18 +72,16 @@ def _read_again(
     """Rows of runs that the index does not know as they are; keeps those that cannot change."""
     fresh: list[_Entry] = []
     try:
-        for done, (ctime_ns, run, stamp) in enumerate(stale):
+        for done, (ctime_ns, run, state) in enumerate(stale):
             if told is not None:
                 told(done, len(stale))
             with reading_once():
-                created = store.created(run, ctime_ns)
-                if created is None:
-                    continue
-                paths = RunPaths(store.root / run)
-                curve = view_curve(paths)
-                about = row(paths, curve or Curve())
+                read = _read_row(store, run, ctime_ns)
+            if read is None:
+                continue
+            created, about, curve = read
             if about["state"] == "ended":
-                fresh.append(_Entry(run=run, stamp=stamp, row=about, curve=curve))
+                fresh.append(_Entry(run=run, stamp=state, row=about, curve=curve))
             if len(fresh) >= _BATCH:
                 _keep(store.root, fresh, gone)
                 fresh, gone = [], ()
@@ -94,6 +89,21 @@ def _read_again(
     finally:
         if fresh or gone:
             _keep(store.root, fresh, gone)
+
+
+def _read_row(
+    store: Store, run: str, ctime_ns: int
+) -> tuple[float, dict[str, Any], Curve | None] | None:
+    """When it was created, its row, and its curve if that had to be read; None: it is no run."""
+    paths = RunPaths(store.root / run)
+    about = kept_row(paths)
+    if about is not None:
+        return about["created_at"] or ctime_ns / 1e9, about, None
+    created = store.created(run, ctime_ns)
+    if created is None:
+        return None
+    curve = view_curve(paths)
+    return created, row(paths, curve or Curve()), curve
 
 
 def curve(store: Store, run: str) -> Curve:
@@ -110,16 +120,7 @@ def curve(store: Store, run: str) -> Curve:
 
 def _stamp(directory: Path) -> str:
     """Changes whenever a file that a row is made from is written."""
-    parts: list[str] = []
-    prefix = f"{directory}{os.sep}"
-    for name in _STAMPED:
-        try:
-            about = os.lstat(prefix + name)
-        except OSError:
-            parts.append("-")
-        else:
-            parts.append(f"{about.st_mtime_ns:x}.{about.st_size:x}.{about.st_ino:x}")
-    return " ".join(parts)
+    return stamp(directory, (*SOURCES, "labels.json"), inodes=True)
 
 
 def _kept(root: Path) -> dict[str, tuple[str, dict[str, Any]]]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.compare import alignment, index
-from workbench.compare.curves import Curve
 from workbench.compare.differences import configuration, differing, results
-from workbench.compare.rows import row
 from workbench.errors import UsageError
 from workbench.launch.attempts import read_attempts
+from workbench.observe.curves import Curve
+from workbench.observe.rows import row
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.runs import Store

@@ -22,8 +22,6 @@ _CONTROL = ("stop-at", "terminating", "dump")
 _WISHES = ("stop", "stop-now", "preempt")
 _TOLD = 20  # attempts in the view
 _END_BYTES = 4096
-BY_HAND = "resumed by hand"
-"""Why an attempt was made that somebody asked for."""
 _UNSEEN = "Its end was not seen: every process was gone."
 
 

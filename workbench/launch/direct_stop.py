@@ -20,6 +20,7 @@ from workbench.launch.outcome import Verdict, judge
 from workbench.launch.stopping import StopLadder, end_leftovers
 from workbench.launch.supervise import take_lock
 from workbench.observe.events import last_rows
+from workbench.observe.kept_row import keep_row
 from workbench.observe.pulse import read_pulse
 from workbench.observe.report import write_report
 from workbench.recover.policy import Recovery
@@ -110,7 +111,8 @@ def _tell_end(paths: RunPaths, run: dict[str, Any], reason: str, left: int) -> N
     attempts.end(last_step=steps, message=end["message"], at=end["ended_at"])
     _close_view(paths, end, attempts, steps)
     guarded("exit.json", lambda: write_json_atomic(paths.exit, end, indent=2))
-    with contextlib.suppress(Exception):  # a page about the run must not cost it its end
+    with contextlib.suppress(Exception):  # neither may cost the run its end
+        keep_row(paths)
         write_report(paths, end)
 
 

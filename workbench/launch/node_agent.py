@@ -3,9 +3,9 @@
     workbench node RUN_DIRECTORY --rank 1
 
 The run directory lies on storage that all machines see; node 0's supervisor writes there what is
-to be done (`schema.NodeOrder`), and this process what became of it (`schema.NodeDoc`). It loads no
-torch. A launcher that an agent before this one left is taken over; processes that are left over
-from an attempt are ended before the next one.
+to be done (`node_schema.NodeOrder`), and this process what became of it (`node_schema.NodeDoc`).
+It loads no torch. A launcher that an agent before this one left is taken over; processes that are
+left over from an attempt are ended before the next one.
 """
 
 from __future__ import annotations

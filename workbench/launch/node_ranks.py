@@ -11,7 +11,8 @@ from workbench.observe.pulse import Pulse
 from workbench.store import processes
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
-from workbench.store.schema import NodeRank, ProcessDoc
+from workbench.store.node_schema import NodeRank
+from workbench.store.schema import ProcessDoc
 
 
 def ranks_of(node: int, run: Mapping[str, Any]) -> range:

@@ -21,7 +21,7 @@ class Seen:
     """One machine, as last heard."""
 
     document: dict[str, Any]
-    """`schema.NodeDoc`."""
+    """`node_schema.NodeDoc`."""
     changed_at: float
     """When it last told anything new, by this machine's monotonic clock."""
     agent: ProcessDoc | None = None

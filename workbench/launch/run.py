@@ -22,6 +22,7 @@ from workbench.launch.spawning import spawn_supervisor
 from workbench.launch.stopping import end_leftovers
 from workbench.observe.events import iterate_metrics, metric_bytes
 from workbench.observe.findings import kept_findings
+from workbench.observe.kept_row import short_summary
 from workbench.observe.summary import summarise
 from workbench.observe.view import log_lines
 from workbench.recover.checkpoints import Checkpoint, verify
@@ -113,12 +114,13 @@ class Run:
         `findings` is None where nobody watched and the run is too long to work them out at once:
         `findings()` does.
         """
-        summary = summarise(self._paths)
-        if summary["outcome"] is not None and kept_findings(self._paths) is None:
+        summary, found = summarise(self._paths), kept_findings(self._paths)
+        if summary["outcome"] is None:
+            found = found or []
+        elif found is None and metric_bytes(self._paths, self._ranks()) <= _QUICK_METRIC_BYTES:
             # It ended unwatched: `diagnose` works it out, and all others say the same.
-            short = metric_bytes(self._paths, self._ranks()) <= _QUICK_METRIC_BYTES
-            summary["findings"] = [one.document() for one in self.findings()] if short else None
-        return summary
+            found = [one.document() for one in self.findings()]
+        return {**summary, "findings": found, "read_only": self.read_only}
 
     def metrics(self, rank: int | None = None) -> list[dict[str, Any]]:
         """One row per optimizer step: of `rank`, or averaged over all ranks.
@@ -392,4 +394,4 @@ def attach(run: str = LAST, store: str | os.PathLike[str] | None = None) -> Run:
 def runs(store: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
     """Short summaries of all runs in the store, newest first."""
     place = Store(store)
-    return [summarise(RunPaths(place.root / run_id), short=True) for run_id in place.ids()]
+    return [short_summary(RunPaths(place.root / run_id)) for run_id in place.ids()]

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.errors import UnknownNameError, UsageError
-from workbench.launch.attempts import BY_HAND, furthest
+from workbench.launch.attempts import furthest
 from workbench.recover.checkpoints import Checkpoint, list_checkpoints, newest_whole, verify
 from workbench.recover.script_checkpoints import every_checkpoint, named_checkpoint
 from workbench.store.layout import RunPaths
+from workbench.store.schema import BY_HAND
 
 BEGINNING = "none"
 """What to name instead of a checkpoint to start again from the beginning."""

@@ -286,6 +286,7 @@ class Watch:
             if time.monotonic() > deadline:
                 return
             time.sleep(2)
+        self._keep_row()
 
     def close(self, verdict: Verdict) -> None:
         """The run goes on with another attempt: keep what ended this one, seal what waits."""
@@ -321,6 +322,14 @@ class Watch:
             keep_gap(self._paths, self._run, [one.document() for one in self.findings])
         except Exception as error:  # noqa: BLE001  (nor must this)
             log(f"comparison.json failed: {error!r}")
+
+    def _keep_row(self) -> None:
+        try:
+            from workbench.observe.kept_row import keep_row  # noqa: PLC0415  (needed once)
+
+            keep_row(self._paths)
+        except Exception as error:  # noqa: BLE001  (it only spares lists some reading)
+            log(f"row.json failed: {error!r}")
 
     def _write_report(self, end: dict[str, Any]) -> None:
         try:

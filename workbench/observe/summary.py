@@ -5,31 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.observe.findings import kept_findings
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
-from workbench.store.ownership import foreign_reason
 from workbench.store.status import read_status
 from workbench.units import UNKNOWN, format_count
-
-_SHORT = (
-    "run",
-    "name",
-    "state",
-    "outcome",
-    "strategy",
-    "processes",
-    "world_size",
-    "steps",
-    "loss_first",
-    "loss_last",
-    "nonfinite_step",
-    "tokens_per_second",
-    "samples_per_second",
-    "started_at",
-    "ended_at",
-    "message",
-)
 
 
 def predicted_memory(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,14 +72,14 @@ def read_comparison(paths: RunPaths, view: Mapping[str, Any]) -> dict[str, Any] 
     return kept or view.get("comparison")
 
 
-def summarise(paths: RunPaths, *, short: bool = False) -> dict[str, Any]:
-    """Collect the summary from the run's small files; never reads the metric files."""
+def summarise(paths: RunPaths) -> dict[str, Any]:
+    """Collect from the run's small files; `findings` and `read_only` are the caller's."""
     status = read_status(paths)
     run = read_json(paths.run) or {}
     state = read_json(paths.state) or {}
     view = read_json(paths.view) or {}
     ended = read_json(paths.exit) or {}
-    document: dict[str, Any] = {
+    return {
         "run": paths.directory.name,
         "name": run.get("name", paths.directory.name),
         "state": status.state,
@@ -129,11 +108,8 @@ def summarise(paths: RunPaths, *, short: bool = False) -> dict[str, Any]:
         "restarts": state.get("restarts", 0),
         "attempts": view.get("attempts", []),
         "elapsed_seconds": view.get("elapsed_seconds"),
-        "findings": kept_findings(paths) or [],
         "started_at": state.get("started_at") or run.get("created_at"),
         "ended_at": ended.get("ended_at"),
         "dir": str(paths.directory),
-        "read_only": None if short else foreign_reason(paths),
         "command": run.get("command"),
     }
-    return {key: document[key] for key in _SHORT} if short else document

@@ -34,6 +34,11 @@ class RunPaths:
         return self.directory / "exit.json"
 
     @property
+    def row(self) -> Path:
+        """The ended run as lists show it (`row_schema.RowDoc`)."""
+        return self.directory / "row.json"
+
+    @property
     def labels(self) -> Path:
         """What people say of the run (`schema.LabelsDoc`)."""
         return self.directory / "labels.json"
@@ -85,11 +90,11 @@ class RunPaths:
 
     @property
     def node_order(self) -> Path:
-        """What each machine has to do now (`schema.NodeOrder`)."""
+        """What each machine has to do now (`node_schema.NodeOrder`)."""
         return self.nodes / "order.json"
 
     def node(self, rank: int) -> Path:
-        """What machine `rank` tells of itself (`schema.NodeDoc`)."""
+        """What machine `rank` tells of itself (`node_schema.NodeDoc`)."""
         return self.nodes / f"node-{rank}.json"
 
     def node_log(self, rank: int) -> Path:

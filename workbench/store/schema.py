@@ -28,14 +28,16 @@ file                       content                                     written b
 ``control/profile``        which steps to trace                        a client, read by the ranks
 ``profiles/step-N/``       a trace, see :class:`ProfiledRank`          the ranks, its first reader
 ``checkpoints/``           what the script or a graceful stop saved    the ranks
-``nodes/order.json``       :class:`NodeOrder`: what each of several    the supervisor
-                           machines has to do now
-``nodes/node-N.json``      :class:`NodeDoc`, once a second, atomic     node N's agent; of node 0
-                                                                       the supervisor
+``nodes/order.json``       what each of several machines has to do     the supervisor
+                           now, see `node_schema.NodeOrder`
+``nodes/node-N.json``      `node_schema.NodeDoc`, once a second,       node N's agent; of node 0
+                           atomic                                      the supervisor
 ``logs/launcher-node-N.log``  of the launcher on node N                that launcher
 ``comparison.json``        :class:`ComparisonDoc`, at the end          the supervisor
 ``report.html``            the finished run on one page                the supervisor
-``exit.json``              :class:`ExitDoc`, last                      the supervisor
+``exit.json``              :class:`ExitDoc`, last but for row.json     the supervisor
+``row.json``               `row_schema.RowDoc`: the run as lists show  the supervisor
+                           it; never the record
 ``labels.json``            :class:`LabelsDoc`, atomic                  clients, at any time
 =========================  ==========================================  ============================
 
@@ -74,6 +76,10 @@ entering backward to the end of the step."""
 STACK_SIGNAL = 62  # SIGRTMAX - 2: a rank appends its Python stacks to ``rank-N.stack``
 
 
+BY_HAND = "resumed by hand"
+"""How `AttemptLine.why` begins of an attempt that somebody asked for."""
+
+
 class AttemptLine(TypedDict, total=False):
     """``attempts.jsonl``: a start of the launcher, or its end."""
 
@@ -87,68 +93,6 @@ class AttemptLine(TypedDict, total=False):
     given_up: list[Any]  # [path, saved_at] of each checkpoint beyond first_step at that time
     last_step: int  # end: the furthest step that a rank reported
     message: str | None  # end: what happened
-
-
-class NodeOrder(TypedDict):
-    """``nodes/order.json``: the attempt of a run over several machines."""
-
-    schema: int
-    attempt: int
-    phase: Literal["gather", "go", "end"]  # be ready; start the launcher; end its processes
-    patient: bool  # end: what ends by itself may
-    address: str  # of node 0
-    port: int  # of this attempt's rendezvous there
-    first_step: int
-    stop_at: int | None  # the step at which all ranks stop together; null = none is asked for
-    arguments: list[str]  # of the script, in this attempt
-    environment: dict[str, str]  # more of it for this attempt
-
-
-class NodeDoc(TypedDict):
-    """``nodes/node-N.json``: one machine of several, in its agent's words."""
-
-    schema: int
-    node: int
-    host: str
-    address: str | None  # by which it reaches node 0
-    boot_id: str
-    agent: ProcessDoc | None
-    beat: int  # counts up; who reads it needs no clock in common
-    heartbeat: float
-    phase: Literal["waiting", "ready", "running", "ended", "refused", "left"]
-    attempt: int  # that the phase is of; 0 = none yet
-    launcher: ProcessDoc | None
-    exit_code: int | None  # of the launcher; null while it runs, or when nobody saw it end
-    processes_left: int  # of the attempt, that could not be ended
-    preempt: bool  # whether this machine is announced to be taken away
-    unreachable_since: float | None  # Unix seconds; null = node 0's port answers from here
-    message: str | None  # one sentence for people
-    ranks: dict[str, NodeRank]  # global rank (as text) -> its process
-
-
-class NodeRank(TypedDict, total=False):
-    """A rank's process as only its own machine can see it."""
-
-    process: ProcessDoc
-    alive: bool
-    process_state: str | None
-    rss_bytes: int | None
-    cpu_seconds: float | None
-    beats: int | None  # its pulse: the file is mapped memory, which other machines see late
-    steps: int | None
-    phase: str | None
-    age_seconds: float | None
-
-
-class SavedLine(TypedDict, total=False):
-    """``checkpoints.jsonl``: a checkpoint that is complete as far as its writer knows."""
-
-    time: float
-    step: int  # optimizer steps done, as the hook counts them
-    path: str  # absolute
-    kind: Literal["accelerate", "trainer", "recipe"]
-    seconds: float  # what saving held the training up
-    world_size: int
 
 
 class RunDoc(TypedDict):

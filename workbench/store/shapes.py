@@ -13,7 +13,7 @@ from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints
 
-from workbench.store import schema
+from workbench.store import node_schema, row_schema, schema
 
 MAX_RANKS = 16_384  # a rank costs its readers a file each
 _MAX_INTEGER = 2**63
@@ -183,8 +183,9 @@ _DOCUMENTS: dict[str, Any] = {
     "comparison.json": schema.ComparisonDoc,
     "rank.start.json": _Start,
     "rank.end.json": schema.RankEnd,
-    "node.json": schema.NodeDoc,
-    "order.json": schema.NodeOrder,
+    "node.json": node_schema.NodeDoc,
+    "order.json": node_schema.NodeOrder,
+    "row.json": row_schema.RowDoc,
 }
 
 
@@ -231,7 +232,7 @@ def _fit_keys(document: dict[str, Any], hints: dict[str, Any]) -> dict[str, Any]
 def _in_range(key: str, value: Any) -> bool:
     """What the type alone does not say."""
     if key in {"processes", "nodes"}:
-        return 1 <= value <= MAX_RANKS
+        return value is None or 1 <= value <= MAX_RANKS
     if key == "rank":
         return value is None or 0 <= value < MAX_RANKS
     if key == "ranks" and isinstance(value, dict):  # of state.json and node-N.json: by rank

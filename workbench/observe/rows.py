@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.compare.curves import Curve
-from workbench.launch.attempts import BY_HAND
+from workbench.observe.curves import Curve
 from workbench.observe.gap import read_gap
 from workbench.observe.gap_terms import STEP
 from workbench.observe.summary import peak_memory, predicted_peak, summarise
 from workbench.store.files import read_json
 from workbench.store.labels import Labels, read_labels
 from workbench.store.layout import RunPaths
+from workbench.store.schema import BY_HAND
 
 LISTED = (
     *("run", "name", "state", "outcome", "strategy", "processes", "world_size", "steps"),

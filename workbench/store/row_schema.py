@@ -1,0 +1,48 @@
+"""``row.json``: an ended run as lists show it, so that a list reads one small file of it."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class Row(TypedDict):
+    """All that a list shows, filters and sorts by, except the labels that people write."""
+
+    run: str
+    name: str
+    state: str
+    outcome: str | None
+    strategy: str | None
+    processes: int | None
+    world_size: int | None
+    steps: int | None
+    loss_first: float | None
+    loss_last: float | None
+    nonfinite_step: int | None
+    tokens_per_second: float | None
+    samples_per_second: float | None
+    started_at: float | None
+    ended_at: float | None
+    message: str | None
+    device: str | None
+    recipe: str | None
+    script: str
+    created_at: float | None
+    loss_best: float | None
+    step_seconds_median: float | None
+    memory_bytes: float | None
+    hours: float | None
+    usd: float | None
+    tokens: float | None
+    restarts: int
+    memory_ratio: float | None
+    step_ratio: float | None
+    resumed_from: str | None
+
+
+class RowDoc(TypedDict):
+    """The row, and the files that it was made from."""
+
+    schema: int
+    stamp: str  # their times and sizes; with others the row counts no more
+    row: Row
