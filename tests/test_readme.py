@@ -1,4 +1,4 @@
-"""Every command and every line of Python in README.md is one that this version takes.
+"""Every command and every line of Python in README.md and the other pages is one that this version takes.
 
 Commands are parsed by the application itself and not run; Python is compiled, its names are looked
 up, and each call is bound to the signature of what it calls. What needs neither a GPU, a training
@@ -18,7 +18,9 @@ import workbench as wb
 from workbench.cli.commands import COMMANDS, load
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = (ROOT / "README.md").read_text("utf-8")
+README = (ROOT / "README.md").read_text("utf-8")
+PAGES = ("CONTRIBUTING.md", "tests/accuracy/README.md", "tests/benchmarks/README.md")
+TEXT = "\n".join([README, *((ROOT / page).read_text("utf-8") for page in PAGES)])
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", TEXT, re.DOTALL)
 PROSE = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
 SPANS = re.findall(r"`([^`\n]+)`", PROSE)
@@ -52,6 +54,10 @@ def test_the_list_of_commands_is_complete():
     names = [name.strip() for name in listed.split("|")]
     assert len(names) == len(set(names))
     assert set(names) == set(COMMANDS)
+
+
+def test_the_readme_is_one_page():
+    assert len(README.splitlines()) <= 150
 
 
 def test_the_make_targets_exist():
