@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -135,4 +136,11 @@ def _show_result(console: Console, run: Run, summary: dict[str, Any]) -> None:
         console.print(line, markup=False, style="dim")
     console.print(f"\n{summary['outcome']}: {summary['message']}", markup=False)
     console.print(f"Report:     {run.directory / 'report.html'}", markup=False, soft_wrap=True)
-    console.print("JupyterLab: make lab   (opens the same workbench with this run in its list)")
+    console.print(f"JupyterLab: {_in_jupyter()}", markup=False)
+
+
+def _in_jupyter() -> str:
+    """What shows this run in a notebook: in a checkout of the repository, or installed alone."""
+    if (Path(__file__).parents[2] / "Makefile").is_file():
+        return "make lab   (opens the same workbench with this run in its list)"
+    return "jupyter lab, then: from workbench_widgets import Workbench; Workbench()"
