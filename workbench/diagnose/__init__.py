@@ -17,6 +17,7 @@ progress
     ``exit-hang``: a rank does not end a minute after another one did.
     ``slow-start``: no step for ten minutes, and hardly any work.
     ``slow-save``: a checkpoint has been in the making for ten minutes.
+    ``steps-redone``: the script went back to an earlier step by itself.
 speed
     ``straggler``: a rank enters the backward pass later than its peers.
     ``input-bound``: three tenths of the step are waiting for data.
