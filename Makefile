@@ -81,16 +81,21 @@ faults: ## inject every fault on CPU ranks and renew tests/faults.md (quarter of
 	@WORKBENCH_FAULT_ROWS="$(FAULTS)" $(RUN)/python -m pytest -q tests/faults tests/diagnose tests/recover tests/security tests/launch/test_faults.py tests/launch/test_outcome.py tests/store tests/observe
 	@$(RUN)/python -m tests.faults.matrix "$(FAULTS)" && rm "$(FAULTS)"
 
-matrix: ## save a checkpoint in every layout, load it in every other; renew tests/checkpoints.md
+# Both go on where they were cut off.
+CELLS = $(CURDIR)/.matrix
+matrix: ## save a checkpoint in every layout, load it in every other; renew tests/checkpoints.md (quarter of an hour)
 	@$(SETUP) --extras train,lab,dev,deepspeed
-	@$(RUN)/python -m tests.recover.matrix --page tests/checkpoints.md
+	@$(RUN)/python -m tests.recover.matrix --folder "$(CELLS)" --page tests/checkpoints.md
+	@rm -rf "$(CELLS)"
 
+SOAK = $(CURDIR)/.soak
 ROUNDS ?= 200
 SEED ?= 1
 PROPERTY_TESTS = $(shell grep -rl --include='test_*.py' hypothesis tests)
 soak: ## 200 seeded rounds of kills, damage and resumes, then new examples for the property tests (ROUNDS=, SEED=)
 	@$(SETUP) --extras train,lab,dev,deepspeed
-	@$(RUN)/python -m tests.recover.soak --rounds $(ROUNDS) --seed $(SEED)
+	@$(RUN)/python -m tests.recover.soak --rounds $(ROUNDS) --seed $(SEED) --folder "$(SOAK)"
+	@rm -rf "$(SOAK)"
 	@$(RUN)/python -m pytest -q --hypothesis-profile=soak -m 'not slow' $(PROPERTY_TESTS)
 
 clean: ## delete .venv and caches; runs/ stays

@@ -53,7 +53,7 @@ class StoreError(WorkbenchError, OSError):
 
 
 class ForeignRunError(StoreError):
-    """The run belongs to another user, or others can write to it: it can be read only."""
+    """The run belongs to another user, others can write to it, or its record is from elsewhere."""
 
 
 class HostError(WorkbenchError):

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from . import soak
+from . import soak, soak_plan
 
 
 def test_a_round_follows_from_its_seed_alone_and_all_kinds_meet_all_strategies() -> None:
-    plans = [soak.Plan.draw(1, number) for number in range(200)]
-    assert plans[17] == soak.Plan.draw(1, 17)
-    assert plans[17] != soak.Plan.draw(2, 17)
+    plans = [soak_plan.Plan.draw(1, number) for number in range(200)]
+    assert plans[17] == soak_plan.Plan.draw(1, 17)
+    assert plans[17] != soak_plan.Plan.draw(2, 17)
     met = {(plan.strategy, plan.victims) for plan in plans}
-    assert len(met) == len(soak.STRATEGIES) * len(soak.VICTIMS)
-    assert {plan.damage for plan in plans} == set(soak.DAMAGES)
+    assert len(met) == len(soak_plan.STRATEGIES) * len(soak_plan.VICTIMS)
+    assert {plan.damage for plan in plans} == set(soak_plan.DAMAGES)
 
 
 @pytest.mark.slow

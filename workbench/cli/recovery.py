@@ -89,14 +89,23 @@ def resume(
 def adopt(
     run: RunArgument = "last", *, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Watch a run again whose supervisor and watcher are gone, with its restarts and its end."""
+    """Watch a run again that nobody watches; let one from elsewhere be resumed."""
     handle = wb.attach(run, store)
+    accepted = handle.accept()
     adopted = handle.adopt()
     status = handle.status
     if as_json:
-        print_json({"run": handle.id, "adopted": adopted, "state": status.state})
-    elif adopted:
+        found = {"run": handle.id, "adopted": adopted, "accepted": accepted, "state": status.state}
+        print_json(found)
+        return
+    if accepted:
+        console.print(f"{handle.id} can be resumed. That starts:", markup=False)
+        for line in accepted:
+            console.print(f"  {line}", markup=False, soft_wrap=True)
+    if adopted:
         console.print(f"{handle.id} is watched again: {status.state}", markup=False)
+    elif accepted:
+        console.print(f"Start it: workbench resume {handle.id}", markup=False, soft_wrap=True)
     else:
         console.print(f"{handle.id} needs no supervisor here: {status.state}", markup=False)
 

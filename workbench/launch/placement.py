@@ -40,11 +40,7 @@ class Placement:
         >>> here.of(["--main_process_port", "0", "train.py"])[:4]
         ['--num_machines', '2', '--machine_rank', '1']
         """
-        words = list(command)
-        for flag in _FLAGS:
-            if flag in words:
-                at = words.index(flag)
-                del words[at : at + 2]
+        words = _without(command, _FLAGS)
         at = words.index(_PORT)
         return [
             *words[:at],
@@ -54,6 +50,24 @@ class Placement:
             *(_PORT, str(self.port)),
             *words[at + 2 :],
         ]
+
+
+def without_placement(command: Sequence[str]) -> list[str]:
+    """`command` without what tells its machines where to find each other.
+
+    >>> without_placement(["launch", "--main_process_port", "0", "train.py"])
+    ['launch', 'train.py']
+    """
+    return _without(command, (*_FLAGS, _PORT))
+
+
+def _without(command: Sequence[str], flags: Sequence[str]) -> list[str]:
+    words = list(command)
+    for flag in flags:
+        if flag in words:
+            at = words.index(flag)
+            del words[at : at + 2]
+    return words
 
 
 def check_address(address: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from workbench import recipes
 from workbench.errors import StoreError, UsageError, WorkbenchError
+from workbench.launch.acceptance import check_accepted, seal
 from workbench.launch.attempts import Attempts, read_attempts
 from workbench.launch.dry_run import capture_variable
 from workbench.launch.layout_flags import check_arguments
@@ -57,7 +58,7 @@ def resume(
     """Go on. See `Run.resume`.
 
     Raises:
-        ForeignRunError: it is another user's, or others can write to it.
+        ForeignRunError: it is another user's, others can write to it, or its record is not ours.
         UsageError: it still runs, or nobody knows how to resume it.
         StoreError: the run directory cannot be written.
     """
@@ -101,7 +102,9 @@ def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> 
 
 def _record(paths: RunPaths) -> dict[str, Any]:
     check_own(paths, "resumed")
-    return read_record(paths)
+    run = read_record(paths)
+    check_accepted(paths, run)
+    return run
 
 
 def _refuse_finished(ended: Mapping[str, Any], run: Mapping[str, Any]) -> None:
@@ -223,6 +226,7 @@ def _changed_run(
         words = [str(word) for word in run["command"]]
         words[words.index("--main_process_port") + 1] = str(options.port)
         again["command"] = words
+    again["vouched"] = seal(again)
     return again
 
 

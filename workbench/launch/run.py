@@ -14,6 +14,7 @@ from typing import Any
 
 from workbench.diagnose.finding import Finding
 from workbench.errors import StoreError, UsageError, WorkbenchError
+from workbench.launch.acceptance import accept
 from workbench.launch.adopting import may_adopt
 from workbench.launch.direct_stop import stop_directly
 from workbench.launch.options import keywords
@@ -345,6 +346,10 @@ class Run:
         """Of the present attempt's view; the view of the one before may still lie there."""
         view, state = self.view(), read_json(self._paths.state) or {}
         return view["steps"] if view.get("attempt") == state.get("attempt") else 0
+
+    def accept(self) -> list[str]:
+        """Let this run be resumed although its record is foreign; returns what that starts."""
+        return accept(self._paths)
 
     def adopt(self) -> bool:
         """Give a run that trains on unwatched here a new supervisor; False when it needs none.

@@ -10,6 +10,7 @@ from typing import Any
 
 from workbench.errors import StoreError
 from workbench.launch import redact
+from workbench.launch.acceptance import seal
 from workbench.launch.dry_run import Request
 from workbench.launch.orders import make_order, warm_server
 from workbench.launch.spawning import spawn_supervisor
@@ -97,9 +98,10 @@ def _cannot_write(paths: RunPaths, error: OSError) -> StoreError:
 
 
 def vouched(document: dict[str, Any]) -> list[str]:
-    """Proofs that the variables in the record are ours; secrets are not in it."""
+    """Proofs that the record's command, hooks and variables are ours; secrets are not in it."""
     proofs = vouch(document, document["environment"])
-    return vouch({**document, "vouched": proofs}, document["extra_environment"])
+    proofs = vouch({**document, "vouched": proofs}, document["extra_environment"])
+    return seal({**document, "vouched": proofs})
 
 
 def _run_document(

@@ -40,6 +40,28 @@ def is_vouched(run: Mapping[str, Any], name: str, value: str) -> bool:
     )
 
 
+def key_path() -> Path:
+    """Where this user's key lies.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(home).expanduser() / "training-workbench" / "record-key"
+
+
+def can_vouch() -> bool:
+    """Whether this user has a key, usable or not, or could have one. Nothing is written."""
+    try:
+        path = key_path()
+    except RuntimeError:
+        return False
+    if path.exists():
+        return True
+    there = next(parent for parent in path.parents if parent.exists())
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+
 def _proof(key: bytes, run: Mapping[str, Any], name: str, value: str) -> str:
     """Of this record alone: the marker is another one for each run."""
     text = "\0".join([str(run.get("marker")), name, value])
@@ -48,9 +70,8 @@ def _proof(key: bytes, run: Mapping[str, Any], name: str, value: str) -> str:
 
 
 def _key(*, make: bool) -> bytes | None:
-    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     try:
-        path = Path(home).expanduser() / "training-workbench" / "record-key"
+        path = key_path()
         if make and not path.exists():
             _make(path)
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

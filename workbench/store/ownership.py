@@ -34,7 +34,7 @@ def foreign_reason(paths: RunPaths, *, own_links: bool = False) -> str | None:
     `own_links`: allow symbolic links of this user below it, for actions that follow none, such as
     deleting.
     """
-    if _trusted(paths.directory):
+    if in_trusted_store(paths.directory):
         return None
     try:
         about = os.lstat(paths.directory)
@@ -80,7 +80,7 @@ def foreign_part(path: Path) -> str | None:
     Its files are written with the training's own umask, so a group may be able to write to them;
     everybody may not.
     """
-    if _trusted(path):
+    if in_trusted_store(path):
         return None
     try:
         for part, about in ((path.name, path.stat()), *_tree(str(path))):
@@ -101,7 +101,8 @@ def user_name(uid: int) -> str:
         return f"user {uid}"
 
 
-def _trusted(path: Path) -> bool:
+def in_trusted_store(path: Path) -> bool:
+    """Whether it lies in a store that `TRUSTED_VARIABLE` names."""
     given = [one for one in os.environ.get(TRUSTED_VARIABLE, "").split(os.pathsep) if one]
     place = os.path.realpath(path)
     return any(
