@@ -35,10 +35,10 @@ def small_disk(folder: Path) -> Generator[bool]:
 def _full_disk(folder: Path) -> Generator[None]:
     """No free byte on the file system of `folder`."""
     filler = folder.parent / "filler"
-    with filler.open("wb") as file, contextlib.suppress(OSError):
-        while True:
-            file.write(b"\0" * (1 << 16))
-            file.flush()
+    # Unbuffered: what a buffer still holds would be refused once more when it is closed.
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"\0" * (1 << 16)):
+            pass
     try:
         yield
     finally:

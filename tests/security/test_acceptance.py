@@ -149,7 +149,7 @@ def test_a_key_that_others_can_read_seals_nothing(tmp_path: Path, key: Path) -> 
     with pytest.raises(ForeignRunError):
         wb.Run(paths).resume()
     with pytest.raises(StoreError, match="record-key"):
-        wb.Run(paths).accept()
+        wb.Run(paths).adopt()
 
 
 def test_what_a_record_says_cannot_act_on_the_terminal() -> None:

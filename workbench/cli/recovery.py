@@ -24,7 +24,9 @@ from workbench.cli.terminal import (
 )
 from workbench.diagnose.finding import Finding
 from workbench.diagnose.nodes import node_command
+from workbench.launch.acceptance import accept
 from workbench.recover.checkpoints import Checkpoint
+from workbench.store.layout import RunPaths
 from workbench.units import format_bytes
 
 _SEVERITY = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -91,7 +93,7 @@ def adopt(
 ) -> None:
     """Watch a run again that nobody watches; let one from elsewhere be resumed."""
     handle = wb.attach(run, store)
-    accepted = handle.accept()
+    accepted = accept(RunPaths(handle.directory))
     adopted = handle.adopt()
     status = handle.status
     if as_json:

@@ -347,20 +347,16 @@ class Run:
         view, state = self.view(), read_json(self._paths.state) or {}
         return view["steps"] if view.get("attempt") == state.get("attempt") else 0
 
-    def accept(self) -> list[str]:
-        """Let this run be resumed although its record is foreign; returns what that starts."""
-        return accept(self._paths)
-
     def adopt(self) -> bool:
         """Give a run that trains on unwatched here a new supervisor; False when it needs none.
+
+        From now on it can be resumed, also if its record is from elsewhere.
 
         Raises:
             ForeignRunError: it is another user's, or others can write to it.
         """
-        if self.status.state != "unsupervised":
-            return False
-        check_own(self._paths, "adopted")
-        if not may_adopt(self._paths):
+        accept(self._paths)
+        if self.status.state != "unsupervised" or not may_adopt(self._paths):
             return False
         spawn_supervisor(self._paths, None)
         deadline = time.monotonic() + _ADOPT_SECONDS
