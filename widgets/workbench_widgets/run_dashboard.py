@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import workbench as wb
-from workbench.store.files import read_json
+from workbench.observe.current_view import current_view
 from workbench.store.layout import RunPaths
 from workbench.store.status import read_status
 from workbench_widgets.options import refuse_unknown
@@ -55,15 +55,16 @@ class RunDashboard(RunFace):
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""
-        view = read_json(Path(self.run.directory) / "view.json") or {}
-        status = read_status(RunPaths(Path(self.run.directory)))
+        paths = RunPaths(Path(self.run.directory))
+        view, status = current_view(paths), read_status(paths)
         state = status.outcome or status.state
         steps = view.get("steps")
         of = f"/{view['steps_total']}" if view.get("steps_total") else ""
-        step = f"step {steps}{of}" if steps is not None else "no step yet"
+        step = f"step {steps}{of}" if steps else "no step yet"
         loss = view.get("loss_last")
         said = f"loss {loss:.4g}" if isinstance(loss, int | float) else "loss n/a"
         lines = [f"RunDashboard({self.run.id!r}: {state}, {step}, {said})"]
+        lines += [f"  {status.message}"] if status.state == "unsupervised" else []
         standing = [one for one in view.get("findings") or [] if one.get("cleared_at") is None]
         lines += [f"  {one.get('severity', 'warning')}: {one.get('cause')}" for one in standing[:5]]
         compared = (view.get("comparison") or {}).get("explanation")

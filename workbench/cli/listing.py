@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -58,7 +58,14 @@ def runs(
     else:
         if found:
             console.print(runs_table(found[:_FIRST]))
+            _say_who_is_not_watched(found)
         _say_the_rest(len(known), len(found), asked=bool(where or tag))
+
+
+def _say_who_is_not_watched(found: list[dict[str, Any]]) -> None:
+    for one in found:
+        if one["state"] == "unsupervised":
+            console.print(f"{one['run']}: {one['message']}", markup=False, soft_wrap=True)
 
 
 def _say_the_rest(known: int, found: int, *, asked: bool) -> None:

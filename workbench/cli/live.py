@@ -37,9 +37,12 @@ def follow(run: Run, console: Console) -> None:
 
 
 def _follow_plain(run: Run, console: Console) -> None:
-    due = 0.0
+    due, said = 0.0, None
     while True:
         status = run.status
+        if status.state == "unsupervised" and status.message != said:
+            said = status.message
+            console.print(said, markup=False, soft_wrap=True)
         if time.monotonic() >= due or not status.live:
             due = time.monotonic() + _PLAIN_EVERY_SECONDS
             line = one_line(run.view(), status.outcome or status.state)

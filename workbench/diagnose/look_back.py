@@ -10,6 +10,7 @@ from typing import Any
 from workbench.diagnose.diagnoser import Diagnoser, read_findings
 from workbench.diagnose.facts import Facts
 from workbench.diagnose.finding import Finding
+from workbench.diagnose.unsupervised import unsupervised
 from workbench.observe.events import StepRow, last_rows, recorded_rows
 from workbench.observe.findings import kept_findings
 from workbench.store.files import LineReader, read_json
@@ -22,9 +23,9 @@ _TAIL_BYTES = 1 << 16  # what `last_rows` reads
 
 def diagnose(paths: RunPaths) -> list[Finding]:
     """Findings of a run, living or ended, worst first."""
-    if kept_findings(paths) is None:
-        return work_out(paths)
-    return read_findings(paths)
+    found = work_out(paths) if kept_findings(paths) is None else read_findings(paths)
+    lost = unsupervised(paths)
+    return found if lost is None else [lost, *found]
 
 
 def work_out(paths: RunPaths) -> list[Finding]:

@@ -19,6 +19,7 @@ from workbench.launch.journal import guarded, log, logging_to
 from workbench.launch.outcome import Verdict, judge
 from workbench.launch.stopping import StopLadder, end_leftovers
 from workbench.launch.supervise import take_lock
+from workbench.observe.current_view import latest
 from workbench.observe.events import last_rows
 from workbench.observe.kept_row import keep_row
 from workbench.observe.pulse import read_pulse
@@ -138,12 +139,13 @@ def _end_document(paths: RunPaths, verdict: Verdict, left: int) -> dict[str, Any
 
 
 def _close_view(paths: RunPaths, end: dict[str, Any], attempts: Attempts, steps: int) -> None:
-    """The last snapshot stays; it says that the run has ended, and how far it came."""
+    """The last snapshot's curves stay; it says that the run has ended, and how far it came."""
     view, state = read_json(paths.view), read_json(paths.state) or {}
     guarded("state.json", lambda: write_json_atomic(paths.state, {**state, "phase": "ended"}))
     if view is None:
         return
     view |= {
+        **latest(paths),
         "phase": "ended",
         "outcome": end["outcome"],
         "message": end["message"],

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.diagnose.finding import Finding
+from workbench.diagnose.unsupervised import unsupervised
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launch.acceptance import accept
 from workbench.launch.adopting import may_adopt
@@ -21,6 +22,7 @@ from workbench.launch.options import keywords
 from workbench.launch.resuming import resume, why_not_resumable
 from workbench.launch.spawning import spawn_supervisor
 from workbench.launch.stopping import end_leftovers
+from workbench.observe.current_view import current_view
 from workbench.observe.events import iterate_metrics, metric_bytes
 from workbench.observe.findings import kept_findings
 from workbench.observe.kept_row import short_summary
@@ -32,24 +34,9 @@ from workbench.store.files import read_file, read_json, read_tail
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, foreign_reason
 from workbench.store.runs import LAST, Store
-from workbench.store.schema import ViewDoc
 from workbench.store.status import Status, read_status
 
 _ADOPT_SECONDS = 5.0
-_EMPTY_VIEW: dict[str, Any] = {
-    "steps": 0,
-    "stride": 1,
-    "series": {},
-    "host": {"series": {}},
-    "lines_skipped": 0,
-    "ranks": [],
-    "devices": [],
-    "findings": [],
-    "attempts": [],
-    "checkpoints": [],
-    "timeline": {"step": [], "ranks": []},
-    "peak_memory_bytes": [],
-}
 _LOG_BYTES = 256 << 20
 _CONFIG_BYTES = 1 << 20
 _TAIL_BYTES = 8 << 20  # of a log
@@ -104,10 +91,10 @@ class Run:
     def view(self) -> dict[str, Any]:
         """The charts' snapshot; what is not known (yet) is None, columns are empty.
 
-        Keys: see `workbench.store.schema.ViewDoc`.
+        Keys: see `workbench.store.schema.ViewDoc`. Where no supervisor writes it any more, steps,
+        loss_last and elapsed_seconds are the ranks' own; the curves stand still.
         """
-        view = dict.fromkeys(ViewDoc.__annotations__) | _EMPTY_VIEW
-        return view | (read_json(self._paths.view) or {})
+        return current_view(self._paths)
 
     def summary(self) -> dict[str, Any]:
         """What ``workbench show --json`` prints.
@@ -117,7 +104,8 @@ class Run:
         """
         summary, found = summarise(self._paths), kept_findings(self._paths)
         if summary["outcome"] is None:
-            found = found or []
+            lost = unsupervised(self._paths)
+            found = [*([lost.document()] if lost else []), *(found or [])]
         elif found is None and metric_bytes(self._paths, self._ranks()) <= _QUICK_METRIC_BYTES:
             # It ended unwatched: `diagnose` works it out, and all others say the same.
             found = [one.document() for one in self.findings()]

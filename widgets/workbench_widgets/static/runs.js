@@ -39,7 +39,7 @@ const COLUMNS = [
 
 /** @param {any} row */
 function stateOf(row) {
-  if (row.state === "unsupervised") return { state: "stopping", text: "Unwatched" };
+  if (row.state === "unsupervised") return { state: "stopping", text: "Not supervised" };
   const phase = row.outcome ? "ended" : row.state;
   return badge({ phase, outcome: row.outcome ?? null });
 }
@@ -76,6 +76,7 @@ class Line {
     const { state, text } = stateOf(row);
     setAttribute(this.badge, "data-state", state);
     setText(this.badge, text);
+    setAttribute(this.badge, "title", row.outcome ? "" : row.message ?? "");
     this.cells[0].title = row.run;
     this.check.checked = selected;
     this.stop.phase(isLive(row) ? row.state : "ended");
