@@ -13,6 +13,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from workbench.cli.json_keys import help_text
+
 
 @dataclass(frozen=True)
 class Source:
@@ -178,8 +180,11 @@ def load(name: str) -> Any:
     if not isinstance(target, typer.Typer):
         function, target = target, typer.Typer(add_completion=False, rich_markup_mode=None)
         target.command(name)(function)
-    command = typer.main.get_command(target)
+    command: Any = typer.main.get_command(target)
     command.name = name
+    command.epilog = help_text(name)
+    for part, inner in getattr(command, "commands", {}).items():
+        command.epilog, inner.epilog = None, help_text(f"{name} {part}")
     return command
 
 

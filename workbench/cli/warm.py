@@ -1,8 +1,4 @@
-"""``workbench warm``: the processes that launches with ``--warm`` are forked from.
-
-``--json``: ``start`` prints ``{"pid", "python", "modules", "threads", "started", "running",
-"cpu_seconds", "idle_seconds", "memory_bytes"}``; ``status`` and ``stop`` print an array of those.
-"""
+"""``workbench warm``: the processes that launches with ``--warm`` are forked from."""
 
 from __future__ import annotations
 

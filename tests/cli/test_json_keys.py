@@ -1,0 +1,161 @@
+"""The keys of `--json`: those that `--help` names are those that each command prints."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Command
+from tests.compare.made_runs import make_run
+from workbench.cli import calibrating, launch, nodes, prices, profiling, recovery, scaling
+from workbench.cli.commands import COMMANDS, load
+from workbench.cli.json_keys import FORMS
+from workbench.compare.profile_values import Profile
+from workbench.compare.scaling_study import ScalingStudy
+from workbench.compare.studies.compression import Compression
+from workbench.compare.studies.tuning import Tuning
+from workbench.diagnose.finding import Finding
+from workbench.launch.warm.server import Server
+from workbench.recover.checkpoints import Checkpoint
+
+WITHOUT_JSON = {"logs", "attach", "track", "node"}
+QUICK = {
+    "runs": ("runs",),
+    "show": ("show", "a"),
+    "metrics": ("metrics", "a"),
+    "stop": ("stop", "a"),
+    "adopt": ("adopt", "a"),
+    "checkpoints": ("checkpoints", "a"),
+    "diagnose": ("diagnose", "a"),
+    "compare": ("compare", "a", "b"),
+    "tag": ("tag", "a", "x"),
+    "note": ("note", "a", "x"),
+    "archive": ("archive", "a"),
+    "delete": ("delete", "a", "--yes"),
+    "export": ("export", "gpt", "--to", "slurm"),
+    "export --why": ("export", "--why"),
+    "launch --dry-run": ("launch", "gpt", "--cpu", "--dry-run"),
+    "launch RECIPE -- --help": ("launch", "gpt", "--json", "--", "--help"),
+    "doctor": ("doctor",),
+}
+WITHOUT_STORE = {
+    "models": ("models",),
+    "gpus": ("gpus",),
+    "prices": ("prices",),
+    "memory": ("memory", "--model", "llama-3-8b", "--gpu", "h100"),
+    "memory --inference": ("memory", "--model", "llama-3-8b", "--gpu", "h100", "--inference"),
+    "cost": ("cost", "--model", "llama-3-8b", "--gpu", "h100", "--tokens", "1B", "--gpus", "8"),
+    "plan": ("plan", "--model", "llama-3-8b", "--tokens", "1B", "--max-gpus", "8"),
+}
+LITERAL: dict[str, tuple[tuple[Any, str], ...]] = {
+    "launch": ((launch, "_start"),),
+    "resume": ((recovery, "resume"),),
+    "submit": ((nodes, "_submit"),),
+    "submit --dry-run": ((nodes, "_show_script"),),
+    "calibrate": ((calibrating, "document"),),
+    "scale": ((ScalingStudy, "document"), (scaling, "scale")),
+    "study batch-size": ((Tuning, "document"),),
+    "study accumulate": ((Tuning, "document"),),
+    "study workers": ((Tuning, "document"),),
+    "study compression": ((Compression, "document"),),
+    "profile": ((Profile, "document"), (profiling, "profile")),
+    "prices --refresh": ((prices, "prices_command"),),
+}
+"""What is too dear to run here: what writes it names the keys in its source."""
+ELSEWHERE = {"demo", "launch --wait", "resume --wait", "submit --wait"}
+"""A form made of two others, or of `show`'s."""
+
+
+def literal_keys(place: Any, name: str) -> set[str]:
+    """Keys of the dictionaries that a function writes down, without those of elements and parts."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(place)))
+    (function,) = (
+        one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef) and one.name == name
+    )
+    inner = {
+        id(part)
+        for one in ast.walk(function)
+        if isinstance(one, ast.Dict | ast.ListComp)
+        for part in ast.walk(one)
+        if part is not one
+    }
+    return {
+        key.value
+        for one in ast.walk(function)
+        if isinstance(one, ast.Dict) and id(one) not in inner
+        for key in one.keys
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    }
+
+
+def check(form: str, printed: Any) -> None:
+    array = isinstance(printed, list)
+    assert array == FORMS[form].array, form
+    for one in printed if array else [printed]:
+        assert set(one) == set(FORMS[form].keys), form
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    for run in ("a", "b"):
+        make_run(tmp_path / "runs", run, steps=20)
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize("form", QUICK)
+def test_a_run_s_command_prints_what_its_help_says(
+    form: str, command: Command, store: Path
+) -> None:
+    words = QUICK[form]
+    if "--json" not in words:
+        words = (*words, "--json", *(() if form == "export --why" else ("--store", str(store))))
+    printed = json.loads(command(*words).out)
+    check(form, printed)
+    assert printed or form in {"checkpoints", "diagnose"}
+
+
+@pytest.mark.parametrize("form", WITHOUT_STORE)
+def test_an_estimate_prints_what_its_help_says(form: str, command: Command) -> None:
+    check(form, json.loads(command(*WITHOUT_STORE[form], "--json").out))
+
+
+@pytest.mark.parametrize("form", LITERAL)
+def test_what_is_dear_to_run_writes_what_its_help_says(form: str) -> None:
+    written = {key for place in LITERAL[form] for key in literal_keys(*place)}
+    assert written == set(FORMS[form].keys)
+
+
+def test_values_print_their_fields() -> None:
+    fields = set(Finding.__dataclass_fields__)
+    assert fields == set(FORMS["diagnose"].keys)
+    fields = {*Checkpoint.__dataclass_fields__, "name"} - {"manifest"}
+    assert fields == set(FORMS["checkpoints"].keys)
+    for form in ("warm start", "warm status", "warm stop"):
+        assert literal_keys(Server, "_status") - {"read"} == set(FORMS[form].keys)
+
+
+def test_every_command_with_json_has_its_keys_in_its_help(command: Command) -> None:
+    commands: dict[str, Any] = {}
+    for name in COMMANDS:
+        made = load(name)
+        parts = getattr(made, "commands", None)
+        commands |= (
+            {f"{name} {part}": one for part, one in parts.items()} if parts else {name: made}
+        )
+    with_json = {
+        name
+        for name, one in commands.items()
+        if any("--json" in parameter.opts for parameter in one.params)
+    }
+    assert with_json == {name for name in FORMS if name in commands}
+    assert commands.keys() - with_json == WITHOUT_JSON
+    tested = {*QUICK, *WITHOUT_STORE, *LITERAL, *ELSEWHERE}
+    assert FORMS.keys() - tested == {"warm start", "warm status", "warm stop"}
+    told = " ".join(command("show", "--help").out.split())
+    assert "show --json: one object with run, name, state, outcome" in told
