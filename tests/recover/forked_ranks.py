@@ -7,6 +7,7 @@ fork of one that has started threads would hang.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import importlib
 import os
@@ -35,6 +36,7 @@ from workbench.launch.supported import backend
 from workbench.recipes import recipes
 
 RECIPE = recipes()["gpt"]
+_PR_SET_PDEATHSIG = 1
 _CPU_RANKS = "workbench.launch.cpu_ranks"
 
 
@@ -105,6 +107,7 @@ class Layout:
             os.close(writing)
             return pid, reading
         try:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # no rank outlives us
             faulthandler.enable()
             os.environ.update(self.environment)
             numbers = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}

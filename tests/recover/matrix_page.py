@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .matrix import EXACT, REFUSED, Matrix
+from .matrix import CLOSE, EXACT, REFUSED, ROUNDING, Matrix
 
 Cell = tuple[tuple[str, str], str]
 
@@ -16,7 +16,9 @@ def page(matrix: Matrix, about: str) -> str:
     lines += [_row(matrix, one.name) for one in matrix.settings]
     refused = {cell: found for cell, found in matrix.wrong.items() if found.startswith(REFUSED)}
     wrong = {cell: found for cell, found in matrix.wrong.items() if cell not in refused}
+    close = {cell: found for cell, found in matrix.cells.items() if found == CLOSE}
     lines += _listed("Wrong", wrong.items())
+    lines += _listed("Exact, with a next step that differs by rounding", close.items(), ROUNDING)
     lines += _listed("Refused by the recipe, with its sentence", refused.items())
     lines += ["", "## Not offered: `launch` refuses the combination, with this sentence", ""]
     lines += [f"- {name}: {why}" for name, why in matrix.not_offered.items()]
@@ -25,7 +27,7 @@ def page(matrix: Matrix, about: str) -> str:
 
 def _count(matrix: Matrix) -> str:
     layouts = len({one.layout for one in matrix.settings})
-    exact = sum(found == EXACT for found in matrix.cells.values())
+    exact = len(matrix.cells) - len(matrix.wrong)
     each = matrix.cpu_seconds / max(1, len(matrix.cells))
     return (
         f"{layouts} layouts, {len(matrix.settings)} settings, {len(matrix.cells)} cells, "
@@ -36,11 +38,11 @@ def _count(matrix: Matrix) -> str:
 def _row(matrix: Matrix, name: str) -> str:
     cells = {column: found for (row, column), found in matrix.cells.items() if row == name}
     saves = "yes" if cells.pop("saves", "") == EXACT else "no"
-    wrong = [column for column, found in cells.items() if found != EXACT]
+    wrong = [column for column in cells if (name, column) in matrix.wrong]
     exact = f"{len(cells) - len(wrong)} of {len(cells)}"
     return f"| {name} | {saves} | {exact} | {', '.join(wrong) or '-'} |"
 
 
-def _listed(title: str, cells: Iterable[Cell]) -> list[str]:
+def _listed(title: str, cells: Iterable[Cell], about: str = "") -> list[str]:
     found = [f"- {row} -> {column}: {what}" for (row, column), what in cells]
-    return ["", f"## {title}", "", *found] if found else []
+    return ["", f"## {title}", "", *([about, ""] if about else []), *found] if found else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import hashlib
 import os
@@ -25,8 +26,10 @@ from gpt_model import GPT, Block
 from recipe_options import with_checkpoint
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 SAVED_AT = 2  # steps
+LOAD_SECONDS = 120.0  # a load takes a tenth of a second, more on a busy machine
 LINEARS = ("qkv", "mix", "up", "down")
 COMPUTED = ".computed"  # what a forward pass computes with, where that is a copy of its own
 Digests = dict[str, str]
@@ -62,7 +65,7 @@ def save(arguments: Sequence[str], folder: Path) -> dict[str, Any]:
     trainer.save(SAVED_AT)
     found = {"saved": digests(trainer), "random": random_state()}
     trainer.step(SAVED_AT)
-    found["after"] = digests(trainer)
+    found["after"], found["norms"] = digests(trainer), norms(trainer)
     trainer.checkpoints.close()
     return found
 
@@ -79,10 +82,15 @@ class Source:
 
 
 def load(arguments: Sequence[str], sources: Sequence[Source], folder: Path) -> None:
-    """The state after loading each checkpoint, told in `folder` as soon as it is known."""
+    """The state after loading each checkpoint, told in `folder` as soon as it is known.
+
+    A rank that stands still prints its stacks and ends: the cell is wrong, the next ones go on.
+    """
     rank = int(os.environ.get("RANK", "0"))
     for source in sources:
+        faulthandler.dump_traceback_later(LOAD_SECONDS, exit=True)
         append_loaded(folder, rank, {"of": source.name, **_load(arguments, source)})
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _load(arguments: Sequence[str], source: Source) -> dict[str, Any]:
@@ -95,7 +103,7 @@ def _load(arguments: Sequence[str], source: Source) -> dict[str, Any]:
     found: dict[str, Any] = {"saved": digests(trainer), "random": random_state()}
     trainer.step(SAVED_AT)  # in every layout: what was loaded can be trained on
     if source.same:
-        found["after"] = digests(trainer)
+        found["after"], found["norms"] = digests(trainer), norms(trainer)
     trainer.checkpoints.close()
     return found
 
@@ -122,6 +130,17 @@ def digests(trainer: gpt.Trainer) -> Digests:
         for name, digest in part.items():
             assert merged.setdefault(name, digest) == digest, f"ranks differ in {name}"
     return merged
+
+
+def norms(trainer: gpt.Trainer) -> dict[str, float]:
+    """Of every weight of a plain DDP model, and of its moments; {} where each rank has a part."""
+    if not isinstance(trainer.engine.model, DistributedDataParallel):
+        return {}
+    return {
+        f"{name}{key}": value.detach().double().norm().item()
+        for name, weight in weights_of(trainer)
+        for key, value in states_of(trainer, weight)
+    }
 
 
 def weights_of(trainer: gpt.Trainer) -> Iterator[tuple[str, nn.Parameter]]:

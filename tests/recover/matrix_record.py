@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-_CODE = ("workbench/recipes", "workbench/recover", "workbench/launch", "tests/recover")
+_CODE = ("workbench/recipes", "workbench/recover")
 _LIBRARIES = ("torch", "accelerate", "deepspeed")
 Digests = list[dict[str, Any]]
 

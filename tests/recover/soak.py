@@ -22,6 +22,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -199,6 +200,7 @@ def main() -> None:
     if played:
         print(f"{len(played)} rounds were played already.", flush=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(OUT_OF_TIME))  # nothing of a round is left
     finished = soak(plans, folder, options.minutes)
     rounds = [line for number, line in known(folder, options.seed).items() if number in numbers]
     print(summary(rounds))

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -78,16 +78,28 @@ class Round:
             self._check_history()
 
     def _wait_for_step(self, step: int) -> None:
-        path = self.run.directory / "metrics" / "rank-0.jsonl"
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
-                if path.read_bytes().count(b"\n") >= step:
-                    return
-            if not self.run.status.live:
+        for _ in self._while_it_moves():
+            if self._lines() >= step or not self.run.status.live:
                 return
-            time.sleep(_POLL_SECONDS)
         raise WrongError(f"step {step} was not reached; the run is {self.run.status}")
+
+    def _while_it_moves(self) -> Generator[None]:
+        """Until nothing has moved for long: no step, attempt or process more or less."""
+        before, since = None, time.monotonic()
+        while time.monotonic() < since + _PATIENCE_SECONDS:
+            yield
+            time.sleep(_POLL_SECONDS)
+            state = read_json(self.run.directory / "state.json") or {}
+            now = (self._lines(), *(state.get(name) for name in ("attempt", "phase", "ranks")))
+            if now != before:
+                before, since = now, time.monotonic()
+
+    def _lines(self) -> int:
+        try:
+            data = (self.run.directory / "metrics" / "rank-0.jsonl").read_bytes()
+        except OSError:
+            return 0
+        return data.count(b"\n")
 
     def _check_history(self) -> None:
         """Every step of the run is in its metrics, whatever was killed or torn."""
@@ -123,19 +135,16 @@ class Round:
 
     def until_ended(self) -> None:
         """Until it is not live and has no process; both must come true together."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            status = self.run.status
-            left = processes.find_marked(self.marker)
-            if not status.live and not left:
+        for _ in self._while_it_moves():
+            live, left = self.run.status.live, processes.find_marked(self.marker)
+            if not live and not left:
                 self._check_state()
                 return
-            if not status.live and self.run.outcome is None and left:
+            if not live and self.run.outcome is None and left:
                 self._watch_again(left)
-            time.sleep(0.1)
         left = processes.find_marked(self.marker)
         names = [_command_of(one["pid"]) for one in left]
-        raise WrongError(f"state {status.state}, outcome {self.run.outcome}, left: {names}")
+        raise WrongError(f"nothing moves: {self.run.status}; processes that are left: {names}")
 
     def _check_state(self) -> None:
         """What is said of a run without processes: how it ended, and why where it did not succeed."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from . import matrix
+from . import matrix, matrix_record
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +53,7 @@ def test_every_combination_is_a_setting_or_refused_with_a_reason() -> None:
 
 def test_a_cell_says_what_differs() -> None:
     def state(**digests: str) -> dict[str, object]:
-        return {"saved": digests, "random": "r", "after": {}}
+        return {"saved": digests, "random": "r", "after": {}, "norms": {"a": 1.0}}
 
     good = [state(a="1", b="2")]
     assert matrix.compare(good, good, same=True) == matrix.EXACT
@@ -62,3 +62,32 @@ def test_a_cell_says_what_differs() -> None:
     assert "random states" in matrix.compare(good, [{**good[0], "random": "s"}], same=False)
     assert "next step" in matrix.compare(good, [{**good[0], "after": {"a": "9"}}], same=True)
     assert matrix.compare(good, [{"refused": "no"}], same=False) == "refused: no"
+    of_three, rounded = good * 3, {**good[0], "after": {"a": "9"}, "norms": {"a": 1 + 1e-7}}
+    assert matrix.compare(of_three, [rounded] * 3, same=True) == matrix.CLOSE
+    wrong = {**rounded, "norms": {"a": 1.01}}
+    assert "next step" in matrix.compare(of_three, [wrong] * 3, same=True)
+
+
+def test_a_table_goes_on_where_it_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = matrix_record.Record(tmp_path / "table")
+    before.add("a", "b", matrix.EXACT, 1.5)
+    before.write("a", [{"saved": {}}])
+    for rank in range(2):
+        matrix_record.append_loaded(before.loads("b"), rank, {"of": "a", "saved": {}})
+    matrix_record.append_loaded(
+        before.loads("b"), 0, {"of": "c", "saved": {}}
+    )  # rank 1 is not done
+    with (tmp_path / "table/cells.jsonl").open("a") as file:
+        file.write('{"row": "a", "colu')
+    after = matrix_record.Record(tmp_path / "table")
+    assert (after.cells, after.cpu_seconds) == ({("a", "b"): matrix.EXACT}, 1.5)
+    assert list(after.loaded("b", 2)) == ["a"]
+    assert after.written("a") == [{"saved": {}}]
+    assert after.written("c") is None
+    assert not after.began_anew
+    monkeypatch.setattr(matrix_record, "state", lambda: "of other code")
+    anew = matrix_record.Record(tmp_path / "table")
+    assert anew.began_anew
+    assert anew.cells == {}
