@@ -1,6 +1,7 @@
 """Writes small checkpoints with the libraries themselves: make_checkpoints.py FOLDER.
 
-DeepSpeed's and Lightning's are laid out as they document it, with torch.save.
+DeepSpeed's and Lightning's are laid out as they document it, with torch.save; make_deepspeed.py beside
+this file has DeepSpeed's own engine write them.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import functools
+import gc
 import hashlib
 import os
 import sys
@@ -24,7 +25,9 @@ import torch
 from accelerate.utils import gather_object
 from gpt_model import GPT, Block
 from recipe_options import with_checkpoint
+from torch import distributed as dist
 from torch import nn
+from torch.distributed import distributed_c10d
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -89,8 +92,25 @@ def load(arguments: Sequence[str], sources: Sequence[Source], folder: Path) -> N
     rank = int(os.environ.get("RANK", "0"))
     for source in sources:
         faulthandler.dump_traceback_later(LOAD_SECONDS, exit=True)
+        before = groups()
         append_loaded(folder, rank, {"of": source.name, **_load(arguments, source)})
+        if (
+            "model_parallel" in sys.modules
+        ):  # it makes its groups anew each time; others keep theirs
+            end_groups(groups() - before)
         faulthandler.cancel_dump_traceback_later()
+
+
+def groups() -> set[dist.ProcessGroup]:
+    """All process groups of this process."""
+    return set(distributed_c10d._world.pg_map)
+
+
+def end_groups(made: set[dist.ProcessGroup]) -> None:
+    """End the groups of a trainer that is gone: each has threads of its own."""
+    gc.collect()
+    for group in made - {dist.group.WORLD}:
+        dist.destroy_process_group(group)
 
 
 def _load(arguments: Sequence[str], source: Source) -> dict[str, Any]:
@@ -134,7 +154,7 @@ def digests(trainer: gpt.Trainer) -> Digests:
 
 def norms(trainer: gpt.Trainer) -> dict[str, float]:
     """Of every weight of a plain DDP model, and of its moments; {} where each rank has a part."""
-    if not isinstance(trainer.engine.model, DistributedDataParallel):
+    if not isinstance(getattr(trainer.engine, "model", None), DistributedDataParallel):
         return {}
     return {
         f"{name}{key}": value.detach().double().norm().item()

@@ -129,8 +129,10 @@ def undisturbed(folder: Path, strategies: set[str]) -> dict[str, str]:
         one = Round(plan, folder / "undisturbed")
         one.until_ended()
         fingerprint = one.fingerprint()
-        assert one.run.outcome == "succeeded", one.run.logs(tail=20)
-        assert fingerprint, one.run.logs(tail=20)
+        if fingerprint is None or one.run.outcome != "succeeded":
+            why = f"a run of {strategy} that nobody disturbs ended as {one.run.status}"
+            _keep(folder / FAILED / f"undisturbed-{strategy}", plan, why, one)
+            raise WrongError(why)
         found[strategy] = fingerprint
     return found
 
@@ -150,7 +152,10 @@ def soak(plans: list[Plan], folder: Path, minutes: float | None) -> bool:
         (warm := Path(name) / "warm").mkdir(mode=0o700)
         os.environ[client.FOLDER] = str(warm)
         try:
-            expected = undisturbed(Path(name), {plan.strategy for plan in plans})
+            try:
+                expected = undisturbed(Path(name), {plan.strategy for plan in plans})
+            finally:
+                _move(Path(name) / FAILED, folder / FAILED)
             for plan in plans:
                 if minutes is not None and time.monotonic() - began > minutes * 60:
                     return False

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from workbench.recover.checkpoints import verify
-from workbench.recover.foreign import identify
+from workbench.recover.foreign import Identified, identify
 from workbench.recover.pickled import MAX_PICKLE_BYTES, UNREADABLE, read_saved
 from workbench.recover.script_checkpoints import (
     every_checkpoint,
@@ -66,6 +66,45 @@ def test_kind_and_step_are_read_from_the_content(
     assert (found.kind, found.step, found.problem) == (kind, step, "")
 
 
+@pytest.fixture(scope="module")
+def of_deepspeed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What DeepSpeed's own engine writes: without ZeRO, and with its three stages."""
+    pytest.importorskip("deepspeed", reason="pip install 'training-workbench[deepspeed]'")
+    folder = tmp_path_factory.mktemp("deepspeed")
+    make = MAKE.with_name("make_deepspeed.py")
+    subprocess.run([sys.executable, str(make), str(folder)], check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("plain", 3),
+        ("plain/global_step999", 3),
+        ("zero1", 5),  # the latest of two
+        ("zero1/global_step999", 3),
+        ("zero2-bf16", 3),
+        ("zero3-bf16", 3),
+    ],
+)
+def test_what_deepspeeds_engine_writes_is_known(of_deepspeed: Path, name: str, step: int) -> None:
+    assert identify(of_deepspeed / name) == Identified(kind="deepspeed", step=step, world_size=1)
+
+
+@pytest.mark.slow
+def test_deepspeeds_files_are_read_or_called_unreadable(of_deepspeed: Path, tmp_path: Path) -> None:
+    for made in of_deepspeed.glob("*/global_step999/*.pt"):
+        assert read_saved(made).value, made
+    broken = tmp_path / "broken"
+    shutil.copytree(of_deepspeed / "zero3-bf16", broken)
+    (states,) = broken.rglob("*_model_states.pt")
+    os.truncate(states, states.stat().st_size // 2)
+    assert "cannot be read" in getattr(identify(broken), "problem", "")
+    shutil.rmtree(broken / "global_step999")
+    assert "is not there" in getattr(identify(broken), "problem", "")
+
+
 def test_what_is_missing_is_said(made: Path, tmp_path: Path) -> None:
     cut, torn = tmp_path / "cut", tmp_path / "torn"
     shutil.copytree(made / "dcp-500", cut)
@@ -79,6 +118,8 @@ def test_what_is_missing_is_said(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "global_step999", zero)
     next(zero.glob("*_optim_states.pt")).unlink()
     assert getattr(identify(zero), "problem", "").startswith("1 of 2 files of optimizer")
+    (zero / "mp_rank_00_model_states.pt").rename(zero / "zero_pp_rank_0_mp_rank_00_model_states.pt")
+    assert getattr(identify(zero), "problem", "").startswith("1 of 2 files of weights")  # of ZeRO-3
 
 
 def test_nothing_of_a_file_is_run(tmp_path: Path) -> None:

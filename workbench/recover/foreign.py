@@ -123,10 +123,12 @@ def _deepspeed(folder: Path, names: set[str]) -> Identified | None:
     if saved is None:
         return Identified(kind="deepspeed", step=None, problem=f"{states[0]} cannot be read")
     ranks = _whole(_top(saved).get("dp_world_size"))
-    optimizers = sum(1 for name in names if name.endswith("_optim_states.pt"))
+    of_rank = [name for name in states if name.startswith("zero_pp_rank_")]  # ZeRO-3's weights
+    optimizers = [name for name in names if name.endswith("_optim_states.pt")]
     problem = ""
-    if ranks is not None and 0 < optimizers < ranks:
-        problem = f"{ranks - optimizers} of {ranks} files of optimizer states are missing"
+    for what, files in (("optimizer states", optimizers), ("weights", of_rank)):
+        if ranks is not None and 0 < len(files) < ranks:
+            problem = f"{ranks - len(files)} of {ranks} files of {what} are missing"
     step = _whole(_top(saved).get("global_steps"))
     return Identified(kind="deepspeed", step=step, problem=problem, world_size=ranks)
 
