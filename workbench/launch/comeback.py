@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 import traceback
@@ -132,8 +131,7 @@ class Comeback:
             return
         self._hang = hang
         log(f"ending the attempt: {hang.cause}")
-        besides = supervisor.helpers.pids
-        for process in processes.members(self._run["marker"], (os.getpid(),), besides):
+        for process in supervisor.members():
             processes.send_signal(process, signal.SIGKILL)
 
     def judge_hang(self, watch: Watch) -> Verdict | None:

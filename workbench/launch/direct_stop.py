@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -54,7 +55,7 @@ def stop_directly(
         with logging_to(paths):
             log(f"nobody watches the run: {reason} by process {os.getpid()}")
             _climb(paths, run, now=now, reason=reason, timeout=timeout)
-            left = len(end_leftovers(str(run["marker"]), ()))
+            left = len(end_leftovers(partial(processes.members, str(run["marker"]))))
             _tell_end(paths, run, reason, left)
             Helpers(paths, run, Recovery.read(run.get("recovery"))).end()
     finally:
@@ -65,7 +66,8 @@ def stop_directly(
 def _climb(paths: RunPaths, run: dict[str, Any], *, now: bool, reason: str, timeout: float) -> None:
     """The stop ladder, until no process of the run is left or the time is over."""
     marker = str(run["marker"])
-    ladder = StopLadder(paths, marker)
+    members = partial(processes.members, marker)
+    ladder = StopLadder(paths, members)
     steps = 0 if now else _steps(paths, run)
     step_seconds = None if now else _step_seconds(paths)
     ladder.request(now=now, steps=steps, step_seconds=step_seconds, reason=reason)
@@ -78,7 +80,7 @@ def _climb(paths: RunPaths, run: dict[str, Any], *, now: bool, reason: str, time
             now = True
             ladder.request(now=True, steps=0, step_seconds=None)
         ladder.tick(launcher, _steps(paths, run), step_seconds)
-        if not processes.find_marked(marker):
+        if not members():
             return
         time.sleep(_TICK_SECONDS)
 

@@ -18,9 +18,11 @@ from workbench.launch.journal import guarded, log
 from workbench.launch.protection import set_oom_score
 from workbench.observe.trackers import follow_command
 from workbench.recover.policy import Recovery
+from workbench.store import processes
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
 
+_MARK = "WORKBENCH_RUN"  # in place of the run's marker
 _FLUSH_SECONDS = 60.0  # a tracker that has not told the end by then is left to itself
 
 
@@ -44,6 +46,12 @@ class Helpers:
             started = self._spawn(f"tracker {name}", command, f"tracker-{name}.log")
             if started is not None:
                 self._trackers.append(started)
+
+    def adopt_children_of(self, watcher: int) -> None:
+        """Know those again that an earlier supervisor started: its death made them `watcher`'s."""
+        for process in processes.descendants(watcher, besides={os.getpid()}):
+            if processes.has_variable(process["pid"], _MARK, self._paths.directory.name):
+                self.pids.add(process["pid"])
 
     def idle(self) -> None:
         """The machine has been idle for so long: start what was asked for then, once."""
@@ -70,7 +78,7 @@ class Helpers:
         self, what: str, command: Sequence[str], name: str
     ) -> subprocess.Popen[bytes] | None:
         environment = {key: value for key, value in os.environ.items() if key != MARKER}
-        environment["WORKBENCH_RUN"] = self._paths.directory.name
+        environment[_MARK] = self._paths.directory.name
         folder = Path(self._run["working_directory"])
         started: list[subprocess.Popen[bytes]] = []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -81,8 +80,7 @@ class Machines:
         restarts = supervisor.recovery.restarts > 0
         if supervisor.ladder.active or not self._nodes.must_end(restarts=restarts):
             return
-        marker, besides = supervisor.run["marker"], supervisor.helpers.pids
-        for process in processes.members(marker, (os.getpid(),), besides):
+        for process in supervisor.members():
             processes.send_signal(process, signal.SIGKILL)
 
     def facts(self) -> tuple[NodeFacts, ...]:

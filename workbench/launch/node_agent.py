@@ -18,6 +18,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,7 @@ class NodeAgent:
             guarded("terminating", terminating.touch)
         if self._child is not None:
             self._exit_code = self._child.poll()
-        left = end_leftovers(self._marker, (os.getpid(),))
+        left = end_leftovers(partial(processes.members, self._marker, (os.getpid(),)))
         if self._child is not None and self._exit_code is None:
             self._exit_code = self._child.poll()
         self._child, self._launcher, self._left = None, None, len(left)

@@ -49,13 +49,30 @@ def _set_score(process: str, score: int) -> bool:
     return True
 
 
+def _is_watcher(pid: int, paths: RunPaths) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"workbench.launch.watcher" in words and os.fsencode(paths.directory) in words
+
+
 class WatcherLink:
     """The supervisor's side of its watcher: started again when it is gone."""
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
         self._parent = os.getppid()
+        self._began_watched = _is_watcher(self._parent, paths)
         self._child: Popen[bytes] | None = None
+
+    @property
+    def parent(self) -> int | None:
+        """The watcher that forked us, to which orphans of a supervisor before us came; None: gone.
+
+        Never whatever else adopted us: that one has children of the whole machine.
+        """
+        return self._parent if self._began_watched and os.getppid() == self._parent else None
 
     def check(self, order: dict[str, Any] | None) -> int | None:
         """Start a watcher if there is none; returns its pid if it was started just now."""

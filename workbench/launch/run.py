@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from workbench.observe.summary import summarise
 from workbench.observe.view import log_lines
 from workbench.recover.checkpoints import Checkpoint, verify
 from workbench.recover.script_checkpoints import every_checkpoint
+from workbench.store import processes
 from workbench.store.files import read_file, read_json, read_tail
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, foreign_reason
@@ -235,7 +237,8 @@ class Run:
             raise WorkbenchError(f"{self.id} is still {self.status.state} after {timeout:g} s.")
         own = foreign_reason(self._paths) is None
         marker = str(self.document.get("marker"))
-        left = end_leftovers(marker, ()) if own and (now or not self.status.live) else []
+        mine = own and (now or not self.status.live)
+        left = end_leftovers(partial(processes.members, marker)) if mine else []
         return {"run": self.id, "outcome": self.outcome, "processes_left": len(left)}
 
     def _await_stop(self, *, now: bool, timeout: float) -> bool:

@@ -10,7 +10,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from workbench.diagnose.finding import Finding
 from workbench.store import processes
@@ -34,20 +34,15 @@ class StopLadder:
     def __init__(
         self,
         paths: RunPaths,
-        marker: str,
-        besides: Collection[int] = (),
+        members: Callable[[], list[ProcessDoc]],
         nodes: int = 1,
-        *,
-        parents: Collection[int] = (),
     ) -> None:
-        """`parents`: what descends from these processes is of the run, too, but for `besides`."""
+        """`members`: lists the living processes of the run."""
         self.stage: str | None = None
         self.reason = "stopped"
         self.stop_at: int | None = None
         self._paths = paths
-        self._marker = marker
-        self._parents = parents
-        self._besides = besides
+        self._members = members
         self._ahead = _AHEAD_SECONDS if nodes == 1 else _AHEAD_OF_NODES_SECONDS
         self._within: float | None = None
         self._deadline = 0.0
@@ -149,12 +144,12 @@ class StopLadder:
 
     def _kill_stopped(self) -> None:
         """A stopped process never sees SIGTERM: torchrun would wait 30 s for it."""
-        for process in processes.members(self._marker, self._parents, self._besides):
+        for process in self._members():
             if processes.is_stopped(process):
                 processes.send_signal(process, signal.SIGKILL)
 
     def _signal_all(self, number: signal.Signals) -> None:
-        for process in processes.members(self._marker, self._parents, self._besides):
+        for process in self._members():
             processes.send_signal(process, number)
 
 
@@ -171,16 +166,14 @@ def stop_message(stop_at: int | None, notice: str | None, stuck: Finding | None)
 
 
 def end_leftovers(
-    marker: str, parents: Collection[int], besides: Collection[int] = ()
+    members: Callable[[], list[ProcessDoc]], besides: Collection[int] = ()
 ) -> list[ProcessDoc]:
     """End every process of the run that outlived its launcher; returns those that would not die.
 
-    `parents` are the supervisor and, of a warm start, the launcher's keeper: what descends from
-    them belongs to the run even when it has dropped the marker, unless through one of `besides`.
-    Without `parents` the marker alone decides.
+    `members` lists those that live; children among `besides` are not collected.
     """
     _reap(besides)
-    left = processes.wait_gone(processes.members(marker, parents, besides), 0.5)
+    left = processes.wait_gone(members(), 0.5)
     for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
         if not left:
             return []
@@ -189,7 +182,7 @@ def end_leftovers(
             processes.send_signal(process, signal.SIGKILL if stopped else number)
         processes.wait_gone(left, patience)
         _reap(besides)
-        left = processes.members(marker, parents, besides)
+        left = members()
     return left
 
 

@@ -6,6 +6,7 @@ the training. What to start comes through the watcher's standard input: run.json
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
@@ -20,6 +21,7 @@ from workbench.launch.launcher_process import Launcher, inherited, shown_gpus
 from workbench.launch.orders import on_another_port
 from workbench.launch.protection import WatcherLink, lower_oom_score, set_oom_score
 from workbench.launch.stopping import StopLadder, end_leftovers, stop_message
+from workbench.launch.warm.template import COLD_RANKS
 from workbench.launch.wishes import StopWish
 from workbench.recover.policy import Recovery
 from workbench.store import processes
@@ -35,6 +37,7 @@ TICK_SECONDS = 0.33
 VIEW_SECONDS = 1.0
 WORLD_CHECK_SECONDS = 5.0
 MAX_PORT_RETRIES = 2
+_REASON_BYTES = 4096
 
 
 class Supervisor:
@@ -65,16 +68,36 @@ class Supervisor:
     def _forget_attempt(self) -> None:
         self.ranks: dict[int, ProcessDoc] = {}
         self.vanished: dict[int, float] = {}
-        self.ladder = StopLadder(
-            self.paths,
-            self.run["marker"],
-            self.helpers.pids,
-            nodes=int(self.run.get("nodes") or 1),
-            parents=(os.getpid(),),
-        )
+        nodes = int(self.run.get("nodes") or 1)
+        self.ladder = StopLadder(self.paths, self.members, nodes=nodes)
         self.launcher: ProcessDoc | None = None
         self.message: str | None = None
         self.world_size: int | None = None
+        self.warm = False
+
+    @property
+    def _cold_ranks(self) -> Path:
+        return self.paths.control / COLD_RANKS
+
+    def _look_for_cold_ranks(self) -> None:
+        """A warm launcher whose ranks would not be the same starts them cold, and leaves why."""
+        if not self.warm:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            why = read_file(self._cold_ranks, _REASON_BYTES).decode()
+            self.warm, self.message = False, f"The ranks were started cold: {why}."
+            log(self.message)
+
+    def members(self) -> list[ProcessDoc]:
+        """The living processes of the run, those included that have dropped its marker.
+
+        They descend from this supervisor, or came to its watcher when an earlier one was killed.
+        """
+        watcher = self._watcher.parent
+        parents = [os.getpid()] if watcher is None else [os.getpid(), watcher]
+        return processes.members(
+            self.run["marker"], parents, besides={*self.helpers.pids, os.getpid()}
+        )
 
     @property
     def restarts(self) -> int:
@@ -105,6 +128,7 @@ class Supervisor:
             "WORKBENCH_FIRST_STEP": str(first_step),
         }
         if order.get("warm"):  # a warm server may still be importing
+            self._cold_ranks.unlink(missing_ok=True)
             self.write_state("starting")
         self._child = launcher_process.start(
             [*order["launcher"], *resume.get("arguments", order["arguments"])],
@@ -118,6 +142,7 @@ class Supervisor:
             output=self.paths.launcher_log,
             warm=order.get("warm"),
         )
+        self.warm = self._child.warm
         if self._child.why_cold is not None:
             self.message = f"Started cold: {self._child.why_cold}."
             log(self.message)
@@ -137,8 +162,11 @@ class Supervisor:
             for rank, process in state.get("ranks", {}).items()
             if processes.is_marked(process, marker)
         }
+        self.warm = bool(state.get("warm"))
         self.started_at = float(state.get("started_at", self.run["created_at"]))
         self._restarts_before = self.restarts
+        if self._watcher.parent is not None:
+            self.helpers.adopt_children_of(self._watcher.parent)
         if state.get("phase") == "stopping" and not (self.paths.control / "preempt").exists():
             (self.paths.control / "stop").touch()
         log("adopted the run")
@@ -175,9 +203,7 @@ class Supervisor:
     def _end_leftovers(self, exit_code: int | None) -> int:
         """No rank may take the end of its launcher for a notice of pre-emption."""
         guarded("terminating", (self.paths.control / "terminating").touch)
-        keeper = self._child.keeper if self._child is not None else None
-        parents = (os.getpid(),) if keeper is None else (os.getpid(), keeper)
-        left = len(end_leftovers(self.run["marker"], parents, self.helpers.pids))
+        left = len(end_leftovers(self.members, self.helpers.pids))
         if self._child is not None:
             self._child.close()
         return left if self.machines is None else left + self.machines.end(exit_code)
@@ -250,6 +276,7 @@ class Supervisor:
             log(self.message)
 
     def _find_ranks(self) -> None:
+        self._look_for_cold_ranks()
         for rank in range(int(self.run["processes"])):
             if rank not in self.ranks:
                 start = read_json(self.paths.rank_start(rank))
@@ -337,7 +364,7 @@ class Supervisor:
             "started_at": self.started_at,
             "port": self.port,
             "restarts": self.restarts,
-            "warm": self._child is not None and self._child.warm,
+            "warm": self.warm,
             "attempt": self.attempts.number,
             "world_size_asked": self.run["processes"],
             "world_size_seen": self.world_size,

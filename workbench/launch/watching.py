@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,6 @@ from workbench.observe.host import HostSampler
 from workbench.observe.view import ViewBuilder, encode, recent_samples
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.sealing import Sealer
-from workbench.store import processes
 from workbench.store.files import read_json, write_bytes_atomic, write_json_reserved
 from workbench.store.layout import RunPaths
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
@@ -66,7 +64,6 @@ class Watch:
         self._gpus = GpuSampler() if run["device"] == "cuda" else None  # never raises
         self._host = HostSampler(paths.directory)
         self._system = LineWriter(str(paths.system))
-        self._marker: str = run["marker"]
         self._marked: list[ProcessDoc] = []
         self._marked_due = 0.0
         self._sample_due = 0.0
@@ -147,7 +144,7 @@ class Watch:
         supervisor.check_world(None if first is None else time.monotonic() - first)
         now = time.monotonic()
         if now >= self._marked_due:
-            self._marked = processes.members(self._marker, (os.getpid(),), supervisor.helpers.pids)
+            self._marked = supervisor.members()
             self._marked_due = now + (_MARKED_EVERY_SECONDS if supervisor.ranks else 1.0)
         if now < self._sample_due:
             return

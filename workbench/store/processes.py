@@ -17,6 +17,9 @@ from pathlib import Path
 from workbench.store.schema import ProcessDoc
 
 MARKER = "WORKBENCH_RUN_ID"
+KEEPER_MARKER = "WORKBENCH_KEEPER_OF"
+"""In the environment of a warm launcher's parent, which is no part of the run; what descends from
+it is."""
 _PROC = "/proc"
 _MAX_ENVIRONMENT = 4 << 20  # the kernel's own bound for one exec is about 2 MiB
 
@@ -78,7 +81,7 @@ def is_marked(process: ProcessDoc | None, marker: str) -> bool:
     """
     if process is None or not marker or not is_alive(process):
         return False
-    return _bears(process["pid"], f"{MARKER}={marker}".encode())
+    return has_variable(process["pid"], MARKER, marker)
 
 
 def may_be_marked(process: ProcessDoc | None, marker: str) -> bool:
@@ -89,44 +92,47 @@ def may_be_marked(process: ProcessDoc | None, marker: str) -> bool:
     return is_marked(process, marker) or not readable
 
 
-def _bears(pid: int, needle: bytes) -> bool:
+def has_variable(pid: int, name: str, value: str) -> bool:
+    """Whether the process was started with that variable; False where it is not ours to read."""
+    needle = f"{name}={value}".encode()
     environment = _read(f"/proc/{pid}/environ", _MAX_ENVIRONMENT)
     return needle in environment and needle in environment.split(b"\0")
 
 
-def find_marked(marker: str) -> list[ProcessDoc]:
-    """All living processes whose environment holds this run's marker, except the caller's own."""
+def find_marked(marker: str, name: str = MARKER) -> list[ProcessDoc]:
+    """All living processes whose environment holds this run's marker, except the caller's own.
+
+    `name`: of the variable.
+    """
     if not marker:
         return []
-    needle = f"{MARKER}={marker}".encode()
-    found: list[ProcessDoc] = []
-    for entry in os.listdir(_PROC):
-        if not entry.isdecimal() or int(entry) == os.getpid():
-            continue
-        if _bears(int(entry), needle):
-            process = identify(int(entry))
-            if process is not None and is_alive(process):
-                found.append(process)
-    return found
+    own = os.getpid()
+    return _living(pid for pid in _all_pids() if pid != own and has_variable(pid, name, marker))
 
 
-def descendants(root: int, besides: Collection[int] = ()) -> list[ProcessDoc]:
-    """Children of `root`, theirs, and so on, whatever session they moved to; not `besides`."""
+def _all_pids() -> list[int]:
+    return [int(entry) for entry in os.listdir(_PROC) if entry.isdecimal()]
+
+
+def _living(pids: Iterable[int]) -> list[ProcessDoc]:
+    found = [process for pid in pids if (process := identify(pid)) is not None]
+    return [process for process in found if is_alive(process)]
+
+
+def descendants(*roots: int, besides: Collection[int] = ()) -> list[ProcessDoc]:
+    """Children of `roots`, theirs, and so on, whatever session they moved to; not `besides`."""
     children: dict[int, list[int]] = {}
-    for entry in os.listdir(_PROC):
-        if entry.isdecimal() and (fields := stat_fields(int(entry))) is not None:
-            children.setdefault(int(fields[1]), []).append(int(entry))
-    found: list[ProcessDoc] = []
-    queue = list(children.get(root, []))
+    for pid in _all_pids():
+        if (fields := stat_fields(pid)) is not None:
+            children.setdefault(int(fields[1]), []).append(pid)
+    found = dict[int, None]()
+    queue = [pid for root in roots for pid in children.get(root, [])]
     while queue:
         pid = queue.pop()
-        if pid in besides:
-            continue
-        queue += children.get(pid, [])
-        process = identify(pid)
-        if process is not None and is_alive(process):
-            found.append(process)
-    return found
+        if pid not in besides and pid not in found:
+            found[pid] = None
+            queue += children.get(pid, [])
+    return _living(found)
 
 
 def zombies(parent: int) -> list[int]:
@@ -144,11 +150,14 @@ def members(
 ) -> list[ProcessDoc]:
     """Processes of a run: those with its marker, and all that descend from one of `parents`.
 
-    What descends through one of `besides` only (a tracker, a hook) is no part of the run.
+    The parents of a warm launcher are found by themselves. What descends through one of `besides`
+    only (a tracker, a hook) is no part of the run.
     """
     found = {process["pid"]: process for process in find_marked(marker)}
-    for parent in parents:
-        found |= {process["pid"]: process for process in descendants(parent, besides)}
+    keepers = [process["pid"] for process in find_marked(marker, KEEPER_MARKER)]
+    if parents or keepers:
+        below = descendants(*parents, *keepers, besides=besides)
+        found |= {process["pid"]: process for process in below}
     return list(found.values())
 
 

@@ -154,7 +154,7 @@ class StateDoc(TypedDict):
     started_at: float
     port: int | None
     restarts: int
-    warm: bool  # the present attempt's launcher is a fork of a warm server
+    warm: bool  # the present attempt's launcher and ranks are forks of a warm server
     attempt: int
     world_size_asked: int
     world_size_seen: int | None

@@ -288,7 +288,9 @@ def start_process(
     nowhere = os.open(os.devnull, os.O_RDONLY)
     try:
         connection.settimeout(_READY_SECONDS)
-        request = {"do": "start", "order": asdict(order)}
+        marker = environment.get(processes.MARKER, "")
+        shown = {processes.KEEPER_MARKER: marker} if marker else {}
+        request = {"do": "start", "order": asdict(order), "keeper_shows": shown}
         send(connection, request, [nowhere, output, output])
         reply, _ = receive(connection)
     except (OSError, EOFError) as error:

@@ -11,6 +11,7 @@ import ctypes
 import os
 import signal
 import socket
+from collections.abc import Mapping
 
 from .child import close_files
 from .messages import send
@@ -24,12 +25,15 @@ def adopt_orphans(*, yes: bool) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
 
 
-def keep(connection: socket.socket, room: Room) -> None:
-    """Fork the process to be; returns in it. The keeper itself never does."""
+def keep(connection: socket.socket, room: Room, shown: Mapping[str, str]) -> None:
+    """Fork the process to be; returns in it. The keeper itself never does.
+
+    `shown`: environment that /proc shows of the keeper, by which the run's orphans are found.
+    """
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    room.show({}, "workbench warm keeper")
+    room.show(shown, "workbench warm keeper")
     adopt_orphans(yes=True)
     read, write = os.pipe()
     process = os.fork()
@@ -59,6 +63,7 @@ def _to_nowhere(connection: int) -> None:
 
 
 def _wait(connection: socket.socket, process: int) -> None:
+    """Until process and orphans have ended; as long as one lives, it is found as our child."""
     status = None
     while status is None:
         ended, ended_status = os.waitpid(-1, 0)
@@ -66,3 +71,6 @@ def _wait(connection: socket.socket, process: int) -> None:
     with contextlib.suppress(OSError):
         send(connection, {"exit_code": os.waitstatus_to_exitcode(status)})
         connection.recv(1)  # until whoever watches the run has ended what is left of it
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)

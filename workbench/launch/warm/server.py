@@ -140,7 +140,8 @@ class Server:
             request, files = receive(connection, 3)
             connection.settimeout(None)
             if request["do"] == "start":
-                return self._start(connection, Order(**request["order"]), files, leaving)
+                shown: dict[str, str] = request["keeper_shows"]
+                return self._start(connection, Order(**request["order"]), files, leaving, shown)
             if request["do"] == "stop":
                 leaving.append(0)
             send(connection, self._status())
@@ -157,7 +158,12 @@ class Server:
         return None
 
     def _start(
-        self, connection: socket.socket, order: Order, files: list[int], leaving: list[int]
+        self,
+        connection: socket.socket,
+        order: Order,
+        files: list[int],
+        leaving: list[int],
+        shown: dict[str, str],
     ) -> tuple[Order, list[int]] | None:
         changed = sameness.changed_file(self._loaded)
         if changed is not None:
@@ -179,7 +185,7 @@ class Server:
             return None
         self._socket.close()
         copies = [os.dup(descriptor) for descriptor in files]
-        keep(connection, self.room)
+        keep(connection, self.room, shown)
         return order, copies
 
     def why_not(self, order: Order, *, first: bool = False) -> str | None:

@@ -8,6 +8,7 @@ asks for its orphans just then, is waited upon and signalled as after an exec.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -15,7 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -24,6 +25,8 @@ from .keeper import adopt_orphans
 from .messages import receive, send
 from .room import Room
 
+COLD_RANKS = "cold-ranks"
+"""File in control/: why a rank of a warm launcher was started cold."""
 _FORKING = threading.Lock()
 _HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
 
@@ -95,7 +98,8 @@ def fork_instead_of_exec(template: socket.socket, why_not: Callable[[Order], str
                     send(template, asdict(order), files)
                     self.pid = receive(template)[0]["pid"]
                 except (OSError, EOFError):
-                    return False  # the template was killed: start it as ever
+                    _tell_cold("its template was killed", order.environment)
+                    return False
                 finally:
                     adopt_orphans(yes=False)
             self._child_created = True
@@ -135,5 +139,18 @@ def _order(
     why = why_not(order)
     if why is None:
         return order, files
-    sys.stderr.write(f"workbench: this process starts cold: {why}.\n")
+    _tell_cold(why, order.environment)
     return None
+
+
+def _tell_cold(why: str, environment: Mapping[str, str]) -> None:
+    """Say in the launcher's log, and to the supervisor, that a rank is no fork."""
+    sys.stderr.write(f"workbench: this process starts cold: {why}.\n")
+    directory = environment.get("WORKBENCH_RUN_DIR")
+    if directory is None:
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.suppress(OSError):
+        told = os.open(os.path.join(directory, "control", COLD_RANKS), flags, 0o600)
+        os.write(told, why.encode("utf-8", "replace"))
+        os.close(told)
