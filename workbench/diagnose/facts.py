@@ -98,7 +98,7 @@ def rank_facts(paths: RunPaths, rank: int, process: ProcessDoc | None) -> RankFa
         return RankFacts(process=process, pulse=pulse, ended=ended)
     return RankFacts(
         process=process,
-        alive=fields[0] not in "ZX",
+        alive=not processes.has_ended(fields),
         process_state=fields[0],
         rss_bytes=int(fields[21]) * _PAGE_BYTES,
         cpu_seconds=(int(fields[11]) + int(fields[12])) / _TICKS,

@@ -64,13 +64,22 @@ def identify(pid: int) -> ProcessDoc | None:
 
 
 def is_alive(process: ProcessDoc | None) -> bool:
-    """Whether that very process lives; a zombie or a new owner of its pid does not count."""
+    """Whether that very process lives; a zombie or a new owner of its pid does not count.
+
+    One whose first thread has ended lives as long as another thread does: what was killed a moment
+    ago still holds its files, and so its locks, until the last thread is gone.
+    """
     if process is None or process["boot_id"] != boot_id():
         return False
     fields = stat_fields(process["pid"])
     return (
-        fields is not None and fields[0] not in "ZX" and int(fields[19]) == process["start_ticks"]
+        fields is not None and not has_ended(fields) and int(fields[19]) == process["start_ticks"]
     )
+
+
+def has_ended(fields: list[str]) -> bool:
+    """Whether these `stat_fields` are those of a process without a living thread."""
+    return fields[0] == "X" or (fields[0] == "Z" and int(fields[17]) <= 1)
 
 
 def is_marked(process: ProcessDoc | None, marker: str) -> bool:

@@ -1,0 +1,85 @@
+"""Whether a process lives, and which processes a run has."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+from tests.conftest import until
+from workbench.store import processes
+
+FIRST_THREAD_ENDS = """\
+import ctypes, fcntl, os, sys, threading, time
+handle = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+fcntl.flock(handle, fcntl.LOCK_EX)
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def is_locked(path: Path) -> bool:
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def test_a_process_lives_until_its_last_thread_has_ended(tmp_path: Path) -> None:
+    """As in the moment after a kill: its first thread is a zombie, its locks are still held.
+
+    Whoever takes such a supervisor for dead and asks for its lock is refused.
+    """
+    lock = tmp_path / "lock"
+    process = subprocess.Popen([sys.executable, "-S", "-c", FIRST_THREAD_ENDS, str(lock)])
+    try:
+        until(lambda: (processes.stat_fields(process.pid) or "?")[0] == "Z", 30, "the zombie")
+        known = processes.identify(process.pid)
+        assert is_locked(lock)
+        assert processes.is_alive(known)
+        assert processes.send_signal(known, signal.SIGKILL)  # type: ignore[arg-type]
+        until(lambda: not processes.is_alive(known), 30, "its end")
+        assert not is_locked(lock)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_members_are_found_by_marker_by_keeper_and_by_descent() -> None:
+    """A keeper is no part of the run itself, nor is what descends through `besides`."""
+    marker = uuid.uuid4().hex
+    child = "import subprocess; subprocess.run(['sleep', '1000'], env={})"
+    started = [
+        subprocess.Popen([sys.executable, "-S", "-c", child], env={**os.environ, **more})
+        for more in (
+            {processes.MARKER: marker},
+            {processes.KEEPER_MARKER: marker},
+            {"UNRELATED": marker},
+        )
+    ]
+    marked, keeper, helper = (process.pid for process in started)
+    try:
+        until(lambda: len(processes.descendants(marked, keeper, helper)) == 3, 30, "the children")
+        (of_keeper,) = (one["pid"] for one in processes.descendants(keeper))
+        (of_helper,) = (one["pid"] for one in processes.descendants(helper))
+
+        def members(*parents: int, besides: tuple[int, ...] = ()) -> set[int]:
+            return {one["pid"] for one in processes.members(marker, parents, besides)}
+
+        assert members() == {marked, of_keeper}
+        assert members(helper) == {marked, of_keeper, of_helper}
+        below_us = members(os.getpid(), besides=(helper,))
+        assert {marked, keeper, of_keeper} <= below_us
+        assert not below_us & {helper, of_helper}
+    finally:
+        for process in processes.descendants(marked, keeper, helper):
+            processes.send_signal(process, signal.SIGKILL)
+        for process in started:
+            process.kill()
+            process.wait()
