@@ -28,6 +28,7 @@ class Lab:
     def __init__(self, store: Path, *arguments: str, restarts: int = 0, **options: Any) -> None:
         recovery = options.pop("recovery", Recovery(restarts=restarts, backoff_seconds=0.5))
         words = ["--steps", "100000", "--step-ms", "20", "--checkpoint-every", "20", *arguments]
+        options = {"warm": True, **options}
         self.run = wb.launch(
             LAB, words, cpu=True, processes=2, store=store, recovery=recovery, **options
         )

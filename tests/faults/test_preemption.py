@@ -27,7 +27,7 @@ def saved_at_the_end(lab: Lab) -> bool:
 
 
 def test_ten_seconds_of_grace_are_enough(store: Path) -> None:
-    lab = Lab(store, recovery=Recovery(grace_seconds=10)).begun()
+    lab = Lab(store, recovery=Recovery(grace_seconds=10), warm=False).begun()
     at = lab.signal("supervisor", signal.SIGTERM)
     seconds = lab.ended(at)
     assert lab.run.outcome == "preempted"

@@ -69,7 +69,7 @@ def test_exception_of_a_rank_is_told_and_not_retried_for_ever(store: Path) -> No
 
 
 def test_killed_launcher_leaves_nothing_and_restarts(store: Path) -> None:
-    lab = Lab(store, restarts=1).begun()
+    lab = Lab(store, restarts=1, warm=False).begun()
     ranks = list(lab.state()["ranks"].values())
     at = lab.signal("launcher")
     until(lambda: not any(map(processes.is_alive, ranks)), 30, "the old ranks' end")
@@ -122,7 +122,6 @@ def parent_of(pid: int) -> int:
     return int(fields[1])
 
 
-@pytest.mark.full
 def test_a_run_that_nobody_watches_is_stopped_by_the_command_itself(store: Path) -> None:
     lab = Lab(store).begun()
     supervisor = lab.state()["supervisor"]["pid"]

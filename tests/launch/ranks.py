@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from tests.conftest import SCRIPTS
 from workbench.launch.capture import SITE_FOLDER
 from workbench.launch.targets import worth_preloading
 from workbench.launch.warm import client
+from workbench.store import processes
 
 
 def _cold(argv: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -31,6 +35,34 @@ def _warm(argv: list[str], folder: Path, environment: dict[str, str]) -> client.
     return client.start_process(
         kind, argv, folder=str(folder), environment=environment, output=output
     )
+
+
+def run_warm(
+    argv: list[str],
+    folder: Path,
+    environment: dict[str, str],
+    modules: Sequence[str] = (),
+    seconds: float = 240.0,
+) -> subprocess.CompletedProcess[str]:
+    """`subprocess.run` of this Python on a script or launcher, forked from the session's server.
+
+    It has one output; it is given as stdout and as stderr. `modules`: see `client.server_kind`.
+    """
+    kind = client.server_kind(environment, environment["OMP_NUM_THREADS"], modules)
+    client.start_server(kind)
+    with tempfile.TemporaryFile() as output:
+        process = client.start_process(
+            kind, argv, folder=str(folder), environment=environment, output=output.fileno()
+        )
+        try:
+            code = process.wait(seconds)
+        finally:
+            for left in processes.descendants(process.keeper):
+                processes.send_signal(left, signal.SIGKILL)
+            process.close()
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    return subprocess.CompletedProcess(argv, code, text, text)
 
 
 class Ranks:

@@ -42,7 +42,9 @@ class Row:
     why: str = ""
     """Why the tolerance is wider than EXACT."""
     always: bool = False
-    """True = part of `make test`, and its launcher is started cold, as users start it."""
+    """True = part of `make test`."""
+    cold: bool = False
+    """True = its launcher is started cold there, as users start it: one row of each family."""
 
     def __str__(self) -> str:
         said = [f"{key}={value}" for key, value in self.options.items()]
@@ -87,7 +89,7 @@ class Row:
             "cpu": True,
             "store": store,
             "options": self.options or None,
-            "warm": not (self.always or whole_table()),
+            "warm": not (self.cold or whole_table()),
         }
 
 

@@ -19,19 +19,19 @@ MORE = ("--heads", "4", "--layers", "4")
 
 
 ROWS = [
-    row("tp", 2, always=True),
+    row("tp", 2, always=True, cold=True),
     row("tp", 2, sequence_parallel=True, recompute="full"),
     row("tp", 4),
     row("dp2-tp2", 4, accumulate=2),
     row("fsdp2-tp2", 4, sequence_parallel=True, always=True),
     row("tp", 2, precision="bf16", tolerance=5e-3, why="bf16 keeps 8 bits of a number"),
-    row("cp", 2),
+    row("cp", 2, always=True, cold=True),
     row("cp", 2, cp_method="ulysses"),
     row("cp", 4, recompute="full"),
     row("fsdp2-cp2", 4, accumulate=2),
     row("cp2-tp2", 4, always=True),
     row("pp", 2, accumulate=4),
-    row("pp", 2, always=True),  # fewer micro-batches than stages
+    row("pp", 2, always=True, cold=True),  # fewer micro-batches than stages
     *(row("pp", 2, accumulate=4, schedule=name) for name in ("gpipe", "zero-bubble", "naive")),
     row("pp", 2, accumulate=4, schedule="interleaved", virtual_stages=2),
     *(row("pp", 4, accumulate=4, schedule=name) for name in ("1f1b", "gpipe", "zero-bubble")),

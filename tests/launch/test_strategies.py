@@ -1,7 +1,7 @@
 """Every data-parallel strategy trains to the single process's curve, on real CPU ranks.
 
-A few rows run in `make test`, with a launcher that is started cold; the others warm, in
-`make test-all`; all of them cold where $WORKBENCH_STRATEGY_ROWS names a file for the table.
+A few rows run in `make test`, one of each family with a launcher that is started cold; the others
+warm, in `make test-all`; all of them cold where $WORKBENCH_STRATEGY_ROWS names a file for the table.
 """
 
 from __future__ import annotations
@@ -41,7 +41,15 @@ ROWS = [
     row("ddp", 2, sync_every_micro_batch=True, accumulate=4),
     row("ddp", 2, comm_hook="fp16", accumulate=2, tolerance=1e-3, why=LOSSY),
     row("ddp", 2, comm_hook="bf16", tolerance=1e-3, why=LOSSY),
-    row("ddp", 2, comm_hook="powersgd", tolerance=3e-2, why=f"{LOSSY} to rank 1", always=True),
+    row(
+        "ddp",
+        2,
+        comm_hook="powersgd",
+        tolerance=3e-2,
+        why=f"{LOSSY} to rank 1",
+        always=True,
+        cold=True,
+    ),
     row("ddp", 2, precision="bf16", tolerance=5e-3, why=HALF),
     row("zero1", 2, engine="torch", accumulate=2, recompute="full"),
     row("zero1", 4, engine="torch"),
@@ -51,7 +59,7 @@ ROWS = [
     row("fsdp-grad-op", 2),
     row("fsdp-grad-op", 4, accumulate=2, sync_every_micro_batch=False),
     row("hsdp", 4, accumulate=2, always=True),
-    row("fsdp", 2, recompute="full", offload=TOGETHER, always=True),
+    row("fsdp", 2, recompute="full", offload=TOGETHER, always=True, cold=True),
     row("fsdp", 2, meta_init=True, state_dict="full", accumulate=2),
     row("fsdp", 2, precision="bf16", tolerance=5e-3, why=HALF),
     row("fsdp", 2, precision="fp16", tolerance=5e-3, why=FP16),
@@ -60,7 +68,7 @@ ROWS = [
     row("fsdp-grad-op", 2, engine="fsdp1", wrap_min_parameters=20_000, accumulate=2, always=True),
     row("zero1", 2, accumulate=2),
     row("zero1", 4),
-    row("zero2", 2, offload=("optimizer",), accumulate=2, **BUCKETS, always=True),
+    row("zero2", 2, offload=("optimizer",), accumulate=2, **BUCKETS, always=True, cold=True),
     row("zero2", 4, overlap_gradients=False),
     row("zero3", 1),
     row("zero3", 2),

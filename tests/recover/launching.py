@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 import workbench as wb
+from tests.launch.ranks import run_warm
 from workbench.launch import accelerate_config
+from workbench.launch.warm_server import warm_part
 from workbench.recipes import recipes
 
 # torch with gloo aborts in its own shut-down in about one run of eighty, after the training's end.
@@ -37,14 +39,16 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(
-    script: Path, arguments: list[str], strategy: str, ranks: int, folder: Path, **options: object
+    script: Path, arguments: list[str], strategy: str, ranks: int, folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """To the end; stdout and stderr as text."""
+    """To the end, warm; stdout and stderr are one text."""
     folder.mkdir(exist_ok=True, parents=True)
-    return subprocess.run(
-        argv(script, arguments, strategy, ranks, folder),
-        **{"env": environment(), "cwd": folder, "timeout": 200} | options,
-        check=False,
-        capture_output=True,
-        text=True,
+    warm = warm_part(
+        script,
+        1,
+        strategy=wb.Strategy.parse(strategy, ranks),
+        splits=recipes()["gpt"].splits,
+        device="cpu",
     )
+    command = argv(script, arguments, strategy, ranks, folder)
+    return run_warm(command, folder, environment(), warm["modules"])

@@ -6,8 +6,6 @@ import itertools
 import json
 import os
 import re
-import resource
-import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +19,7 @@ from checkpointing import Alarm, Checkpoints
 from dcp_files import CheckpointError
 from torch.distributed import checkpoint as dcp
 
+from tests.conftest import SCRIPTS
 from workbench.estimate.interruptions import checkpoint_interval
 from workbench.recipes import recipes
 
@@ -209,12 +208,7 @@ def test_a_table_of_contents_runs_no_code(tmp_path, monkeypatch):
 # --- Real processes ------------------------------------------------------------------------------
 
 GPT = recipes()["gpt"].path
-
-
-def small_files() -> None:
-    """No file may grow beyond 150 kB: writing more fails with EFBIG, as on a full disk."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))
+SMALL_FILES = SCRIPTS / "small_files.py"
 
 
 def fingerprint(said: str) -> str:
@@ -225,15 +219,15 @@ def fingerprint(said: str) -> str:
 def test_a_full_disk_costs_the_checkpoint_and_not_the_training(tmp_path):
     plain = run(GPT, [*SHAPE], "ddp2", 2, tmp_path / "plain")
     saving = [*SHAPE, "--checkpoint-every", "5", "--checkpoint-dir", "{}"]
-    full = [word.format(tmp_path / "full" / "c") for word in saving]
-    failed = run(GPT, full, "ddp2", 2, tmp_path / "full", preexec_fn=small_files)
+    full = [str(GPT), *(word.format(tmp_path / "full" / "c") for word in saving)]
+    failed = run(SMALL_FILES, full, "ddp2", 2, tmp_path / "full")
     assert failed.returncode == 0, failed.stdout + failed.stderr
     assert failed.stderr.count("CHECKPOINT NOT SAVED at step 5") == 1
     assert "the disk is full, or files may not grow so large (rank 0)" in failed.stderr
     assert fingerprint(failed.stdout) == fingerprint(plain.stdout)
     assert list((tmp_path / "full" / "c").iterdir()) == []
     beside = [*full, "--checkpoint-async"]
-    failed = run(GPT, beside, "ddp2", 2, tmp_path / "full", preexec_fn=small_files)
+    failed = run(SMALL_FILES, beside, "ddp2", 2, tmp_path / "full")
     assert failed.returncode == 0, failed.stdout + failed.stderr
     assert failed.stderr.count("CHECKPOINT NOT SAVED") == 2
     assert fingerprint(failed.stdout) == fingerprint(plain.stdout)
