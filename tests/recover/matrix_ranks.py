@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import faulthandler
 import functools
-import gc
 import hashlib
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +25,8 @@ import torch
 from accelerate.utils import gather_object
 from gpt_model import GPT, Block
 from recipe_options import with_checkpoint
-from torch import distributed as dist
 from torch import nn
-from torch.distributed import distributed_c10d
+from torch.distributed import device_mesh
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -89,28 +88,38 @@ def load(arguments: Sequence[str], sources: Sequence[Source], folder: Path) -> N
 
     A rank that stands still prints its stacks and ends: the cell is wrong, the next ones go on.
     """
-    rank = int(os.environ.get("RANK", "0"))
+    rank, mesh_groups = int(os.environ.get("RANK", "0")), MeshGroups()
     for source in sources:
         faulthandler.dump_traceback_later(LOAD_SECONDS, exit=True)
-        before = groups()
+        mesh_groups.again()
         append_loaded(folder, rank, {"of": source.name, **_load(arguments, source)})
-        if (
-            "model_parallel" in sys.modules
-        ):  # it makes its groups anew each time; others keep theirs
-            end_groups(groups() - before)
         faulthandler.cancel_dump_traceback_later()
 
 
-def groups() -> set[dist.ProcessGroup]:
-    """All process groups of this process."""
-    return set(distributed_c10d._world.pg_map)
+class MeshGroups:
+    """The process groups of device meshes, which a trainer shares with the one before it.
 
+    A hundred trainers in one process would make thousands, each with threads of its own. DTensor's
+    caches still name the first ones, so they cannot be ended either.
+    """
 
-def end_groups(made: set[dist.ProcessGroup]) -> None:
-    """End the groups of a trainer that is gone: each has threads of its own."""
-    gc.collect()
-    for group in made - {dist.group.WORLD}:
-        dist.destroy_process_group(group)
+    def __init__(self) -> None:
+        self._make = device_mesh.new_group
+        self._made = dict[tuple[Any, ...], Any]()
+        self._given = Counter[tuple[Any, ...]]()  # to the trainer that is being built
+        device_mesh.new_group = self
+
+    def again(self) -> None:
+        """Another trainer begins."""
+        self._given.clear()
+
+    def __call__(self, ranks: Sequence[int], **options: Any) -> Any:
+        group = (tuple(ranks), options.get("backend"))
+        self._given[group] += 1
+        key = (*group, self._given[group])
+        if key not in self._made:
+            self._made[key] = self._make(ranks=ranks, **options)
+        return self._made[key]
 
 
 def _load(arguments: Sequence[str], source: Source) -> dict[str, Any]:
