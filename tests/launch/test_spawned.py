@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import workbench as wb
+from tests.conftest import until
 from tests.launch.ranks import Ranks
 from workbench.launch.capture import spawned
 from workbench.launch.outcome import judge
+from workbench.observe.events import recorded_rows
+from workbench.observe.pulse import read_pulse
+from workbench.observe.rank_count import rank_count
 from workbench.store.layout import RunPaths
 
 pytest.importorskip("torch")
@@ -22,21 +29,22 @@ def test_a_rank_that_trains_itself_keeps_its_place(
     tmp_path: Path, written: float | None, records: int
 ) -> None:
     """What a spawned process of it trains beside it, say an actor, is not the run's training."""
-    (tmp_path / "rank-0.start.json").write_text('{"time": 1000.0}')
+    metrics = tmp_path / "metrics"
+    metrics.mkdir()
+    (metrics / "rank-0.start.json").write_text('{"time": 1000.0}')
     if written is not None:
-        lines = tmp_path / "rank-0.jsonl"
+        lines = metrics / "rank-0.jsonl"
         lines.write_text("{}\n")
         os.utime(lines, (1000.0 + written,) * 2)
-    became: list[int | None] = []
-    claim = str(tmp_path / "rank-0.spawned-1")
+    became: list[int] = []
     for _ in range(2):  # only one of several may become the recorder
-        actions = spawned.watch(claim, lambda size, _: became.append(size))
+        actions = spawned.watch(str(tmp_path), 1, lambda rank, *_: became.append(rank))
         steps: list[Any] = []
         module = SimpleNamespace(register_optimizer_step_post_hook=steps.append)
         actions["torch.optim.optimizer"](module)
         for _ in range(3):
             steps[0](None, None, None)
-    assert len(became) == records
+    assert became == [0] * records
 
 
 @pytest.mark.slow
@@ -63,12 +71,57 @@ def test_the_process_that_leads_the_training_is_recorded(tmp_path: Path, world: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_each_process_is_recorded_under_its_own_rank(tmp_path: Path, method: str) -> None:
+    ranks = Ranks(tmp_path, "spawns.py", "--world", "3", "--method", method)
+    assert ranks.wait(300) == [0]
+    pids = {ranks.processes[0].pid}
+    for rank in range(3):
+        assert [line["step"] for line in ranks.lines(rank)] == list(range(1, 13))
+        start = ranks.document("start", rank)
+        assert (start["rank"], start["spawned"], start["group_world_size"]) == (rank, True, 3)
+        pids.add(start["process"]["pid"])
+        pulse = read_pulse(RunPaths(tmp_path).rank_pulse(rank))
+        assert pulse.phase == "ended"
+    assert len(pids) == 4
+    assert not (tmp_path / "metrics" / "unobserved").exists()
+    assert [ranks.document("end", rank)["ok"] for rank in range(3)] == [True] * 3
+    assert rank_count(RunPaths(tmp_path), {"processes": 1}) == 3
+    rows = list(recorded_rows(RunPaths(tmp_path), 3))
+    assert [row.ranks for row in rows] == [3] * 12
+
+
+@pytest.mark.slow
+def test_a_hang_of_a_spawned_rank_names_it(start: Callable[..., wb.Run]) -> None:
+    """Not the one that waits for it."""
+    arguments = ("--world", "2", "--hang-at", "8", "--step-seconds", "0.1")
+    run = start("spawns.py", arguments, strategy="single")
+    until(lambda: any(one.kind == "hang" for one in run.findings()), 90, "a hang")
+    (hang,) = (one for one in run.findings() if one.kind == "hang")
+    assert hang.rank == 1
+    assert "spawns.py" in hang.cause
+    view = json.loads((run.directory / "view.json").read_text())
+    assert [one["step"] for one in view["ranks"]] == [7, 7]
+    run.stop(now=True)
+
+
+@pytest.mark.slow
 def test_an_exception_in_a_spawned_process_names_its_line(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, "spawns.py", "--fail-at", "3")
     assert ranks.wait(300) == [1]
     end = ranks.document("end")
     assert end["where"] == "spawns.py:31 in work"
     assert end["chain"][-1]["exception"] == "ValueError: boom"
+
+
+@pytest.mark.slow
+def test_the_end_of_a_rank_that_fails_is_its_own(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, "spawns.py", "--world", "2", "--fail-at", "3", "--fail-rank", "1")
+    assert ranks.wait(300) == [1]
+    end = ranks.document("end", 1)
+    assert (end["ok"], end["exception"]) == (False, "ValueError: boom")
+    assert end["where"] == "spawns.py:31 in work"
+    assert not ranks.document("end", 0)["ok"]
 
 
 @pytest.mark.slow

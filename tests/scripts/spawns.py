@@ -26,8 +26,8 @@ def work(rank, world, port, options):
             for parameter in net.parameters():
                 dist.all_reduce(parameter.grad)
         optimizer.step()
-        time.sleep(0.01)
-        if step == options.fail_at and rank == 0:
+        time.sleep(options.step_seconds)
+        if step == options.fail_at and rank == options.fail_rank:
             raise ValueError("boom")
 
 
@@ -37,6 +37,8 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--hang-at", type=int, default=0)
     parser.add_argument("--fail-at", type=int, default=0)
+    parser.add_argument("--fail-rank", type=int, default=0)
+    parser.add_argument("--step-seconds", type=float, default=0.01)
     parser.add_argument("--method", default="spawn")
     options = parser.parse_args()
     with socket.socket() as free:

@@ -15,6 +15,7 @@ from typing import Any
 from workbench.errors import HostError, StoreError
 from workbench.observe.curves import Clock, TokenCount
 from workbench.observe.events import MetricStream
+from workbench.observe.rank_count import rank_count
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 
@@ -42,7 +43,7 @@ def steps(paths: RunPaths) -> Generator[dict[str, Any]]:
     run, view = read_json(paths.run) or {}, read_json(paths.view) or {}
     clock = Clock.read(paths, view.get("started_at") or run.get("created_at") or 0.0)
     price, count = run.get("usd_per_hour"), TokenCount(run)
-    stream = MetricStream(paths, run.get("processes") or 1)
+    stream = MetricStream(paths, rank_count(paths, run))
     while True:
         final = stream.at_end
         rows = stream.read(final=final)

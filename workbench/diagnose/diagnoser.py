@@ -24,6 +24,7 @@ from workbench.diagnose.oom_kills import OomKills
 from workbench.diagnose.progress import ExitWatch
 from workbench.observe.events import StepRow
 from workbench.observe.findings import finding_document, kept_findings
+from workbench.observe.rank_count import rank_count
 from workbench.observe.rewinds import read_rewinds
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -118,7 +119,7 @@ class Diagnoser:
         }
         if facts.monotonic >= self._starts_due:
             self._starts_due = facts.monotonic + _STARTS_SECONDS
-            self.evidence.starts = read_starts(self._paths, self.evidence.processes)
+            self.evidence.starts = read_starts(self._paths, self.evidence.run)
             self.evidence.rewinds = read_rewinds(self._paths)
             if not self._compared and self.evidence.steps_seen >= _COMPARED_AFTER:
                 self._compared = True
@@ -168,7 +169,7 @@ class Diagnoser:
         facts = self.evidence.facts
         facts = replace(facts, world_size=world_size or facts.world_size)
         self.evidence.facts = facts
-        self.evidence.starts = read_starts(self._paths, self.evidence.processes)
+        self.evidence.starts = read_starts(self._paths, self.evidence.run)
         self.evidence.rewinds = read_rewinds(self._paths)
         found = [one for rule in (*numbers.RULES, *script.RULES) for one in self._ask(rule)]
         for one in found:
@@ -235,9 +236,9 @@ class Diagnoser:
         return findings
 
 
-def read_starts(paths: RunPaths, ranks: int) -> dict[int, dict[str, Any]]:
+def read_starts(paths: RunPaths, run: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     """The start records of the ranks that have written one."""
-    found = {rank: read_json(paths.rank_start(rank)) for rank in range(ranks)}
+    found = {rank: read_json(paths.rank_start(rank)) for rank in range(rank_count(paths, run))}
     return {rank: start for rank, start in found.items() if start is not None}
 
 

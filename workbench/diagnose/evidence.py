@@ -163,8 +163,8 @@ class Evidence:
 
     @property
     def processes(self) -> int:
-        """Ranks that were asked for."""
-        return int(self.run.get("processes") or 0)
+        """Ranks that were asked for, or that the script of the only one started itself."""
+        return max(int(self.run.get("processes") or 0), len(self.starts))
 
     @property
     def has_loader(self) -> bool:

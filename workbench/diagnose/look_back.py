@@ -13,6 +13,7 @@ from workbench.diagnose.finding import Finding
 from workbench.diagnose.unsupervised import unsupervised
 from workbench.observe.events import StepRow, last_rows, recorded_rows
 from workbench.observe.findings import kept_findings
+from workbench.observe.rank_count import rank_count
 from workbench.store.files import LineReader, read_json
 from workbench.store.layout import RunPaths
 
@@ -37,7 +38,7 @@ def work_out(paths: RunPaths) -> list[Finding]:
     if run is None:
         return []
     diagnoser = Diagnoser(paths, run, keep=False)
-    ranks = int(run.get("processes") or 1)
+    ranks = rank_count(paths, run)
     samples, begun = _Samples(paths), float(run.get("created_at") or 0.0)
     rows, size = recorded_rows(paths, ranks), _rows_between_looks(paths)
     while block := list(islice(rows, size)):

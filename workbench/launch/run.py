@@ -27,6 +27,7 @@ from workbench.observe.current_view import current_view
 from workbench.observe.events import iterate_metrics, metric_bytes
 from workbench.observe.findings import kept_findings
 from workbench.observe.kept_row import short_summary
+from workbench.observe.rank_count import rank_count
 from workbench.observe.summary import summarise
 from workbench.observe.view import log_lines
 from workbench.recover.checkpoints import Checkpoint, verify
@@ -356,7 +357,7 @@ class Run:
         return True
 
     def _ranks(self) -> int:
-        return int(self.document.get("processes", 1))
+        return rank_count(self._paths, self.document)
 
     def _check_rank(self, rank: int) -> None:
         if not 0 <= rank < self._ranks():

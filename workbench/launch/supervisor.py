@@ -23,6 +23,7 @@ from workbench.launch.protection import WatcherLink, lower_oom_score, set_oom_sc
 from workbench.launch.stopping import StopLadder, end_leftovers, stop_message
 from workbench.launch.warm.template import COLD_RANKS
 from workbench.launch.wishes import StopWish
+from workbench.observe.rank_count import rank_count
 from workbench.recover.policy import Recovery
 from workbench.store import processes
 from workbench.store.files import read_file, read_json, write_json_atomic
@@ -294,11 +295,13 @@ class Supervisor:
         return bool((read_json(self.paths.rank_start(0)) or {}).get("spawned"))
 
     def follow_spawned(self) -> None:
-        """The process that trains is looked at in the place of the one that only waits for it."""
+        """The processes that train are looked at in the place of the one that waits for them."""
         if int(self.run["processes"]) == 1 and 0 in self.ranks:
             start = read_json(self.paths.rank_start(0)) or {}
             if start.get("spawned") and isinstance(start.get("process"), dict):
                 self.ranks[0] = start["process"]
+            for rank in range(1, rank_count(self.paths, self.run)):
+                self.ranks[rank] = (read_json(self.paths.rank_start(rank)) or start)["process"]
 
     def rank_facts(self, rank: int, process: ProcessDoc) -> RankFacts:
         """What is known of a rank, on whatever machine it runs."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
 from workbench.observe.events import MetricStream, StepRow, metric_bytes
+from workbench.observe.rank_count import rank_count
 from workbench.observe.thinning import Number, Rule, ThinnedTable
 from workbench.store.files import LineReader, read_json
 from workbench.store.layout import RunPaths
@@ -132,7 +133,7 @@ def _tokens(series: Mapping[str, Sequence[Number]], run: Mapping[str, Any]) -> l
 def _from_metrics(paths: RunPaths, run: Mapping[str, Any]) -> tuple[dict[str, list[Number]], int]:
     """Of a run without a view: every metric line, read once and thinned on the way."""
     table = ThinnedTable(_RULES, MAX_ROWS)
-    ranks = run.get("processes") or 1
+    ranks = rank_count(paths, run)
     if not 0 < metric_bytes(paths, ranks) <= MAX_METRIC_BYTES:
         return table.columns(), 1
     stream = MetricStream(paths, ranks)

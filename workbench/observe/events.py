@@ -89,6 +89,12 @@ class MetricStream:
         self.data = DataRanks()
         self.at_end = False  # whether the last read saw all that was written
 
+    def add_ranks(self, paths: RunPaths, ranks: int) -> None:
+        """Follow more ranks, up to `ranks` in all: a script may start them itself."""
+        for rank in range(len(self._readers), ranks):
+            self.ranks[rank] = RankNow()
+            self._readers[rank] = LineReader(paths.rank_metrics(rank))
+
     @property
     def lines_skipped(self) -> int:
         """Malformed lines so far."""

@@ -20,6 +20,10 @@ class Timeline:
         self._ranks = ranks
         self._rows: deque[StepRow] = deque(maxlen=_STEPS)
 
+    def add_ranks(self, ranks: int) -> None:
+        """There are `ranks` now."""
+        self._ranks = max(self._ranks, ranks)
+
     def append(self, row: StepRow) -> None:
         """Take in a finished step, in the place of those that are done again with it."""
         while self._rows and self._rows[-1].step >= row.step:

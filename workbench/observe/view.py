@@ -74,16 +74,27 @@ class ViewBuilder:
         self._devices = {gpu["index"]: ThinnedTable(_GPU_COLUMNS, rows) for gpu in gpus}
         self._timeline = Timeline(int(run["processes"]))
         self._sample = StepSample(paths)
+        self._may_grow = int(run["processes"]) == 1
         self._seq = 0
         self._tokens: int | None = None
         self._samples: int | None = None
 
     def read(self, *, final: bool = False) -> list[StepRow]:
         """Take in new metric lines; returns the steps that became complete."""
+        if self._may_grow:
+            self._add_spawned_ranks()
         rows = self.stream.read(final=final)
         for row in rows:
             self._take(row)
         return rows
+
+    def _add_spawned_ranks(self) -> None:
+        """Those that have written a step: of others nobody would wait for one."""
+        ranks = len(self.stream.ranks)
+        while self.paths.rank_metrics(ranks).exists():
+            ranks += 1
+        self.stream.add_ranks(self.paths, ranks)
+        self._timeline.add_ranks(ranks)
 
     def _take(self, row: StepRow) -> None:
         if row.step <= self.steps:  # the script went back: the second pass replaces the first
@@ -139,7 +150,7 @@ class ViewBuilder:
 
     def upper_bound(self) -> bool:
         """Whether ranks may have been counted that train on the same data as others."""
-        own = self.run.get("recipe") is None and int(self.run["processes"]) > 1
+        own = self.run.get("recipe") is None and len(self.stream.ranks) > 1
         return own and bool(self._tokens or self._samples) and not self.stream.data.known
 
     def snapshot(self, now: dict[str, Any]) -> dict[str, Any]:

@@ -60,15 +60,34 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
     atexit.register(write)
 
 
-def flush_at_exit(recorder: Recorder) -> None:
-    """A process of `multiprocessing` ends without exit handlers, but calls its own finalizers."""
+def record_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:
+    """A process of `multiprocessing` ends without exit handlers, but calls its own finalizers.
+
+    The end of rank 0 is written by the process that started it, which is the one that goes on.
+    """
     from multiprocessing import util  # noqa: PLC0415  (only where it is loaded already)
 
     def finish() -> None:
         recorder.drain()
         recorder.flush()
+        if recorder.rank > 0 and os.getpid() == recorder.owner:
+            _write_spawned_end(recorder, code)
 
     util.Finalize(None, finish, exitpriority=100)  # pyright: ignore[reportUnknownMemberType]
+
+
+def _write_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:
+    value = sys.exc_info()[1] or getattr(sys, "last_value", None)
+    if isinstance(value, SystemExit) and value.code not in (None, 0):
+        value = value.__context__ or value  # torch.multiprocessing exits after it
+    end: dict[str, object] = {"rank": recorder.rank, "ok": True, "exit_code": 0, "exception": None}
+    if isinstance(value, BaseException) and not isinstance(value, SystemExit):
+        end.update(_describe(type(value), value, value.__traceback__, code))
+    elif isinstance(value, SystemExit) and value.code not in (None, 0):
+        end.update(ok=False, exit_code=value.code if isinstance(value.code, int) else 1)
+    end.update(steps=recorder.steps, **recorder.end_fields(), time=time.time())
+    end.update(peak_memory_bytes=current_rss_peak())
+    write_json(os.path.join(recorder.folder, "metrics", f"rank-{recorder.rank}.end.json"), end)
 
 
 def _describe(

@@ -7,14 +7,13 @@ import faulthandler
 import io
 import os
 import sys
-import time
 from typing import NoReturn
 
-from . import ends, leaving, patches, profiling, spawned, wrapping
+from . import ends, leaving, patches, profiling, spawned, starts, wrapping
 from .answers import Answers
 from .exceptions import code_facts
-from .recorder import Recorder, first_step
-from .writers import PatientFile, write_json
+from .recorder import Recorder
+from .writers import PatientFile
 
 _LAUNCHERS = ("accelerate", "torchrun", "deepspeed")
 _LAUNCHER_MODULES = ("accelerate.commands.launch", "torch.distributed.run", "deepspeed.launcher")
@@ -56,27 +55,14 @@ def install() -> None:
         os.environ[spawned.ALONE] = "1"
     os.environ[CLAIM] = str(os.getpid())
     folder, code = os.environ["WORKBENCH_RUN_DIR"], _code()
-    start_file = os.path.join(folder, "metrics", f"rank-{rank}.start.json")
-    restarted = os.path.exists(start_file)  # one of an earlier attempt was put away
+    restarted = os.path.exists(starts.start_file(folder, rank))  # an earlier attempt's was put away
     _redirect_output(os.path.join(folder, "logs", f"rank-{rank}.log"))
-    write_json(
-        start_file,
-        {
-            "rank": rank,
-            "time": time.time(),
-            "process": _identity(),
-            "world_size": int(os.environ.get("WORLD_SIZE", "1")),
-            "hostname": os.uname().nodename,
-            "python": sys.version.split()[0],
-            "attempt_first_step": first_step(),
-            "code": code,
-        },
-    )
+    starts.write_start(folder, rank, code)
     patches.when_imported({"accelerate.utils.dataclasses": wrapping.patch})
     recorder = None
     if os.environ.get("WORKBENCH_CAPTURE", "full") == "full":
         recorder = _Current.recorder = Recorder(folder, rank)
-        recorder.restarted = restarted
+        recorder.restarted, recorder.code = restarted, code
         patches.arm(recorder)
         with contextlib.suppress(Exception):
             profiling.from_environment(recorder)
@@ -85,22 +71,16 @@ def install() -> None:
 
 
 def _watch_spawned(folder: str) -> None:
-    """A process that the only rank started: it is recorded in its place once it trains."""
+    """A process that the only rank started: it is recorded as a rank once it trains."""
     if os.environ.get("WORKBENCH_CAPTURE", "full") != "full":
         return
-    claim = os.path.join(folder, "metrics", f"rank-0.spawned-{os.environ[CLAIM]}")
 
-    def become(world_size: int | None, backend: str | None) -> None:
-        recorder = _Current.recorder = Recorder(folder, 0)
-        recorder.obeys_stops = False  # its peers know of no stop step
+    def become(rank: int, world_size: int | None, backend: str | None) -> None:
+        recorder = _Current.recorder = Recorder(folder, rank)
         patches.arm(recorder)
-        recorder.note(process=_identity(), spawned=True, attempt_first_step=first_step())
-        if world_size is not None and backend is not None:
-            recorder.group_ready(world_size, backend)
-        Answers(folder, 0, recorder).listen()
-        ends.flush_at_exit(recorder)
+        spawned.record(recorder, _code(), world_size, backend)
 
-    patches.when_imported(spawned.watch(claim, become))
+    patches.when_imported(spawned.watch(folder, int(os.environ[CLAIM]), become))
 
 
 def _rank() -> int | None:
@@ -155,12 +135,3 @@ def _patient_stream(descriptor: int, name: str) -> io.TextIOWrapper:
     """A text stream whose ``print`` survives a full disk, as on the terminal it replaces."""
     file = PatientFile(descriptor, name)  # unbuffered, as torchrun's own `python -u` is
     return io.TextIOWrapper(file, "utf-8", errors="backslashreplace", write_through=True)  # pyright: ignore[reportArgumentType]
-
-
-def _identity() -> dict[str, object]:
-    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
-        fields = file.read().rpartition(")")[2].split()
-    boot = "unknown"
-    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
-        boot = file.read().strip()
-    return {"pid": os.getpid(), "start_ticks": int(fields[19]), "boot_id": boot}

@@ -188,6 +188,8 @@ def _patch_group(recorder: Recorder, module: Any) -> None:
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         result = create(*args, **kwargs)
         try:
+            if os.getpid() != recorder.owner:
+                spawned.join_fork(recorder, module, recorder.code)
             recorder.group_ready(module.get_world_size(), str(module.get_backend()))
         except Exception:
             return result

@@ -34,6 +34,7 @@ class Recorder:
         self.state_changed = False  # something was loaded since the last backward pass
         self.rewound_from: int | None = None  # the furthest step, until the first one done again
         self.owner = os.getpid()
+        self.code: dict[str, Any] = {}  # of the script, see exceptions.code_facts
         self.accelerator: Any = None  # the script's Accelerator, when it has one
         self.reader: Any = None  # reader.ScalarReader once torch is there
         self.models: weakref.WeakSet[Any] = weakref.WeakSet()  # wrapped by DDP, FSDP, an engine
@@ -67,6 +68,12 @@ class Recorder:
         self._says = False  # the script tells its steps itself
         self._lead: weakref.ref[Any] | None = None
         self._others: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def become(self, rank: int) -> None:
+        """In a fork: what its patches report is another rank's from now on, with its own files."""
+        reader, loaders, code = self.reader, self.loaders, self.code
+        Recorder.__init__(self, self.folder, rank)
+        self.reader, self.loaders, self.code = reader, loaders, code
 
     def forward(self, *, training: bool) -> None:
         """The outermost wrapped model is entered; an evaluation makes the interval unknown."""

@@ -18,6 +18,7 @@ import contextlib
 import functools
 import json
 import os
+import sys
 import threading
 import time
 import weakref
@@ -167,27 +168,29 @@ def _last_step(path: str) -> int | None:
 
 def patch(recorder: Any, torch: Any) -> None:
     """torch: what saves and loads states, and what builds optimizers."""
-    prefix = os.path.join(recorder.folder, "metrics", f"rank-{recorder.rank}")
-    rewinds = recorder.rewinds = Rewinds(recorder, torch, prefix)
+    rewinds = functools.partial(_rewinds, recorder, torch)
+    rewinds()
     owner = torch.optim.Optimizer
-    owner.state_dict = _before(owner.state_dict, rewinds.saving)
-    owner.load_state_dict = _after(owner.load_state_dict, rewinds.loaded)
-    owner.__init__ = _after(owner.__init__, rewinds.made)
-    torch.save = _before(torch.save, lambda _content: rewinds.saving(recorder.lead()))
-    torch.load = _after(torch.load, lambda _file: rewinds.file_read())
+    owner.state_dict = _before(owner.state_dict, lambda one: rewinds().saving(one))
+    owner.load_state_dict = _after(owner.load_state_dict, lambda one: rewinds().loaded(one))
+    owner.__init__ = _after(owner.__init__, lambda one: rewinds().made(one))
+    torch.save = _before(torch.save, lambda _content: rewinds().saving(recorder.lead()))
+    torch.load = _after(torch.load, lambda _file: rewinds().file_read())
 
 
 def patch_engine(recorder: Any, owner: Any) -> None:
     """DeepSpeed's engine, which saves and loads its parts in files of its own."""
+    rewinds = functools.partial(_rewinds, recorder, sys.modules["torch"])
+    owner.save_checkpoint = _before(owner.save_checkpoint, lambda one: rewinds().saving(one))
+    owner.load_checkpoint = _after(owner.load_checkpoint, lambda one: rewinds().loaded(one))
 
-    def saving(engine: Any) -> None:
-        recorder.rewinds.saving(engine)
 
-    def loaded(engine: Any) -> None:
-        recorder.rewinds.loaded(engine)
-
-    owner.save_checkpoint = _before(owner.save_checkpoint, saving)
-    owner.load_checkpoint = _after(owner.load_checkpoint, loaded)
+def _rewinds(recorder: Any, torch: Any) -> Rewinds:
+    """The recorder's; a fork that became a rank of its own has none yet."""
+    if recorder.rewinds is None:
+        prefix = os.path.join(recorder.folder, "metrics", f"rank-{recorder.rank}")
+        recorder.rewinds = Rewinds(recorder, torch, prefix)
+    return recorder.rewinds
 
 
 def _before(function: Callable[..., Any], tell: Callable[[Any], None]) -> Callable[..., Any]:

@@ -1,9 +1,9 @@
-"""Processes that the script of a single rank starts itself: the one that trains is recorded.
+"""Processes that the script of a single rank starts itself: each is recorded as the rank it is.
 
 `mp.spawn` and its like start a new Python, which loads the hook and learns that the run has its
-rank already. It becomes the recorder once it leads a process group, or, without a group, once it
-makes an optimizer step; the others of its group stay unrecorded. A fork has the patches of its
-parent, whose recorder is not its own: it only leaves a note that there is a training.
+rank already. It becomes a recorder of its own once it joins a process group, under its rank there;
+without a group, once it makes an optimizer step. A fork has the patches of its parent, whose
+recorder it takes over with the same group. One that trains without a group only leaves a note.
 """
 
 from __future__ import annotations
@@ -12,21 +12,57 @@ import contextlib
 import functools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from . import ends
+from .answers import Answers
+from .recorder import Recorder, first_step
+from .starts import identity, write_start
 
 ALONE = "WORKBENCH_ALONE"  # set by the only rank of a run for the processes that it starts
 _UNOBSERVED = "unobserved"
 _noted: set[int] = set()
+Become = Callable[[int, int | None, str | None], None]
+"""Called with the rank, and with the size and the backend of its group."""
 
 
-def watch(claim: str, become: Callable[[int | None, str | None], None]) -> dict[str, Any]:
-    """Actions for torch's modules: `become` is called, with the group's size, in one process."""
-    state = _Candidate(claim, become)
+def watch(folder: str, parent: int, become: Become) -> dict[str, Any]:
+    """Actions for torch's modules: `become` is called when this process turns out to train."""
+    state = _Candidate(folder, parent, become)
     return {
         "torch.distributed.distributed_c10d": state.patch_group,
         "torch.optim.optimizer": state.patch_optimizer,
     }
+
+
+def record(
+    recorder: Recorder, code: Mapping[str, Any], size: int | None, backend: str | None
+) -> None:
+    """Record this process as the rank of `recorder`, in place of the one that started it."""
+    recorder.obeys_stops = False  # it may be in the midst of what its parent waits for
+    if recorder.rank == 0:  # whose start the parent has written
+        start = first_step()
+        recorder.note(process=identity(), spawned=True, attempt_first_step=start)
+    else:
+        write_start(recorder.folder, recorder.rank, code, spawned=True)
+    if size is not None and backend is not None:
+        recorder.group_ready(size, backend)
+    Answers(recorder.folder, recorder.rank, recorder).listen()
+    ends.record_spawned_end(recorder, code)
+
+
+def join_fork(recorder: Recorder, module: Any, code: Mapping[str, Any]) -> None:
+    """This process is a fork of the only rank and has joined a group: it has a rank of its own."""
+    parent, folder, rank = recorder.owner, recorder.folder, int(module.get_rank())
+    if (
+        not os.environ.get(ALONE)
+        or recorder.steps > first_step()
+        or not _claimed(folder, rank, parent)
+    ):
+        return
+    recorder.become(rank)
+    record(recorder, code, int(module.get_world_size()), str(module.get_backend()))
 
 
 def note_unobserved(folder: str) -> None:
@@ -38,11 +74,10 @@ def note_unobserved(folder: str) -> None:
 
 
 class _Candidate:
-    """A process that may turn out to be the one that trains."""
+    """A process that may turn out to train."""
 
-    def __init__(self, claim: str, become: Callable[[int | None, str | None], None]) -> None:
-        self._claim = claim
-        self._become = become
+    def __init__(self, folder: str, parent: int, become: Become) -> None:
+        self._folder, self._parent, self._become = folder, parent, become
         self._owner = os.getpid()
         self._decided = False
 
@@ -54,7 +89,7 @@ class _Candidate:
             result = create(*args, **kwargs)
             with contextlib.suppress(Exception):
                 size, backend = module.get_world_size(), str(module.get_backend())
-                self._decide(size, backend, leads=module.get_rank() == 0)
+                self._decide(module.get_rank(), size, backend)
             return result
 
         module.init_process_group = init_process_group
@@ -63,24 +98,32 @@ class _Candidate:
         def after_step(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
             if not self._decided:
                 with contextlib.suppress(Exception):
-                    self._decide(None, None, leads=True)
+                    self._decide(0, None, None)
 
         module.register_optimizer_step_post_hook(after_step)
 
-    def _parent_trains(self) -> bool:
-        """Whether the rank has written steps of its own since it started: then it is recorded."""
-        rank = os.path.join(os.path.dirname(self._claim), "rank-0")
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            with open(f"{rank}.start.json", encoding="utf-8") as file:
-                begun = float(json.load(file)["time"])
-            return os.stat(f"{rank}.jsonl").st_mtime > begun
-        return False
-
-    def _decide(self, size: int | None, backend: str | None, *, leads: bool) -> None:
+    def _decide(self, rank: int, size: int | None, backend: str | None) -> None:
         if self._decided or os.getpid() != self._owner:
             return
         self._decided = True
-        if leads and not self._parent_trains():
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(self._claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-                self._become(size, backend)
+        if not _trains(self._folder) and _claimed(self._folder, rank, self._parent):
+            self._become(rank, size, backend)
+
+
+def _claimed(folder: str, rank: int, parent: int) -> bool:
+    """Whether this process is the first of its parent's that has the rank."""
+    claim = os.path.join(folder, "metrics", f"rank-{rank}.spawned-{parent}")
+    with contextlib.suppress(OSError):
+        os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        return True
+    return False
+
+
+def _trains(folder: str) -> bool:
+    """Whether the run's rank has written steps of its own since it started: then it is recorded."""
+    rank = os.path.join(folder, "metrics", "rank-0")
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        with open(f"{rank}.start.json", encoding="utf-8") as file:
+            start = json.load(file)
+        return not start.get("spawned") and os.stat(f"{rank}.jsonl").st_mtime > start["time"]
+    return False

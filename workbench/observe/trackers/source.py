@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from workbench.observe.events import MetricStream, StepRow
 from workbench.observe.findings import kept_findings
+from workbench.observe.rank_count import rank_count
 from workbench.observe.trackers.points import Note, Point, numbers
 from workbench.observe.trackers.progress import Progress
 from workbench.store.files import LineReader
@@ -44,7 +45,7 @@ class Source:
         self._attempts = LineReader(paths.attempts)
         self._starts: list[tuple[int, int, float]] = []  # attempt, steps kept, Unix seconds
         self._system, self._samples = LineReader(paths.system), 0
-        ranks = range(int(run.get("processes") or 1))
+        ranks = range(rank_count(paths, run))
         self._stream = MetricStream(paths, len(ranks))
         self._memory = [_Memory(LineReader(paths.rank_metrics(rank))) for rank in ranks]
         self._said = [_Said(paths, rank) for rank in ranks]
