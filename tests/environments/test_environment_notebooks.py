@@ -10,8 +10,8 @@ import pytest
 
 from tests import user_environment
 from workbench.describe import Strategy
+from workbench.describe.supported import backend
 from workbench.errors import WorkbenchError
-from workbench.launch.supported import backend
 
 NOTEBOOKS = sorted((user_environment.ROOT / "notebooks").glob("*.ipynb"))
 OURS = {"workbench", "workbench_widgets"}

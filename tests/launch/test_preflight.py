@@ -93,11 +93,25 @@ def test_a_full_card_names_the_switches_that_make_it_fit(tmp_path: Path) -> None
     assert "It would fit with: " in warning
 
 
-def test_a_card_without_bf16_is_named(tmp_path: Path) -> None:
-    request = asked(tmp_path, "--precision", "bf16")
-    (warning,) = preflight.checked(on_gpus(request, "t4", 2)).warnings
-    assert "has no bf16 matmuls" in warning
-    assert "Use precision fp16" in warning
+@pytest.mark.parametrize(
+    ("gpu", "precision"),
+    [("t4", "bf16"), ("v100-sxm2-16", "bf16"), ("t4", "fp16"), ("h100", "bf16")],
+)
+def test_a_format_that_the_card_lacks_is_refused_as_plan_and_cost_do(
+    tmp_path: Path, gpu: str, precision: str
+) -> None:
+    request = on_gpus(asked(tmp_path, "--precision", "bf16"), gpu, 2)
+    assert request.workload is not None
+    workload = replace(request.workload, precision=precision)
+    request = replace(request, workload=workload, precision=precision)
+    lacking = request.cluster.accelerator.why_not(precision)
+    for known in (workload, None):  # a recipe's precision is known without its workload too
+        if lacking:
+            with pytest.raises(UsageError) as refusal:
+                preflight.checked(replace(request, workload=known))
+            assert str(refusal.value) == lacking
+        else:
+            preflight.checked(replace(request, workload=known))
 
 
 def test_whoever_holds_a_gpu_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

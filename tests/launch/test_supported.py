@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import workbench as wb
+from workbench.describe.supported import check_supported, why_not
 from workbench.errors import UsageError
 from workbench.launch import accelerate_config
-from workbench.launch.supported import check_supported, why_not
 
 TOGETHER = ("optimizer", "parameters")
 GPT = frozenset({"tp", "cp", "pp", "ddp"})

@@ -303,6 +303,7 @@ def test_the_embedded_table_is_planned_within_seconds() -> None:
         offers=table,
         terms=prices.terms,
         limits=Limits(deadline_hours=1000),
+        space=Space(launchable=False),  # the widest search
     )
     assert found.combinations == len(found.plans) + found.rejected.total > 20_000
     first = found.plans[0]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from workbench import recipes
 from workbench.describe import Model, Strategy, Workload
+from workbench.describe.strategy import RECOMPUTE
+from workbench.describe.supported import SPLITS, check_supported, why_not
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.memory import check_layout
 from workbench.estimate.stages import stages
-from workbench.launch.supported import why_not
-from workbench.plan.space import DATA, Space, Spread, default_batch, spreads
+from workbench.plan.space import ANY_SCRIPT, DATA, Space, Spread, default_batch, spreads
 
 FEW = Model(name="few", layers=2, hidden=768, heads=12, kv_heads=2, mlp_hidden=3072, vocab=1000)
 
@@ -124,8 +127,8 @@ def test_a_batch_that_does_not_divide_is_a_reason() -> None:
 
 
 def test_experts_are_split_only_where_they_divide() -> None:
-    degrees = {one.strategy.ep for one in every(work("mixtral-8x7b"), 2, 8) if not one.reason}
-    assert degrees == {1, 2, 4, 8}
+    found = every(work("mixtral-8x7b"), 2, 8, launchable=False)  # the launcher starts none of them
+    assert {one.strategy.ep for one in found if not one.reason} == {1, 2, 4, 8}
     assert {one.strategy.ep for one in every(work(), 1, 8)} == {1}
 
 
@@ -144,11 +147,41 @@ def test_space_refuses_what_it_does_not_know() -> None:
         Space(most_tp=0)
 
 
-def test_what_one_gpu_offloads_the_launcher_starts() -> None:
+@pytest.mark.parametrize("machine", [(1, 1), (1, 2), (1, 4), (1, 8), (2, 8)])
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b", "gpt2"])
+def test_no_layout_is_proposed_that_the_launcher_refuses(
+    name: str, machine: tuple[int, int]
+) -> None:
     """ "single" with an offloaded optimizer once won, and nothing could start it."""
+    found = every(work(name), *machine, data=DATA)
+    proposed = [choice.strategy for spread in found for choice in spread.choices]
+    assert proposed
+    for strategy in proposed:
+        if why_not(strategy):  # no script takes it unchanged
+            check_supported(strategy, recipes.find("gpt").splits, "cuda")
+    any_script = replace(ANY_SCRIPT, data=DATA, recompute=RECOMPUTE, offload=True)
+    found = list(
+        spreads(work(name), nodes=machine[0], per_node=machine[1], batch=64, space=any_script)
+    )
+    for strategy in (choice.strategy for spread in found for choice in spread.choices):
+        check_supported(strategy, None, "cuda")
+
+
+def test_what_the_launcher_refuses_is_named_as_the_reason() -> None:
+    beside = [one for one in every(work(), 1, 8, data=("zero1",)) if one.strategy.tp > 1]
+    refused = [one for one in beside if one.strategy.zero_stage == 1]
+    assert refused
+    assert all("ZeRO" in one.reason for one in refused)
+    assert any(one.choices for one in every(work(), 1, 8, data=("zero1",), launchable=False))
+
+
+def test_one_gpu_offloads_by_deepspeed_with_recompute_where_a_recipe_does_it() -> None:
     found = [choice.strategy for spread in every(work(), 1, 1) for choice in spread.choices]
     offloading = [one for one in found if one.offload]
-    assert {one.name for one in offloading} == {"zero2", "zero3"}
-    # Recompute is the script's own business under DeepSpeed, with offload as without it.
-    plain = [one for one in offloading if one.recompute == "none"]
-    assert [why_not(one) for one in plain] == [""] * len(plain)
+    assert {(one.name, one.recompute) for one in offloading} == {
+        (name, recompute) for name in ("zero2", "zero3") for recompute in ("none", "full")
+    }
+
+
+def test_the_recipe_splits_what_the_planner_counts_on() -> None:
+    assert recipes.find("gpt").splits == SPLITS

@@ -30,9 +30,9 @@ from accelerate.utils.launch import (
 )
 
 import workbench as wb
+from workbench.describe.supported import backend
 from workbench.launch import accelerate_config
 from workbench.launch.layout_flags import layout_flags
-from workbench.launch.supported import backend
 from workbench.recipes import recipes
 
 RECIPE = recipes()["gpt"]

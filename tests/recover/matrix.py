@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import workbench as wb
+from workbench.describe.supported import check_supported
 from workbench.errors import WorkbenchError
-from workbench.launch.supported import check_supported
 from workbench.recipes import checkpoint_files
 from workbench.recover import dcp_table
 

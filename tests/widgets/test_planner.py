@@ -189,7 +189,7 @@ def test_use_sets_the_launch_form_and_says_what_this_host_lacks(tmp_path: Path) 
 def test_a_split_plan_is_handed_over_with_its_options(planner: Planner, tmp_path: Path) -> None:
     launcher = Launcher(store=tmp_path, cpu=True)
     planner.launcher = launcher
-    planner.set(model="llama-3-8b", gpu=["rtx-4090"])
+    planner.set(model="llama-2-13b", gpu=["a100-sxm-40"], providers=[])
     plans = planner.wait()
     until(lambda: planner.figure["exact"], "the plans")
     assert plans is not None

@@ -85,6 +85,10 @@ class PlanAsked(Description):
     any_script: Annotated[
         bool, option("Only layouts that suit any script: DDP, FSDP, hybrid.", "--any-script")
     ] = False
+    all_layouts: Annotated[
+        bool,
+        option("Estimate layouts too that the launcher does not start.", "--all-layouts"),
+    ] = False
     zero: Annotated[bool, option("DeepSpeed's ZeRO-2 and ZeRO-3 too.", "--zero")] = False
     rejections: Annotated[int, option("Single rejections to list.")] = LISTED
     as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
@@ -135,7 +139,9 @@ def answer(asked: PlanAsked) -> Planned:
     described = describe(replace(asked, gpu=None, cpu=True))
     run = _run(asked, described.workload)
     data = Space().data + (DATA[-2:] if asked.zero else ())
-    space = ANY_SCRIPT if asked.any_script else Space(data=data, offload=not asked.no_offload)
+    space = Space(data=data, offload=not asked.no_offload, launchable=not asked.all_layouts)
+    if asked.any_script:
+        space = replace(ANY_SCRIPT, launchable=not asked.all_layouts)
     began = time.perf_counter()
     if asked.here:
         host = detect_host()

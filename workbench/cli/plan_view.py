@@ -9,7 +9,7 @@ from rich.table import Table
 
 from workbench import recipes
 from workbench.cli.launch_options import as_options
-from workbench.launch.supported import backend, why_not
+from workbench.describe.supported import SPLITS, backend, launchable, why_not
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 
 if TYPE_CHECKING:
@@ -43,17 +43,20 @@ def plan_view(found: Planned) -> RenderableType:
 
 def launch_line(plan: Plan) -> str | None:
     """What to type on such a machine; None where the launcher does not start the plan."""
-    if why_not(plan.strategy):
+    if not launchable(plan.strategy):
         return None
-    line = f"workbench launch SCRIPT {as_options(plan.strategy)} --nproc {plan.gpus // plan.nodes}"
+    target = "gpt" if why_not(plan.strategy) else "SCRIPT"  # what no script takes, the recipe does
+    line = (
+        f"workbench launch {target} {as_options(plan.strategy)} --nproc {plan.gpus // plan.nodes}"
+    )
     return line if plan.nodes == 1 else f"{line} --nodes {plan.nodes} --address ADDRESS"
 
 
 def _launchable(plans: Plans) -> tuple[str, ...]:
     """How the winner is started, or that the launcher does not start it yet and who comes first."""
     first = plans.plans[0]
-    lacks = why_not(first.strategy)
-    if not lacks:
+    lacks = why_not(first.strategy, splits=SPLITS)
+    if launchable(first.strategy):
         return (f"On such a machine: {launch_line(first)}", *_to_know(first))
     said = f"The first plan is not launched from here: {lacks}"
     for number, plan in enumerate(plans.plans, start=1):

@@ -10,9 +10,9 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 from workbench import recipes
+from workbench.describe.supported import backend
 from workbench.engines.commands import launch_script
 from workbench.engines.job import Job
-from workbench.launch.supported import backend
 
 LAUNCH = "launch.sh"
 CHECKPOINTS = "/checkpoints"

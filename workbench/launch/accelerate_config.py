@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 
 from workbench.describe import Strategy
+from workbench.describe.supported import Backend, backend, check_supported, why_not
 from workbench.launch.deepspeed_config import DEEPSPEED_NAME, deepspeed_text
 from workbench.launch.placement import NAMES
-from workbench.launch.supported import Backend, backend, check_supported, why_not
 
 __all__ = ["check_supported", "command", "config_text", "environment", "files", "why_not"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.describe import Strategy
+from workbench.describe.supported import backend
 from workbench.errors import UsageError
-from workbench.launch.supported import backend
 from workbench.store.names import check_local
 
 _OURS = frozenset({"tp", "cp", "pp", "ddp"})

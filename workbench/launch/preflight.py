@@ -14,17 +14,18 @@ from pathlib import Path
 
 from workbench import recipes
 from workbench.describe.detection import nvml
+from workbench.describe.supported import backend, why_not
 from workbench.errors import HostError, UsageError
 from workbench.launch.dry_run import Request
 from workbench.launch.preflight_warnings import warnings
-from workbench.launch.supported import backend, why_not
 
 
 def checked(request: Request) -> Request:
     """The request with its warnings.
 
     Raises:
-        UsageError: the port is taken, or the disk cannot hold one checkpoint.
+        UsageError: the port is taken, the disk cannot hold one checkpoint, or the GPU lacks the
+            number format.
         HostError: a package that the strategy needs is missing.
     """
     _check_cuda(request)
@@ -100,6 +101,13 @@ def _lacks(package: str) -> bool:
 
 
 def _check_precision(request: Request) -> None:
+    """Refuse a number format that the GPU has no units for: the sentence of plan and cost."""
+    workload, accelerator = request.workload, request.cluster.accelerator
+    precision = request.precision if workload is None else workload.precision
+    if request.device == "cuda" and accelerator is not None and precision not in {None, "fp32"}:
+        lacking = accelerator.why_not(str(precision))
+        if lacking:
+            raise UsageError(lacking)
     if request.device != "cpu" or request.precision != "fp16":
         return
     who = backend(request.strategy, request.splits)

@@ -25,7 +25,7 @@ def warnings(request: Request) -> Iterator[str]:
     Raises:
         UsageError: the disk cannot hold one checkpoint.
     """
-    for look in (_own_script, _restarts, _memory, _offload, _held, _precision, _disk):
+    for look in (_own_script, _restarts, _memory, _offload, _held, _disk):
         yield from look(request)
 
 
@@ -112,18 +112,6 @@ def _held_sentence(holder: GpuHolder, request: Request) -> str:
     if request.predicted is not None and request.predicted.total_bytes > free:
         return f"{text} This run needs {format_bytes(request.predicted.total_bytes)}: end it first."
     return text
-
-
-def _precision(request: Request) -> Iterator[str]:
-    """Number formats that the card has no units for."""
-    if request.workload is None or request.device == "cpu":
-        return
-    precision, accelerator = request.workload.precision, request.cluster.accelerator
-    if accelerator is None or precision == "fp32":
-        return
-    lacking = accelerator.why_not(precision)
-    if lacking:
-        yield f"{lacking} It will run slowly or not at all."
 
 
 def _disk(request: Request) -> Iterator[str]:

@@ -12,13 +12,13 @@ from typing import Any
 
 from workbench import recipes
 from workbench.describe import Strategy
+from workbench.describe.supported import check_supported
 from workbench.errors import UsageError
 from workbench.launch.capture import SITE_FOLDER
 from workbench.launch.options import IN_PLACE, LaunchOptions, check_names
 from workbench.launch.placement import NAMES as INTERFACES
 from workbench.launch.preflight import USUAL_PORT
 from workbench.launch.recorded_environment import recorded_value
-from workbench.launch.supported import check_supported
 from workbench.recover.policy import Recovery
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench.describe import Strategy
+from workbench.describe.supported import Backend, backend
 from workbench.errors import HostError
 from workbench.launch.dry_run import Request
 from workbench.launch.launcher_process import LOADERS, inherited
-from workbench.launch.supported import Backend, backend
 from workbench.launch.targets import worth_preloading
 from workbench.launch.warm import client
 

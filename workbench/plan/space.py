@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from workbench.describe import Strategy, Workload
 from workbench.describe.checks import require_choice, require_positive
 from workbench.describe.strategy import RECOMPUTE, SCHEDULES
+from workbench.describe.supported import launchable, why_not
 from workbench.errors import UsageError
 from workbench.estimate.memory import check_layout
 from workbench.estimate.spreading import layout_name
@@ -50,6 +51,10 @@ class Space:
     """Look at optimizer states and weights in host memory too."""
     schedule: str = "1f1b"
     """Pipeline schedule."""
+    any_script: bool = False
+    """Only layouts that the launcher gives to any script unchanged."""
+    launchable: bool = True
+    """Leave out what the launcher does not start; False: estimates for other launchers too."""
 
     def __post_init__(self) -> None:
         for name in self.data:
@@ -71,6 +76,7 @@ ANY_SCRIPT = Space(
     most_cp=1,
     recompute=("none", "full"),
     offload=False,
+    any_script=True,
 )
 """Layouts that the launcher gives to any script unchanged: no model parallelism in its code."""
 
@@ -256,6 +262,8 @@ def _legal(workload: Workload, strategy: Strategy, batch: int, space: Space) -> 
         sizes = sizes[-1:]
     named = replace(strategy, name=layout_name(strategy))
     choices = _choices(workload, named, space)
+    if not choices:
+        return _named(strategy, why_not(named) or "one GPU shards nothing")
     return Spread(strategy=named, micro_batches=sizes, share=share, choices=choices)
 
 
@@ -270,10 +278,15 @@ def _choices(workload: Workload, strategy: Strategy, space: Space) -> tuple[Choi
         levels.remove("selective")
     # Fused attention keeps no scores, so recomputing its core saves nothing: torchtitan's way then.
     parts = ("attention",) if workload.attention == "eager" else ("op",)
-    pairs = [(offload, level) for offload in offloads for level in levels]
+    made = {
+        (offload, level): replace(strategy, recompute=level, recompute_parts=parts, offload=offload)
+        for offload in offloads
+        for level in levels
+    }
+    pairs = [pair for pair, full in made.items() if _proposed(full, space)]
     return tuple(
         Choice(
-            strategy=replace(strategy, recompute=level, recompute_parts=parts, offload=offload),
+            strategy=made[offload, level],
             lighter=tuple(
                 index
                 for index, (other, less) in enumerate(pairs[:position])
@@ -282,6 +295,11 @@ def _choices(workload: Workload, strategy: Strategy, space: Space) -> tuple[Choi
         )
         for position, (offload, level) in enumerate(pairs)
     )
+
+
+def _proposed(strategy: Strategy, space: Space) -> bool:
+    """Whether the layout may be a plan: what the launcher refuses is not one."""
+    return not space.launchable or launchable(strategy, any_script=space.any_script)
 
 
 def _can_offload(strategy: Strategy, what: tuple[str, ...], space: Space) -> bool:

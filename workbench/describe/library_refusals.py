@@ -5,7 +5,7 @@ Read in, or run with, Accelerate 1.15, DeepSpeed 0.19.8 and torch 2.13.
 
 from __future__ import annotations
 
-from workbench.describe import Strategy
+from workbench.describe.strategy import Strategy
 from workbench.errors import UsageError
 
 _TOGETHER = {"optimizer", "parameters"}

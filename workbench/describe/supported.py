@@ -7,15 +7,19 @@ Facts of the libraries that refusals name were read in, or run with, Accelerate 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Literal
 
-from workbench.describe import Strategy
+from workbench.describe.library_refusals import check_deepspeed, check_fsdp, check_mesh
+from workbench.describe.strategy import Strategy
 from workbench.errors import UsageError
-from workbench.launch.refusals import check_deepspeed, check_fsdp, check_mesh
 
 Backend = Literal["single", "ddp", "fsdp", "deepspeed", "script", "mesh"]
 """Who spreads the work: one process, DDP, FSDP, DeepSpeed, the recipe itself by flags, or
 somebody's own script with Accelerate's ParallelismConfig."""
+
+SPLITS = frozenset({"tp", "cp", "pp", "ddp"})
+"""What the recipe gpt does itself when told by flags: the launcher starts nothing beyond it."""
 
 _SHARDED = ("fsdp", "fsdp-grad-op")
 # Option -> the backends that know it, and how the sentence calls them. Options that are missing
@@ -82,6 +86,12 @@ def why_not(
             f"--nodes {nodes} --address ADDRESS on the first of them, or workbench submit."
         )
     return ""
+
+
+@functools.cache
+def launchable(strategy: Strategy, *, any_script: bool = False) -> bool:
+    """Whether the launcher starts it on GPUs: with any script, or at least with the recipe gpt."""
+    return not why_not(strategy) or not (any_script or why_not(strategy, splits=SPLITS))
 
 
 def check_supported(
