@@ -15,6 +15,7 @@ import pytest
 from tests.accuracy.own_rows import own_rows
 from tests.gpu.battery.catalog import CASES
 from tests.gpu.battery.libraries import trace_event_fault
+from tests.gpu.battery.low_precision import TINY_SIZES, fp8_products
 from tests.gpu.battery.runner import RESULTS, remaining, results, run_battery
 from tests.gpu.battery.values import Case, Check, NotAvailable, Report, Setup
 from tests.gpu.results import FOLDER
@@ -167,6 +168,13 @@ def test_the_readme_claims_no_measurement_that_is_not_kept() -> None:
     kept = list(FOLDER.glob("battery-*.jsonl"))
     says_none = "measured on a GPU of ours yet" in (ROOT / "README.md").read_text()
     assert says_none == (not kept)
+
+
+@pytest.mark.slow
+def test_fp8_products_are_right_on_a_cpu_too(setup: Setup) -> None:
+    report = fp8_products(setup)
+    assert [row["size"] for row in report.measured["rows"]] == list(TINY_SIZES)
+    assert [(one.name, one.ok) for one in report.checks] == [("error", True)]
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.gpu.battery import environment, libraries, ranks, training
+from tests.gpu.battery import environment, libraries, low_precision, ranks, training
 from tests.gpu.battery.faults import fault_cases
 from tests.gpu.battery.memory import measure_cases, simulate_cases
 from tests.gpu.battery.values import Case
@@ -22,6 +22,7 @@ CASES: tuple[Case, ...] = (
     *simulate_cases(),
     _case("calibrate", "time", training.calibrate, 120),
     *training.step_cases(),
+    _case("fp8-products", "time", low_precision.fp8_products, 60),
     *training.recipe_cases()[1:],
     _case("two-ranks-gloo", "ranks", ranks.gloo, 120),
     _case("two-ranks-nccl", "ranks", ranks.nccl, 120),
