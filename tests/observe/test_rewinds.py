@@ -12,6 +12,7 @@ import pytest
 from workbench.compare import export
 from workbench.diagnose.look_back import work_out
 from workbench.launch.attempts import furthest
+from workbench.observe import current_view
 from workbench.observe.events import MetricStream, cut_after, read_metrics
 from workbench.observe.report_recovery import lost
 from workbench.observe.rewinds import read_rewinds
@@ -88,6 +89,8 @@ def test_steps_ahead_of_the_present_one_are_not_reported(paths: RunPaths) -> Non
     builder.read()
     assert builder.steps == 45
     assert furthest(paths) == 45
+    now = current_view.latest(paths)  # as told of a run that nobody watches
+    assert (now["steps"], now["loss_last"]) == (45, 1.045)
 
 
 def test_readers_of_the_recorded_steps_have_each_once(paths: RunPaths) -> None:

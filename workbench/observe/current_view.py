@@ -11,6 +11,8 @@ from typing import Any
 
 from workbench.observe.events import last_rows
 from workbench.observe.pulse import read_pulse
+from workbench.observe.rank_count import rank_count
+from workbench.observe.rewinds import rewind_of
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.schema import ViewDoc
@@ -46,7 +48,7 @@ def latest(paths: RunPaths) -> dict[str, Any]:
     Of a run that trains on while its supervisor is gone.
     """
     run, state = read_json(paths.run) or {}, read_json(paths.state) or {}
-    ranks = range(int(run.get("processes") or 1))
+    ranks = range(rank_count(paths, run))
     pulses = [read_pulse(paths.rank_pulse(rank)) for rank in ranks]
     losses = [_losses(paths, rank) for rank in ranks]
     known: dict[str, Any] = {}
@@ -62,10 +64,11 @@ def latest(paths: RunPaths) -> dict[str, Any]:
 
 
 def _losses(paths: RunPaths, rank: int) -> dict[int, float]:
-    """Step -> loss, as far as the end of the rank's file tells."""
-    rows = last_rows(paths.rank_metrics(rank), _TAIL_BYTES)
-    return {
-        row["step"]: float(row["loss"])
-        for row in rows
-        if isinstance(row.get("step"), int) and isinstance(row.get("loss"), int | float)
-    }
+    """Step -> loss, as far as the end of the rank's file tells; no step that is done again."""
+    losses = dict[int, float]()
+    for row in last_rows(paths.rank_metrics(rank), _TAIL_BYTES):
+        if isinstance(row.get("step"), int) and isinstance(row.get("loss"), int | float):
+            if rewind_of(row) is not None:
+                losses = {step: loss for step, loss in losses.items() if step < row["step"]}
+            losses[row["step"]] = float(row["loss"])
+    return losses
