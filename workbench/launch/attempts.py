@@ -7,16 +7,17 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from workbench.diagnose.failure import attempt_mark
 from workbench.launch.journal import guarded, log
 from workbench.launch.redact import redact_arguments
 from workbench.observe.events import cut_after
-from workbench.recover.script_checkpoints import every_checkpoint
 from workbench.store.files import LineReader, append_line, parse_line, read_json, read_tail
 from workbench.store.layout import RunPaths
 from workbench.store.secrets import hide_bytes
+
+if TYPE_CHECKING:
+    from workbench.recover.checkpoints import Checkpoint
 
 _CONTROL = ("stop-at", "terminating", "dump")
 _WISHES = ("stop", "stop-now", "preempt")
@@ -92,7 +93,7 @@ class Attempts:
             old = _CONTROL if self._watching else (*_CONTROL, *_WISHES)
             self.end(last_step=furthest(self._paths), message=_UNSEEN, at=_heartbeat(self._paths))
             self._clear(first_step, old)
-        beyond = every_checkpoint(self._paths) if self.number else []
+        beyond = _every_checkpoint(self._paths) if self.number else []
         self._watching = True
         self._least = self.number + 1
         self._write(
@@ -190,7 +191,16 @@ def _heartbeat(paths: RunPaths) -> float | None:
     return float(beat) if isinstance(beat, int | float) else None
 
 
+def _every_checkpoint(paths: RunPaths) -> list[Checkpoint]:
+    """Loads what a first attempt does without: its launcher is started the sooner."""
+    from workbench.recover.script_checkpoints import every_checkpoint  # noqa: PLC0415
+
+    return every_checkpoint(paths)
+
+
 def _separate(path: Path, number: int, first_step: int) -> None:
+    from workbench.diagnose.failure import attempt_mark  # noqa: PLC0415  (not of the first)
+
     with path.open("ab") as file:
         file.write(f"\n{attempt_mark(number, first_step)}\n".encode())
 

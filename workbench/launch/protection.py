@@ -8,7 +8,6 @@ from subprocess import Popen
 from typing import Any
 
 from workbench.launch.journal import log
-from workbench.launch.spawning import spawn_supervisor
 from workbench.store.layout import RunPaths
 
 _LOWER = 500  # below what it was, where the kernel lets us (root)
@@ -80,6 +79,8 @@ class WatcherLink:
             return None
         if self._child is not None and self._child.poll() is None:
             return None
+        from workbench.launch.spawning import spawn_supervisor  # noqa: PLC0415  (seldom needed)
+
         log("the watcher is gone: starting another one")
         try:
             self._child = spawn_supervisor(self._paths, order, beside=os.getpid())

@@ -18,7 +18,6 @@ from workbench.launch.attempts import Attempts
 from workbench.launch.helpers import Helpers
 from workbench.launch.journal import guarded, log
 from workbench.launch.launcher_process import Launcher, inherited, shown_gpus
-from workbench.launch.orders import on_another_port
 from workbench.launch.protection import WatcherLink, lower_oom_score, set_oom_score
 from workbench.launch.stopping import StopLadder, end_leftovers, stop_message
 from workbench.launch.warm.template import COLD_RANKS
@@ -340,6 +339,7 @@ class Supervisor:
                 log(self.message)
 
     def _retry_port(self, watch: Any) -> bool:
+        from workbench.launch.orders import on_another_port  # noqa: PLC0415  (seldom needed)
         from workbench.launch.outcome import address_was_taken  # noqa: PLC0415
 
         watch.read()

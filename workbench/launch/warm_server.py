@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.describe import Strategy
 from workbench.describe.supported import Backend, backend
 from workbench.errors import HostError
-from workbench.launch.dry_run import Request
 from workbench.launch.launcher_process import LOADERS, inherited
 from workbench.launch.targets import worth_preloading
 from workbench.launch.warm import client
+
+if TYPE_CHECKING:
+    from workbench.launch.dry_run import Request
 
 _WITH_DEEPSPEED = (
     # Accelerate's plugin for it asks transformers, and its engine has a function compiled.
