@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 from workbench_widgets import assets
 
+import workbench as wb
+from workbench.launch import starting
+from workbench.store.layout import RunPaths
 from workbench.store.status import HEARTBEAT_FRESH_SECONDS
 from workbench.units import format_usd
 
 NODE = shutil.which("node")
-pytestmark = pytest.mark.skipif(NODE is None, reason="needs node, which runs the page's modules")
 _DOM = """
 globalThis.window = globalThis;
 globalThis.document = { createElement: () => ({
@@ -26,6 +29,8 @@ globalThis.document = { createElement: () => ({
 
 def run(folder: Path, script: str) -> Any:
     """What `script`, a module beside ours, prints as JSON."""
+    if NODE is None:
+        pytest.skip("needs node, which runs the page's modules")
     for name, text in assets.modules().items():
         (folder / name).write_text(text)
     (folder / "package.json").write_text('{"type": "module"}')
@@ -180,3 +185,126 @@ def test_a_full_stop_stays_with_the_option_before_it(tmp_path: Path) -> None:
         console.log(JSON.stringify(texts.filter((one) => typeof one === "string" && one)));""",
     )
     assert found == ["Best remedy: offload "]
+
+
+# Elements that keep what they are given; enough for the modules that draw text.
+_ELEMENTS = """
+class Node {
+  constructor(tag) { Object.assign(this, { tag, children: [], attributes: {}, dataset: {}, style: {}, hidden: false, text: "" }); }
+  append(...more) { this.children.push(...more); }
+  replaceChildren(...more) { this.children = more; }
+  setAttribute(name, value) { this.attributes[name] = value; if (name === "hidden") this.hidden = true; }
+  getAttribute(name) { return this.attributes[name] ?? null; }
+  removeAttribute(name) { delete this.attributes[name]; }
+  addEventListener() {}
+  before() {}
+  after() {}
+  querySelectorAll() { return []; }
+  get classList() { return { add() {}, remove() {}, toggle() {} }; }
+  get textContent() { return this.text; }
+  set textContent(text) { this.text = text; }
+}
+globalThis.document = { createElement: (tag) => new Node(tag) };
+"""
+
+
+def test_a_failure_is_told_once_and_shows_its_traceback(tmp_path: Path) -> None:
+    """Row 38: banner, alarm and panel each told it, and the traceback was in the log alone."""
+    cause = "Rank 1 ended with ValueError: no such label."
+    finding = {"kind": "crash", "severity": "error", "cause": cause, "cleared_at": None}
+    other = {"kind": "straggler", "severity": "warning", "cause": "Rank 0 is slow.", "rank": 0}
+    told = run(
+        tmp_path,
+        f"""{_ELEMENTS}
+        const {{ Header }} = await import("./header.js");
+        const actions = {{ stop() {{}}, resume() {{}}, show() {{}}, profile() {{}}, kernel: () => true }};
+        const header = new Header("r-1", actions);
+        const now = {{ sentence: "", ended: true, silent: false }};
+        const exit = {{ message: {json.dumps(cause)}, failed_rank: 1, processes_left: 0,
+                        traceback: "Traceback …\\nValueError: no such label" }};
+        const seen = (findings) => {{
+          header.drawBanner({{ outcome: "failed", findings }}, exit, now);
+          return [header.banner.text, header.alarm.node.hidden, header.alarm.text.text,
+                  header.traceback.hidden, header.traceOf.text, header.trace.text];
+        }};
+        const [one, two] = [{json.dumps(finding)}, {json.dumps(other)}];
+        const found = [seen([one]), seen([one, two])];
+        header.drawBanner({{ outcome: null, findings: [] }}, null, now);
+        found.push([header.traceback.hidden, header.trace.text]);
+        console.log(JSON.stringify(found));""",
+    )
+    (banner, alarm_hidden, _, hidden, whose, trace), (_, second_hidden, alarm, *_), none = told
+    assert banner == f"{cause}\nNo process of the run is left."
+    assert alarm_hidden  # the banner has said it
+    assert (hidden, whose) == (False, "Traceback of rank 1")
+    assert trace.endswith("ValueError: no such label")
+    assert not second_hidden
+    assert alarm == "Warning, Straggler: Rank 0 is slow."
+    assert none == [True, ""]
+
+
+def test_fields_of_the_dark_theme_are_drawn_dark() -> None:
+    """Row 35: placeholders looked typed, and the arrows of selects were black on black."""
+    rules = re.findall(r"([^{}]+)\{([^{}]*)\}", assets._css())
+    styles = [(" ".join(where.split()), style) for where, style in rules]
+    dark = '[data-jp-theme-light="false"]'
+    fields = ":is(.wb-root, .wb-form) :is(input, select, textarea)"
+    assert any(f"{dark} {fields}" in where and "color-scheme: dark" in how for where, how in styles)
+    (placeholder,) = (how for where, how in styles if where.endswith("::placeholder"))
+    assert "color: var(--wb-muted)" in placeholder
+    assert "font-style: italic" in placeholder
+    (muted,) = re.findall(r"--wb-muted:\s*([^;]+);", assets._css())
+    assert "--jp-ui-font-color2" in muted  # the theme's own
+    selects = [how for where, how in styles if where.endswith(".widget-dropdown select")]
+    assert any("appearance: auto" in how and "var(--wb-ink)" in how for how in selects)
+
+
+def test_words_are_never_broken_in_their_middle_and_a_hint_that_is_empty_takes_no_line() -> None:
+    """Row 39: "interruption/s" was cut in two, and a lone full stop stood below a field."""
+    styles = "\n".join(assets.modules().values()) + assets._css()
+    assert "word-break: break-all" not in styles
+    bill = re.search(r"\.wbc-bill :is\(th, td\):nth-child\(3\) \{([^}]*)\}", styles)
+    assert bill is not None
+    assert "overflow-wrap: break-word" in bill[1]
+    assert re.search(r"\.wb-hint:empty \{ display: none", styles)
+
+
+def test_no_checkpoint_yet_is_said_of_a_living_run_only(tmp_path: Path) -> None:
+    """Row 39: "No checkpoint yet" stood there after the end."""
+    source = assets.modules()["checkpoints.js"]
+    name = re.search(r"export class (\w+)", source)
+    assert name is not None
+    told = run(
+        tmp_path,
+        f"""{_ELEMENTS}
+        const {{ {name[1]}: Panel }} = await import("./checkpoints.js");
+        const panel = new Panel(() => {{}});
+        const seen = ["running", "ended"].map((phase) => {{
+          panel.draw({{ phase, checkpoints: [] }});
+          return panel.note.text;
+        }});
+        console.log(JSON.stringify(seen));""",
+    )
+    assert told == ["No checkpoint yet", "No checkpoint was saved"]
+
+
+def test_a_page_finds_a_view_from_the_first_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 37: each launch left a red 404 in the browser's console until the supervisor wrote one."""
+    seen = list[dict[str, Any]]()
+
+    def spawn(paths: RunPaths, _order: object) -> None:
+        seen.append(json.loads(paths.view.read_text()))
+
+    monkeypatch.setattr(starting, "spawn_supervisor", spawn)
+    script = tmp_path / "train.py"
+    script.write_text("")
+    run = wb.launch(script, cpu=True, processes=1, store=tmp_path / "runs")
+    (view,) = seen
+    assert (view["run"], view["phase"]) == (run.id, "starting")
+    assert run.view()["written_at"] is None  # its age is not told: nobody has looked yet
+    if NODE is not None:
+        (waiting,) = states(tmp_path, (view, None, "http", "none", None))
+        assert waiting["badge"]["text"] == "Starting"
+        assert waiting["sentence"] == ""
