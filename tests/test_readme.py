@@ -69,7 +69,9 @@ def test_the_make_targets_exist():
 
 def test_the_files_exist():
     """Those named with their place."""
-    named = re.findall(r"(?:tests|notebooks|workbench|environments|widgets)/[\w./-]*\w", TEXT)
+    named = re.findall(
+        r"(?<![\w-])(?:tests|notebooks|workbench|environments|widgets)/[\w./-]*\w", TEXT
+    )
     missing = {path for path in named if not (ROOT / path).exists()}
     assert not {path for path in missing if not (ROOT / f"{path}.ipynb").exists()}
 
