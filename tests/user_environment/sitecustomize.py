@@ -23,7 +23,9 @@ class UsersPathFinder(importlib.machinery.PathFinder):
 
     @classmethod
     def find_distributions(cls, *args, **kwargs):
-        for found in super().find_distributions(*args, **kwargs):
+        # Where importlib_metadata is imported already (a warm start) it has removed this.
+        find = getattr(super(), "find_distributions", lambda *_args, **_kwargs: ())
+        for found in find(*args, **kwargs):
             name = found.metadata["Name"] or ""
             if re.sub(r"[-_.]+", "-", name).lower() not in DISTRIBUTIONS:
                 yield found
