@@ -22,6 +22,9 @@ if [[ -d $notebooks && ! -e $workspace/notebooks ]]; then
   cp -R "$notebooks" "$workspace/notebooks"
 fi
 
+bash "$(dirname "${BASH_SOURCE[0]}")/keep-key.sh" "$workspace" ||
+  printf 'docker-start: %s cannot be written: runs of this container need workbench adopt in the next.\n' "$workspace" >&2
+
 port=${WORKBENCH_PORT:-8888}
 exec "${WORKBENCH_PYTHON:-/opt/workbench/.venv/bin/python}" -m jupyterlab --no-browser --ip=0.0.0.0 \
   --port="$port" --ServerApp.port_retries=0 --ServerApp.root_dir="$workspace" \

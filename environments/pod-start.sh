@@ -95,6 +95,7 @@ main() {
   # The environment lies beside the checkout's files; --torch auto keeps the pod's own torch.
   "$python" "$project/environments/setup_venv.py" "${extras[@]}"
   "${WORKBENCH_VENV:-$project/.venv}/bin/python" "$project/environments/register_kernel.py" "${into_server[@]}"
+  bash "$project/environments/keep-key.sh" "$(workspace)"
 }
 
 main

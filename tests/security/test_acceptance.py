@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from workbench.store import ownership
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 
+ROOT = Path(__file__).resolve().parents[2]
 HOOK = ("curl", "https://planted.example/x")
 
 
@@ -141,6 +143,29 @@ def test_without_a_key_that_could_be_kept_nothing_is_refused(
     run = read_json(paths.run) or {}
     assert run["vouched"] == []
     check_accepted(paths, run)
+
+
+def test_a_pod_keeps_the_key_on_its_lasting_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The container's home is gone with it; its runs and its key are not."""
+    disk, script = tmp_path / "disk", ROOT / "environments" / "keep-key.sh"
+    disk.mkdir()
+    for number in range(2):
+        home = tmp_path / f"container-{number}"
+        home.mkdir()
+        monkeypatch.delenv("XDG_STATE_HOME")
+        monkeypatch.setenv("HOME", str(home))
+        for _ in range(2):  # a pod may be started again
+            subprocess.run(["bash", script, disk], check=True)
+        monkeypatch.setenv("XDG_STATE_HOME", str(home / ".local" / "state"))
+        if number == 0:
+            paths = ended(disk / "runs")
+        check_accepted(paths, read_json(paths.run) or {})
+    assert (disk / ".training-workbench").stat().st_mode & 0o077 == 0
+    shutil.rmtree(disk / ".training-workbench")
+    with pytest.raises(ForeignRunError):
+        check_accepted(paths, read_json(paths.run) or {})
 
 
 def test_a_key_that_others_can_read_seals_nothing(tmp_path: Path, key: Path) -> None:
