@@ -66,14 +66,17 @@ def attempt(script: Script, sources: Path) -> tuple[bool | None, str]:
             )
         finally:
             os.chdir(here)
+        late = ""
         try:
             if script.stops_at:
                 run.wait(SECONDS, steps=script.stops_at)
                 run.request_stop()
             run.wait(SECONDS)
+        except wb.WorkbenchError as error:  # it goes on for too long: a row, and the next script
+            late = str(error)
         finally:
             run.stop(now=True)
-        problem = wrong(script, run)
+        problem = late or wrong(script, run)
         row = _row(script, run, problem, time.monotonic() - begun)
     return not problem, row
 

@@ -225,9 +225,7 @@ SCRIPTS = (
         "mnist_hogwild/main.py",
         *("--epochs", "1"),
         needs=("torchvision",),
-        prepare=data.digits,
-        steps=False,
-        outcomes=("no-steps",),  # its children train, each on its own
+        prepare=data.digits,  # its children train, each on its own
     ),
     example(
         "dcgan/main.py",
