@@ -43,7 +43,7 @@ def test_a_terminal_is_told_how_far_the_search_is(tmp_path: Path) -> None:
     code, text = told("llama-3-70b", 32, tmp_path / "out", stop=False)
     assert SAID in text
     assert code == 0
-    assert json.loads((tmp_path / "out").read_text())["combinations"] > 100_000
+    assert json.loads((tmp_path / "out").read_text())["combinations"] > 30_000
 
 
 def test_ctrl_c_ends_with_one_sentence(tmp_path: Path) -> None:

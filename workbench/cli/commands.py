@@ -76,7 +76,7 @@ COMMANDS = {
     "adopt": Source(
         "recovery",
         "adopt",
-        "Watch a run again whose supervisor and watcher are gone, with its restarts and its end.",
+        "Watch a run again that nobody watches; let one from elsewhere be resumed.",
     ),
     "checkpoints": Source(
         "recovery", "checkpoints", "List what a run can be resumed from, newest first."

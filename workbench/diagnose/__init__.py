@@ -55,6 +55,7 @@ hardware
 host
     ``host-memory``, ``shared-memory``, ``disk``: nearly full, or soon to be.
     ``swap``: a part of a rank is swapped out.
+    ``unsupervised``: the run's supervisor and watcher are gone; seen by who reads, never kept.
 script
     ``world-size``: the process group has another size than was asked for.
     ``no-steps``: the script ended without an optimizer step.
