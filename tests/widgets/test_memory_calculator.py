@@ -130,7 +130,7 @@ def test_a_bad_value_keeps_the_last_good_figure(calculator: MemoryCalculator) ->
         ({"seq_len": None}, "Type a whole number"),
         ({"seq_len": 1.5}, "whole number"),
         ({"micro_batch": 0}, "at least 1"),
-        ({"gpus": 10**9}, "at most 1,024"),
+        ({"gpus": 10**9}, "at most 128"),
         ({"model": "nothing-like-it"}, "Unknown model"),
         ({"model": "/nowhere/config.json"}, "cannot be read"),
         ({"gpu": []}, "Choose a GPU"),

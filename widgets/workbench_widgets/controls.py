@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from workbench.describe import catalog
+from workbench.describe.job import options as job_options
 from workbench.units import format_bytes, format_count
 
 Field = dict[str, Any]
@@ -121,6 +122,16 @@ def text(name: str, label: str, hint: str = "", unit: str = "") -> Field:
 def limit(name: str, label: str, unit: str) -> Field:
     """A slider whose marks come with every answer; its end is "no limit"."""
     return {"name": name, "label": label, "kind": "limit", "unit": unit}
+
+
+def of_job(name: str, label: str, own: Mapping[str, str] | None = None) -> Field:
+    """An option of a `Job`, with the values and limits that are declared for it."""
+    one = job_options()[name]
+    if one.is_switch:
+        return check(name, label)
+    if one.option.least is not None:
+        return number(name, label, one.option.least, one.option.most)
+    return select(name, label, one.option.choices, own)
 
 
 def check(name: str, label: str) -> Field:

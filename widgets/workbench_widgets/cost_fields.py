@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.describe import prices
-from workbench.describe.workload import OPTIMIZERS, PRECISIONS, QUANTIZATIONS
 from workbench.estimate.cost_plan import MONTHS
 from workbench_widgets.controls import (
     amount,
@@ -13,6 +12,7 @@ from workbench_widgets.controls import (
     gpu_field,
     model_field,
     number,
+    of_job,
     select,
     slider,
     text,
@@ -40,8 +40,8 @@ def _machines() -> list[dict[str, Any]]:
     known = ("", *prices.providers())
     return [
         gpu_field("GPU", "search", "name of a GPU"),
-        number("gpus", "GPUs per node", most=1024),
-        number("nodes", "Nodes", most=16_384),
+        of_job("gpus", "GPUs per node"),
+        of_job("nodes", "Nodes"),
         select("strategy", "Strategy", STRATEGIES),
         select("provider", "Provider", known, {"": "the cheapest known"}),
         text("usd_per_hour", "Own node price", "20, or 18-24", "$/h"),
@@ -55,15 +55,15 @@ def _work() -> list[dict[str, Any]]:
         slider("micro_batch", "Micro-batch", "sequences per GPU", MICRO_BATCHES),
         slider("seq_len", "Sequence length", "tokens", SEQUENCES),
         slider("accumulate", "Accumulation", "micro-batches per step", ACCUMULATIONS),
-        select("precision", "Precision", PRECISIONS),
+        of_job("precision", "Precision"),
         select("recompute", "Recompute", tuple(RECOMPUTES), RECOMPUTED),
-        select("optimizer", "Optimizer", OPTIMIZERS),
+        of_job("optimizer", "Optimizer"),
         number("tp", "Tensor (tp)"),
         number("pp", "Pipeline (pp)"),
         number("cp", "Context (cp)"),
         number("ep", "Experts (ep)"),
-        number("lora_rank", "LoRA rank (0: none)", least=0),
-        select("quantization", "Frozen weights", QUANTIZATIONS, {"none": "as computed"}),
+        of_job("lora_rank", "LoRA rank (0: none)"),
+        of_job("quantization", "Frozen weights", {"none": "as computed"}),
     ]
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import workbench as wb
-from workbench.describe import KERNELS, catalog
+from workbench.describe import catalog
 from workbench.describe.checks import require_choice, require_positive
+from workbench.describe.job import Job, default, options
+from workbench.describe.workload import usual_seq_len
 from workbench_widgets.options import refuse_unknown
 
 SHARDED = ("fsdp", "fsdp-grad-op", "zero1", "zero2", "zero3")
@@ -35,7 +37,6 @@ RECOMPUTES: dict[str, dict[str, Any]] = {
     "op": {"recompute": "selective", "recompute_parts": ("op",)},
     "full": {"recompute": "full"},
 }
-_MOST = {"gpus": 1024, "nodes": 16_384}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class MemoryChoice:
     """Catalog names; the first is the one to train on, the others are compared with it."""
     gpus: int = 1
     """GPUs per node."""
-    nodes: int = 1
+    nodes: int = default("nodes")
     """Equal machines."""
     strategy: str = "single"
     """One of `STRATEGIES`."""
@@ -60,41 +61,41 @@ class MemoryChoice:
     """Context-parallel degree beside the strategy."""
     ep: int = 1
     """Expert-parallel degree (mixture of experts only)."""
-    schedule: str = "1f1b"
+    schedule: str = default("schedule")
     """Pipeline schedule."""
-    sequence_parallel: bool = False
+    sequence_parallel: bool = default("sequence_parallel")
     """Tensor parallelism splits norms and residuals along the sequence too."""
-    precision: str = "bf16"
+    precision: str = default("precision")
     """Numbers of weights and arithmetic."""
-    optimizer: str = "adamw"
+    optimizer: str = default("optimizer")
     """Optimizer and the implementation of its step."""
-    recompute: str = "none"
+    recompute: str = default("recompute")
     """A key of `RECOMPUTES`: activation checkpointing."""
-    lora_rank: int = 0
+    lora_rank: int = default("lora_rank")
     """0 = all weights are trained."""
     lora_targets: str = "q, v"
     """A key of `LORA_TARGETS`."""
-    quantization: str = "none"
+    quantization: str = default("quantization")
     """Storage of frozen weights."""
-    attention: str = "sdpa"
+    attention: str = default("attention")
     """Whether the scores are kept."""
-    loss: str = "full"
+    loss: str = default("loss")
     """How the logits are made."""
-    kernels: str = "transformers"
+    kernels: str = default("kernels")
     """A key of ``KERNELS``: which intermediate results the implementation keeps."""
     offload: str = "none"
     """A key of `OFFLOADS`: what lives in host memory."""
-    expandable_segments: bool = False
+    expandable_segments: bool = default("expandable_segments")
     """The allocator's setting against fragmentation."""
-    optimizer_in_backward: bool = False
+    optimizer_in_backward: bool = default("optimizer_in_backward")
     """Each gradient is applied and freed at once."""
-    bucket_views: bool = False
+    bucket_views: bool = default("bucket_views")
     """DDP: gradients are views into the buckets."""
-    micro_batch: int = 1
+    micro_batch: int = default("micro_batch")
     """Sequences per forward pass and GPU."""
-    seq_len: int = 2048
-    """Tokens per sequence."""
-    accumulate: int = 1
+    seq_len: int | None = None
+    """Tokens per sequence; None = as many as are usual for the model."""
+    accumulate: int = default("accumulate")
     """Micro-batches per optimizer step."""
 
     @classmethod
@@ -114,9 +115,11 @@ class MemoryChoice:
         if "model" in given:
             given["model"] = model_name(str(given["model"]))
         choice = cls(**{name: value for name, value in given.items() if name != "strategy"})
+        if "seq_len" not in given:
+            choice = dataclasses.replace(choice, seq_len=_usual_seq_len(choice.model))
         if "strategy" in given:
-            return choice._with_strategy(str(given["strategy"]))
-        return dataclasses.replace(choice, strategy="ddp") if choice.cards > 1 else choice
+            return choice._with_strategy(str(given["strategy"]))  # noqa: SLF001
+        return dataclasses.replace(choice, strategy=wb.Strategy.usual(choice.cards))
 
     def changed(self, changes: Mapping[str, Any]) -> MemoryChoice:
         """The choice after somebody has moved some controls; unknown names are left out."""
@@ -160,36 +163,23 @@ class MemoryChoice:
         """
         return model_of(self.model)
 
+    def job(self) -> Job:
+        """What, how and where.
+
+        Raises:
+            UsageError: a control says something that cannot be; the message says what is allowed.
+        """
+        if not self.gpu:
+            raise wb.UsageError("Choose a GPU; its memory decides what fits.")
+        return self._job(self._layout())
+
     def workload(self) -> wb.Workload:
         """What is trained.
 
         Raises:
             UsageError: a value that the engine does not have.
         """
-        for name, value in self.document().items():
-            if value is None:
-                raise wb.UsageError(f"{name} is empty. Type a whole number.")
-        require_choice("kernels", self.kernels, tuple(KERNELS))
-        require_choice("lora targets", self.lora_targets, tuple(LORA_TARGETS))
-        kernels = dataclasses.replace(
-            KERNELS[self.kernels],
-            expandable_segments=bool(self.expandable_segments),
-            optimizer_in_backward=bool(self.optimizer_in_backward),
-        )
-        return wb.Workload(
-            model=self.shape(),
-            seq_len=self.seq_len,
-            micro_batch=self.micro_batch,
-            accumulate=self.accumulate,
-            precision=self.precision,
-            optimizer=self.optimizer,
-            lora_rank=self.lora_rank,
-            lora_targets=LORA_TARGETS[self.lora_targets],
-            quantization=self.quantization,
-            attention=self.attention,
-            loss=self.loss,
-            kernels=kernels,
-        )
+        return self._job("single", gpus=1, nodes=1).workload
 
     def layout(self) -> wb.Strategy:
         """How it is spread.
@@ -197,33 +187,44 @@ class MemoryChoice:
         Raises:
             UsageError: degrees that do not fit the number of GPUs.
         """
-        for name, most in _MOST.items():
-            require_positive(name, getattr(self, name))
-            if getattr(self, name) > most:
-                raise wb.UsageError(f"{name} may be at most {most:,}, not {getattr(self, name):,}.")
-        require_choice("strategy", self.strategy, STRATEGIES)
-        require_choice("offload", self.offload, tuple(OFFLOADS))
-        require_choice("recompute", self.recompute, tuple(RECOMPUTES))
-        options: dict[str, Any] = {**RECOMPUTES[self.recompute], "offload": OFFLOADS[self.offload]}
-        if self.strategy == "ddp":
-            options["bucket_views"] = bool(self.bucket_views)
-        if self.strategy in {*COMBINED, "pp"}:
-            options["schedule"] = self.schedule
-        if self.strategy in {*COMBINED, "tp"}:
-            options["sequence_parallel"] = bool(self.sequence_parallel)
-        return self._base().with_options(**options)
+        return self.job().strategy
 
-    def _base(self) -> wb.Strategy:
-        if self.strategy == "single":
-            return wb.Strategy.parse("single", 1)
+    def cluster(self) -> wb.Cluster:
+        """Where it runs: the first GPU.
+
+        Raises:
+            UsageError: no GPU, or one that the catalog does not have.
+        """
+        cluster = self.job().cluster
+        assert isinstance(cluster, wb.Cluster), "a GPU was named"
+        return cluster
+
+    def _job(self, strategy: str | wb.Strategy, **more: Any) -> Job:
+        model = self.shape()
+        for name, value in self.document().items():
+            if value is None:
+                raise wb.UsageError(f"{name} is empty. Type a whole number.")
+        tables = {"lora_targets": LORA_TARGETS, "offload": OFFLOADS, "recompute": RECOMPUTES}
+        for name, table in tables.items():
+            require_choice(name, getattr(self, name), tuple(table))
+        values: dict[str, Any] = {name: getattr(self, name) for name in _SAME}
+        values |= {"gpu": self.gpu[0] if self.gpu else None, "strategy": strategy}
+        values |= {"lora_targets": LORA_TARGETS[self.lora_targets]}
+        values |= RECOMPUTES[self.recompute] | {"offload": OFFLOADS[self.offload]}
+        values |= {"gpus": 1, "nodes": 1} if self.strategy == "single" else {}
+        hidden = self.hidden()
+        values = {name: value for name, value in values.items() if name not in hidden}
+        return Job.of(model, **(values | more))
+
+    def _layout(self) -> str | wb.Strategy:
+        """The strategy, as a name or, where no name says it, as a value."""
+        require_choice("strategy", self.strategy, STRATEGIES)
         if self.strategy == "hsdp" and self.nodes > 1:
             base = wb.Strategy(name="hsdp")
             return base.with_options(dp_replicate=self.nodes, dp_shard=self.gpus)
-        if self.strategy not in COMBINED:
-            return wb.Strategy.parse(self.strategy, self.cards)
-        return self._combined()
+        return self._combined() if self.strategy in COMBINED else self.strategy
 
-    def _combined(self) -> wb.Strategy:
+    def _combined(self) -> str | wb.Strategy:
         degrees = {name: getattr(self, name) for name in ALONE}
         taken = 1
         for name, degree in degrees.items():
@@ -231,7 +232,7 @@ class MemoryChoice:
             taken *= degree
         require_positive("ep", self.ep)
         if taken == 1 and self.ep == 1:
-            return wb.Strategy.parse(self.strategy, self.cards)
+            return self.strategy
         if self.cards % taken:
             product = " x ".join(f"{name} {degree}" for name, degree in degrees.items())
             raise wb.UsageError(
@@ -245,18 +246,6 @@ class MemoryChoice:
             parts.append(f"ep{self.ep}")
         found = wb.Strategy.parse("-".join(parts), self.cards)
         return found.with_options(reshard_after_forward=self.strategy != "fsdp-grad-op")
-
-    def cluster(self) -> wb.Cluster:
-        """Where it runs: the first GPU.
-
-        Raises:
-            UsageError: no GPU, or one that the catalog does not have.
-        """
-        if not self.gpu:
-            raise wb.UsageError("Choose a GPU; its memory decides what fits.")
-        if self.strategy == "single":
-            return wb.Cluster.rented(gpu=self.gpu[0], gpus=1, nodes=1)
-        return wb.Cluster.rented(gpu=self.gpu[0], gpus=self.gpus, nodes=self.nodes)
 
     def hidden(self) -> list[str]:
         """Controls that have no effect as the others stand."""
@@ -282,6 +271,12 @@ class MemoryChoice:
             return False
 
 
+_SAME = tuple(
+    field.name
+    for field in dataclasses.fields(MemoryChoice)
+    if field.name in options() and field.name != "model"
+)
+"""Controls that are options of a `Job` under the same name."""
 FIELDS = tuple(field.name for field in dataclasses.fields(MemoryChoice))
 
 
@@ -300,6 +295,13 @@ def model_name(text: str) -> str:
         return text if _is_path(text) else catalog.published(text).id
     except wb.UsageError:
         return text
+
+
+def _usual_seq_len(model: str) -> int | None:
+    try:
+        return usual_seq_len(model_of(model))
+    except (wb.WorkbenchError, OSError):
+        return None
 
 
 def model_of(text: str) -> wb.Model:

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.describe import KERNELS
-from workbench.describe.strategy import SCHEDULES
-from workbench.describe.workload import (
-    ATTENTIONS,
-    LOSSES,
-    OPTIMIZERS,
-    PRECISIONS,
-    QUANTIZATIONS,
-)
-from workbench_widgets.controls import check, gpu_field, model_field, number, select, slider
+from workbench_widgets.controls import gpu_field, model_field, number, of_job, select, slider
 from workbench_widgets.memory_choice import LORA_TARGETS, OFFLOADS, RECOMPUTES, STRATEGIES
 
 MICRO_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -53,13 +44,13 @@ def fields() -> list[dict[str, Any]]:
 
 def _one_gpu() -> list[dict[str, Any]]:
     return [
-        select("precision", "Precision", PRECISIONS),
+        of_job("precision", "Precision"),
         select("recompute", "Recompute", tuple(RECOMPUTES), RECOMPUTED),
-        select("optimizer", "Optimizer", OPTIMIZERS),
-        select("loss", "Loss", LOSSES, {"full": "all logits"}),
-        select("attention", "Attention", ATTENTIONS),
-        number("lora_rank", "LoRA rank (0: none)", least=0),
-        select("quantization", "Frozen weights", QUANTIZATIONS, {"none": "as computed"}),
+        of_job("optimizer", "Optimizer"),
+        of_job("loss", "Loss", {"full": "all logits"}),
+        of_job("attention", "Attention"),
+        of_job("lora_rank", "LoRA rank (0: none)"),
+        of_job("quantization", "Frozen weights", {"none": "as computed"}),
         select("lora_targets", "LoRA on", tuple(LORA_TARGETS)),
     ]
 
@@ -67,22 +58,22 @@ def _one_gpu() -> list[dict[str, Any]]:
 def _several_gpus() -> list[dict[str, Any]]:
     return [
         select("strategy", "Strategy", STRATEGIES),
-        number("gpus", "GPUs per node", most=1024),
-        number("nodes", "Nodes", most=16_384),
+        of_job("gpus", "GPUs per node"),
+        of_job("nodes", "Nodes"),
         number("tp", "Tensor (tp)"),
         number("pp", "Pipeline (pp)"),
         number("cp", "Context (cp)"),
         number("ep", "Experts (ep)"),
-        select("schedule", "Pipeline schedule", SCHEDULES),
-        check("sequence_parallel", "Sequence parallel, with tp"),
+        of_job("schedule", "Pipeline schedule"),
+        of_job("sequence_parallel", "Sequence parallel, with tp"),
     ]
 
 
 def _implementation() -> list[dict[str, Any]]:
     return [
-        select("kernels", "Kernels", tuple(KERNELS), {"fused": "fused (Liger)"}),
+        of_job("kernels", "Kernels", {"fused": "fused (Liger)"}),
         select("offload", "In host memory", tuple(OFFLOADS), {"none": "nothing"}),
-        check("expandable_segments", "Expandable segments"),
-        check("optimizer_in_backward", "Optimizer in backward"),
-        check("bucket_views", "Gradients as bucket views"),
+        of_job("expandable_segments", "Expandable segments"),
+        of_job("optimizer_in_backward", "Optimizer in backward"),
+        of_job("bucket_views", "Gradients as bucket views"),
     ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.describe import prices
-from workbench.describe.workload import LOSSES, OPTIMIZERS, PRECISIONS, QUANTIZATIONS
 from workbench_widgets.controls import (
     check,
     gpu_field,
     limit,
     model_field,
     number,
+    of_job,
     select,
     several,
     slider,
@@ -57,10 +57,10 @@ _EMPTY = {"empty": True}
 def _work() -> list[dict[str, Any]]:
     return [
         slider("seq_len", "Sequence length", "tokens", SEQUENCES),
-        select("precision", "Precision", PRECISIONS),
-        select("loss", "Loss", LOSSES, {"full": "all logits"}),
-        select("optimizer", "Optimizer", OPTIMIZERS),
-        number("lora_rank", "LoRA rank (0: none)", least=0),
+        of_job("precision", "Precision"),
+        of_job("loss", "Loss", {"full": "all logits"}),
+        of_job("optimizer", "Optimizer"),
+        of_job("lora_rank", "LoRA rank (0: none)"),
         select("lora_targets", "LoRA on", tuple(LORA_TARGETS)),
-        select("quantization", "Frozen weights", QUANTIZATIONS, {"none": "as computed"}),
+        of_job("quantization", "Frozen weights", {"none": "as computed"}),
     ]

@@ -6,12 +6,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
 from workbench.cli.cost_offer import named_offer, priced_offer
-from workbench.cli.describing import Described, Description, describe, option, with_description
+from workbench.cli.describing import Description, describe, option, with_description
 from workbench.cli.memory import accelerator, plain_console, show
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
 from workbench.compare.calibrate import measured_conditions
 from workbench.describe import Cluster
+from workbench.describe.job import Job
 from workbench.errors import UsageError
 from workbench.estimate.cost import RunCost, run_cost
 from workbench.estimate.cost_plan import (
@@ -71,12 +72,17 @@ class CostAsked(Description):
     hours_per_month: Annotated[int, option("720 (30 days) or 730 (a year / 12).")] = 720
     as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
 
+    @property
+    def gpu(self) -> str | None:
+        """The card that was named; None = none was."""
+        return self.job.get("gpu")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costed:
     """Everything that one call of the command found out."""
 
-    described: Described
+    job: Job
     """What, how and where."""
     cost: RunCost
     """The bill."""
@@ -107,9 +113,9 @@ def answer(asked: CostAsked) -> Costed:
     _length(asked)  # refused before anything else is looked up
     if asked.gpu is None and asked.offer is not None:
         named = named_offer(asked)
-        asked = replace(asked, gpu=named.gpu, gpus=asked.gpus or named.gpus)
-    described = describe(asked)
-    cluster = described.cluster
+        asked = replace(asked, job={"gpus": named.gpus, **asked.job, "gpu": named.gpu})
+    job = describe(asked)
+    cluster = job.cluster
     if not isinstance(cluster, Cluster) or cluster.accelerator is None:
         raise UsageError(
             "A cost needs a GPU of the catalog, and this host's is none. Add --gpu G "
@@ -118,14 +124,14 @@ def answer(asked: CostAsked) -> Costed:
     priced = priced_offer(asked, cluster)
     if cluster.nodes > 1 and cluster.network is None:
         cluster = replace(cluster, network=priced.offer.network)
-        described = replace(described, cluster=cluster)
-    workload, strategy = described.workload, described.strategy
+        job = replace(job, cluster=cluster)
+    workload, strategy = job.workload, job.strategy
     bill = run_cost(
         step_time(workload, strategy, cluster, measured_conditions(cluster)),
         priced.offer,
         cluster.nodes,
         priced.terms,
-        _plan(asked, described),
+        _plan(asked, job),
         price_range=priced.price_range,
     )
     memory = training_memory(workload, strategy, cluster)
@@ -136,17 +142,17 @@ def answer(asked: CostAsked) -> Costed:
             f"This layout does not fit: it needs {needs} of {card}. The figures below are those "
             "of a card that had them; workbench memory says what would fit."
         )
-    notes = (*priced.notes, *described.notes)
-    return Costed(described=described, cost=bill, notes=notes, problem=problem)
+    notes = (*priced.notes, *job.notes)
+    return Costed(job=job, cost=bill, notes=notes, problem=problem)
 
 
 def document(found: Costed) -> dict[str, Any]:
     """The JSON form; keys are a contract."""
-    described = found.described
-    gpu = accelerator(described.cluster)
+    job = found.job
+    gpu = accelerator(job.cluster)
     return found.cost.document() | {
-        "model": described.workload.model.name,
-        "strategy": described.strategy.name,
+        "model": job.workload.model.name,
+        "strategy": job.strategy.name,
         "gpu": None if gpu is None else gpu.id,
         "fits": not found.problem,
         "notes": [*([found.problem] if found.problem else []), *found.notes],
@@ -171,8 +177,8 @@ def _length(asked: CostAsked) -> dict[str, Any]:
     return {**read, "epochs": asked.epochs}
 
 
-def _plan(asked: CostAsked, described: Described) -> RunPlan:
-    size = checkpoint_bytes(described.workload, described.strategy)
+def _plan(asked: CostAsked, job: Job) -> RunPlan:
+    size = checkpoint_bytes(job.workload, job.strategy)
     if asked.keep_checkpoints < 0:
         raise UsageError(f"--keep-checkpoints must be 0 or above, not {asked.keep_checkpoints}.")
     same = {field.name for field in fields(RunPlan)} & {

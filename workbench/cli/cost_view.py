@@ -46,7 +46,7 @@ def _facts(rows: list[tuple[str, str]]) -> Table:
 
 
 def _inputs(found: Costed) -> Table:
-    workload, strategy, cost = found.described.workload, found.described.strategy, found.cost
+    workload, strategy, cost = found.job.workload, found.job.strategy, found.cost
     job, model = cost.job, workload.model
     offer = job.offer
     price = offer.spot_usd_per_hour if cost.spot else offer.usd_per_hour

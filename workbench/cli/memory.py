@@ -10,16 +10,14 @@ from typing import Annotated, Any
 from rich.console import Console, RenderableType
 
 from workbench.cli.describing import (
-    Described,
     Description,
     describe,
     option,
-    read_model,
-    where,
     with_description,
 )
 from workbench.cli.tables import print_json
-from workbench.describe import Accelerator, Cluster
+from workbench.describe import Accelerator, Cluster, Strategy
+from workbench.describe.job import Job
 from workbench.errors import UsageError
 from workbench.estimate import answers
 from workbench.estimate.inference import cache_bytes_per_token, inference_memory
@@ -50,7 +48,7 @@ class MemoryAsked(Description):
 class Answered:
     """Everything that one call of the command found out."""
 
-    described: Described
+    job: Job
     """What, how and where."""
     estimate: Estimate
     """Closed form."""
@@ -76,7 +74,7 @@ class Answered:
     @property
     def gpu(self) -> Accelerator | None:
         """The catalog's row of the card."""
-        return accelerator(self.described.cluster)
+        return accelerator(self.job.cluster)
 
 
 def accelerator(cluster: Cluster | str) -> Accelerator | None:
@@ -91,11 +89,11 @@ def memory(asked: MemoryAsked) -> None:
 
     console = plain_console()
     if asked.inference:
-        described, estimate = _served(asked)
+        job, estimate = _served(asked)
         if asked.as_json:
-            print_json(_inference_document(asked, described, estimate))
+            print_json(_inference_document(asked, job, estimate))
         else:
-            show(console, inference_view(asked, described, estimate, console.width))
+            show(console, inference_view(asked, job, estimate, console.width))
         return
     found = answer(describe(asked), asked.headroom)
     if asked.simulate:
@@ -127,20 +125,20 @@ def show(console: Console, piece: RenderableType) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def answer(described: Described, headroom: float) -> Answered:
+def answer(job: Job, headroom: float) -> Answered:
     """Ask every question of the closed form.
 
     Raises:
         UsageError: the layout is impossible, or headroom is not a share.
     """
-    workload, strategy, cluster = described.workload, described.strategy, described.cluster
+    workload, strategy, cluster = job.workload, job.strategy, job.cluster
     estimate = training_memory(workload, strategy, cluster)
     fits = answers.leaves_headroom(estimate, headroom)
     gpu = accelerator(cluster)
     reach = cluster if isinstance(cluster, Cluster) else Cluster(name=cluster)
     on_cards = fits is None and cluster != "cpu"
     return Answered(
-        described=described,
+        job=job,
         estimate=estimate,
         headroom=headroom,
         explanation=answers.explain(estimate, workload, strategy, cluster),
@@ -158,7 +156,7 @@ def _simulated(found: Answered, timeout_seconds: float) -> Answered:
     """Add the exact simulation, with its progress on stderr."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
-    estimate, described = found.estimate, found.described
+    estimate, job = found.estimate, found.job
     outside = sum(size for name, size in estimate.parts.items() if name in OUTSIDE_ALLOCATOR)
     outside -= estimate.parts.get(SLACK, 0)
     card = None if estimate.card_bytes is None else max(0, estimate.card_bytes - outside)
@@ -168,8 +166,8 @@ def _simulated(found: Answered, timeout_seconds: float) -> Answered:
         with Progress(*columns, TimeElapsedColumn(), console=stderr, transient=True) as progress:
             task = progress.add_task("starting", total=1.0)
             result = simulate(
-                described.workload,
-                described.strategy,
+                job.workload,
+                job.strategy,
                 card_bytes=card,
                 on_progress=lambda fraction, text: progress.update(
                     task, completed=fraction, description=text
@@ -184,9 +182,9 @@ def _simulated(found: Answered, timeout_seconds: float) -> Answered:
 
 def document(found: Answered) -> dict[str, Any]:
     """The JSON form; keys are a contract."""
-    workload, strategy = found.described.workload, found.described.strategy
+    workload, strategy = found.job.workload, found.job.strategy
     simulation, estimate = found.simulation, found.estimate
-    result = estimate.document() | _card(found.described)
+    result = estimate.document() | _card(found.job)
     result |= {
         "model": workload.model.name,
         "parameters": workload.model.parameters,
@@ -203,7 +201,7 @@ def document(found: Answered) -> dict[str, Any]:
             for fit in found.fits_on
         ],
         "options": [one.document() for one in found.options],
-        "notes": list(found.described.notes),
+        "notes": list(found.job.notes),
     }
     if simulation is not None or found.no_simulation is not None:
         result["simulation"] = simulation.document() if simulation else None
@@ -217,8 +215,8 @@ def document(found: Answered) -> dict[str, Any]:
     return result
 
 
-def _card(described: Described) -> dict[str, Any]:
-    gpu = accelerator(described.cluster)
+def _card(job: Job) -> dict[str, Any]:
+    gpu = accelerator(job.cluster)
     return {
         "gpu": None if gpu is None else gpu.id,
         "gpu_unverified": [] if gpu is None else sorted(gpu.unverified),
@@ -229,46 +227,43 @@ def _reach(found: answers.Answer) -> dict[str, Any]:
     return {"value": found.value, "headroom": found.headroom, "reason": found.reason}
 
 
-def _served(asked: MemoryAsked) -> tuple[Described, Estimate]:
+def _served(asked: MemoryAsked) -> tuple[Job, Estimate]:
     """Inference: the model is split over all GPUs by tensor parallelism."""
-    if asked.strategy is not None and asked.strategy.strip().lower() not in {"single", "tp"}:
+    named = asked.job.get("strategy")
+    if named is not None and named.strip().lower() not in {"single", "tp"}:
         raise UsageError(
-            f"Inference is estimated for single and tp, not {asked.strategy!r}. "
+            f"Inference is estimated for single and tp, not {named!r}. "
             "Leave --strategy out: all GPUs share the model."
         )
-    model, notes = read_model(asked.model)
-    cluster, world = where(asked)
-    named = "single" if world == 1 else "tp"
-    precision = asked.precision.removesuffix("-pure")
+    frozen = {"quantization": None, "lora_rank": None, "strategy": None}
+    job = describe(replace(asked, job={**asked.job, **frozen}))
+    world = job.strategy.world_size
+    work = job.workload
     estimate = inference_memory(
-        model,
-        asked.seq_len if asked.seq_len is not None else 2048,
-        asked.micro_batch,
-        precision=precision,
-        quantization=asked.quantization,
+        work.model,
+        work.seq_len,
+        work.micro_batch,
+        precision=work.precision.removesuffix("-pure"),
+        quantization=asked.job.get("quantization", "none"),
         tp=world,
         kv_bytes=asked.kv_bytes,
-        where=cluster,
+        where=job.cluster,
     )
-    trained = replace(asked, strategy=named, gpus=world, nodes=1, quantization="none", lora_rank=0)
-    described = replace(describe(trained), cluster=cluster, notes=notes)
-    return described, estimate
+    return replace(job, strategy=Strategy.parse("single" if world == 1 else "tp", world)), estimate
 
 
-def _inference_document(
-    asked: MemoryAsked, described: Described, estimate: Estimate
-) -> dict[str, Any]:
-    model, tp = described.workload.model, described.strategy.tp
+def _inference_document(asked: MemoryAsked, job: Job, estimate: Estimate) -> dict[str, Any]:
+    model, tp = job.workload.model, job.strategy.tp
     per_token = cache_bytes_per_token(model, tp=tp, kv_bytes=asked.kv_bytes)
     return (
         estimate.document()
-        | _card(described)
+        | _card(job)
         | {
             "model": model.name,
             "parameters": model.parameters,
-            "strategy": described.strategy.name,
+            "strategy": job.strategy.name,
             "world_size": tp,
             "cache_bytes_per_token": per_token,
-            "notes": list(described.notes),
+            "notes": list(job.notes),
         }
     )

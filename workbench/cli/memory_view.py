@@ -15,8 +15,8 @@ from workbench.estimate.parts import SAFETY, Estimate
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds
 
 if TYPE_CHECKING:
-    from workbench.cli.describing import Described
     from workbench.cli.memory import Answered, MemoryAsked
+    from workbench.describe.job import Job
 
 _COLOURS = ("blue", "cyan", "green", "magenta", "yellow", "bright_blue", "bright_magenta")
 _SWITCHES, _OTHERS, _CARDS, _STAGES = 7, 4, 6, 12
@@ -25,7 +25,7 @@ _SWITCHES, _OTHERS, _CARDS, _STAGES = 7, 4, 6, 12
 def training_view(found: Answered, width: int) -> RenderableType:
     """Everything about a training process, most important first."""
     pieces: list[RenderableType | None] = [
-        _inputs(found.described, _training_words(found)),
+        _inputs(found.job, _training_words(found)),
         _numbers(found),
         _parts(found.estimate, width),
         _peaks(found.estimate),
@@ -35,27 +35,25 @@ def training_view(found: Answered, width: int) -> RenderableType:
         _reach(found),
         _cards(found),
         _options(found),
-        _sentences("Assumed", (*found.described.notes, *found.estimate.assumptions), dim=True),
+        _sentences("Assumed", (*found.job.notes, *found.estimate.assumptions), dim=True),
     ]
     return _spaced(pieces)
 
 
-def inference_view(
-    asked: MemoryAsked, described: Described, estimate: Estimate, width: int
-) -> RenderableType:
+def inference_view(asked: MemoryAsked, job: Job, estimate: Estimate, width: int) -> RenderableType:
     """Everything about a serving process."""
-    model, tp = described.workload.model, described.strategy.tp
+    model, tp = job.workload.model, job.strategy.tp
     per_token = cache_bytes_per_token(model, tp=tp, kv_bytes=asked.kv_bytes)
-    what = f"serving {asked.micro_batch} x {described.workload.seq_len} tokens"
+    what = f"serving {job.workload.micro_batch} x {job.workload.seq_len} tokens"
     table = _table()
     table.add_row("on card", format_bytes(estimate.on_card_bytes), "per GPU")
     table.add_row("card", format_bytes(estimate.card_bytes), _verdict(estimate, None))
     table.add_row("cache", format_bytes(per_token), "per token and GPU")
     pieces: list[RenderableType | None] = [
-        _inputs(described, what),
+        _inputs(job, what),
         table,
         _parts(estimate, width),
-        _sentences("Assumed", (*described.notes, *estimate.assumptions), dim=True),
+        _sentences("Assumed", (*job.notes, *estimate.assumptions), dim=True),
     ]
     return _spaced(pieces)
 
@@ -80,8 +78,8 @@ def _table(*headers: str, right: tuple[int, ...] = (1,)) -> Table:
     return table
 
 
-def _inputs(described: Described, what: str) -> Table:
-    workload, strategy, cluster = described.workload, described.strategy, described.cluster
+def _inputs(job: Job, what: str) -> Table:
+    workload, strategy, cluster = job.workload, job.strategy, job.cluster
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -90,7 +88,7 @@ def _inputs(described: Described, what: str) -> Table:
     ranks = f"{strategy.world_size} GPU{'s' * (strategy.world_size > 1)}"
     if cluster == "cpu":
         ranks = f"{strategy.world_size} CPU rank{'s' * (strategy.world_size > 1)}"
-    table.add_row("How", f"{strategy.name} on {ranks}{_choices(described)}")
+    table.add_row("How", f"{strategy.name} on {ranks}{_choices(job)}")
     where = f"no card named ({cluster})"
     if not isinstance(cluster, str):
         card = cluster.gpus[0].name if cluster.gpus else "CPU"
@@ -104,7 +102,7 @@ def _inputs(described: Described, what: str) -> Table:
 
 
 def _training_words(found: Answered) -> str:
-    workload = found.described.workload
+    workload = found.job.workload
     times = f" x {workload.accumulate} accumulated" if workload.accumulate > 1 else ""
     lora = f", LoRA r{workload.lora_rank}" if workload.lora_rank else ""
     return (
@@ -113,8 +111,8 @@ def _training_words(found: Answered) -> str:
     )
 
 
-def _choices(described: Described) -> str:
-    strategy, workload = described.strategy, described.workload
+def _choices(job: Job) -> str:
+    strategy, workload = job.strategy, job.workload
     said = [f"recompute {strategy.recompute}"] * (strategy.recompute != "none")
     said += [f"offload {'+'.join(strategy.offload)}"] * bool(strategy.offload)
     said += [f"{workload.loss} loss"] * (workload.loss != "full")
@@ -142,7 +140,7 @@ def _numbers(found: Answered) -> Table:
     exact = (
         simulation.allocated_bytes,
         simulation.reserved_expandable_bytes
-        if found.described.workload.kernels.expandable_segments
+        if found.job.workload.kernels.expandable_segments
         else simulation.reserved_bytes,
         None,
     )

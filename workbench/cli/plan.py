@@ -12,7 +12,6 @@ from workbench.cli.describing import (
     Description,
     describe,
     option,
-    read_model,
     with_description,
     words,
 )
@@ -21,9 +20,11 @@ from workbench.cli.progress import search_progress
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
 from workbench.compare.calibrate import measured_conditions
-from workbench.describe import Workload, prices
+from workbench.describe import Strategy, Workload, prices
 from workbench.describe.checks import require_at_least
 from workbench.describe.detection import detect_host
+from workbench.describe.job import options
+from workbench.describe.option import declared
 from workbench.errors import UsageError
 from workbench.estimate.cost_plan import RunPlan, checkpoint_bytes
 from workbench.plan import Limits, Plans, Space, plan_on
@@ -32,39 +33,19 @@ from workbench.plan.planner import PLAIN
 from workbench.plan.rejected import LISTED
 from workbench.plan.space import ANY_SCRIPT, DATA
 
-_DECIDED = typer.Option(hidden=True)
-# Options of a description that a plan answers instead of asking.
-_DECIDES = (
-    *("gpus", "nodes", "cpu", "strategy", "micro_batch", "accumulate", "recompute"),
-    *("recompute_parts", "recompute_layers", "offload", "sequence_parallel", "schedule"),
-    *("virtual_stages", "bucket_views", "no_sync", "network", "link"),
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class PlanAsked(Description):
     """The options of ``workbench plan``."""
 
+    HIDDEN = (
+        *("gpus", "nodes", "cpu", "strategy", "micro_batch", "accumulate", "network", "link"),
+        *declared(Strategy),
+    )
+    """What a plan answers instead of asking."""
     gpu: Annotated[
         str | None, option("Only these GPUs: h100,a100 [default: all].", metavar="G,G")
     ] = None
-    gpus: Annotated[int | None, _DECIDED] = None
-    nodes: Annotated[int, _DECIDED] = 1
-    network: Annotated[str | None, _DECIDED] = None
-    link: Annotated[str, _DECIDED] = "catalog"
-    cpu: Annotated[bool, typer.Option("--cpu", hidden=True)] = False
-    strategy: Annotated[str | None, _DECIDED] = None
-    micro_batch: Annotated[int, _DECIDED] = 1
-    accumulate: Annotated[int, _DECIDED] = 1
-    recompute: Annotated[str, _DECIDED] = "none"
-    recompute_parts: Annotated[str, _DECIDED] = "attention"
-    recompute_layers: Annotated[int | None, _DECIDED] = None
-    offload: Annotated[str, _DECIDED] = ""
-    sequence_parallel: Annotated[bool, typer.Option("--sequence-parallel", hidden=True)] = False
-    schedule: Annotated[str, _DECIDED] = "1f1b"
-    virtual_stages: Annotated[int, _DECIDED] = 1
-    bucket_views: Annotated[bool, typer.Option("--bucket-views", hidden=True)] = False
-    no_sync: Annotated[bool, typer.Option("--no-sync", hidden=True)] = False
     tokens: Annotated[str | None, option("Tokens to train on: 300B, 1.5T, 2e9.")] = None
     epochs: Annotated[float | None, option("Or passes over --dataset-tokens.")] = None
     dataset_tokens: Annotated[str | None, option("Tokens of one epoch.")] = None
@@ -136,7 +117,7 @@ def answer(asked: PlanAsked) -> Planned:
     """
     _refuse_decided(asked)
     require_at_least("rejections", asked.rejections, 0)
-    described = describe(replace(asked, gpu=None, cpu=True))
+    described = describe(replace(asked, job={**asked.job, "cpu": True}))
     run = _run(asked, described.workload)
     data = Space().data + (DATA[-2:] if asked.zero else ())
     space = Space(data=data, offload=not asked.no_offload, launchable=not asked.all_layouts)
@@ -168,7 +149,7 @@ def answer(asked: PlanAsked) -> Planned:
         workload=described.workload,
         plans=plans,
         seconds=time.perf_counter() - began,
-        notes=read_model(asked.model)[1],
+        notes=described.notes,
     )
 
 
@@ -188,13 +169,11 @@ def document(found: Planned) -> dict[str, Any]:
 
 
 def _refuse_decided(asked: PlanAsked) -> None:
-    for name in _DECIDES:
-        given = getattr(asked, name)
-        if given != type(asked).__dataclass_fields__[name].default:
-            flag = "--" + name.replace("_", "-")
+    for name in asked.HIDDEN:
+        if asked.job.get(name) is not None:
             raise UsageError(
-                f"{flag} {given} is what a plan decides. Leave it out, or ask workbench cost "
-                "about one layout."
+                f"{options()[name].flag} {asked.job[name]} is what a plan decides. Leave it out, "
+                "or ask workbench cost about one layout."
             )
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from workbench.errors import UnknownNameError, UsageError
 
 
-def require_choice(field: str, given: str, allowed: Sequence[str]) -> None:
-    """Refuse a word that is not in the list, naming near ones."""
-    if given not in allowed:
+def require_choice(field: str, given: Any, allowed: Sequence[Any]) -> None:
+    """Refuse a word that is not in the list, naming near ones, or a number that is not."""
+    if given in allowed and not isinstance(given, bool):
+        return
+    if allowed and isinstance(allowed[0], str):
         raise UnknownNameError.near(field.replace("_", " "), str(given), allowed)
+    *others, last = allowed
+    raise UsageError(f"{field} must be {', '.join(map(str, others))} or {last}, not {given!r}.")
 
 
 def require_positive(field: str, given: object) -> None:
@@ -24,3 +29,9 @@ def require_at_least(field: str, given: object, least: int) -> None:
         raise UsageError(f"{field} must be a whole number, not {given!r}.")
     if given < least:
         raise UsageError(f"{field} must be at least {least}, not {given}.")
+
+
+def require_at_most(field: str, given: int, most: int) -> None:
+    """Refuse a size beyond `most`: it is a typing mistake."""
+    if given > most:
+        raise UsageError(f"{field} can be at most {most:,}, not {given:,}.")

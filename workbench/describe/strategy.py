@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
-from workbench.describe.checks import require_choice, require_positive
-from workbench.describe.option import Option
+from workbench.describe.checks import require_positive
+from workbench.describe.option import Option, check_declared
 from workbench.errors import UnknownNameError, UsageError
 
 NAMES = (
@@ -64,15 +64,29 @@ class Strategy:
         str, Option(help="none or full (selective: estimates alone).", choices=RECOMPUTE)
     ] = "none"
     """Activation checkpointing: none, selective (see `recompute_parts`), full (each block)."""
-    recompute_parts: tuple[str, ...] = ("attention",)
+    recompute_parts: Annotated[
+        tuple[str, ...],
+        Option(
+            help="selective: attention, mlp, norm, moe, op.",
+            choices=SELECTIVE,
+            metavar="P,P",
+            split="commas",
+            singular="recompute part",
+        ),
+    ] = ("attention",)
     """selective: what is recomputed: attention (its core), mlp, norm, moe, or op (torchtitan's:
     every second matmul is kept)."""
-    recompute_layers: int | None = None
+    recompute_layers: Annotated[
+        int | None, Option(help="full: only so many blocks per stage.", least=0)
+    ] = None
     """full: only so many blocks per stage are checkpointed; None = all."""
     offload: Annotated[
         tuple[str, ...],
         Option(
-            help="To the host: optimizer,parameters (FSDP: both).", metavar="O,O", split="commas"
+            help="To the host: optimizer,parameters (FSDP: both).",
+            choices=OFFLOADS,
+            metavar="O,O",
+            split="commas",
         ),
     ] = ()
     """What lives in host memory: optimizer, parameters, activations."""
@@ -84,13 +98,20 @@ class Strategy:
         str, Option(help="pp: 1f1b, gpipe, interleaved, zero-bubble, naive.", choices=SCHEDULES)
     ] = "1f1b"
     """Pipeline schedule; naive = one GPU works at a time (device_map)."""
-    virtual_stages: Annotated[int, Option(help="pp: model chunks per rank.")] = 1
+    virtual_stages: Annotated[int, Option(help="pp: model chunks per rank.", least=1)] = 1
     """Model chunks per rank (interleaved)."""
     embedding_as_layer: bool = False
     """Pipeline: embedding and head each take the place of one block when blocks are dealt out."""
     bucket_views: Annotated[bool, Option(help="DDP: gradients are views of buckets.")] = False
     """DDP: gradients are views into the buckets (gradient_as_bucket_view; torch: False)."""
-    sync_every_micro_batch: bool | None = None
+    sync_every_micro_batch: Annotated[
+        bool | None,
+        Option(
+            help="Reduce gradients after every micro-batch, or after the last one only.",
+            flag="sync",
+            off_flag="no-sync",
+        ),
+    ] = None
     """Gradients are reduced after every micro-batch; False: no_sync, unsharded gradients stay on
     the card until the last one. None = what the library does by default (FSDP, ZeRO: reduce)."""
     reduce_bucket: int | None = None
@@ -122,7 +143,7 @@ class Strategy:
     find_unused: Annotated[bool, Option(help="DDP: some parameters get no gradient.")] = False
     """DDP: look for parameters that got no gradient, each step."""
     wrap_min_parameters: Annotated[
-        int | None, Option(help="FSDP1: wrap each module above so many parameters.")
+        int | None, Option(help="FSDP1: wrap each module above so many parameters.", least=1)
     ] = None
     """FSDP1: wrap by size, each module above so many parameters; None = by the block's class."""
     state_dict: Annotated[
@@ -134,24 +155,11 @@ class Strategy:
     storage (meta device) and receive their shard."""
 
     def __post_init__(self) -> None:
-        for field in ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep", "virtual_stages"):
+        for field in ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep", "expert_tp"):
             require_positive(field, getattr(self, field))
-        require_choice("recompute", self.recompute, RECOMPUTE)
-        require_choice("schedule", self.schedule, SCHEDULES)
-        require_choice("offload device", self.offload_device, OFFLOAD_DEVICES)
-        require_choice("cp method", self.cp_method, CP_METHODS)
-        require_choice("state dict", self.state_dict, STATE_DICTS)
-        if self.engine is not None:
-            require_choice("engine", self.engine, ENGINES)
-        if self.comm_hook is not None:
-            require_choice("comm hook", self.comm_hook, COMM_HOOKS)
-        for part in self.recompute_parts:
-            require_choice("recompute part", part, SELECTIVE)
-        for part in self.offload:
-            require_choice("offload", part, OFFLOADS)
+        check_declared(self)
         if self.zero_stage not in {None, 1, 2, 3}:
             raise UsageError(f"zero_stage must be 1, 2, 3 or None, not {self.zero_stage}.")
-        require_positive("expert_tp", self.expert_tp)
         ranks = self.data_ranks * self.cp * self.tp
         if self.ep > 1 and ranks % (self.ep * self.expert_tp):
             raise UsageError(
@@ -192,6 +200,15 @@ class Strategy:
         if unknown:
             raise UnknownNameError.near("strategy option", min(unknown), self.__slots__)
         return replace(self, **options)
+
+    @staticmethod
+    def usual(ranks: int) -> str:
+        """Name of the strategy where nobody gives one: what suits any script.
+
+        >>> Strategy.usual(1), Strategy.usual(8)
+        ('single', 'ddp')
+        """
+        return "single" if ranks == 1 else "ddp"
 
     @staticmethod
     def ranks_of(name: str) -> int | None:

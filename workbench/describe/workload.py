@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from workbench.describe.checks import require_at_least, require_choice, require_positive
 from workbench.describe.model import Model
+from workbench.describe.option import Option, check_declared
 from workbench.errors import UsageError
 
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "bf16-pure")
@@ -16,6 +17,7 @@ OPTIMIZERS = (
 QUANTIZATIONS = ("none", "int8", "int4", "nf4", "nf4-dq")
 ATTENTIONS = ("sdpa", "flash", "eager")
 LOSSES = ("full", "chunked", "chunked-output", "fused")
+USUAL_SEQ_LEN = 2048
 LORA_TARGETS = ("q", "k", "v", "o", "gate", "up", "down", "head")
 
 
@@ -26,24 +28,42 @@ class Kernels:
     The defaults are Hugging Face transformers in eager mode. Presets: ``KERNELS``.
     """
 
-    norm: str = "upcast"
+    norm: Annotated[
+        str,
+        Option(
+            help="RMSNorm: upcast or fused.", choices=("upcast", "fused"), singular="norm kernel"
+        ),
+    ] = "upcast"
     """upcast: RMSNorm in plain PyTorch, keeps the fp32 copy (transformers); fused: one kernel that
     keeps its input and the statistics (torch's rms_norm and layer_norm, Liger, TE, Apex)."""
-    activation: str = "separate"
+    activation: Annotated[
+        str,
+        Option(
+            help="MLP: separate or fused.",
+            choices=("separate", "fused"),
+            singular="activation kernel",
+        ),
+    ] = "separate"
     """separate: gate, its activation, up and their product are kept; fused: gate, up, product."""
     compiled: bool = False
     """torch.compile: pointwise chains are fused and recomputed in backward."""
     logits_fp32: bool = True
     """The loss copies the logits to fp32 before the softmax (transformers; most trainers)."""
-    logits_copies: int = 3
+    logits_copies: Annotated[
+        int, Option(help="fp32 copies of the logits in the loss.", least=1)
+    ] = 3
     """fp32 tensors of the logits' size alive at the worst moment of the loss (transformers: the
     log-softmax and two gradients; implementations that transpose or copy: 4 or 5)."""
     compiled_loss: bool = False
     """The loss is compiled: only the logits and their gradient exist, in low precision."""
-    gradient_bytes: int | None = None
+    gradient_bytes: Annotated[
+        int | None, Option(help="Bytes per accumulated gradient.", choices=(2, 4, 6))
+    ] = None
     """Bytes per accumulated gradient; None = those of the trained parameter (Megatron: 4;
     DeepSpeed's bf16 optimizer: 6, the low-precision gradient beside the fp32 sum)."""
-    reduce_bytes: int | None = None
+    reduce_bytes: Annotated[
+        int | None, Option(help="Bytes per gradient on the wire.", choices=(1, 2, 4))
+    ] = None
     """Bytes per gradient on the wire; None = 4 with FSDP's mixed precision, the compute type with
     DeepSpeed, else those of the accumulated gradient."""
     master_copy: bool | None = None
@@ -61,9 +81,13 @@ class Kernels:
     """The MLP runs in slices of the sequence (ALST): one slice's results live at once."""
     fp32_logits_returned: bool = False
     """The model returns fp32 logits (transformers before 4.45): `keep_logits` keeps 4 bytes."""
-    whole_before_sharding: bool = False
+    whole_before_sharding: Annotated[bool, Option(help="Ranks build the whole model first.")] = (
+        False
+    )
     """Every rank builds the whole model on its card before it is sharded (no meta device)."""
-    optimizer_in_backward: bool = False
+    optimizer_in_backward: Annotated[
+        bool, Option(help="Gradients are applied and freed at once.")
+    ] = False
     """Each gradient is applied and freed at once: no full set of gradients ever exists."""
     grouped_experts: bool = False
     """All experts of a rank run in one fused kernel, quantization and permutation included
@@ -71,21 +95,18 @@ class Kernels:
     expert_imbalance: float = 1.5
     """Expert parallelism: tokens of the busiest rank's experts over the mean; 1 = forced balance.
     Qwen3-30B-A3B trains half as fast with natural routing as with forced balance."""
-    flash_version: int = 2
+    flash_version: Annotated[
+        int,
+        Option(
+            help="Fused attention: 1, 2 (torch), 3 (FlashAttention-3, cuDNN).", choices=(1, 2, 3)
+        ),
+    ] = 2
     """Generation of the fused attention kernel: 1, 2 (torch), 3 (FlashAttention-3, cuDNN)."""
-    expandable_segments: bool = False
+    expandable_segments: Annotated[bool, Option(help="PYTORCH_CUDA_ALLOC_CONF has it.")] = False
     """PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: hardly any fragmentation."""
 
     def __post_init__(self) -> None:
-        require_choice("norm kernel", self.norm, ("upcast", "fused"))
-        require_choice("activation kernel", self.activation, ("separate", "fused"))
-        require_at_least("logits_copies", self.logits_copies, 1)
-        if self.reduce_bytes not in {None, 1, 2, 4}:
-            raise UsageError(f"reduce_bytes must be 1, 2, 4 or None, not {self.reduce_bytes}.")
-        if self.flash_version not in {1, 2, 3}:
-            raise UsageError(f"flash_version must be 1, 2 or 3, not {self.flash_version}.")
-        if self.gradient_bytes not in {None, 2, 4, 6}:
-            raise UsageError(f"gradient_bytes must be 2, 4, 6 or None, not {self.gradient_bytes}.")
+        check_declared(self)
 
 
 KERNELS = {
@@ -109,58 +130,85 @@ class Workload:
 
     model: Model
     """The model that is trained."""
-    seq_len: int
+    seq_len: Annotated[
+        int,
+        Option(
+            help="Tokens per sequence [default: 2048, or as many as the model has positions].",
+            least=1,
+        ),
+    ]
     """Tokens per sequence (vision: ignored, the patches decide)."""
-    micro_batch: int
+    micro_batch: Annotated[int, Option(help="Sequences per forward pass and GPU.", least=1)] = 1
     """Sequences per forward pass and rank."""
-    accumulate: int = 1
+    accumulate: Annotated[int, Option(help="Micro-batches per optimizer step.", least=1)] = 1
     """Micro-batches per optimizer step; with pipeline stages the micro-batches of its schedule."""
-    precision: str = "fp32"
+    precision: Annotated[
+        str, Option(help="fp32, bf16, fp16, fp8 (mixed), bf16-pure.", choices=PRECISIONS)
+    ] = "bf16"
     """fp32; bf16, fp16, fp8: mixed (fp32 weights or fp32 master copy); bf16-pure: all in bf16."""
-    optimizer: str = "adamw"
+    optimizer: Annotated[
+        str, Option(help="adamw, adamw-fused, adamw-8bit, …, sgd.", choices=OPTIMIZERS)
+    ] = "adamw"
     """adamw is torch's default (foreach); see `OPTIMIZERS`."""
-    lora_rank: int = 0
+    lora_rank: Annotated[
+        int, Option(help="Rank of LoRA adapters; 0 = train everything.", least=0)
+    ] = 0
     """Rank of LoRA adapters; 0 = all parameters are trained."""
-    lora_targets: tuple[str, ...] = ("q", "v")
+    lora_targets: Annotated[
+        tuple[str, ...],
+        Option(
+            help="Layers with adapters.",
+            choices=LORA_TARGETS,
+            metavar="T,T",
+            split="commas",
+            singular="lora target",
+        ),
+    ] = ("q", "v")
     """Linear layers with adapters, of `LORA_TARGETS`."""
-    adapter_bytes: int | None = None
+    adapter_bytes: Annotated[
+        int | None, Option(help="Bytes per adapter weight.", choices=(2, 4))
+    ] = None
     """Bytes per adapter weight; None = 4 in mixed precision (PEFT), 2 in pure bf16."""
-    quantization: str = "none"
+    quantization: Annotated[
+        str,
+        Option(
+            help="Frozen weights of LoRA: none, int8, int4, nf4, nf4-dq.", choices=QUANTIZATIONS
+        ),
+    ] = "none"
     """Storage of frozen base weights: none, int8, int4 (GPTQ), nf4, nf4-dq (double quantized)."""
     quantized_head: bool = False
     """The head's matrix is quantized like the blocks' (transformers leaves it out)."""
-    trained_layers: int | None = None
+    trained_layers: Annotated[
+        int | None, Option(help="Train only the last so many blocks.", least=0)
+    ] = None
     """Only the last so many blocks (and the head) are trained; None = all of them."""
-    attention: str = "sdpa"
+    attention: Annotated[str, Option(help="sdpa, flash, eager.", choices=ATTENTIONS)] = "sdpa"
     """sdpa or flash (no score matrix is kept), eager (scores are kept)."""
-    attention_mask: bool = False
+    attention_mask: Annotated[bool, Option(help="A mask is materialised.")] = False
     """A [batch, 1, seq, seq] mask is materialised (padding or packing with sdpa)."""
-    loss: str = "full"
+    loss: Annotated[str, Option(help="full, chunked, chunked-output, fused.", choices=LOSSES)] = (
+        "full"
+    )
     """full: logits of all tokens at once; chunked: logits are made and dropped chunk by chunk;
     chunked-output: logits are kept in low precision, the softmax runs in chunks (torchtune);
     fused: Liger, no logits are kept."""
-    loss_chunks: int = 8
+    loss_chunks: Annotated[int, Option(help="Chunks of the chunked loss.", least=1)] = 8
     """Chunks of the chunked loss."""
-    variable_length: bool = False
+    variable_length: Annotated[bool, Option(help="Batches differ in length.")] = False
     """Batches differ in length (SFT without packing): the allocator's cache fragments."""
-    keep_logits: bool = False
+    keep_logits: Annotated[bool, Option(help="The model's output outlives backward.")] = False
     """The caller holds on to the model's output (`out.logits`) during backward."""
     kernels: Kernels = field(default_factory=Kernels)
     """Which intermediate results the implementation keeps."""
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "micro_batch", "accumulate", "loss_chunks"):
-            require_positive(name, getattr(self, name))
-        require_choice("precision", self.precision, PRECISIONS)
-        require_choice("optimizer", self.optimizer, OPTIMIZERS)
-        require_choice("quantization", self.quantization, QUANTIZATIONS)
-        require_choice("attention", self.attention, ATTENTIONS)
-        require_choice("loss", self.loss, LOSSES)
-        require_at_least("lora_rank", self.lora_rank, 0)
-        for target in self.lora_targets:
-            require_choice("lora target", target, LORA_TARGETS)
-        if self.adapter_bytes not in {None, 2, 4}:
-            raise UsageError(f"adapter_bytes must be 2, 4 or None, not {self.adapter_bytes}.")
+        check_declared(self)
+        positions = max_positions(self.model)
+        if positions and self.seq_len > positions:
+            raise UsageError(
+                f"{self.model.name} has {positions} positions; a sequence of {self.seq_len} tokens "
+                f"does not fit them. Use seq_len {positions} or less."
+            )
         if self.quantization != "none" and not self.lora_rank:
             raise UsageError(
                 f"Quantized weights ({self.quantization}) cannot be trained themselves. "
@@ -170,8 +218,6 @@ class Workload:
             raise UsageError(f"lora_targets is empty. Name some of {', '.join(LORA_TARGETS)}.")
         if self.lora_rank and self.model.kind == "module":
             raise UsageError("LoRA on a traced module is not described. Use simulate(step_fn).")
-        if self.trained_layers is not None:
-            require_at_least("trained_layers", self.trained_layers, 0)
 
     @property
     def tokens(self) -> int:
@@ -189,3 +235,13 @@ class Workload:
     def tokens_per_step(self, data_ranks: int) -> int:
         """Tokens per optimizer step over `data_ranks` data-parallel ranks (the global batch)."""
         return self.tokens * self.accumulate * data_ranks
+
+
+def max_positions(model: Model) -> int:
+    """Longest sequence that a learned table of positions allows; 0 = no such table."""
+    return model.max_positions if model.position == "learned" and model.kind != "vision" else 0
+
+
+def usual_seq_len(model: Model) -> int:
+    """Tokens per sequence where nobody gives them: 2048, or as many as the model has positions."""
+    return min(USUAL_SEQ_LEN, max_positions(model) or USUAL_SEQ_LEN)

@@ -1,0 +1,178 @@
+"""`Job`: what is trained, how it is spread and where, as one value with one set of options.
+
+Each option is declared once, as a field of `Workload`, `Kernels`, `Strategy` or `Placement`, with
+its type, default, choices and help. `Job.of` takes them by name; the command line and the
+calculators' controls are derived from them (`options`), so every face gives the same answer.
+
+>>> job = Job.of("llama-3-8b", gpu="h100", gpus=8, strategy="fsdp", seq_len=4096)
+>>> job.strategy.dp_shard, job.workload.precision, job.cluster.world_size
+(8, 'bf16', 8)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from workbench.describe.checks import require_choice
+from workbench.describe.hardware import Cluster
+from workbench.describe.model import Model
+from workbench.describe.option import Declared, Option, declared
+from workbench.describe.placement import Placement
+from workbench.describe.strategy import Strategy
+from workbench.describe.workload import KERNELS, Kernels, Workload, usual_seq_len
+from workbench.errors import UnknownNameError, UsageError
+
+MODEL = Declared(
+    name="model",
+    type=str,
+    default=None,
+    option=Option(help="Catalog name, or a config.json or its folder.", metavar="M"),
+)
+STRATEGY = Declared(
+    name="strategy",
+    type=str | None,
+    default=None,
+    option=Option(help="single, ddp, fsdp, zero3, dp2-tp2 … [default: single or ddp]."),
+)
+PRESET = Declared(
+    name="kernels",
+    type=str,
+    default="transformers",
+    option=Option(help="transformers, fused, compiled, megatron.", choices=tuple(KERNELS)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One training job: estimates, plans and launches take it and give it back."""
+
+    workload: Workload
+    """What."""
+    strategy: Strategy
+    """How."""
+    cluster: Cluster | str
+    """Where; a device's name (``cpu``, ``cuda``) where no card is known."""
+    notes: tuple[str, ...] = ()
+    """What was assumed while a model's config was read."""
+
+    @classmethod
+    def of(cls, model: str | Path | Model, **values: Any) -> Job:
+        """Describe a job by its options.
+
+        Args:
+            model: A name of the catalog, a config.json or its folder, or a `Model`.
+            values: Any of `options()`, by name. Several words may be one text with commas.
+
+        Raises:
+            UnknownNameError: no such option, or a word that is not allowed.
+            UsageError: an impossible value; the message says what is allowed.
+        """
+        check_names(values)
+        described, notes = (model, ()) if isinstance(model, Model) else read_model(str(model))
+        given = {name: _read(options()[name], value) for name, value in values.items()}
+        strategy, placement = _spread(given)
+        return cls(
+            workload=_workload(described, given),
+            strategy=strategy,
+            cluster=placement.cluster(),
+            notes=notes,
+        )
+
+
+@functools.cache
+def options() -> Mapping[str, Declared]:
+    """Every option of a job by name, in the order in which help texts list them."""
+    kinds = (declared(kind) for kind in (Placement, Workload, Strategy, Kernels))
+    where, what, how, implementation = kinds
+    return MappingProxyType(
+        {"model": MODEL, **where, "strategy": STRATEGY, **what, **how, "kernels": PRESET}
+        | dict(implementation)
+    )
+
+
+def default(name: str) -> Any:
+    """Default of an option; None where it follows from the others."""
+    value = options()[name].default
+    return None if name == "seq_len" else value
+
+
+def check_names(values: Mapping[str, Any]) -> None:
+    """Refuse options that no job has.
+
+    Raises:
+        UnknownNameError: one of them is unknown; the message has near ones.
+    """
+    for name in values:
+        if name not in options():
+            raise UnknownNameError.near("option of a job", name, options())
+
+
+def read_model(text: str) -> tuple[Model, tuple[str, ...]]:
+    """The model of the catalog or of a config file, and what was assumed while reading it.
+
+    Raises:
+        UsageError: no such file or name, or a config that lacks something.
+    """
+    from workbench.describe.catalog import model  # noqa: PLC0415  (reads a data file)
+    from workbench.describe.configs import read_config  # noqa: PLC0415
+
+    path = Path(text).expanduser()
+    named_as_file = path.suffix == ".json" or text.startswith((".", "/", "~"))
+    if not path.exists() and not named_as_file:
+        return model(text), ()
+    read = read_config(path)
+    return read.model, tuple(read.notes)
+
+
+def _read(option: Declared, value: Any) -> Any:
+    """A value as its field holds it: a text of several words becomes a tuple."""
+    if option.option.split == "commas" and isinstance(value, str):
+        return tuple(word.strip() for word in value.split(",") if word.strip())
+    if option.option.split == "commas" and value is not None:
+        return tuple(value)
+    return value
+
+
+def _of(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the values that are fields of `kind`, without the ones left to their default."""
+    return {name: given[name] for name in declared(kind) if given.get(name) is not None}
+
+
+def _spread(given: Mapping[str, Any]) -> tuple[Strategy, Placement]:
+    """How and where: the strategy's name may say the number of GPUs, or the GPUs the strategy."""
+    name = given.get("strategy")
+    if isinstance(name, Strategy):
+        placement = Placement(**{"gpus": name.world_size, **_of(Placement, given)})
+        strategy = name
+    else:
+        placement = Placement(**_of(Placement, given)).sized(name)
+        world = placement.world_size
+        name = Strategy.usual(world) if name is None else str(name)
+        needed = Strategy.ranks_of(name)
+        strategy = Strategy.parse(name, world if needed is None or needed == 1 else needed)
+    if strategy.world_size != placement.world_size:
+        raise UsageError(
+            f"{strategy.name} needs {strategy.world_size} GPUs, not {placement.world_size} "
+            f"({placement.nodes} x {placement.gpus}). Change gpus, nodes or a degree."
+        )
+    return strategy.with_options(**_of(Strategy, given)), placement
+
+
+def _workload(model: Model, given: Mapping[str, Any]) -> Workload:
+    values = _of(Workload, given)
+    values.setdefault("seq_len", usual_seq_len(model))
+    return Workload(model=model, kernels=_kernels(given), **values)
+
+
+def _kernels(given: Mapping[str, Any]) -> Kernels:
+    preset = given.get("kernels") or PRESET.default
+    if isinstance(preset, Kernels):
+        return preset
+    require_choice(PRESET.title, preset, PRESET.option.choices)
+    own = {name: value for name, value in _of(Kernels, given).items() if value is not False}
+    return replace(KERNELS[preset], **own)
