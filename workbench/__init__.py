@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from workbench import recipes
     from workbench.describe import Cluster, Gpu, Model, Strategy, Workload
     from workbench.describe.detection import detect_host
+    from workbench.describe.job import Job
     from workbench.describe.prices import offers
     from workbench.errors import (
         HostError,
@@ -69,6 +70,7 @@ _HOMES = {
     "Estimate": "workbench.estimate",
     "Gpu": "workbench.describe",
     "HostError": "workbench.errors",
+    "Job": "workbench.describe.job",
     "Model": "workbench.describe",
     "Request": "workbench.launch.request",
     "Run": "workbench.launch.run",
@@ -111,6 +113,7 @@ __all__ = [
     "Estimate",
     "Gpu",
     "HostError",
+    "Job",
     "Model",
     "Request",
     "Run",

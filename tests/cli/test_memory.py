@@ -47,7 +47,7 @@ def test_json_is_one_object_on_stdout_and_nothing_else() -> None:
     assert document["on_card_bytes"] == sum(document["parts"].values())
     assert document["fits"] is (document["on_card_bytes"] <= document["card_bytes"])
     assert document["world_size"] == 16
-    assert document["strategy"] == "fsdp"
+    assert document["strategy"] == "ddp"
     assert document["peaks"][document["peak"]] == document["allocated_bytes"]
     assert document["headroom"] == 0.05
     assert document["gpu"] == "h100-sxm"
@@ -67,7 +67,7 @@ def test_one_gpu_is_single_and_without_a_card_nothing_is_claimed(run: Run) -> No
 
 
 def test_options_reach_the_estimate(run: Run) -> None:
-    base = ("--model", "llama-3-8b", "--gpu", "h100", "--gpus", "8")
+    base = ("--model", "llama-3-8b", "--gpu", "h100", "--gpus", "8", "--strategy", "fsdp")
     plain = answer(run, *base)["allocated_bytes"]
     for options in (
         ("--recompute", "full"),
@@ -200,7 +200,7 @@ REFUSALS = [
     (("--model", "./nowhere"), "nowhere"),
     ((*LLAMA, "--gpu", "h1000"), "Unknown accelerator 'h1000'"),
     ((*LLAMA, "--strategy", "fdsp", "--gpus", "8"), "Did you mean"),
-    ((*LLAMA, "--strategy", "fsdp"), "Add --gpus N"),
+    ((*LLAMA, "--strategy", "fsdp"), "needs a number of GPUs"),
     ((*LLAMA, "--strategy", "dp2-tp2", "--gpus", "3"), "needs 4 GPUs, not 3"),
     ((*LLAMA, "--strategy", "dp2-tp2", *H100, "--gpus", "4", "--nodes", "2"), "not 8 (2 x 4)"),
     ((*LLAMA, "--strategy", "single", "--gpus", "2"), "runs 1 process"),

@@ -247,7 +247,9 @@ def test_what_cannot_be_timed_is_refused() -> None:
 @pytest.mark.parametrize("length", [8192, 524_288])
 def test_ulysses_sends_less_than_the_ring_but_hides_nothing(length: int) -> None:
     """Long sequences hide the ring behind attention; short ones pay its larger volume."""
-    work = Workload(model=Model.catalog("llama-2-7b"), seq_len=length, micro_batch=1)
+    work = Workload(
+        model=Model.catalog("llama-2-7b"), seq_len=length, micro_batch=1, precision="fp32"
+    )
 
     def waiting(method: str) -> float:
         strategy = Strategy.parse("cp8", 8).with_options(cp_method=method)

@@ -9,6 +9,7 @@ import pytest
 
 import workbench as wb
 from workbench.describe import Conditions, Network, Offer
+from workbench.describe.workload import usual_seq_len
 from workbench.errors import UsageError
 from workbench.plan.advice import (
     Advice,
@@ -35,8 +36,9 @@ parse, rented = wb.Strategy.parse, wb.Cluster.rented
 
 
 def job(model: str = "llama-2-7b", **options) -> wb.Workload:
-    given = {"seq_len": 4096, "micro_batch": 1, "precision": "bf16"} | options
-    return wb.Workload(model=wb.Model.catalog(model), **given)
+    shape = wb.Model.catalog(model)
+    length = 2 * usual_seq_len(shape) if shape.position != "learned" else usual_seq_len(shape)
+    return wb.Workload(model=shape, **({"seq_len": length, "micro_batch": 1} | options))
 
 
 class TestMoreGpus:

@@ -99,8 +99,7 @@ class CostChoice:
         cluster = self.job.cluster()
         own = self.spot_usd_per_hour
         asked = CostAsked(
-            model=self.job.model,
-            gpu=self.job.gpu[0],
+            job={"model": self.job.model, "gpu": self.job.gpu[0]},
             provider=self.provider or None,
             offer=None if self.usd_per_hour or own is not None else self.offer or None,
             usd_per_hour=self.usd_per_hour or None,

@@ -134,8 +134,7 @@ class MemoryChoice:
     def _with_strategy(self, text: str) -> MemoryChoice:
         """Take a name of ours, or one with degrees such as ``fsdp4-tp2``."""
         name = text.strip().lower()
-        if name in STRATEGIES or "-" not in name:
-            require_choice("strategy", name, STRATEGIES)
+        if "-" not in name or name in STRATEGIES:
             return dataclasses.replace(self, strategy=name)
         layout = wb.Strategy.parse(name, self.cards)
         base = "ddp"
@@ -212,13 +211,12 @@ class MemoryChoice:
         values |= {"lora_targets": LORA_TARGETS[self.lora_targets]}
         values |= RECOMPUTES[self.recompute] | {"offload": OFFLOADS[self.offload]}
         values |= {"gpus": 1, "nodes": 1} if self.strategy == "single" else {}
-        hidden = self.hidden()
+        hidden = {*self.hidden()} - {"lora_targets"}
         values = {name: value for name, value in values.items() if name not in hidden}
         return Job.of(model, **(values | more))
 
     def _layout(self) -> str | wb.Strategy:
         """The strategy, as a name or, where no name says it, as a value."""
-        require_choice("strategy", self.strategy, STRATEGIES)
         if self.strategy == "hsdp" and self.nodes > 1:
             base = wb.Strategy(name="hsdp")
             return base.with_options(dp_replicate=self.nodes, dp_shard=self.gpus)

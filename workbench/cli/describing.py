@@ -99,10 +99,11 @@ def _job_parameter(name: str, *, hidden: bool) -> inspect.Parameter:
 
 
 def _default_text(name: str) -> str:
-    value = default(name)
+    value: Any = default(name)
     if value is None or value is False or value == ():
         return ""
-    return f" [default: {','.join(value) if isinstance(value, tuple) else value}]"
+    shown = ",".join(value) if options()[name].option.split else value
+    return f" [default: {shown}]"
 
 
 def _plain(one: Declared) -> Any:

@@ -12,11 +12,12 @@ calculators' controls are derived from them (`options`), so every face gives the
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 from workbench.describe.checks import require_choice
 from workbench.describe.hardware import Cluster
@@ -27,6 +28,9 @@ from workbench.describe.strategy import Strategy
 from workbench.describe.workload import KERNELS, Kernels, Workload, usual_seq_len
 from workbench.errors import UnknownNameError, UsageError
 
+_P = ParamSpec("_P")
+_R_co = TypeVar("_R_co", covariant=True)
+_R = TypeVar("_R")
 MODEL = Declared(
     name="model",
     type=str,
@@ -147,7 +151,8 @@ def _spread(given: Mapping[str, Any]) -> tuple[Strategy, Placement]:
     """How and where: the strategy's name may say the number of GPUs, or the GPUs the strategy."""
     name = given.get("strategy")
     if isinstance(name, Strategy):
-        placement = Placement(**{"gpus": name.world_size, **_of(Placement, given)})
+        own: dict[str, Any] = {"gpus": name.world_size, **_of(Placement, given)}
+        placement = Placement(**own)
         strategy = name
     else:
         placement = Placement(**_of(Placement, given)).sized(name)
@@ -176,3 +181,40 @@ def _kernels(given: Mapping[str, Any]) -> Kernels:
     require_choice(PRESET.title, preset, PRESET.option.choices)
     own = {name: value for name, value in _of(Kernels, given).items() if value is not False}
     return replace(KERNELS[preset], **own)
+
+
+class OfJob(Protocol[_P, _R_co]):
+    """A function of a job, or of its workload, strategy and cluster."""
+
+    @overload
+    def __call__(self, job: Job, /, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        workload: Workload,
+        strategy: Strategy,
+        cluster: Cluster | str = ...,
+        /,
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _R_co: ...
+
+
+def takes_job(
+    function: Callable[Concatenate[Workload, Strategy, Any, _P], _R],
+) -> OfJob[_P, _R]:
+    """Let a function of workload, strategy and cluster take a `Job` in their place."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> _R:
+        if args and isinstance(args[0], Job):
+            job, *rest = args
+            args = (job.workload, job.strategy, job.cluster, *rest)
+        return function(*args, **kwargs)
+
+    own = inspect.signature(function)
+    first, strategy, cluster, *more = own.parameters.values()
+    shown = [first, *(one.replace(default=None) for one in (strategy, cluster)), *more]
+    called.__dict__["__signature__"] = own.replace(parameters=shown)
+    return cast("OfJob[_P, _R]", called)

@@ -114,7 +114,7 @@ def check_declared(value: Any) -> None:
     Raises:
         UsageError: one of them is not allowed; the message names the field and what is.
     """
-    for name, title, option, is_optional in _limits(cast("type", type(value))):
+    for name, title, option, is_optional in _limits(value.__class__):
         given: Any = getattr(value, name)
         if given is None and is_optional:
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.job import takes_job
 from workbench.errors import UsageError
 from workbench.estimate.card import card_parts, slack_bytes
 from workbench.estimate.communication import buffers
@@ -28,6 +29,7 @@ _ROUNDING = 16
 """Bytes that a moment's parts may lose when each of them is rounded."""
 
 
+@takes_job
 def training_memory(
     workload: Workload, strategy: Strategy, where: Cluster | str = "cuda"
 ) -> Estimate:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workload
+from workbench.describe.job import takes_job
 from workbench.errors import UsageError
 from workbench.estimate.block_time import BlockTime, block_time, head_time
 from workbench.estimate.exchange import exchange, host_seconds
@@ -39,6 +40,7 @@ RANGE, CALIBRATED = (0.85, 1.25), (0.92, 1.10)
 """Where four of five published runs lie around the estimate, and after a calibration."""
 
 
+@takes_job
 def step_time(
     workload: Workload,
     strategy: Strategy,
