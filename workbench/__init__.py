@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from workbench import recipes
-    from workbench.describe import Cluster, Gpu, Model, Strategy, Workload
+    from workbench.describe import Cluster, Model, Strategy, Workload
     from workbench.describe.detection import detect_host
     from workbench.describe.job import Job
     from workbench.describe.prices import offers
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
 _HOMES = {
     "Cluster": "workbench.describe",
     "Estimate": "workbench.estimate",
-    "Gpu": "workbench.describe",
     "HostError": "workbench.errors",
     "Job": "workbench.describe.job",
     "Model": "workbench.describe",
@@ -111,7 +110,6 @@ _HOMES = {
 __all__ = [
     "Cluster",
     "Estimate",
-    "Gpu",
     "HostError",
     "Job",
     "Model",

@@ -11,6 +11,7 @@ from workbench import recipes
 from workbench.describe import Model, Strategy, Workload
 from workbench.describe.strategy import RECOMPUTE
 from workbench.describe.supported import SPLITS, check_supported, why_not
+from workbench.describe.workload import max_positions
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.memory import check_layout
 from workbench.estimate.stages import stages
@@ -19,10 +20,10 @@ from workbench.plan.space import ANY_SCRIPT, DATA, Space, Spread, default_batch,
 FEW = Model(name="few", layers=2, hidden=768, heads=12, kv_heads=2, mlp_hidden=3072, vocab=1000)
 
 
-def work(name: str = "llama-3-8b", seq_len: int = 4096, **more: object) -> Workload:
-    return Workload(
-        model=Model.catalog(name), seq_len=seq_len, micro_batch=1, precision="bf16", **more
-    )
+def work(name: str = "llama-3-8b", seq_len: int | None = None, **more: object) -> Workload:
+    model = Model.catalog(name)
+    length = seq_len or min(4096, max_positions(model) or 4096)
+    return Workload(model=model, seq_len=length, micro_batch=1, precision="bf16", **more)
 
 
 def every(workload: Workload, nodes: int = 1, per_node: int = 8, **more: object) -> list[Spread]:

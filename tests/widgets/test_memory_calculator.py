@@ -210,11 +210,12 @@ def test_a_config_file_is_a_model(tmp_path: Path) -> None:
 
 
 def test_pipeline_stages_and_doubtful_cards() -> None:
-    shown = figure(MemoryChoice(model="llama-3-8b", gpus=8, strategy="pp", accumulate=8))
+    job = {"model": "llama-3-8b", "gpus": 8, "strategy": "pp", "accumulate": 8}
+    shown = figure(MemoryChoice.from_options(job))
     assert [stage["stage"] for stage in shown["stages"]] == list(range(8))
     assert max(stage["bytes"] for stage in shown["stages"]) == shown["allocated"]
     doubtful = [gpu.id for gpu in catalog.gpus() if "memory_bytes" in gpu.unverified]
-    assert figure(MemoryChoice(gpu=(doubtful[0],)))["cards"][0]["unverified"]
+    assert figure(MemoryChoice.from_options({"gpu": doubtful[0]}))["cards"][0]["unverified"]
 
 
 def test_text_for_pages_without_javascript(calculator: MemoryCalculator) -> None:
