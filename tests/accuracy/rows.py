@@ -115,7 +115,9 @@ def model_of(row: Row) -> Model:
     for known in shapes.models():
         same = all(getattr(known, name) == value for name, value in size.items())
         if same and known.key_value_heads == whole(row, "kv_heads", size["heads"]):
-            return replace(known, tied_embeddings=tied(row))
+            longer = max(known.max_positions, whole(row, "seq_len"))  # a table for what was run
+            table = longer if known.position == "learned" else known.max_positions
+            return replace(known, tied_embeddings=tied(row), max_positions=table)
     return _from_columns(row, size)
 
 
