@@ -14,8 +14,9 @@ import workbench as wb
 from workbench import recipes
 from workbench.cli.commands import load
 from workbench.cli.launch_options import keywords
-from workbench.describe import Strategy
+from workbench.describe import Kernels, Strategy, Workload
 from workbench.describe.option import declared
+from workbench.describe.placement import Placement
 from workbench.launch.options import IN_PLACE, NAMES, LaunchOptions, flat
 from workbench.launch.request import build_request
 from workbench.launch.run import Run
@@ -172,9 +173,10 @@ def test_nothing_given_is_no_change() -> None:
 
 
 def test_every_declared_default_is_one_that_is_allowed() -> None:
-    for kind in (Strategy, Recovery, LaunchOptions):
+    for kind in (Strategy, Recovery, LaunchOptions, Workload, Kernels, Placement):
         for one in declared(kind).values():
-            assert not one.option.choices or one.default in {*one.option.choices, None}, one.name
+            words = one.default if one.option.split == "commas" else (one.default,)
+            assert not one.option.choices or {*words} <= {*one.option.choices, None}, one.name
             assert one.help.endswith((".", "]")), one.name
 
 

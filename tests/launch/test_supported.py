@@ -19,7 +19,7 @@ GPT = frozenset({"tp", "cp", "pp", "ddp"})
 @pytest.mark.parametrize(
     ("strategy", "processes", "options", "splits", "device", "said"),
     [
-        ("fsdp", 2, {"recompute": "selective"}, GPT, "cpu", "script's own business"),
+        ("fsdp", 2, {"recompute": "selective"}, GPT, "cpu", "up to the script"),
         ("ddp", 2, {"recompute": "full"}, None, "cpu", "sharded strategies only"),
         ("fsdp", 2, {"offload": ("optimizer",)}, GPT, "cpu", "together"),
         ("ddp", 2, {"offload": TOGETHER}, GPT, "cpu", "an option of FSDP and DeepSpeed"),

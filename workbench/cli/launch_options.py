@@ -104,6 +104,8 @@ def _shown(one: Declared) -> Any:
 
 
 def _names(one: Declared, *, changes: bool) -> tuple[str, ...]:
+    if one.option.off_flag:
+        return (one.switch_flags,)
     if one.is_switch and changes:  # it can be switched off too
         return (f"{one.flag}/--no-{one.flag.removeprefix('--')}",)
     return (one.flag,)
@@ -152,12 +154,16 @@ def as_options(strategy: Strategy) -> str:
 
     >>> as_options(Strategy.parse("fsdp", 8).with_options(recompute="full", meta_init=True))
     '--strategy fsdp --recompute full --meta-init'
+    >>> as_options(Strategy.parse("ddp", 2).with_options(sync_every_micro_batch=False))
+    '--strategy ddp --no-sync'
     """
     plain = Strategy.parse(strategy.name, strategy.world_size)
     typed = ["--strategy", strategy.name]
     for name, one in declared(Strategy).items():
         value = getattr(strategy, name)
-        if value != getattr(plain, name):
+        if value is False and one.option.off_flag:
+            typed.append(f"--{one.option.off_flag}")
+        elif value != getattr(plain, name):
             typed.append(one.flag)
             several = one.option.split == "commas"
             typed += [] if value is True else [",".join(value) if several else str(value)]

@@ -28,7 +28,7 @@ class Placement:
     """Equal machines."""
     network: Annotated[
         str | None,
-        Option(help="Between nodes: '8x400 infiniband', '100 ethernet' …", metavar="F"),
+        Option(help="Between nodes, such as '8x400 infiniband' or '100 ethernet'.", metavar="F"),
     ] = None
     """Fabric between the nodes; None = unknown."""
     link: Annotated[

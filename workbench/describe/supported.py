@@ -151,8 +151,8 @@ def _check_degrees(strategy: Strategy, splits: frozenset[str] | None) -> None:
 def _check_recompute(strategy: Strategy, who: Backend, splits: frozenset[str] | None) -> None:
     if strategy.recompute == "selective" or strategy.recompute_layers is not None:
         raise UsageError(
-            "Selective recompute is the script's own business. Launch with recompute 'none' or "
-            "'full', or build it into the script."
+            "Recomputing only some parts or layers is up to the script. Launch with recompute "
+            "'none' or 'full', or build it into the script."
         )
     by_library = who == "fsdp" or (who == "mesh" and strategy.shard_ranks > 1)
     by_recipe = splits is not None and "ddp" in splits
