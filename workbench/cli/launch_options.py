@@ -160,7 +160,7 @@ def as_options(strategy: Strategy) -> str:
     plain = Strategy.parse(strategy.name, strategy.world_size)
     typed = ["--strategy", strategy.name]
     for name, one in declared(Strategy).items():
-        value = getattr(strategy, name)
+        value: Any = getattr(strategy, name)
         if value is False and one.option.off_flag:
             typed.append(f"--{one.option.off_flag}")
         elif value != getattr(plain, name):
