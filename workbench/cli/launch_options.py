@@ -10,7 +10,7 @@ import inspect
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -165,6 +165,6 @@ def as_options(strategy: Strategy) -> str:
             typed.append(f"--{one.option.off_flag}")
         elif value != getattr(plain, name):
             typed.append(one.flag)
-            several = one.option.split == "commas"
-            typed += [] if value is True else [",".join(value) if several else str(value)]
+            words = value if one.option.split == "commas" else (value,)
+            typed += [] if value is True else [",".join(map(str, cast("tuple[Any, ...]", words)))]
     return " ".join(typed)
