@@ -63,7 +63,8 @@ SINGLE = Strategy(name="single")
 
 
 def work(model: Model = LLAMA, **options: Any) -> Workload:
-    return Workload(**{"model": model, "seq_len": 256, "micro_batch": 2, **options})
+    given = {"model": model, "seq_len": 256, "micro_batch": 2, "precision": "fp32"}
+    return Workload(**{**given, **options})
 
 
 def layout(name: str, ranks: int, **options: Any) -> Strategy:

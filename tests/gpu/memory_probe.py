@@ -42,7 +42,8 @@ class Case:
 
 
 def work(model: Model, **extra: Any) -> Workload:
-    return Workload(**({"model": model, "seq_len": 2048, "micro_batch": 1} | extra))
+    given = {"model": model, "seq_len": 2048, "micro_batch": 1, "precision": "fp32"}
+    return Workload(**(given | extra))
 
 
 CASES = {
