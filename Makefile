@@ -34,7 +34,7 @@ lab: venv ## open the start notebook in JupyterLab (first free port from 8888, t
 WORKERS ?= 2
 PYTEST = $(RUN)/python -m pytest -n $(WORKERS) --dist worksteal
 TEST_EXTRAS = train,lab,dev,deepspeed,lowbit,keras,trackers,export
-test: ## run the tests that a change needs (about 15 min on 2 cores)
+test: ## run the tests that a change needs (12 min on 2 cores)
 	@$(SETUP) --extras $(TEST_EXTRAS)
 	@$(PYTEST) -m 'not full' $(PYTEST_ARGS)
 
