@@ -95,7 +95,7 @@ def sample(paths: RunPaths, numbers: range) -> None:
 def finding(kind: str, step: int) -> dict[str, Any]:
     told = {"evidence": "late by 30 ms.", "cause": "Rank 1 is slow.", "next": "Look at rank 1."}
     place = {"rank": 1, "step": step, "seen_at": 1.7e9 + step, "cleared_at": None}
-    return {"kind": kind, **told, "severity": "warning", **place}
+    return {"kind": kind, **told, "confidence": 0.9, "severity": "warning", **place}
 
 
 def end(paths: RunPaths, outcome: str = "succeeded") -> None:
