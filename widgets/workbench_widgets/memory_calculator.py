@@ -59,7 +59,7 @@ class MemoryCalculator(Calculator):
             UsageError: the controls say something that cannot be.
         """
         choice = self.choice
-        return wb.training_memory(choice.workload(), choice.layout(), choice.cluster())
+        return wb.training_memory(choice.job())
 
     def _figure(self) -> dict[str, Any]:
         return {**figure(self.choice), "at": self._moves}

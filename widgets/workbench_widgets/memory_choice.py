@@ -210,8 +210,7 @@ class MemoryChoice:
         values |= {"gpu": self.gpu[0] if self.gpu else None, "strategy": strategy}
         values |= {"lora_targets": LORA_TARGETS[self.lora_targets]}
         values |= RECOMPUTES[self.recompute] | {"offload": OFFLOADS[self.offload]}
-        values |= {"gpus": 1, "nodes": 1} if self.strategy == "single" else {}
-        hidden = {*self.hidden()} - {"lora_targets"}
+        hidden = {*self.hidden()} - {"lora_targets"}  # which say nothing without a rank
         values = {name: value for name, value in values.items() if name not in hidden}
         return Job.of(model, **(values | more))
 

@@ -19,8 +19,9 @@ def figure(choice: MemoryChoice) -> dict[str, Any]:
     Raises:
         UsageError: the sentence says which value cannot be and what would work.
     """
-    workload, layout, cluster = choice.workload(), choice.layout(), choice.cluster()
-    estimate = wb.training_memory(workload, layout, cluster)
+    job = choice.job()
+    workload, layout = job.workload, job.strategy
+    estimate = wb.training_memory(job)
     cards = [_card(name, estimate) for name in choice.gpu]
     return {
         "headline": _headline(cards[0], estimate),

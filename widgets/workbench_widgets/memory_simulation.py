@@ -66,9 +66,9 @@ class ExactRun:
         self._tell(last)
 
     def _simulate(self, choice: MemoryChoice, values: dict[str, Any]) -> dict[str, Any]:
-        workload, layout = choice.workload(), choice.layout()
-        estimate = wb.training_memory(workload, layout, choice.cluster())
-        process = self._process = start_simulation(workload, layout)
+        job = choice.job()
+        estimate = wb.training_memory(job)
+        process = self._process = start_simulation(job.workload, job.strategy)
         if self._cancelled:  # pressed before there was anything to cancel
             process.cancel()
 

@@ -29,8 +29,9 @@ def advice(choice: MemoryChoice) -> dict[str, Any]:
     Raises:
         UsageError: the controls say something that cannot be.
     """
-    workload, layout, cluster = choice.workload(), choice.layout(), choice.cluster()
-    estimate = wb.training_memory(workload, layout, cluster)
+    job, cluster = choice.job(), choice.cluster()
+    workload, layout = job.workload, job.strategy
+    estimate = wb.training_memory(job)
     switches = [
         {
             "name": switch.name,
@@ -113,10 +114,11 @@ def moves(
 
 def _says(choice: MemoryChoice, workload: wb.Workload, layout: wb.Strategy) -> bool:
     try:
-        found = dataclasses.replace(choice.layout(), name=layout.name)
-        return choice.workload() == workload and found == layout
+        job = choice.job()
     except wb.UsageError:
         return False
+    strategy = dataclasses.replace(job.strategy, name=layout.name)
+    return job.workload == workload and strategy == layout
 
 
 def _strategies(layout: wb.Strategy, size: dict[str, int]) -> list[dict[str, Any]]:

@@ -122,8 +122,3 @@ def describe(asked: Description) -> Job:
     if model is None:
         raise UsageError("No model was given. Add --model M; workbench models lists them.")
     return Job.of(model, **values)
-
-
-def words(text: str) -> tuple[str, ...]:
-    """The parts between commas."""
-    return tuple(word.strip() for word in text.split(",") if word.strip())

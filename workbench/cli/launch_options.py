@@ -14,9 +14,8 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_h
 
 import typer
 
-from workbench.cli.describing import words
 from workbench.describe import Strategy
-from workbench.describe.option import Declared, declared
+from workbench.describe.option import Declared, declared, words
 from workbench.errors import UsageError
 from workbench.launch.options import LaunchOptions, flat
 from workbench.recover.policy import Recovery

@@ -13,7 +13,6 @@ from workbench.cli.describing import (
     describe,
     option,
     with_description,
-    words,
 )
 from workbench.cli.memory import plain_console, show
 from workbench.cli.progress import search_progress
@@ -24,7 +23,7 @@ from workbench.describe import Strategy, Workload, prices
 from workbench.describe.checks import require_at_least
 from workbench.describe.detection import detect_host
 from workbench.describe.job import options
-from workbench.describe.option import declared
+from workbench.describe.option import declared, words
 from workbench.errors import UsageError
 from workbench.estimate.cost_plan import RunPlan, checkpoint_bytes
 from workbench.plan import Limits, Plans, Space, plan_on

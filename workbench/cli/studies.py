@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.describing import option, with_description, words
+from workbench.cli.describing import option, with_description
 from workbench.cli.scaling import Arguments, Resume, Target, numbers, shown
 from workbench.cli.scaling_view import compression_table, tuning_table
 from workbench.cli.tables import print_json
@@ -25,6 +25,7 @@ from workbench.compare.studies.compression import VARIANTS
 from workbench.compare.studies.compression import compression as run_compression
 from workbench.compare.studies.study import Bench, Told
 from workbench.compare.studies.tuning import Tuning, Varied, batch_size, sweep
+from workbench.describe.option import words
 from workbench.errors import UsageError
 from workbench.store.runs import Store
 

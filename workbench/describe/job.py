@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
@@ -22,7 +22,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overloa
 from workbench.describe.checks import require_choice
 from workbench.describe.hardware import Cluster
 from workbench.describe.model import Model
-from workbench.describe.option import Declared, Option, declared
+from workbench.describe.option import Declared, Option, declared, words
 from workbench.describe.placement import Placement
 from workbench.describe.strategy import Strategy
 from workbench.describe.workload import KERNELS, Kernels, Workload, usual_seq_len
@@ -102,7 +102,7 @@ def options() -> Mapping[str, Declared]:
 def default(name: str) -> Any:
     """Default of an option; None where it follows from the others."""
     value = options()[name].default
-    return None if name == "seq_len" else value
+    return None if value is MISSING else value
 
 
 def check_names(values: Mapping[str, Any]) -> None:
@@ -136,7 +136,7 @@ def read_model(text: str) -> tuple[Model, tuple[str, ...]]:
 def _read(option: Declared, value: Any) -> Any:
     """A value as its field holds it: a text of several words becomes a tuple."""
     if option.option.split == "commas" and isinstance(value, str):
-        return tuple(word.strip() for word in value.split(",") if word.strip())
+        return words(value)
     if option.option.split == "commas" and value is not None:
         return tuple(value)
     return value
@@ -179,8 +179,7 @@ def _kernels(given: Mapping[str, Any]) -> Kernels:
     if isinstance(preset, Kernels):
         return preset
     require_choice(PRESET.title, preset, PRESET.option.choices)
-    own = {name: value for name, value in _of(Kernels, given).items() if value is not False}
-    return replace(KERNELS[preset], **own)
+    return replace(KERNELS[preset], **_of(Kernels, given))
 
 
 class OfJob(Protocol[_P, _R_co]):

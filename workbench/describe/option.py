@@ -97,6 +97,15 @@ class Declared:
         return f"{self.option.help}{f' [{self.option.unit}]' if self.option.unit else ''}"
 
 
+def words(text: str) -> tuple[str, ...]:
+    """The parts between commas.
+
+    >>> words("optimizer, parameters,")
+    ('optimizer', 'parameters')
+    """
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
 @functools.cache
 def declared(kind: type) -> Mapping[str, Declared]:
     """The fields of the dataclass `kind` that users set, by name, in their order."""
