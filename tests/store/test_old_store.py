@@ -1,0 +1,125 @@
+"""A store that an earlier version wrote still opens, compares and resumes.
+
+`tests/data/store-2026-11-23.tar.xz` holds real runs of two ranks on CPU with ddp, written by the code
+at commit 0221e88: ``finished`` (the recipe gpt, six steps, one checkpoint), ``failed`` (``line.py``,
+which raised in step 5) and ``stopped`` (gpt, stopped at step 18 with a checkpoint). The paths of the
+machine stand as ``@NAME@`` in its text files; `old_store` puts those of this machine there. Never
+renew it: a change of the record is right when this test passes without a change of the data.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import workbench as wb
+from tests.conftest import until
+from workbench.cli.entry import app
+from workbench.errors import ForeignRunError
+from workbench.launch.attempts import read_attempts
+from workbench.launch.run_options import options_of
+from workbench.store import processes
+from workbench.store.layout import RunPaths
+
+ARCHIVE = Path(__file__).parents[1] / "data" / "store-2026-11-23.tar.xz"
+BINARY = {".distcp", ".metadata", ".stack", ".pulse"}
+
+
+@pytest.fixture
+def old_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The runs, as if they had been copied from another machine; this user's key is a new one."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    project = tmp_path / "project"
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(project, filter="data")
+    places = {
+        "@PROJECT@": str(project),
+        "@PYTHON@": sys.executable,
+        "@PACKAGES@": sysconfig.get_path("purelib"),
+        "@WORKBENCH@": str(Path(wb.__file__).parent),
+        "@PYTHON_HOME@": sys.base_prefix,
+    }
+    for path in project.rglob("*"):
+        if path.is_file() and not {path.suffix, path.name} & BINARY:
+            text = path.read_text(encoding="utf-8")
+            for name, place in places.items():
+                text = text.replace(name, place)
+            path.write_text(text, encoding="utf-8")
+    root = project / "runs"
+    yield root
+    for name in wb.Store(root).ids():
+        for process in processes.find_marked(wb.attach(name, root).document.get("marker")):
+            processes.send_signal(process, 9)
+
+
+def printed(*words: str, root: Path) -> Any:
+    done = CliRunner().invoke(app, [*words, "--store", str(root), "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_an_old_store_is_listed(old_store: Path) -> None:
+    rows = {row["run"]: row for row in printed("runs", root=old_store)}
+    assert {name: row["outcome"] for name, row in rows.items()} == {
+        "finished": "succeeded",
+        "failed": "failed",
+        "stopped": "stopped",
+    }
+    assert [rows[name]["steps"] for name in ("finished", "failed", "stopped")] == [6, 4, 18]
+    assert rows["finished"]["loss_last"] == pytest.approx(5.5245, abs=1e-4)
+    assert rows["stopped"]["strategy"] == "ddp"
+
+
+def test_an_old_run_is_shown_with_its_prediction_and_its_findings(old_store: Path) -> None:
+    shown = printed("show", "finished", root=old_store)
+    assert shown["predicted"]["memory"]["parts"]["parameters"] == 19456
+    assert shown["world_size"] == 2
+    failed = printed("show", "failed", root=old_store)
+    assert failed["failed_rank"] in {0, 1}
+    assert "the data ended at step 5" in failed["message"]
+    assert [one["kind"] for one in failed["findings"]] == ["rank-failed"]
+    assert len(printed("metrics", "stopped", root=old_store)) == 18
+    assert "the data ended" in wb.attach("failed", old_store).logs(rank=failed["failed_rank"])
+    (checkpoint,) = printed("checkpoints", "stopped", root=old_store)
+    assert (checkpoint["step"], checkpoint["problem"]) == (18, "")
+
+
+def test_old_runs_are_compared(old_store: Path) -> None:
+    found = printed("compare", "finished", "stopped", "failed", root=old_store)
+    differs = {one["what"]: one["values"] for one in found["configuration"]}
+    assert differs["argument --steps"] == {"finished": "6", "stopped": None, "failed": None}
+    assert differs["workload accumulate"]["stopped"] == 64
+    results = {one["what"]: one["values"] for one in found["results"]}
+    assert results["steps"] == {"finished": 6, "stopped": 18, "failed": 4}
+
+
+def test_an_old_record_says_what_it_was_launched_with(old_store: Path) -> None:
+    run = wb.attach("stopped", old_store)
+    options = options_of(RunPaths(run.directory), run.document)
+    assert isinstance(options.strategy, wb.Strategy)
+    assert (options.strategy.name, options.strategy.world_size) == ("ddp", 2)
+    assert (options.processes, options.cpu, options.warm) == (2, True, False)
+
+
+@pytest.mark.slow
+def test_a_copied_old_run_is_resumed_once_it_is_adopted(old_store: Path) -> None:
+    run = wb.attach("stopped", old_store)
+    with pytest.raises(ForeignRunError, match="workbench adopt stopped"):
+        run.resume()
+    assert printed("adopt", "stopped", root=old_store)["accepted"]
+    again = run.resume(arguments=["--steps", "20"], warm=True)
+    assert again.id == "stopped"
+    until(lambda: not again.status.live, what=lambda: again.logs(tail=20))
+    assert again.outcome == "succeeded"
+    steps = [row["step"] for row in again.metrics()]
+    assert steps == list(range(1, 21))
+    starts = [one for one in read_attempts(RunPaths(again.directory)) if one["event"] == "start"]
+    assert [one["first_step"] for one in starts] == [0, 18]
