@@ -13,11 +13,11 @@ import pytest
 import workbench as wb
 from workbench import recipes
 from workbench.cli.commands import load
-from workbench.cli.launch_options import keywords
+from workbench.cli.describing import keywords
 from workbench.describe import Kernels, Strategy, Workload
-from workbench.describe.option import declared
+from workbench.describe.option import declared, flattened
 from workbench.describe.placement import Placement
-from workbench.launch.options import IN_PLACE, NAMES, LaunchOptions, flat
+from workbench.launch.options import IN_PLACE, NAMES, LaunchOptions
 from workbench.launch.request import build_request
 from workbench.launch.run import Run
 from workbench.launch.run_options import changed, given_changes, options_of, stays_in_place
@@ -66,7 +66,7 @@ def test_python_has_every_option_as_a_keyword() -> None:
 @pytest.mark.parametrize("command", ["launch", "resume"])
 def test_the_command_line_has_every_option(command: str) -> None:
     flags = {flag for one in load(command).params for flag in one.opts}
-    assert {one.flag for _, one in flat().values()} <= flags
+    assert {one.flag for _, one in flattened(LaunchOptions).values()} <= flags
     assert {"--recompute", "--offload", "--state-dict", "--restarts", "--env"} <= flags
 
 
@@ -166,8 +166,10 @@ def test_recovery_and_environment_change_in_part(run: RunPaths) -> None:
 
 
 def test_nothing_given_is_no_change() -> None:
-    assert given_changes(keywords(dict.fromkeys(flat()))) == {}
-    assert given_changes(keywords({"comm_hook": "none"})) == {"options": {"comm_hook": None}}
+    assert given_changes(keywords(LaunchOptions, dict.fromkeys(flattened(LaunchOptions)))) == {}
+    assert given_changes(keywords(LaunchOptions, {"comm_hook": "none"})) == {
+        "options": {"comm_hook": None}
+    }
     with pytest.raises(wb.UsageError, match="stays in its store"):
         given_changes({"store": "there"})
 

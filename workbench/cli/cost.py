@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
 from workbench.cli.cost_offer import named_offer, priced_offer
-from workbench.cli.describing import Description, describe, option, with_description
+from workbench.cli.describing import Description, describe, option, with_options
 from workbench.cli.memory import accelerator, plain_console, show
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
@@ -92,7 +92,7 @@ class Costed:
     """Why the run cannot be as described; empty = it can."""
 
 
-@with_description
+@with_options
 def cost(asked: CostAsked) -> None:
     """Price a finished run: hours, dollars by term with source and date, spot or not."""
     from workbench.cli.cost_view import cost_view  # noqa: PLC0415  (loads Rich)

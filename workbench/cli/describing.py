@@ -1,21 +1,22 @@
-"""Options that describe a job, shared by every command that estimates.
+"""Options of a command, derived from the declarations of what it takes.
 
-A command's options are the fields of one dataclass: an annotation says what Typer shows, the
-default is the option's default. A field ``job`` stands for all options of a `Job`, as they are
-declared with its parts. `with_description` turns a function of such a value into a Typer command.
+An argument of a command's function is a Typer parameter, a dataclass of such parameters, or is
+annotated with a `Group`: the declared options of a dataclass, read back as an instance of it or as
+a mapping of those that were given. `with_options` makes a Typer command of the function.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_type_hints
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
-from workbench.describe.job import MODEL, Job, default, options
-from workbench.describe.option import Declared
+from workbench.describe import Strategy
+from workbench.describe.job import Job, options
+from workbench.describe.option import Declared, Group, declared, flattened, groups, text_of
 from workbench.errors import UsageError
 
 
@@ -24,68 +25,131 @@ def option(text: str, *names: str, metavar: str | None = None) -> Any:
     return typer.Option(*names, help=text, metavar=metavar, show_default=True)
 
 
+def declared_option(one: Declared) -> Any:
+    """The Typer option of a declared field, for a command that takes this one of its class."""
+    return typer.Option(*one.names(), help=one.help, metavar=one.option.metavar)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Description:
     """A command about a job: the options that were given, by name."""
 
     HIDDEN: ClassVar[tuple[str, ...]] = ()
     """Options of a job that the command decides itself: they are read, not listed."""
-    job: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    job: Annotated[Mapping[str, Any], Group(of=Job)] = field(default_factory=dict[str, Any])
     """Those that were given; the others have the defaults of `Job`."""
 
 
-class Options(Protocol):
-    """Any dataclass whose fields are annotated as options."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Argument:
+    """An argument of a command's function: its parameters, and how it is read from them."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    parameters: list[inspect.Parameter]
+    """As Typer takes them."""
+    read: Callable[[Mapping[str, Any]], Any]
+    """The argument, from the values of all parameters by name."""
 
 
-Asked = TypeVar("Asked", bound=Options)
+def with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of `function`: each of its arguments gives the command its options.
 
-
-def with_description(function: Callable[[Asked], None]) -> Callable[..., None]:
-    """Make a command of `function`: one option per field of the class of its argument `asked`."""
-    kind: type[Asked] = get_type_hints(function)["asked"]
-    hints = get_type_hints(kind, include_extras=True)
-    own = [one for one in fields(kind) if one.name != "job"]
-    of_job = _names_of_job(kind)
+    What the function or a dataclass declares itself has another meaning there: a group leaves an
+    option of that name out.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    own = inspect.signature(function).parameters
+    arguments = {
+        name: _argument(name, hints[name], one.default, set(own)) for name, one in own.items()
+    }
 
     def command(**values: Any) -> None:
-        given = {name: values.pop(name) for name in of_job}
-        job = {name: value for name, value in given.items() if value is not None}
-        function(kind(**values, **({"job": job} if of_job else {})))
+        function(**{name: argument.read(values) for name, argument in arguments.items()})
 
-    parameters = [_job_parameter(name, hidden=name in kind.HIDDEN) for name in of_job]  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]  (only with a job)
-    parameters += [
-        inspect.Parameter(
-            one.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if one.default is MISSING else one.default,
-            annotation=hints[one.name],
-        )
-        for one in own
-    ]
     command.__doc__, command.__name__ = function.__doc__, function.__name__
+    parameters = [one for argument in arguments.values() for one in argument.parameters]
     command.__dict__["__signature__"] = inspect.Signature(parameters)
     return command
 
 
-def _names_of_job(kind: type) -> list[str]:
-    """Options of a job that a command has; what it declares itself has another meaning there."""
-    if not issubclass(kind, Description):
-        return []
+def _argument(
+    name: str, hint: Any, default: Any, own: set[str], hidden: tuple[str, ...] = ()
+) -> _Argument:
+    for extra in getattr(hint, "__metadata__", ()):
+        if isinstance(extra, Group):
+            return _of_group(hint.__origin__, extra, own, hidden)
+    if is_dataclass(hint):
+        return _of_fields(hint)
+    parameter = inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
+    )
+    return _Argument(parameters=[parameter], read=lambda values: values[name])
+
+
+def _of_fields(kind: Any) -> _Argument:
+    """A dataclass whose fields are annotated as arguments."""
+    hints = get_type_hints(kind, include_extras=True)
     own = {one.name for one in fields(kind)}
-    return [name for name in options() if name not in own]
+    hidden = kind.HIDDEN if issubclass(kind, Description) else ()
+    inner: dict[str, _Argument] = {}
+    for one in fields(kind):
+        default = inspect.Parameter.empty if one.default is MISSING else one.default
+        inner[one.name] = _argument(one.name, hints[one.name], default, own, hidden)
+    return _Argument(
+        parameters=[one for argument in inner.values() for one in argument.parameters],
+        read=lambda values: kind(**{name: one.read(values) for name, one in inner.items()}),
+    )
 
 
-def _job_parameter(name: str, *, hidden: bool) -> inspect.Parameter:
-    """An option of a job as a parameter; None = not given."""
-    one = options()[name]
-    kind: Any = str if one.option.split else _plain(one)
-    is_required = name == MODEL.name
+def _of_group(kind: Any, group: Group, own: set[str], hidden: tuple[str, ...]) -> _Argument:
+    """The declared options of a dataclass; None = not given."""
+    known = {name: one for name, one in options_of(group.of).items() if name not in own}
+
+    def read(values: Mapping[str, Any]) -> Any:
+        given = keywords(group.of, {name: values[name] for name in known})
+        return instance(group.of, given) if kind is group.of else given
+
+    parameters = [
+        _parameter(name, one, hidden=name in hidden, changes=group.changes)
+        for name, (_, one) in known.items()
+    ]
+    return _Argument(parameters=parameters, read=read)
+
+
+def options_of(kind: type) -> Mapping[str, tuple[str, Declared]]:
+    """Every option of `kind` by name, with the field that holds it."""
+    if kind is Job:
+        return {name: (name, one) for name, one in options().items()}
+    return flattened(kind)
+
+
+def keywords(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of `kind` from the options that were given; None = not given."""
+    grouped: Mapping[str, type] = {} if kind is Job else groups(kind)
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        keyword, one = options_of(kind)[name]
+        place = found.setdefault(keyword, {}) if keyword in grouped else found
+        place[name] = one.read(value)
+    return found
+
+
+def instance(kind: Any, given: Mapping[str, Any]) -> Any:
+    """A value of `kind` from its keywords; a group is one too where its field is annotated so."""
+    hints, made = get_type_hints(kind), dict(given)
+    for name, inner in groups(kind).items():
+        if name in given and hints[name] is inner:
+            made[name] = instance(inner, given[name])
+    return kind(**made)
+
+
+def _parameter(name: str, one: Declared, *, hidden: bool, changes: bool) -> inspect.Parameter:
+    several = one.option.split == "pairs"
+    kind: Any = list[str] if several else str if one.option.split else one.plain_type
     shown = typer.Option(
-        one.switch_flags if one.is_switch else one.flag,
-        help=f"{one.help}{_default_text(name)}",
+        *one.names(changes=changes),
+        help=one.help if changes else f"{one.help}{one.default_text}",
         metavar=one.option.metavar,
         hidden=hidden,
         show_default=False,
@@ -93,22 +157,9 @@ def _job_parameter(name: str, *, hidden: bool) -> inspect.Parameter:
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if is_required else None,
-        annotation=Annotated[kind if is_required else kind | None, shown],
+        default=None,
+        annotation=Annotated[kind | None, shown],
     )
-
-
-def _default_text(name: str) -> str:
-    value: Any = default(name)
-    if value is None or value is False or value == ():
-        return ""
-    shown = ",".join(value) if options()[name].option.split else value
-    return f" [default: {shown}]"
-
-
-def _plain(one: Declared) -> Any:
-    """The type of a value that is given."""
-    return next((kind for kind in (bool, int, float) if one.type in {kind, kind | None}), str)
 
 
 def describe(asked: Description) -> Job:
@@ -122,3 +173,22 @@ def describe(asked: Description) -> Job:
     if model is None:
         raise UsageError("No model was given. Add --model M; workbench models lists them.")
     return Job.of(model, **values)
+
+
+def as_options(strategy: Strategy) -> str:
+    """What to type for `strategy`: its name, and the options in which it differs from the name's.
+
+    >>> as_options(Strategy.parse("fsdp", 8).with_options(recompute="full", meta_init=True))
+    '--strategy fsdp --recompute full --meta-init'
+    >>> as_options(Strategy.parse("ddp", 2).with_options(sync_every_micro_batch=False))
+    '--strategy ddp --no-sync'
+    """
+    plain = Strategy.parse(strategy.name, strategy.world_size)
+    typed = ["--strategy", strategy.name]
+    for name, one in declared(Strategy).items():
+        value: Any = getattr(strategy, name)
+        if value is False and one.option.off_flag:
+            typed.append(f"--{one.option.off_flag}")
+        elif value != getattr(plain, name):
+            typed += [one.flag] if value is True else [one.flag, text_of(value)]
+    return " ".join(typed)

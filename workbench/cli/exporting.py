@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from workbench.cli.describing import option, with_description
+from workbench.cli.describing import option, with_options
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import JsonOption, StoreOption, console, errors
 from workbench.describe.checks import require_choice
@@ -64,7 +64,7 @@ class ExportAsked:
     as_json: JsonOption = False
 
 
-@with_description
+@with_options
 def export(asked: ExportAsked) -> None:
     """Turn a run, script or plan into the files of another engine, or say what it refuses."""
     if asked.why:

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 import workbench as wb
-from workbench.cli.launch_options import with_launch_options
+from workbench.cli.describing import with_options
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import JsonOption, WaitOption, console, errors, exit_with, stay
 from workbench.compare.profile_request import traced_from_the_start
+from workbench.describe.option import Group
 from workbench.diagnose.nodes import node_command
 from workbench.launch.options import LaunchOptions
 from workbench.launch.request import build_request
@@ -23,7 +24,7 @@ from workbench.units import format_usd
 _WHAT = f"A Python script, or a recipe: {', '.join(recipes())}."
 
 
-@with_launch_options
+@with_options
 def launch(
     script: Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help=_WHAT)],
     arguments: Annotated[
@@ -34,7 +35,7 @@ def launch(
     module: Annotated[
         bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")
     ] = False,
-    options: LaunchOptions,
+    options: Annotated[LaunchOptions, Group(of=LaunchOptions)],
     profile: Annotated[
         str | None,
         typer.Option(help="Trace so many steps, or FIRST:COUNT, with torch.profiler.", metavar="N"),

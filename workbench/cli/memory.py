@@ -13,7 +13,7 @@ from workbench.cli.describing import (
     Description,
     describe,
     option,
-    with_description,
+    with_options,
 )
 from workbench.cli.tables import print_json
 from workbench.describe import Accelerator, Cluster, Strategy
@@ -82,7 +82,7 @@ def accelerator(cluster: Cluster | str) -> Accelerator | None:
     return cluster.accelerator if isinstance(cluster, Cluster) else None
 
 
-@with_description
+@with_options
 def memory(asked: MemoryAsked) -> None:
     """Predict a rank's peak memory, explain it, and rank what would lower it."""
     from workbench.cli.memory_view import inference_view, training_view  # noqa: PLC0415

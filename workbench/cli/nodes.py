@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import workbench as wb
-from workbench.cli.describing import option, with_description
+from workbench.cli.describing import option, with_options
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import (
     CpuOption,
@@ -103,7 +103,7 @@ class SubmitAsked:
     as_json: JsonOption = False
 
 
-@with_description
+@with_options
 def submit(asked: SubmitAsked) -> None:
     """Hand a run to Slurm: its directory is there at once, its nodes join it when they are free."""
     if asked.to != "slurm":

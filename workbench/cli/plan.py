@@ -12,7 +12,7 @@ from workbench.cli.describing import (
     Description,
     describe,
     option,
-    with_description,
+    with_options,
 )
 from workbench.cli.memory import plain_console, show
 from workbench.cli.progress import search_progress
@@ -90,7 +90,7 @@ class Planned:
     """What was read by analogy or chosen by us."""
 
 
-@with_description
+@with_options
 def plan(asked: PlanAsked) -> None:
     """Rank machines and layouts for a run by dollars and hours until it is finished."""
     from workbench.cli.plan_view import plan_view  # noqa: PLC0415  (loads Rich)

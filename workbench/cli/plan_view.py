@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from workbench import recipes
-from workbench.cli.launch_options import as_options
+from workbench.cli.describing import as_options
 from workbench.describe.supported import SPLITS, backend, launchable, why_not
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 

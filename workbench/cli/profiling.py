@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import workbench as wb
-from workbench.cli.describing import option, with_description
+from workbench.cli.describing import option, with_options
 from workbench.cli.profile_view import show_gpus, show_profile
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import CpuOption, JsonOption, NprocOption, StoreOption, console, errors
@@ -54,7 +54,7 @@ class Asked:
     as_json: JsonOption = False
 
 
-@with_description
+@with_options
 def profile(asked: Asked) -> None:
     """Trace some steps on every rank; say where their time goes and who waits for whom."""
     with dcgm_sampled() as gpus:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import workbench as wb
-from workbench.cli.launch_options import with_changes
+from workbench.cli.describing import with_options
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import (
     JsonOption,
@@ -22,9 +22,11 @@ from workbench.cli.terminal import (
     exit_with,
     stay,
 )
+from workbench.describe.option import Group
 from workbench.diagnose.finding import Finding
 from workbench.diagnose.nodes import node_command
 from workbench.launch.acceptance import accept
+from workbench.launch.options import LaunchOptions
 from workbench.recover.checkpoints import Checkpoint
 from workbench.store.layout import RunPaths
 from workbench.units import format_bytes
@@ -32,7 +34,7 @@ from workbench.units import format_bytes
 _SEVERITY = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
-@with_changes
+@with_options
 def resume(
     run: RunArgument = "last",
     arguments: Annotated[
@@ -54,7 +56,7 @@ def resume(
             metavar="ARG",
         ),
     ] = None,
-    changes: dict[str, Any],
+    changes: Annotated[dict[str, Any], Group(of=LaunchOptions, changes=True)],
     wait: WaitOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.describing import option, with_description
+from workbench.cli.describing import option, with_options
 from workbench.cli.scaling import Arguments, Resume, Target, numbers, shown
 from workbench.cli.scaling_view import compression_table, tuning_table
 from workbench.cli.tables import print_json
@@ -120,7 +120,7 @@ class CompressionAsked(StudyAsked):
 
 
 @study.command("batch-size")
-@with_description
+@with_options
 def find_batch_size(asked: BatchSizeAsked) -> None:
     """Find the smallest micro-batch that is as fast as any: doubled until memory or gain ends."""
     limit = asked.memory_limit
@@ -133,14 +133,14 @@ def find_batch_size(asked: BatchSizeAsked) -> None:
 
 
 @study.command("accumulate")
-@with_description
+@with_options
 def tune_accumulation(asked: AccumulateAsked) -> None:
     """How much the rate gains when gradients travel once per several micro-batches."""
     _sweep(asked, "accumulate", numbers("--values", asked.values))
 
 
 @study.command("workers")
-@with_description
+@with_options
 def tune_workers(asked: WorkersAsked) -> None:
     """How many loader workers a script needs: study workers train.py -- --workers {value}."""
     _sweep(asked, "workers", numbers("--values", asked.values, least=0))
@@ -163,7 +163,7 @@ def _print_tuning(found: Tuning, *, as_json: bool) -> None:
 
 
 @study.command("compression")
-@with_description
+@with_options
 def compare_compression(asked: CompressionAsked) -> None:
     """Gradient compression and precision: loss after the same steps, bytes sent, time of a step."""
     with shown() as told:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,3 +36,11 @@ def require_at_most(field: str, given: int, most: int) -> None:
     """Refuse a size beyond `most`: it is a typing mistake."""
     if given > most:
         raise UsageError(f"{field} can be at most {most:,}, not {given:,}.")
+
+
+def require_above(field: str, given: object, least: float) -> None:
+    """Refuse anything but a finite number above `least`."""
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise UsageError(f"{field} must be a number, not {given!r}.")
+    if not (given > least and math.isfinite(given)):
+        raise UsageError(f"{field} must be above {least:g}, not {given:g}.")

@@ -22,7 +22,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overloa
 from workbench.describe.checks import require_choice
 from workbench.describe.hardware import Cluster
 from workbench.describe.model import Model
-from workbench.describe.option import Declared, Option, declared, words
+from workbench.describe.option import Declared, Option, declared
 from workbench.describe.placement import Placement
 from workbench.describe.strategy import Strategy
 from workbench.describe.workload import KERNELS, Kernels, Workload, usual_seq_len
@@ -78,7 +78,7 @@ class Job:
         """
         check_names(values)
         described, notes = (model, ()) if isinstance(model, Model) else read_model(str(model))
-        given = {name: _read(options()[name], value) for name, value in values.items()}
+        given = {name: options()[name].read(value) for name, value in values.items()}
         strategy, placement = _spread(given)
         return cls(
             workload=_workload(described, given),
@@ -131,15 +131,6 @@ def read_model(text: str) -> tuple[Model, tuple[str, ...]]:
         return model(text), ()
     read = read_config(path)
     return read.model, tuple(read.notes)
-
-
-def _read(option: Declared, value: Any) -> Any:
-    """A value as its field holds it: a text of several words becomes a tuple."""
-    if option.option.split == "commas" and isinstance(value, str):
-        return words(value)
-    if option.option.split == "commas" and value is not None:
-        return tuple(value)
-    return value
 
 
 def _of(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:

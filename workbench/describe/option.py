@@ -7,13 +7,20 @@ Command-line options, keywords, signatures, help and the run record are derived 
 from __future__ import annotations
 
 import functools
+import shlex
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, cast
 
-from workbench.describe.checks import require_at_least, require_at_most, require_choice
+from workbench.describe.checks import (
+    require_above,
+    require_at_least,
+    require_at_most,
+    require_choice,
+)
+from workbench.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +35,14 @@ class Option:
     """Smallest allowed whole number; None = not a whole number, or free."""
     most: int | None = None
     """Largest allowed whole number; beyond it a size is a typing mistake. None = no limit."""
+    above: float | None = None
+    """Any finite number above this is allowed; None = a whole number, or free."""
     unit: str = ""
     """Of a number, where its name does not say it."""
     flag: str | None = None
     """Name on the command line without its dashes; None = the field's."""
+    aliases: tuple[str, ...] = ()
+    """Other names there, without their dashes."""
     off_flag: str | None = None
     """Of a switch: its name when it is switched off; None = it is only ever switched on."""
     metavar: str | None = None
@@ -47,10 +58,15 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Marks a field whose value has options of its own: those of a dataclass."""
+    """Marks a field whose value has options of its own: those of a dataclass.
+
+    The value is an instance of the dataclass, or a mapping of the options that were given.
+    """
 
     of: type
     """The dataclass whose declared fields are the options."""
+    changes: bool = False
+    """They change a value that exists: a switch can be switched off too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +103,50 @@ class Declared:
         return self.type in {bool, bool | None}
 
     @property
-    def switch_flags(self) -> str:
-        """As Typer takes the names of a switch: on, or on and off."""
-        return f"{self.flag}/--{self.option.off_flag}" if self.option.off_flag else self.flag
+    def plain_type(self) -> type:
+        """The type of one value as it is typed: bool, int, float or str."""
+        return next((one for one in (bool, int, float) if self.type in {one, one | None}), str)
+
+    def names(self, *, changes: bool = False) -> tuple[str, ...]:
+        """As Typer takes its names; of a switch that can be switched off, on and off together."""
+        off = self.option.off_flag
+        if off is None and self.is_switch and (changes or self.default is True):
+            off = f"no-{self.flag.removeprefix('--')}"
+        first = self.flag if off is None else f"{self.flag}/--{off}"
+        return (first, *(f"--{other}" for other in self.option.aliases))
+
+    def read(self, value: Any) -> Any:
+        """A value as its field holds it, from the text or texts that may stand for it.
+
+        Raises:
+            UsageError: a quote is left open, or NAME=VALUE lacks something.
+        """
+        is_text = isinstance(value, str)
+        match self.option.split:
+            case "commas":
+                return words(value) if is_text else None if value is None else tuple(value)
+            case "shell":
+                return shell_words(value) if is_text else value
+            case "pairs":
+                return dict(self._pair(text) for text in value)
+            case _:
+                return None if value == "none" and self.default is None else value
+
+    def _pair(self, text: str) -> tuple[str, str]:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(
+                f"{self.flag} {text!r}: give NAME=VALUE, as in {self.flag} DATA=/data."
+            )
+        return name, value
+
+    @property
+    def default_text(self) -> str:
+        """The default as help texts show it; "" where there is nothing to show."""
+        if self.default is MISSING or not self.default:
+            return ""
+        shown = self.flag.removeprefix("--") if self.default is True else text_of(self.default)
+        return f" [default: {shown}]"
 
     @property
     def help(self) -> str:
@@ -104,6 +161,31 @@ def words(text: str) -> tuple[str, ...]:
     ('optimizer', 'parameters')
     """
     return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def shell_words(command: str | None) -> tuple[str, ...]:
+    """A command line as program and arguments; it never reaches a shell.
+
+    Raises:
+        UsageError: a quote is left open.
+
+    >>> shell_words("runpodctl stop pod 'my pod'")
+    ('runpodctl', 'stop', 'pod', 'my pod')
+    """
+    try:
+        return tuple(shlex.split(command or ""))
+    except ValueError as error:
+        raise UsageError(f"The command {command!r} cannot be read: {error}.") from error
+
+
+def text_of(value: Any) -> str:
+    """A value as the command line takes it.
+
+    >>> text_of(("optimizer", "parameters")), text_of(2)
+    ('optimizer,parameters', '2')
+    """
+    parts = cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,))
+    return ",".join(map(str, parts))
 
 
 @functools.cache
@@ -131,6 +213,8 @@ def check_declared(value: Any) -> None:
             parts = cast("tuple[Any, ...]", given if option.split else (given,))
             for part in parts:
                 require_choice(title, part, option.choices)
+        if option.above is not None:
+            require_above(name, given, option.above)
         if option.least is not None:
             require_at_least(name, given, option.least)
         if option.most is not None:
@@ -143,7 +227,7 @@ def _limits(kind: type) -> tuple[tuple[str, str, Option, bool], ...]:
     return tuple(
         (name, one.title, one.option, one.default is None)
         for name, one in declared(kind).items()
-        if one.option.choices or one.option.least is not None
+        if one.option.choices or (one.option.least, one.option.above) != (None, None)
     )
 
 
@@ -151,6 +235,23 @@ def _limits(kind: type) -> tuple[tuple[str, str, Option, bool], ...]:
 def groups(kind: type) -> Mapping[str, type]:
     """The fields of `kind` that stand for options of another dataclass."""
     return types.MappingProxyType({name: group.of for name, _, _, group in _annotated(kind, Group)})
+
+
+@functools.cache
+def flattened(kind: type) -> Mapping[str, tuple[str, Declared]]:
+    """Every option of `kind` by name, with the field that holds it.
+
+    The options of a group stand in the place of its field.
+    """
+    plain, grouped = declared(kind), groups(kind)
+    found: dict[str, tuple[str, Declared]] = {}
+    for field in fields(kind):
+        if field.name in plain:
+            found[field.name] = (field.name, plain[field.name])
+        elif field.name in grouped:
+            inner = flattened(grouped[field.name])
+            found |= {name: (field.name, one) for name, (_, one) in inner.items()}
+    return types.MappingProxyType(found)
 
 
 def _annotated(kind: type, metadata: type) -> list[tuple[str, Any, Any, Any]]:

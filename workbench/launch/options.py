@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from workbench.describe import Cluster, Strategy
-from workbench.describe.option import Declared, Group, Option, declared, groups
+from workbench.describe.option import Group, Option, declared, groups
 from workbench.errors import UnknownNameError, UsageError
 from workbench.recover.policy import Recovery
 from workbench.store.runs import Store
@@ -157,21 +157,6 @@ def check_names(values: Mapping[str, Any]) -> None:
     for name in values:
         if name not in NAMES:
             raise UnknownNameError.near("launch option", name, NAMES)
-
-
-def flat() -> dict[str, tuple[str, Declared]]:
-    """Every option that a command line has: its name -> the keyword that it belongs to, and itself.
-
-    Options of a strategy and of recovery stand in the place of the keyword that holds them.
-    """
-    found: dict[str, tuple[str, Declared]] = {}
-    plain, grouped = declared(LaunchOptions), groups(LaunchOptions)
-    for name in NAMES:
-        if name in plain:
-            found[name] = (name, plain[name])
-        for inner, one in declared(grouped[name]).items() if name in grouped else ():
-            found[inner] = (name, one)
-    return found
 
 
 class Launching(Protocol[_P, _R_co]):

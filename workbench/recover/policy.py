@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any
 
@@ -95,18 +94,3 @@ class Recovery:
             if name in given:
                 given[name] = tuple(str(word) for word in given[name])
         return cls(**given)
-
-
-def words(command: str | None) -> tuple[str, ...]:
-    """A command line as program and arguments; it never reaches a shell.
-
-    Raises:
-        UsageError: a quote is left open.
-
-    >>> words("runpodctl stop pod 'my pod'")
-    ('runpodctl', 'stop', 'pod', 'my pod')
-    """
-    try:
-        return tuple(shlex.split(command or ""))
-    except ValueError as error:
-        raise UsageError(f"The command {command!r} cannot be read: {error}.") from error
