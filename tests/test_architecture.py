@@ -121,7 +121,7 @@ def test_import_workbench_is_light() -> None:
 
 def test_the_supervisor_is_torch_free() -> None:
     code = (
-        "import sys, workbench.launch.supervisor, workbench.launch.watching, workbench.observe.report;"
+        "import sys, workbench.launch.supervise.supervisor, workbench.launch.supervise.monitor, workbench.observe.report;"
         "print(*{name.split('.')[0] for name in sys.modules})"
     )
     loaded = subprocess.run(

@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from workbench.estimate.cost import RunPlan, run_cost
     from workbench.estimate.simulate import simulate
     from workbench.launch.capture.said import log
-    from workbench.launch.launching import launch, start
-    from workbench.launch.read_config import read_strategy
-    from workbench.launch.request import Request, request
+    from workbench.launch.launch import launch, start
+    from workbench.launch.prepare.build_request import Request, request
+    from workbench.launch.prepare.read_config import read_strategy
     from workbench.launch.run import Run, attach, runs
     from workbench.observe.doctor import doctor
     from workbench.plan.planner import plan
@@ -71,7 +71,7 @@ _HOMES = {
     "HostError": "workbench.errors",
     "Job": "workbench.describe.job",
     "Model": "workbench.describe",
-    "Request": "workbench.launch.request",
+    "Request": "workbench.launch.prepare.build_request",
     "Run": "workbench.launch.run",
     "RunNotFoundError": "workbench.errors",
     "RunPlan": "workbench.estimate.cost",
@@ -89,19 +89,19 @@ _HOMES = {
     "fewest_gpus": "workbench.estimate",
     "inference_memory": "workbench.estimate",
     "largest_micro_batch": "workbench.estimate",
-    "launch": "workbench.launch.launching",
+    "launch": "workbench.launch.launch",
     "log": "workbench.launch.capture.said",
     "longest_sequence": "workbench.estimate",
     "offers": "workbench.describe.prices",
     "plan": "workbench.plan.planner",
-    "read_strategy": "workbench.launch.read_config",
+    "read_strategy": "workbench.launch.prepare.read_config",
     "recipes": "workbench.recipes",
-    "request": "workbench.launch.request",
+    "request": "workbench.launch.prepare.build_request",
     "run_cost": "workbench.estimate.cost",
     "runs": "workbench.launch.run",
     "simulate": "workbench.estimate.simulate",
     "smallest_gpu": "workbench.estimate",
-    "start": "workbench.launch.launching",
+    "start": "workbench.launch.launch",
     "step_time": "workbench.estimate",
     "switches": "workbench.estimate",
     "training_memory": "workbench.estimate",

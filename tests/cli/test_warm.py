@@ -13,9 +13,9 @@ import pytest
 
 import workbench as wb
 from tests.cli.conftest import Command
-from workbench.launch import spawning, warm_server
-from workbench.launch.orders import make_order
-from workbench.launch.orders import warm_server as warm_of_record
+from workbench.launch.start import supervisor_process, warm_server
+from workbench.launch.start.launch_spec import make_order
+from workbench.launch.start.launch_spec import warm_server as warm_of_record
 from workbench.launch.warm import client
 
 
@@ -70,9 +70,11 @@ def test_the_server_started_ahead_is_the_one_that_the_launch_asks_for(
         warm,
     )
     started = list[client.ServerKind]()
-    monkeypatch.setattr(spawning, "start_server", started.append)
-    spawning._start_warm_server(order)
-    kept = {name: value for name, value in os.environ.items() if name not in spawning.LOADERS}
+    monkeypatch.setattr(supervisor_process, "start_server", started.append)
+    supervisor_process._start_warm_server(order)
+    kept = {
+        name: value for name, value in os.environ.items() if name not in supervisor_process.LOADERS
+    }
     by_supervisor = client.server_kind({**kept, **order["environment"]}, **warm)
     assert [ahead] == started
     assert ahead == by_supervisor

@@ -19,19 +19,20 @@ from tests.conftest import allowed, until
 from workbench.cli.recovery import node_commands
 from workbench.diagnose import nodes as rules
 from workbench.diagnose.node_facts import NodeFacts
-from workbench.launch import node_lead, resuming
-from workbench.launch.adopting import may_adopt
-from workbench.launch.comeback import Comeback
-from workbench.launch.node_agent import NodeAgent
-from workbench.launch.node_lead import lead
-from workbench.launch.node_order import marker_of
-from workbench.launch.node_view import NodeView
-from workbench.launch.nodes import Nodes
-from workbench.launch.orders import check_whole
-from workbench.launch.outcome import Verdict
-from workbench.launch.resuming import at_work, resume, taken_up
-from workbench.launch.starting import prepare
-from workbench.launch.supervisor import Supervisor
+from workbench.launch import lead_node
+from workbench.launch.lead_node import lead
+from workbench.launch.multinode.agent import NodeAgent
+from workbench.launch.multinode.node_spec import marker_of
+from workbench.launch.multinode.node_view import NodeView
+from workbench.launch.multinode.peers import Nodes
+from workbench.launch.resume import resume as resume_module
+from workbench.launch.resume.resume import at_work, resume, taken_up
+from workbench.launch.start.launch_spec import check_whole
+from workbench.launch.start.start import prepare
+from workbench.launch.supervise.outcome import Verdict
+from workbench.launch.supervise.reattach import may_adopt
+from workbench.launch.supervise.restart import Comeback
+from workbench.launch.supervise.supervisor import Supervisor
 from workbench.recover.policy import Recovery
 from workbench.recover.restarts import Restarts
 from workbench.store import processes
@@ -40,7 +41,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
 
 if TYPE_CHECKING:
-    from workbench.launch.watching import Watch
+    from workbench.launch.supervise.monitor import Watch
 
 ADDRESS = "127.0.0.1"
 
@@ -252,8 +253,8 @@ def test_a_lead_is_heard_while_it_reads_the_checkpoints(
         until(lambda: beats.add((read_json(paths.state) or {})["heartbeat"]) or len(beats) > 2, 60)
         return None, ["passed"]
 
-    monkeypatch.setattr(node_lead, "newest_whole", slow)
-    assert node_lead._newest_whole(agent.paths) == (None, ["passed"])
+    monkeypatch.setattr(lead_node, "newest_whole", slow)
+    assert lead_node._newest_whole(agent.paths) == (None, ["passed"])
     assert (read_json(agent.paths.state) or {})["attempt"] == 1
 
 
@@ -305,7 +306,7 @@ def test_another_layout_keeps_the_machines(
 ) -> None:
     paths = two_machines(store)
     begun: list[wb.Request] = []
-    monkeypatch.setattr(resuming, "begin", lambda request, _: begun.append(request))
+    monkeypatch.setattr(resume_module, "begin", lambda request, _: begun.append(request))
     words = ["--resume", "{checkpoint}"]
     resume(paths, str(tmp_path), strategy="fsdp", processes=1, arguments=words)
     assert (begun[0].nodes, begun[0].options.address, begun[0].processes) == (2, ADDRESS, 2)

@@ -22,7 +22,7 @@ from tests.fuzz import junk
 from workbench.cli import live
 from workbench.cli.tables import runs_table, summary_table
 from workbench.diagnose import look_back
-from workbench.launch.attempts import read_attempts
+from workbench.launch.resume.attempts import read_attempts
 from workbench.observe.gap import compare, read_gap
 from workbench.observe.gap_sample import Steady
 from workbench.observe.pulse import read_pulse

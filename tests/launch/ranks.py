@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.conftest import SCRIPTS
 from workbench.launch.capture import SITE_FOLDER
-from workbench.launch.targets import worth_preloading
+from workbench.launch.prepare.targets import worth_preloading
 from workbench.launch.warm import client
 from workbench.store import processes
 

@@ -18,8 +18,8 @@ import workbench as wb
 from tests.conftest import until
 from workbench.cli.entry import app
 from workbench.diagnose import look_back
-from workbench.launch import watching
-from workbench.launch.attempts import Attempts
+from workbench.launch.resume.attempts import Attempts
+from workbench.launch.supervise import monitor
 from workbench.observe import events
 from workbench.observe.kept_row import kept_row
 from workbench.store import files, processes
@@ -115,9 +115,9 @@ def test_diagnosing_holds_a_bounded_part(paths: RunPaths, most_held: list[int]) 
 def test_who_takes_over_a_long_run_knows_its_step_before_it_has_read_it(
     paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_CATCH_UP_SECONDS", 0.0)
+    monkeypatch.setattr(monitor, "_CATCH_UP_SECONDS", 0.0)
     run = read_json(paths.run) or {}
-    watch = watching.Watch(paths, run, Attempts(paths), begins=False)
+    watch = monitor.Watch(paths, run, Attempts(paths), begins=False)
     watch.catch_up()
     builder = watch._builder
     assert not builder.stream.at_end
@@ -129,7 +129,7 @@ def test_who_takes_over_a_long_run_knows_its_step_before_it_has_read_it(
     assert builder.steps == STEPS
 
 
-def _until_read(watch: watching.Watch) -> Iterator[None]:
+def _until_read(watch: monitor.Watch) -> Iterator[None]:
     while not watch._builder.stream.at_end:
         watch.read()
         yield

@@ -11,11 +11,11 @@ import pytest
 
 from workbench.describe import Strategy
 from workbench.errors import UsageError
-from workbench.launch.accelerate_config import CPU_RANKS, command
-from workbench.launch.request import request
-from workbench.launch.run_options import options_of
-from workbench.launch.starting import prepare
-from workbench.launch.targets import resolve, target_of
+from workbench.launch.prepare.accelerate_config import CPU_RANKS, command
+from workbench.launch.prepare.build_request import request
+from workbench.launch.prepare.targets import resolve, target_of
+from workbench.launch.resume.run_options import options_of
+from workbench.launch.start.start import prepare
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from workbench.diagnose.diagnoser import read_finding
-from workbench.launch.outcome import Verdict, judge
-from workbench.launch.supervisor import Supervisor
+from workbench.launch.supervise.outcome import Verdict, judge
+from workbench.launch.supervise.supervisor import Supervisor
 from workbench.store.layout import RunPaths
 
 ABORTED = """Root Cause (first observed failure):

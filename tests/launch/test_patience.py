@@ -6,7 +6,7 @@ import pytest
 
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.finding import Finding
-from workbench.launch.patience import BUSY_SECONDS, IDLE_SECONDS, Patience
+from workbench.launch.supervise.hang_timeout import BUSY_SECONDS, IDLE_SECONDS, Patience
 
 
 def standing(kind: str, rank: int | None) -> Finding:

@@ -18,7 +18,7 @@ from workbench.cli.entry import app
 from workbench.describe import Cluster, Strategy
 from workbench.describe.detection import detect_host
 from workbench.estimate.host_step import predict_step
-from workbench.launch.step_prediction import predict
+from workbench.launch.prepare.step_prediction import predict
 from workbench.observe.gap import compare, read_gap
 from workbench.observe.gap_corrections import correction, correction_lines
 from workbench.observe.gap_keep import keep_gap

@@ -184,7 +184,7 @@ def deepspeed():
 
     import deepspeed as library
 
-    # As workbench/launch/cpu_ranks.py has it: gloo alone, nothing is compiled at first use.
+    # As workbench/launch/prepare/cpu_ranks.py has it: gloo alone, nothing is compiled at first use.
     importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     model = torch.nn.Linear(8, 1)
     config = {

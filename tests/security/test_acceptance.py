@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 import workbench as wb
 from workbench.cli.entry import app
 from workbench.errors import ForeignRunError, StoreError
-from workbench.launch import resuming
-from workbench.launch.acceptance import check_accepted, what_it_starts
-from workbench.launch.placement import Placement
-from workbench.launch.starting import prepare
+from workbench.launch.prepare.acceptance import check_accepted, what_it_starts
+from workbench.launch.prepare.placement import Placement
+from workbench.launch.resume import resume
+from workbench.launch.start.start import prepare
 from workbench.recover import Recovery
 from workbench.store import ownership
 from workbench.store.files import read_json, write_json_atomic
@@ -37,8 +37,8 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The orders that a resume would have given a supervisor."""
     orders = list[dict[str, Any]]()
-    monkeypatch.setattr(resuming, "spawn_supervisor", lambda _paths, order: orders.append(order))
-    monkeypatch.setattr(resuming, "taken_up", lambda *_: True)
+    monkeypatch.setattr(resume, "spawn_supervisor", lambda _paths, order: orders.append(order))
+    monkeypatch.setattr(resume, "taken_up", lambda *_: True)
     return orders
 
 

@@ -19,7 +19,9 @@ from workbench.cli.entry import app
 from workbench.compare import removing
 from workbench.compare.profile_request import ask
 from workbench.errors import ForeignRunError
-from workbench.launch import direct_stop, run, spawning
+from workbench.launch import run
+from workbench.launch.start import supervisor_process
+from workbench.launch.supervise import direct_stop
 from workbench.observe.trackers import feed
 from workbench.store import labels, ownership, processes
 from workbench.store.files import read_json, write_json_atomic
@@ -295,7 +297,7 @@ def test_a_supervisor_starts_where_nothing_can_be_planted(
         (paths.directory / f"{name}.py").write_text(f"open({str(canary)!r}, 'w')\n")
     monkeypatch.chdir(paths.directory)
     monkeypatch.setenv("PYTHONSTARTUP", str(paths.directory / "json.py"))
-    process = spawning.spawn_supervisor(paths, None)
+    process = supervisor_process.spawn_supervisor(paths, None)
     assert process.wait(60) == 0, paths.supervisor_log.read_text()
     assert not canary.exists()
     if sys.version_info >= (3, 11):

@@ -8,9 +8,9 @@ import pytest
 
 import workbench as wb
 from workbench.launch.capture import SITE_FOLDER
-from workbench.launch.orders import order_again
-from workbench.launch.recorded_environment import is_applied, recorded_value
-from workbench.launch.starting import prepare, vouched
+from workbench.launch.prepare.recorded_environment import is_applied, recorded_value
+from workbench.launch.start.launch_spec import order_again
+from workbench.launch.start.start import prepare, vouched
 from workbench.store.files import read_json
 
 GIVEN = {"DATA": "/mine", "OMP_NUM_THREADS": "3", "PYTHONPATH": "/my/source"}

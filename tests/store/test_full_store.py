@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.launch import starting
+from workbench.launch.start import start
 
 Mount = Callable[[str], Path]
 
@@ -37,7 +37,7 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
 def test_a_launch_into_a_full_store_leaves_no_folder(
     room: str, mount: Mount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(starting, "spawn_supervisor", lambda *_: None)
+    monkeypatch.setattr(start, "spawn_supervisor", lambda *_: None)
     place = mount("size=2m,nr_inodes=40" if room == "inodes" else "size=64k")
     store, fill = place / "runs", place / "fill"
     store.mkdir()
@@ -46,7 +46,7 @@ def test_a_launch_into_a_full_store_leaves_no_folder(
     refused = 0
     for number in range(40):  # less room each time, down to none
         try:
-            paths = starting.begin(request)
+            paths = start.begin(request)
         except wb.StoreError:
             refused += 1
             left = list(store.iterdir())

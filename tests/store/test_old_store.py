@@ -24,8 +24,8 @@ import workbench as wb
 from tests.conftest import until
 from workbench.cli.entry import app
 from workbench.errors import ForeignRunError
-from workbench.launch.attempts import read_attempts
-from workbench.launch.run_options import options_of
+from workbench.launch.resume.attempts import read_attempts
+from workbench.launch.resume.run_options import options_of
 from workbench.store import processes
 from workbench.store.layout import RunPaths
 

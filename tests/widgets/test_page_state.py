@@ -13,7 +13,7 @@ import pytest
 from workbench_widgets import assets
 
 import workbench as wb
-from workbench.launch import starting
+from workbench.launch.start import start
 from workbench.store.layout import RunPaths
 from workbench.store.status import HEARTBEAT_FRESH_SECONDS
 from workbench.units import format_usd
@@ -297,7 +297,7 @@ def test_a_page_finds_a_view_from_the_first_moment(
     def spawn(paths: RunPaths, _order: object) -> None:
         seen.append(json.loads(paths.view.read_text()))
 
-    monkeypatch.setattr(starting, "spawn_supervisor", spawn)
+    monkeypatch.setattr(start, "spawn_supervisor", spawn)
     script = tmp_path / "train.py"
     script.write_text("")
     run = wb.launch(script, cpu=True, processes=1, store=tmp_path / "runs")

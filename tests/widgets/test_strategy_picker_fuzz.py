@@ -63,7 +63,9 @@ STATES = st.fixed_dictionaries(
 def eight_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     """A described machine in the place of this host: what is asked for is checked, not started."""
     cards = wb.Cluster.rented("rtx-4090", gpus=8)
-    monkeypatch.setattr(sys.modules["workbench.launch.request"], "detect_host", lambda: cards)
+    monkeypatch.setattr(
+        sys.modules["workbench.launch.prepare.build_request"], "detect_host", lambda: cards
+    )
 
 
 def arguments(shape: dict[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import workbench as wb
-from workbench.launch import accelerate_config
+from workbench.launch.prepare import accelerate_config
 from workbench.plan import Plan
 from workbench_widgets.launcher import Launcher
 from workbench_widgets.memory_choice import gpu_name

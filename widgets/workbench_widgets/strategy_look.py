@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import workbench as wb
-from workbench.launch.request import MAX_CPU_RANKS
+from workbench.launch.prepare.build_request import MAX_CPU_RANKS
 from workbench.plan.pick import Picked, pick
 from workbench_widgets.calculator import sentence
 from workbench_widgets.strategy_choice import HAND, StrategyChoice

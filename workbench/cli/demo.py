@@ -14,8 +14,8 @@ from workbench.cli.live import follow
 from workbench.cli.tables import number, print_json
 from workbench.compare.calibrate import STEP_SECONDS, calibrate, is_fresh, kept
 from workbench.errors import WorkbenchError
-from workbench.launch.launching import start
-from workbench.launch.request import Request, request
+from workbench.launch.launch import start
+from workbench.launch.prepare.build_request import Request, request
 from workbench.launch.run import Run
 from workbench.observe.gap import read_gap
 from workbench.observe.gap_terms import GapRow

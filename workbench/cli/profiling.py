@@ -22,7 +22,7 @@ from workbench.compare.profile_merge import merged_trace
 from workbench.compare.profile_tools import NSYS_REPORT, dcgm_sampled, nsys_wrapper
 from workbench.errors import UsageError
 from workbench.launch.capture.profiling import VARIABLE
-from workbench.launch.targets import resolve
+from workbench.launch.prepare.targets import resolve
 from workbench.recipes import recipes
 from workbench.store.layout import RunPaths
 

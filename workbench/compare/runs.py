@@ -9,7 +9,7 @@ from typing import Any
 from workbench.compare import alignment, index
 from workbench.compare.differences import configuration, differing, results
 from workbench.errors import UsageError
-from workbench.launch.attempts import read_attempts
+from workbench.launch.resume.attempts import read_attempts
 from workbench.observe.curves import Curve
 from workbench.observe.rows import row
 from workbench.store.files import read_json

@@ -16,13 +16,13 @@ from typing import Any
 from workbench.diagnose.finding import Finding
 from workbench.diagnose.unsupervised import unsupervised
 from workbench.errors import StoreError, UsageError, WorkbenchError
-from workbench.launch.acceptance import accept
-from workbench.launch.adopting import may_adopt
-from workbench.launch.direct_stop import stop_directly
-from workbench.launch.options import keywords
-from workbench.launch.resuming import resume, why_not_resumable
-from workbench.launch.spawning import spawn_supervisor
-from workbench.launch.stopping import end_leftovers
+from workbench.launch.prepare.acceptance import accept
+from workbench.launch.prepare.options import keywords
+from workbench.launch.resume.resume import resume, why_not_resumable
+from workbench.launch.start.supervisor_process import spawn_supervisor
+from workbench.launch.stop_ladder import end_leftovers
+from workbench.launch.supervise.direct_stop import stop_directly
+from workbench.launch.supervise.reattach import may_adopt
 from workbench.observe.current_view import current_view
 from workbench.observe.events import iterate_metrics, metric_bytes
 from workbench.observe.findings import kept_findings

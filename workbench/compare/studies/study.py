@@ -21,7 +21,7 @@ from workbench.compare.studies.step_split import last_loss, steady_steps
 from workbench.compare.studies.trial import Trial, TrialResult
 from workbench.diagnose.known_errors import OUT_OF_MEMORY
 from workbench.errors import StoreError, UnknownNameError, UsageError, WorkbenchError
-from workbench.launch.launching import launch
+from workbench.launch.launch import launch
 from workbench.launch.run import Run
 from workbench.observe.summary import peak_memory
 from workbench.store import names

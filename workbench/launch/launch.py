@@ -1,0 +1,39 @@
+"""`launch` and `start`: from a script, or a checked request, to a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from workbench.launch.prepare.build_request import build_request
+from workbench.launch.prepare.options import LaunchOptions, with_launch_options
+from workbench.launch.prepare.request import Request
+from workbench.launch.run import Run
+from workbench.launch.start.start import begin
+
+
+@with_launch_options
+def launch(  # noqa: D417  (the options' help is derived)
+    target: str | os.PathLike[str], arguments: Sequence[str], options: LaunchOptions
+) -> Run:
+    """Start a training run on this host and return its handle within milliseconds.
+
+    Args:
+        target: A recipe's name or the path of a Python script.
+        arguments: The script's arguments.
+
+    Raises:
+        UsageError: it cannot be started so; the message says what would work.
+        HostError: torch or accelerate is missing here.
+        StoreError: the run store cannot be written.
+    """
+    return start(build_request(target, arguments, options))
+
+
+def start(request: Request) -> Run:
+    """Claim the run directory, write run.json and the config, start the supervisor.
+
+    Raises:
+        StoreError: the run store cannot be written.
+    """
+    return Run(begin(request))

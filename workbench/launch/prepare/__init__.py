@@ -1,0 +1,1 @@
+"""From a script, its options and a strategy to a checked request: nothing is started here."""

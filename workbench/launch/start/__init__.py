@@ -1,0 +1,1 @@
+"""From a checked request to a run directory and its detached supervisor."""
