@@ -24,6 +24,7 @@ from workbench.describe.hardware import Cluster
 from workbench.describe.model import Model
 from workbench.describe.option import Declared, Option, declared
 from workbench.describe.placement import Placement
+from workbench.describe.recorded import from_document
 from workbench.describe.strategy import Strategy
 from workbench.describe.workload import KERNELS, Kernels, Workload, usual_seq_len
 from workbench.errors import UnknownNameError, UsageError
@@ -86,6 +87,36 @@ class Job:
             cluster=placement.cluster(),
             notes=notes,
         )
+
+    @classmethod
+    def recorded(cls, run: Mapping[str, Any]) -> Job:
+        """The job of a run, from its run.json, which may be one of another version.
+
+        Raises:
+            UsageError: the record does not say what was trained, or not in a way that is read here.
+        """
+        name, workload = run.get("run", "The run"), run.get("workload")
+        if not isinstance(workload, Mapping):
+            raise UsageError(
+                f"{name} has no description of its model: {run.get('script', 'its script')} was "
+                "launched without a job. Give one at the launch: wb.launch(script, job=job)."
+            )
+        try:
+            return cls(
+                workload=from_document(Workload, cast("Mapping[str, Any]", workload)),
+                strategy=Strategy.recorded(run["strategy"]),
+                cluster=_recorded_cluster(run),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"The record of {name} does not describe its job: {error}") from error
+
+
+def _recorded_cluster(run: Mapping[str, Any]) -> Cluster | str:
+    """Where; a device's name where no card is known."""
+    if run.get("device") == "cpu":
+        return "cpu"
+    cluster = from_document(Cluster, run["cluster"])
+    return cluster if cluster.gpus else "cuda"
 
 
 @functools.cache

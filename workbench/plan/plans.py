@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.job import Job
 from workbench.describe.price import Offer
 from workbench.estimate.cost import RunCost
 from workbench.estimate.parts import Estimate
@@ -51,6 +52,11 @@ class Plan:
     """The finished run; None when the machines have no price."""
     why: str
     """One sentence: what speaks for it, and why its layout is not simpler."""
+
+    @property
+    def job(self) -> Job:
+        """What `wb.launch` and the estimates take."""
+        return Job(workload=self.workload, strategy=self.strategy, cluster=self.cluster)
 
     @property
     def spot(self) -> bool:
