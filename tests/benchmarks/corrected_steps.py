@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 
 import workbench as wb
-from workbench.compare.calibrate import calibrate
+from workbench.compare.calibration.calibrate import calibrate
 from workbench.describe.detection import detect_host
-from workbench.observe.gap import read_gap
-from workbench.observe.gap_terms import PEAK, STEP
+from workbench.observe.prediction_error.comparison import read_gap
+from workbench.observe.prediction_error.terms import PEAK, STEP
 from workbench.store import calibrations
 from workbench.store.layout import RunPaths
 from workbench.units import format_bytes, format_ratio, format_seconds

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 import workbench as wb
-from workbench.compare.calibrate import calibrate, kept
+from workbench.compare.calibration.calibrate import calibrate, kept
 from workbench.describe.detection import detect_host
 from workbench.estimate.calibration import Calibration
 from workbench.estimate.host_step import predict_step

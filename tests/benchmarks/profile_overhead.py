@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import workbench as wb
-from workbench.compare import profile_request
-from workbench.compare.profile import accounts
+from workbench.compare.profile import tracing
+from workbench.compare.profile.analysis import accounts
 from workbench.launch.capture.profiling import VARIABLE
 from workbench.store.layout import RunPaths
 
@@ -38,7 +38,7 @@ OTHERS = (*range(EARLY, FIRST - 2), *range(LAST + SETTLED, STEPS + 1))
 
 def trained(store: Path, *, traced: bool) -> tuple[dict[int, float], dict[int, dict[str, Any]]]:
     """Seconds of each step of rank 0, and each rank's account of its trace."""
-    text = profile_request.request_text(FIRST, TRACED)
+    text = tracing.request_text(FIRST, TRACED)
     run = wb.launch(
         "gpt", [*sys.argv[1:], "--steps", str(STEPS)], strategy="ddp", processes=2, cpu=True, store=store,
         environment={VARIABLE: text} if traced else None,
@@ -50,7 +50,7 @@ def trained(store: Path, *, traced: bool) -> tuple[dict[int, float], dict[int, d
     assert [step for step, one in steps.items() if one.get("profiled")] == (
         list(TRACED_STEPS) if traced else []
     )
-    folder = profile_request.folder_of(RunPaths(run.directory), FIRST)
+    folder = tracing.folder_of(RunPaths(run.directory), FIRST)
     return {step: one.get("step_seconds", 0.0) for step, one in steps.items()}, accounts(folder)
 
 

@@ -14,8 +14,8 @@ from tests.browser.looks import FOLDER, OVERFLOW
 from tests.widgets.sample_gap import RUN, comparison
 from tests.widgets.sample_runs import SampleRun
 from tests.widgets.sample_troubles import CHECKPOINTS, HOSTILE
-from workbench.observe.gap import compare
-from workbench.observe.gap_sample import Steady
+from workbench.observe.prediction_error.comparison import compare
+from workbench.observe.prediction_error.steady_steps import Steady
 
 pytestmark = pytest.mark.full
 

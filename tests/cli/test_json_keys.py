@@ -16,7 +16,7 @@ from tests.compare.made_runs import make_run
 from workbench.cli import calibrating, launch, nodes, prices, profiling, recovery, scaling
 from workbench.cli.commands import COMMANDS, load
 from workbench.cli.json_keys import FORMS
-from workbench.compare.profile_values import Profile
+from workbench.compare.profile.values import Profile
 from workbench.compare.scaling_study import ScalingStudy
 from workbench.compare.studies.compression import Compression
 from workbench.compare.studies.tuning import Tuning

@@ -17,7 +17,7 @@ pytest.importorskip("accelerate", reason="the train extra is not installed")
 import workbench as wb
 from tests.cli.conftest import Command
 from tests.conftest import SCRIPTS
-from workbench.compare.profile_tools import dcgm_means, dcgm_sampled, nsys_wrapper
+from workbench.compare.profile.vendor_tools import dcgm_means, dcgm_sampled, nsys_wrapper
 
 SCRIPT = str(SCRIPTS / "raw_ddp.py")
 STAND_IN = """#!/bin/sh

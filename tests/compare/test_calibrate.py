@@ -18,9 +18,9 @@ import pytest
 
 import workbench as wb
 from tests.conftest import until
-from workbench.compare import probe_processes
-from workbench.compare.calibrate import calibrate, kept, measured_conditions
-from workbench.compare.probe_processes import ProbeProcesses
+from workbench.compare.calibration import probe_processes
+from workbench.compare.calibration.calibrate import calibrate, kept, measured_conditions
+from workbench.compare.calibration.probe_processes import ProbeProcesses
 from workbench.describe.detection import detect_host
 from workbench.estimate.host_step import predict_step
 from workbench.store import calibrations
@@ -33,7 +33,7 @@ def probes_left() -> list[psutil.Process]:
     mine: list[psutil.Process] = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if "workbench.compare.probes.worker" in process.cmdline():
+            if "workbench.compare.calibration.probes.worker" in process.cmdline():
                 mine.append(process)
     return mine
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.compare import export, index, removing
+from workbench.compare import deletion, export, index
 from workbench.compare.runs import compare
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
@@ -19,7 +19,7 @@ def test_two_real_runs(store: Path, start: Callable[..., wb.Run]) -> None:
     place = wb.Store(store)
     one = start("gpt", words, strategy="single", name="one")
     with pytest.raises(wb.UsageError, match="Stop it first"):
-        removing.delete(place, one.id)
+        deletion.delete(place, one.id)
     assert one.wait(300) == "succeeded", one.status
     two = start("gpt", (*words, "--lr", "3e-3"), strategy="ddp", processes=2, name="two")
     assert two.wait(300) == "succeeded", two.status
@@ -43,5 +43,5 @@ def test_two_real_runs(store: Path, start: Callable[..., wb.Run]) -> None:
         "one",
     ]
     assert told == []
-    assert removing.delete(place, "one").bytes > 0
+    assert deletion.delete(place, "one").bytes > 0
     assert place.ids() == ["two"]

@@ -8,7 +8,7 @@ import pytest
 
 import workbench as wb
 from tests.compare.made_runs import make_run
-from workbench.compare import index, removing
+from workbench.compare import deletion, index
 from workbench.compare.filters import choose
 from workbench.store import processes
 from workbench.store.labels import change_labels
@@ -81,7 +81,7 @@ def test_deleting_frees_what_it_says(store: wb.Store, tmp_path: Path) -> None:
     (paths.checkpoints / "step-9" / "model").write_bytes(b"x" * 100_000)
     (paths.checkpoints / "link").symlink_to(outside)
     (paths.directory / "file-link").symlink_to(outside / "precious")
-    freed = removing.delete(store, "bad")
+    freed = deletion.delete(store, "bad")
     assert freed.checkpoints == 2
     assert 100_000 < freed.bytes < 400_000
     assert (outside / "precious").read_text() == "kept"
@@ -95,30 +95,30 @@ def test_deleting_frees_what_it_says(store: wb.Store, tmp_path: Path) -> None:
 
 
 def test_what_an_interrupted_deletion_left_goes_with_the_next(store: wb.Store) -> None:
-    trash = store.root / removing.TRASH
+    trash = store.root / deletion.TRASH
     for name in ("gone-0123abcd", "my-notes"):
         (trash / name).mkdir(parents=True)
         (trash / name / "file").write_text("x")
-    removing.delete(store, "good")
+    deletion.delete(store, "good")
     assert [path.name for path in trash.iterdir()] == ["my-notes"]  # nothing of ours: kept
 
 
 def test_what_is_never_deleted(store: wb.Store, tmp_path: Path) -> None:
     for name in ("goo", "last", "the good"):  # a prefix, the newest, a name
         with pytest.raises(wb.UsageError, match="give its whole id"):
-            removing.delete(store, name)
+            deletion.delete(store, name)
     for name in ("..", "../runs/good", ".", "", "good/../bad", "no-such-run"):
         with pytest.raises(wb.RunNotFoundError):
-            removing.delete(store, name)
+            deletion.delete(store, name)
     (store.root / "link").symlink_to(store.root / "good")
     with pytest.raises(wb.StoreError, match="symbolic link"):
-        removing.delete(store, "link")
+        deletion.delete(store, "link")
     (store.root / "folder").mkdir()
     with pytest.raises(wb.RunNotFoundError):
-        removing.delete(store, "folder")
-    (store.root / removing.TRASH).symlink_to(tmp_path)
+        deletion.delete(store, "folder")
+    (store.root / deletion.TRASH).symlink_to(tmp_path)
     with pytest.raises(wb.StoreError, match="cannot be deleted"):
-        removing.delete(store, "good")
+        deletion.delete(store, "good")
     assert ids(store) == "mute bad good"
 
 
@@ -137,8 +137,8 @@ def test_a_run_with_a_living_process_stays(store: wb.Store) -> None:
         child.stdout.readline()
         assert processes.find_marked("made-good")
         with pytest.raises(wb.UsageError, match="Stop it first"):
-            removing.delete(store, "good")
+            deletion.delete(store, "good")
     finally:
         child.kill()
         child.communicate()
-    assert removing.delete(store, "good").run == "good"
+    assert deletion.delete(store, "good").run == "good"

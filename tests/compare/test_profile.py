@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from workbench.compare import profile_request
-from workbench.compare.profile import profiles, read_profile
-from workbench.compare.profile_merge import merged_trace
-from workbench.compare.profile_spans import united, within, without
-from workbench.compare.profile_values import PARTS
+from workbench.compare.profile import tracing
+from workbench.compare.profile.analysis import profiles, read_profile
+from workbench.compare.profile.merge import merged_trace
+from workbench.compare.profile.spans import united, within, without
+from workbench.compare.profile.values import PARTS
 from workbench.launch.capture.profiling import VARIABLE
 from workbench.store.layout import RunPaths
 
@@ -34,7 +34,7 @@ def write(
 ) -> RunPaths:
     """A rank's trace as the ranks leave it; step 11 begins at 0 ms."""
     paths = RunPaths(store / "made")
-    folder = profile_request.folder_of(paths, 11)
+    folder = tracing.folder_of(paths, 11)
     folder.mkdir(parents=True, exist_ok=True)
     with gzip.open(folder / f"rank-{rank}.trace.json.gz", "wt") as file:
         json.dump({"baseTimeNanoseconds": ZERO, "traceEvents": events}, file)
@@ -173,7 +173,7 @@ def test_what_is_refused_says_what_to_do(tmp_path: Path) -> None:
         read_profile(paths)
     for first, steps, said in ((2, 0, "1 to 100"), (2, 101, "1 to 100"), (1, 5, "2 or later")):
         with pytest.raises(wb.UsageError, match=said):
-            profile_request.request_text(first, steps)
+            tracing.request_text(first, steps)
     write(tmp_path, 0, [], [10])
     (folder,) = profiles(paths)
     (folder / "rank-0.trace.json.gz").write_bytes(b"no gzip")
@@ -190,11 +190,11 @@ def test_a_real_run_with_a_slow_rank(start: Callable[..., wb.Run]) -> None:
     pytest.importorskip("accelerate", reason="the train extra is not installed")
     run = start(
         "raw_ddp.py", ("--lag", "0.2", "--steps", "100000"), strategy="ddp", processes=2,
-        environment={VARIABLE: profile_request.request_text(3, 3, memory=True)},
+        environment={VARIABLE: tracing.request_text(3, 3, memory=True)},
     )  # fmt: skip
     paths = RunPaths(run.directory)
-    folder = profile_request.folder_of(paths, 3)
-    assert profile_request.collect(run, folder, timeout=200)
+    folder = tracing.folder_of(paths, 3)
+    assert tracing.collect(run, folder, timeout=200)
     profile = read_profile(paths)
     assert [one.rank for one in profile.ranks] == [0, 1]
     for one in profile.ranks:
@@ -218,9 +218,9 @@ def test_a_real_run_with_a_slow_rank(start: Callable[..., wb.Run]) -> None:
     }  # fmt: skip
     assert abs(max(ends[0]) - max(ends[1])) < 150 * MS
     # And once more, from outside, while it runs.
-    again = profile_request.profile(run, 2, timeout=200)
+    again = tracing.profile(run, 2, timeout=200)
     assert read_profile(paths, again).ranks[0].steps[0].step > 5
     assert len(profiles(paths)) >= 2
     run.stop(now=True)
     with pytest.raises(wb.UsageError, match="has ended"):
-        profile_request.ask(run)
+        tracing.ask(run)

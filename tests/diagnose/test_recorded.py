@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.diagnose.look_back import diagnose, work_out
+from workbench.diagnose.offline import diagnose, work_out
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from workbench.diagnose import traces
 from workbench.diagnose.evidence import Evidence
 from workbench.diagnose.facts import Facts, RankFacts, rank_facts
-from workbench.diagnose.hang import compute_alike, saved_step
-from workbench.diagnose.hang_words import Standstill, describe
-from workbench.diagnose.stacks import Frame, Stack, answer, ask, groups, parse
+from workbench.diagnose.hang import flight_recorder
+from workbench.diagnose.hang.detection import compute_alike, saved_step
+from workbench.diagnose.hang.explanation import Standstill, describe
+from workbench.diagnose.hang.stacks import Frame, Stack, answer, ask, groups, parse
 from workbench.observe.pulse import Pulse, read_pulse
 from workbench.store import processes
 from workbench.store.layout import RunPaths
@@ -133,7 +133,7 @@ def test_different_collectives_are_a_deadlock() -> None:
 def test_equal_numbers_of_different_collectives_are_a_deadlock_whatever_the_stacks() -> None:
     """Both stacks may look alike, or one be missing: what the ranks counted is proof enough."""
     last = {
-        rank: traces.LastCollective("default_pg", 5, name, "")
+        rank: flight_recorder.LastCollective("default_pg", 5, name, "")
         for rank, name in enumerate(("broadcast", "barrier"))
     }
     phases = ["backward", "backward"]
@@ -144,10 +144,16 @@ def test_equal_numbers_of_different_collectives_are_a_deadlock_whatever_the_stac
         assert "(barrier, call 5)" in found.cause
         assert "backward pass" not in found.cause.partition("Deadlock")[0]
         assert "resume" not in found.next
-    level = {rank: traces.LastCollective("default_pg", 5, "all_reduce", "") for rank in (0, 1)}
-    assert not traces.mismatched(level)
-    assert not traces.mismatched({0: last[0], 1: traces.LastCollective("tp", 5, "barrier", "")})
-    assert not traces.mismatched({0: last[0], 1: traces.LastCollective("default_pg", 4, "x", "")})
+    level = {
+        rank: flight_recorder.LastCollective("default_pg", 5, "all_reduce", "") for rank in (0, 1)
+    }
+    assert not flight_recorder.mismatched(level)
+    assert not flight_recorder.mismatched(
+        {0: last[0], 1: flight_recorder.LastCollective("tp", 5, "barrier", "")}
+    )
+    assert not flight_recorder.mismatched(
+        {0: last[0], 1: flight_recorder.LastCollective("default_pg", 4, "x", "")}
+    )
 
 
 def test_the_next_move_of_a_hang_exists() -> None:
@@ -207,17 +213,17 @@ def test_the_latest_collectives_are_compared(tmp_path: Path) -> None:
     paths.make_folders()
     dump(paths, 0, 4)
     dump(paths, 1, 3)
-    last = {rank: traces.last_collective(paths, rank) for rank in (0, 1)}
-    said, behind = traces.compare(last)
+    last = {rank: flight_recorder.last_collective(paths, rank) for rank in (0, 1)}
+    said, behind = flight_recorder.compare(last)
     assert behind == (1,)
     assert "rank 1 all_reduce #3" in said
-    assert traces.counted(paths, 1, 0.0) == 3
-    assert traces.last_collective(paths, 1, time.time() + 60) is None
+    assert flight_recorder.counted(paths, 1, 0.0) == 3
+    assert flight_recorder.last_collective(paths, 1, time.time() + 60) is None
     paths.rank_trace(1).write_text('{"version":"2.10"}')
-    assert traces.counted(paths, 1, 0.0) == 0
+    assert flight_recorder.counted(paths, 1, 0.0) == 0
     paths.rank_trace(1).write_text('{"entries": [3, {"op_id"')
-    assert traces.counted(paths, 1, 0.0) is None
-    assert traces.last_collective(paths, 1) is None
+    assert flight_recorder.counted(paths, 1, 0.0) is None
+    assert flight_recorder.last_collective(paths, 1) is None
 
 
 def test_a_pulse_is_read_whole_or_not_at_all(tmp_path: Path) -> None:

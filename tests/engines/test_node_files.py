@@ -18,7 +18,7 @@ import workbench as wb
 from tests.conftest import allowed, until
 from workbench.cli.recovery import node_commands
 from workbench.diagnose import nodes as rules
-from workbench.diagnose.node_facts import NodeFacts
+from workbench.diagnose.facts import NodeFacts
 from workbench.launch import lead_node
 from workbench.launch.lead_node import lead
 from workbench.launch.multinode.agent import NodeAgent

@@ -21,10 +21,10 @@ import workbench as wb
 from tests.fuzz import junk
 from workbench.cli import live
 from workbench.cli.tables import runs_table, summary_table
-from workbench.diagnose import look_back
+from workbench.diagnose import offline
 from workbench.launch.resume.attempts import read_attempts
-from workbench.observe.gap import compare, read_gap
-from workbench.observe.gap_sample import Steady
+from workbench.observe.prediction_error.comparison import compare, read_gap
+from workbench.observe.prediction_error.steady_steps import Steady
 from workbench.observe.pulse import read_pulse
 from workbench.recover import checkpoints
 from workbench.store.layout import RunPaths
@@ -101,7 +101,7 @@ def ask_history(paths: RunPaths) -> None:
 
 
 def diagnose(paths: RunPaths) -> None:
-    for finding in look_back.diagnose(paths):
+    for finding in offline.diagnose(paths):
         json.dumps(finding.document())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.compare.calibrate import calibrate, kept, measured_conditions
+from workbench.compare.calibration.calibrate import calibrate, kept, measured_conditions
 from workbench.describe.detection import detect_host
 from workbench.estimate.calibration_check import lines, troubles
 from workbench.estimate.host_step import predict_step

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="the train extra is not installed")
 import workbench as wb
 from tests.conftest import until
 from tests.launch.ranks import Ranks
-from workbench.compare import profile_request
+from workbench.compare.profile import tracing
 from workbench.launch.capture import profiling
 from workbench.store.layout import RunPaths
 
@@ -24,11 +24,11 @@ Begin = Callable[..., Ranks]
 
 
 def request(first: int, steps: int) -> dict[str, str]:
-    return {profiling.VARIABLE: profile_request.request_text(first, steps)}
+    return {profiling.VARIABLE: tracing.request_text(first, steps)}
 
 
 def folder(ranks: Ranks, first: int) -> Path:
-    return profile_request.folder_of(RunPaths(ranks.folder), first)
+    return tracing.folder_of(RunPaths(ranks.folder), first)
 
 
 def test_the_steps_asked_for_are_traced_on_every_rank_and_no_other(begin: Begin) -> None:
@@ -60,24 +60,24 @@ def test_a_living_run_is_asked_and_goes_on(begin: Begin) -> None:
     until(lambda: len(ranks.lines()) >= 3, 120, "three steps")
     asked = ranks.folder / "control" / "profile"
     first = ranks.lines()[-1]["step"] + 20
-    asked.write_text(profile_request.request_text(first, 2))
+    asked.write_text(tracing.request_text(first, 2))
     where = folder(ranks, first)
     until(lambda: len(list(where.glob("rank-?.json"))) == 2, 120, "both traces")
     # Asked too late: the reason, and the training goes on.
-    asked.write_text(profile_request.request_text(2, 2))
+    asked.write_text(tracing.request_text(2, 2))
     late = folder(ranks, 2)
     until(lambda: len(list(late.glob("rank-?.error"))) == 2, 60, "both reasons")
     assert (late / "rank-1.error").read_text().startswith(profiling.LATE)
     # Asked while another trace is awaited: the reason again, and that other one is not disturbed.
     far = ranks.lines()[-1]["step"] + 100_000
-    asked.write_text(profile_request.request_text(far, 2))
+    asked.write_text(tracing.request_text(far, 2))
     at = time.time()  # the ranks look once a second
     until(
         lambda: min(ranks.lines(rank)[-1]["time"] for rank in (0, 1)) > at + 1.2,
         60,
         "both ranks to have looked",
     )
-    asked.write_text(profile_request.request_text(far + 1, 2))
+    asked.write_text(tracing.request_text(far + 1, 2))
     until(lambda: len(list(folder(ranks, far + 1).glob("rank-?.error"))) == 2, 60, "both refused")
     assert not folder(ranks, far).exists()
     done = ranks.lines()[-1]["step"]
@@ -120,7 +120,7 @@ def test_a_script_with_a_profiler_of_its_own_keeps_it(begin: Begin, tmp_path: Pa
 def test_other_loops_are_traced_too(start: Callable[..., wb.Run], script: str) -> None:
     run = start(script, strategy="ddp", processes=2, environment=request(2, 1))
     assert run.wait(240) == "succeeded", run.logs(tail=20)
-    where = profile_request.folder_of(RunPaths(run.directory), 2)
+    where = tracing.folder_of(RunPaths(run.directory), 2)
     assert sorted(path.name for path in where.iterdir()) == [
         f"rank-{rank}.{end}" for rank in (0, 1) for end in ("json", "trace.json.gz")
     ]

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import workbench as wb
 from tests.conftest import until
 from workbench.cli.entry import app
-from workbench.diagnose import look_back
+from workbench.diagnose import offline
 from workbench.launch.resume.attempts import Attempts
 from workbench.launch.supervise import monitor
 from workbench.observe import events
@@ -107,9 +107,9 @@ def test_json_is_printed_row_by_row_as_before(paths: RunPaths, tmp_path: Path) -
 
 
 def test_diagnosing_holds_a_bounded_part(paths: RunPaths, most_held: list[int]) -> None:
-    look_back.work_out(paths)
+    offline.work_out(paths)
     assert max(most_held) < STEPS / 4
-    assert look_back._rows_between_looks(paths) == 16
+    assert offline._rows_between_looks(paths) == 16
 
 
 def test_who_takes_over_a_long_run_knows_its_step_before_it_has_read_it(

@@ -19,9 +19,8 @@ from workbench.describe import Cluster, Strategy
 from workbench.describe.detection import detect_host
 from workbench.estimate.host_step import predict_step
 from workbench.launch.prepare.step_prediction import predict
-from workbench.observe.gap import compare, read_gap
-from workbench.observe.gap_corrections import correction, correction_lines
-from workbench.observe.gap_keep import keep_gap
+from workbench.observe.prediction_error.comparison import compare, read_gap
+from workbench.observe.prediction_error.corrections import correction, correction_lines, keep_gap
 from workbench.store import calibrations
 from workbench.store.layout import RunPaths
 

@@ -12,10 +12,10 @@ import pytest
 from tests.widgets.sample_gap import RUN, SLOW_INPUT, STEADY, TIME, VIEW, comparison
 from workbench.estimate.timing import COMMUNICATION
 from workbench.observe.events import StepRow
-from workbench.observe.gap import compare, read_gap
-from workbench.observe.gap_sample import WARMUP, Steady, StepSample
-from workbench.observe.gap_terms import EXPOSED, Gap
-from workbench.observe.gap_words import most_off
+from workbench.observe.prediction_error.comparison import compare, read_gap
+from workbench.observe.prediction_error.explanation import most_off
+from workbench.observe.prediction_error.steady_steps import WARMUP, Steady, StepSample
+from workbench.observe.prediction_error.terms import EXPOSED, Gap
 from workbench.observe.report import write_report
 from workbench.store.layout import RunPaths
 

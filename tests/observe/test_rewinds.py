@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from workbench.compare import export
-from workbench.diagnose.look_back import work_out
+from workbench.diagnose.offline import work_out
 from workbench.launch.resume.attempts import furthest
 from workbench.observe import current_view
 from workbench.observe.events import MetricStream, cut_after, read_metrics

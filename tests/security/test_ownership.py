@@ -16,8 +16,8 @@ import workbench as wb
 from tests.conftest import until
 from tests.security.users import NOBODY, as_root, as_user, give, reachable
 from workbench.cli.entry import app
-from workbench.compare import removing
-from workbench.compare.profile_request import ask
+from workbench.compare import deletion
+from workbench.compare.profile.tracing import ask
 from workbench.errors import ForeignRunError
 from workbench.launch import run
 from workbench.launch.start import supervisor_process
@@ -131,7 +131,7 @@ ACTIONS: dict[str, Callable[[RunPaths], object]] = {
     "adopt": lambda paths: wb.Run(paths).adopt(),
     "resume": lambda paths: wb.Run(paths).resume(),
     "tag": lambda paths: labels.change_labels(paths, add=["x"]),
-    "delete": lambda paths: removing.delete(wb.Store(paths.directory.parent), "theirs"),
+    "delete": lambda paths: deletion.delete(wb.Store(paths.directory.parent), "theirs"),
     "profile": lambda paths: ask(wb.Run(paths)),
     "track": lambda paths: feed(paths, "tensorboard", follow=False),
 }

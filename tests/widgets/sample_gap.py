@@ -1,11 +1,11 @@
-"""Runs as predicted and measured, made up: what `observe.gap.compare` is given, and what it gives."""
+"""Runs as predicted and measured, made up: what `prediction_error.comparison.compare` is given, and what it gives."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from workbench.observe.gap import compare
-from workbench.observe.gap_sample import Steady
+from workbench.observe.prediction_error.comparison import compare
+from workbench.observe.prediction_error.steady_steps import Steady
 
 GB = 10**9
 TIME = {

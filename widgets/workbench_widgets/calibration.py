@@ -12,7 +12,7 @@ import anywidget
 import traitlets
 
 import workbench as wb
-from workbench.compare.calibrate import USUAL_SECONDS, calibrate, kept
+from workbench.compare.calibration.calibrate import USUAL_SECONDS, calibrate, kept
 from workbench.estimate import calibration as measured
 from workbench.estimate.calibration_check import Line, amount, lines, troubles
 from workbench.units import format_ratio, format_seconds

@@ -13,8 +13,8 @@ import traitlets
 
 import workbench as wb
 from workbench.compare import index
+from workbench.compare.deletion import check_deletable, delete, size
 from workbench.compare.filters import choose
-from workbench.compare.removing import check_deletable, delete, size
 from workbench.compare.runs import MOST
 from workbench.compare.runs import compare as set_beside
 from workbench.observe.curves import Curve

@@ -11,11 +11,11 @@ import anywidget
 import traitlets
 
 import workbench as wb
-from workbench.compare import profile_request
-from workbench.compare.profile import profiles, read_profile
-from workbench.compare.profile_merge import merged_trace
-from workbench.compare.profile_values import Profile as Found
-from workbench.compare.profile_values import RankProfile
+from workbench.compare.profile import tracing
+from workbench.compare.profile.analysis import profiles, read_profile
+from workbench.compare.profile.merge import merged_trace
+from workbench.compare.profile.values import Profile as Found
+from workbench.compare.profile.values import RankProfile
 from workbench.store.layout import RunPaths
 from workbench_widgets import assets
 from workbench_widgets.calculator import sentence
@@ -47,7 +47,7 @@ class Profile(anywidget.AnyWidget):
         self, run: Any = "last", *, steps: int = 5, memory: bool = False, **unknown: object
     ) -> None:
         refuse_unknown("Profile", unknown, _OPTIONS)
-        profile_request.request_text(2, steps)  # refuses a number that cannot be
+        tracing.request_text(2, steps)  # refuses a number that cannot be
         self.run = wb.attach(run) if isinstance(run, str) else run
         self._steps, self._memory = steps, memory
         self._tracing = threading.Lock()
@@ -76,7 +76,7 @@ class Profile(anywidget.AnyWidget):
             return  # a double click is one trace
         try:
             self.said = self._state(f"Tracing {self._steps} steps …", busy=True)
-            profile_request.profile(self.run, self._steps, memory=self._memory)
+            tracing.profile(self.run, self._steps, memory=self._memory)
             self.refresh()
         except (wb.WorkbenchError, OSError) as error:
             self.said = self._state(sentence(error), bad=True)
@@ -109,7 +109,7 @@ def trace_and_tell(run: Any, send: Callable[[dict[str, Any]], None]) -> None:
     """Trace the next 5 steps for a dashboard, and say what came of it."""
     send({"type": "profiled", "text": "Tracing 5 steps …", "busy": True})
     try:
-        found = profile_request.trace(run)
+        found = tracing.trace(run)
         text = "\n".join([str(found), *(["All of it: Profile(run)"] if found.ranks else [])])
     except (wb.WorkbenchError, OSError) as error:
         text = f"Not profiled: {sentence(error)}"

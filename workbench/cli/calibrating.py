@@ -14,8 +14,8 @@ from rich.table import Table
 
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import JsonOption, StoreOption, console
-from workbench.compare.calibrate import QUICK_SECONDS, USUAL_SECONDS, kept
-from workbench.compare.calibrate import calibrate as measure
+from workbench.compare.calibration.calibrate import QUICK_SECONDS, USUAL_SECONDS, kept
+from workbench.compare.calibration.calibrate import calibrate as measure
 from workbench.estimate.calibration import Calibration
 from workbench.estimate.calibration_check import amount, lines, troubles
 from workbench.store.calibrations import folder

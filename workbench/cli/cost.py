@@ -10,7 +10,7 @@ from workbench.cli.describing import Description, describe, option, with_options
 from workbench.cli.memory import accelerator, plain_console, show
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
-from workbench.compare.calibrate import measured_conditions
+from workbench.compare.calibration.calibrate import measured_conditions
 from workbench.describe import Cluster
 from workbench.describe.job import Job
 from workbench.errors import UsageError

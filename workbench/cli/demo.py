@@ -12,13 +12,13 @@ from rich.table import Table
 
 from workbench.cli.live import follow
 from workbench.cli.tables import number, print_json
-from workbench.compare.calibrate import STEP_SECONDS, calibrate, is_fresh, kept
+from workbench.compare.calibration.calibrate import STEP_SECONDS, calibrate, is_fresh, kept
 from workbench.errors import WorkbenchError
 from workbench.launch.launch import start
 from workbench.launch.prepare.build_request import Request, request
 from workbench.launch.run import Run
-from workbench.observe.gap import read_gap
-from workbench.observe.gap_terms import GapRow
+from workbench.observe.prediction_error.comparison import read_gap
+from workbench.observe.prediction_error.terms import GapRow
 from workbench.store.layout import RunPaths
 from workbench.units import format_count, format_ratio
 

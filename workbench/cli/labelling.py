@@ -11,8 +11,8 @@ import typer
 import workbench as wb
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import JsonOption, RunArgument, StoreOption, console, errors
-from workbench.compare.removing import Size, check_deletable, size
-from workbench.compare.removing import delete as remove
+from workbench.compare.deletion import Size, check_deletable, size
+from workbench.compare.deletion import delete as remove
 from workbench.observe.rows import labelled
 from workbench.store.labels import Labels, change_labels, check_tag
 from workbench.units import format_bytes

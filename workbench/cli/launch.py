@@ -12,7 +12,7 @@ import workbench as wb
 from workbench.cli.describing import with_options
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import JsonOption, WaitOption, console, errors, exit_with, stay
-from workbench.compare.profile_request import traced_from_the_start
+from workbench.compare.profile.tracing import traced_from_the_start
 from workbench.describe.option import Group
 from workbench.diagnose.nodes import node_command
 from workbench.launch.prepare.build_request import build_request

@@ -18,7 +18,7 @@ from workbench.cli.memory import plain_console, show
 from workbench.cli.progress import search_progress
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
-from workbench.compare.calibrate import measured_conditions
+from workbench.compare.calibration.calibrate import measured_conditions
 from workbench.describe import Strategy, Workload, prices
 from workbench.describe.checks import require_at_least
 from workbench.describe.detection import detect_host

@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from workbench.cli.tables import number
-from workbench.compare.profile_tools import DCGM_FIELDS
-from workbench.compare.profile_values import PARTS, Profile, RankProfile
+from workbench.compare.profile.values import PARTS, Profile, RankProfile
+from workbench.compare.profile.vendor_tools import DCGM_FIELDS
 from workbench.units import format_bytes, format_seconds
 
 _TITLES = {"exposed": "exposed comm."}

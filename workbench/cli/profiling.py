@@ -16,10 +16,10 @@ from workbench.cli.describing import option, with_options
 from workbench.cli.profile_view import show_gpus, show_profile
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import CpuOption, JsonOption, NprocOption, StoreOption, console, errors
-from workbench.compare import profile_request
-from workbench.compare.profile import read_profile
-from workbench.compare.profile_merge import merged_trace
-from workbench.compare.profile_tools import NSYS_REPORT, dcgm_sampled, nsys_wrapper
+from workbench.compare.profile import tracing
+from workbench.compare.profile.analysis import read_profile
+from workbench.compare.profile.merge import merged_trace
+from workbench.compare.profile.vendor_tools import NSYS_REPORT, dcgm_sampled, nsys_wrapper
 from workbench.errors import UsageError
 from workbench.launch.capture.profiling import VARIABLE
 from workbench.launch.prepare.targets import resolve
@@ -38,9 +38,7 @@ class Asked:
         list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Of the script.")
     ] = None
     steps: Annotated[int, option("Optimizer steps to trace.")] = 5
-    first: Annotated[int, option("A new run: the first step traced.", "--from")] = (
-        profile_request.FIRST
-    )
+    first: Annotated[int, option("A new run: the first step traced.", "--from")] = tracing.FIRST
     memory: Annotated[bool, option("Allocations, too: the memory timeline.", "--memory")] = False
     shapes: Annotated[bool, option("The operators' shapes, too.", "--shapes")] = False
     show: Annotated[bool, option("A run's latest profile; trace nothing.", "--show")] = False
@@ -99,7 +97,7 @@ def _traced(asked: Asked) -> tuple[wb.Run, Path | None]:
         )
     run = wb.attach(asked.target, asked.store)
     with _progress(run, quiet=asked.as_json) as told:
-        folder = profile_request.profile(
+        folder = tracing.profile(
             run,
             asked.steps,
             memory=asked.memory,
@@ -114,9 +112,7 @@ def _launched(asked: Asked) -> tuple[wb.Run, Path]:
     """Start a run that traces itself, and wait for the traces."""
     resolve(asked.target)
     wrapper = nsys_wrapper() if asked.nsys else ()
-    text = profile_request.request_text(
-        asked.first, asked.steps, memory=asked.memory, shapes=asked.shapes
-    )
+    text = tracing.request_text(asked.first, asked.steps, memory=asked.memory, shapes=asked.shapes)
     checked = wb.request(
         asked.target,
         asked.arguments or [],
@@ -131,9 +127,9 @@ def _launched(asked: Asked) -> tuple[wb.Run, Path]:
     run = wb.start(replace(checked, wrapper=wrapper))
     if not asked.as_json:
         console.print(f"started {run.id} in {run.directory}", markup=False, soft_wrap=True)
-    folder = profile_request.folder_of(RunPaths(run.directory), asked.first)
+    folder = tracing.folder_of(RunPaths(run.directory), asked.first)
     with _progress(run, quiet=asked.as_json) as told:
-        profile_request.collect(run, folder, timeout=asked.timeout, told=told)
+        tracing.collect(run, folder, timeout=asked.timeout, told=told)
     return run, folder
 
 

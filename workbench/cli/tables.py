@@ -12,7 +12,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from workbench.observe.gap_terms import COST, MFU, STEP, TOKENS, Gap
+from workbench.observe.prediction_error.terms import COST, MFU, STEP, TOKENS, Gap
 from workbench.observe.summary import peak_memory, predicted_peak, throughput, throughput_text
 from workbench.observe.view import finite
 from workbench.store.labels import Labels

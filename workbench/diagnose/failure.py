@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from workbench.diagnose import known_errors, oom_kills, stacks
+from workbench.diagnose import known_errors, oom_kills
 from workbench.diagnose.finding import Finding
+from workbench.diagnose.hang import stacks
 from workbench.errors import UsageError
 from workbench.store.files import read_json, read_tail
 from workbench.store.layout import RunPaths

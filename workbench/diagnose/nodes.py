@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from workbench.diagnose.evidence import Evidence
+from workbench.diagnose.facts import SILENT_SECONDS, NodeFacts
 from workbench.diagnose.finding import Finding
-from workbench.diagnose.node_facts import SILENT_SECONDS, NodeFacts
 from workbench.units import format_seconds
 
 LOST = "node-lost"

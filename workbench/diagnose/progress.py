@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from workbench.diagnose.evidence import Evidence, mean
 from workbench.diagnose.finding import Finding
-from workbench.diagnose.stacks import Stack, answer, ask
+from workbench.diagnose.hang.stacks import Stack, answer, ask
 from workbench.units import format_seconds
 
 EXIT_SECONDS = 60.0

@@ -1,8 +1,7 @@
 """A calibration: what was measured on one host, kept as facts that estimates derive rates from.
 
-`workbench.compare.calibrate` measures it, `workbench.store.calibrations` keeps it, `predict_step`
-uses it. It says nothing about any other machine: whoever describes a rented cluster gets the
-catalog's figures.
+`workbench.compare.calibration` measures it, `workbench.store.calibrations` stores it,
+`predict_step` uses it. It is valid for that host alone; a rented cluster uses the catalog's rates.
 """
 
 from __future__ import annotations

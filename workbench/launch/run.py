@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.diagnose.finding import Finding
-from workbench.diagnose.unsupervised import unsupervised
+from workbench.diagnose.offline import unsupervised
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launch.prepare.acceptance import accept
 from workbench.launch.prepare.options import keywords
@@ -313,7 +313,7 @@ class Run:
 
     def findings(self) -> list[Finding]:
         """What went wrong and why, worst first; of runs that nobody watched too."""
-        from workbench.diagnose.look_back import diagnose  # noqa: PLC0415
+        from workbench.diagnose.offline import diagnose  # noqa: PLC0415
 
         return diagnose(self._paths)
 

@@ -7,9 +7,9 @@ import shlex
 import time
 from typing import Any
 
-from workbench.observe.gap import read_gap
-from workbench.observe.report_gap import STYLE as GAP_STYLE
-from workbench.observe.report_gap import gap_section
+from workbench.observe.prediction_error.comparison import read_gap
+from workbench.observe.prediction_error.html_section import STYLE as GAP_STYLE
+from workbench.observe.prediction_error.html_section import gap_section
 from workbench.observe.report_recovery import STYLE as TROUBLE_STYLE
 from workbench.observe.report_recovery import troubles
 from workbench.observe.summary import predicted_memory

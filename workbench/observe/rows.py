@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.observe.curves import Curve
-from workbench.observe.gap import read_gap
-from workbench.observe.gap_terms import STEP
+from workbench.observe.prediction_error.comparison import read_gap
+from workbench.observe.prediction_error.terms import STEP
 from workbench.observe.summary import peak_memory, predicted_peak, summarise
 from workbench.store.files import read_json
 from workbench.store.labels import Labels, read_labels

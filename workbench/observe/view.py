@@ -7,8 +7,8 @@ import time
 from typing import Any, cast
 
 from workbench.observe.events import MetricStream, RecentSteps, StepRow, last_rows
-from workbench.observe.gap import compare
-from workbench.observe.gap_sample import StepSample
+from workbench.observe.prediction_error.comparison import compare
+from workbench.observe.prediction_error.steady_steps import StepSample
 from workbench.observe.rewinds import rewind_fields
 from workbench.observe.thinning import Rule, ThinnedTable
 from workbench.observe.timeline import Timeline

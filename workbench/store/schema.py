@@ -244,7 +244,7 @@ class ExitDoc(TypedDict):
 
 
 class ComparisonRow(TypedDict, total=False):
-    """One term of a run's prediction beside its measurement, see `observe.gap_terms.GapRow`."""
+    """One term of a run's prediction beside its measurement, see `prediction_error.terms`."""
 
     what: str
     group: str  # time, cause (of the step's time), rate, memory, money, host

@@ -57,9 +57,9 @@ def inference(setup: Setup) -> Report:
 def profile(setup: Setup) -> Report:
     """A launched run under the profiler: shares of the step, and events as the trace format has them."""
     import workbench as wb
-    from workbench.compare.profile import read_profile
-    from workbench.compare.profile_merge import merged_trace
-    from workbench.compare.profile_request import traced_from_the_start
+    from workbench.compare.profile.analysis import read_profile
+    from workbench.compare.profile.merge import merged_trace
+    from workbench.compare.profile.tracing import traced_from_the_start
     from workbench.store.layout import RunPaths
 
     arguments = ["--size", "8", "--seq-len", "512", "--micro-batch", "8", "--precision", "bf16"]

@@ -134,7 +134,7 @@ def _probe(setup: Setup, *, hooked: bool) -> dict[str, Any]:
 
 def calibrate(setup: Setup) -> Report:
     """Measure this host, keep it in the store, compare with the catalog."""
-    from workbench.compare.calibrate import calibrate as measure
+    from workbench.compare.calibration.calibrate import calibrate as measure
     from workbench.estimate.calibration_check import lines, troubles
 
     if setup.on_gpu:
@@ -179,7 +179,7 @@ def _host(setup: Setup) -> Cluster:
 def step_times(precision: str, setup: Setup) -> Report:
     """Ten sizes in one process: the median step beside the one predicted from the calibration."""
     import workbench as wb
-    from workbench.compare.calibrate import kept
+    from workbench.compare.calibration.calibrate import kept
     from workbench.estimate.host_step import predict_step
 
     if setup.on_gpu and precision == "fp8":

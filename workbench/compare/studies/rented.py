@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.compare.scaling_study import ScalingStudy
-from workbench.compare.studies.curves import CurvePoint
+from workbench.compare.studies.scaling_curves import CurvePoint
 from workbench.describe import Cluster, Workload
 from workbench.describe.detection import detect_host
 from workbench.describe.strategy import Strategy

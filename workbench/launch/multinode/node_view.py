@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.diagnose.facts import RankFacts
-from workbench.diagnose.node_facts import SILENT_SECONDS, NodeFacts
+from workbench.diagnose.facts import SILENT_SECONDS, NodeFacts, RankFacts
 from workbench.launch.multinode.node_ranks import hear, ranks_of
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths

@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from workbench.diagnose import nodes as rules
-from workbench.diagnose.facts import RankFacts
+from workbench.diagnose.facts import SILENT_SECONDS, NodeFacts, RankFacts
 from workbench.diagnose.finding import Finding
-from workbench.diagnose.node_facts import SILENT_SECONDS, NodeFacts
 from workbench.launch.log import guarded, log
 from workbench.launch.multinode.agent import PATIENCE_SECONDS
 from workbench.launch.multinode.node_spec import interfaces

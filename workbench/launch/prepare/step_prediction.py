@@ -10,7 +10,7 @@ from workbench.errors import UsageError
 from workbench.estimate.calibration import read as read_measured
 from workbench.estimate.host_step import predict_step
 from workbench.estimate.timing import StepTime
-from workbench.observe.gap_corrections import Correction, correction
+from workbench.observe.prediction_error.corrections import Correction, correction
 from workbench.store import calibrations
 from workbench.store.runs import Store
 

@@ -15,9 +15,9 @@ from workbench.launch.capture.writers import LineWriter
 from workbench.launch.log import EXIT_RESERVE, guarded, log
 from workbench.launch.resume.attempts import Attempts, furthest
 from workbench.launch.supervise.outcome import Verdict, judge
-from workbench.observe.gap_keep import keep_gap
 from workbench.observe.gpu import GpuSampler
 from workbench.observe.host import HostSampler
+from workbench.observe.prediction_error.corrections import keep_gap
 from workbench.observe.view import ViewBuilder, encode, recent_samples
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.sealing import Sealer

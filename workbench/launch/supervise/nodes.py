@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.diagnose import nodes as rules
-from workbench.diagnose.facts import RankFacts
+from workbench.diagnose.facts import NodeFacts, RankFacts
 from workbench.diagnose.failure import explain, is_echo
-from workbench.diagnose.node_facts import NodeFacts
 from workbench.launch.multinode.node_ranks import ranks_of
 from workbench.launch.multinode.peers import Nodes
 from workbench.launch.supervise.outcome import Verdict, verdict_of

@@ -19,7 +19,7 @@ from typing import Any
 from workbench.errors import HostError
 from workbench.launch.prepare.accelerate_config import environment
 
-_WORKER = "workbench.compare.probes.worker"
+_WORKER = "workbench.compare.calibration.probes.worker"
 _TAIL = 1500  # characters of a dead process's stderr in the message
 PATIENCE = 5.0
 """Times the asked seconds after which a host that does other things is given up …"""

@@ -10,12 +10,12 @@ from typing import Any
 from workbench.diagnose.diagnoser import Diagnoser, read_findings
 from workbench.diagnose.facts import Facts
 from workbench.diagnose.finding import Finding
-from workbench.diagnose.unsupervised import unsupervised
 from workbench.observe.events import StepRow, last_rows, recorded_rows
 from workbench.observe.findings import kept_findings
 from workbench.observe.rank_count import rank_count
 from workbench.store.files import LineReader, read_json
 from workbench.store.layout import RunPaths
+from workbench.store.status import read_status
 
 _LOOKS = 400  # over the whole run
 _LEAST_ROWS = 16  # between two looks
@@ -93,3 +93,21 @@ class _Samples:
         while self._next is not None and self._next["time"] <= moment:
             yield self._next
             self._next = next(self._lines, None)
+
+
+def unsupervised(paths: RunPaths) -> Finding | None:
+    """What every face tells of such a run, derived when it is read: nobody is there to write it."""
+    status = read_status(paths)
+    if status.state != "unsupervised":
+        return None
+    run, state = paths.directory.name, read_json(paths.state) or {}
+    return Finding(
+        kind="unsupervised",
+        evidence="Its processes live; the supervisor that state.json names does not, nor does its "
+        "watcher.",
+        cause="Supervisor and watcher were killed in the same instant, as by the end of a session "
+        "or a container. Training goes on without restarts, alarms and a recorded end.",
+        next=f"Watch it again: workbench adopt {run}, or end it: workbench stop {run}",
+        confidence=1.0,
+        seen_at=state.get("heartbeat"),
+    )

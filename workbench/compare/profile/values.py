@@ -1,4 +1,4 @@
-"""The values of a profile; see `workbench.compare.profile` for what the parts mean."""
+"""The values of a profile; see `workbench.compare.profile.analysis` for what the parts mean."""
 
 from __future__ import annotations
 

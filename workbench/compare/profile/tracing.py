@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.compare.profile import accounts, profiles, read_profile, reasons
-from workbench.compare.profile_values import Profile
+from workbench.compare.profile.analysis import accounts, profiles, read_profile, reasons
+from workbench.compare.profile.values import Profile
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launch.capture.profiling import LATE, MAX_STEPS, VARIABLE
 from workbench.launch.run import Run

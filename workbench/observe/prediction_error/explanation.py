@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.observe import gap_terms as terms
-from workbench.observe.gap_terms import Gap, GapRow
+from workbench.observe.prediction_error import terms
+from workbench.observe.prediction_error.terms import Gap, GapRow
 from workbench.units import format_bytes, format_seconds
 
 FEWEST = 5

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
-from workbench.observe.gap_terms import OTHERS, PEAK, STEP, Gap
+from workbench.observe.prediction_error.terms import OTHERS, PEAK, STEP, Gap
 from workbench.observe.summary import predicted_time
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.layout import RunPaths
 
 STEPS, BYTES = "step_seconds", "peak_bytes"
 FEWEST_STEPS = 20
@@ -143,3 +145,24 @@ def _about(run: Mapping[str, Any]) -> dict[str, Any]:
 
 def _troubled(findings: Sequence[Mapping[str, Any]]) -> bool:
     return any(one.get("kind") in _TROUBLES for one in findings)
+
+
+def keep_gap(
+    paths: RunPaths, run: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]
+) -> None:
+    """Write comparison.json from the last view, and what it says about the host's predictions.
+
+    Raises:
+        OSError: the run or the store's calibrations cannot be written.
+    """
+    kept = (read_json(paths.view) or {}).get("comparison")
+    if not kept or not kept.get("final"):
+        return
+    write_json_atomic(paths.comparison, kept, indent=2)
+    key = predicted_time(run).get("host_key")
+    lines = correction_lines(run, Gap.read(kept), findings) if key else []
+    if lines:
+        from workbench.store import calibrations  # noqa: PLC0415  (the catalog, needed once)
+
+        for line in lines:
+            calibrations.append_correction(paths.directory.parent, str(key), line)

@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.observe.gap_terms import Gap, GapRow
+from workbench.observe.prediction_error.terms import Gap, GapRow
 from workbench.units import format_ratio
 
 STYLE = """

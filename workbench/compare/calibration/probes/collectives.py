@@ -12,8 +12,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from workbench.compare.probes.crew import Crew, spread, typical
-from workbench.compare.probes.memory import allowance
+from workbench.compare.calibration.probes.memory import allowance
+from workbench.compare.calibration.probes.process_group import ProcessGroup, spread, typical
 from workbench.estimate.calibration_rows import Collective
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter")
@@ -24,21 +24,21 @@ SIZES = {
 OTHERS = {"gloo": (1 << 20, 8 << 20), "nccl": (1 << 20, 16 << 20, 256 << 20)}
 
 
-def measure(crew: Crew, budget: float) -> list[dict[str, Any]]:
+def measure(group: ProcessGroup, budget: float) -> list[dict[str, Any]]:
     """Rows of `Collective`; none for one process."""
-    if crew.size == 1:
+    if group.size == 1:
         return []
-    most = crew.agree(allowance(crew) // 3)
-    cases = [("all-reduce", size) for size in SIZES[crew.backend]]
-    cases += [(kind, size) for kind in KINDS[1:] for size in OTHERS[crew.backend]]
+    most = group.broadcast(allowance(group) // 3)
+    cases = [("all-reduce", size) for size in SIZES[group.backend]]
+    cases += [(kind, size) for kind in KINDS[1:] for size in OTHERS[group.backend]]
     cases = [(kind, size) for kind, size in cases if size <= most]
     rows: list[dict[str, Any]] = []
     for kind, size in cases:
-        seconds = crew.rounds(_work(crew, kind, size), budget / len(cases), together=True)
+        seconds = group.rounds(_work(group, kind, size), budget / len(cases), together=True)
         row = Collective(
             kind=kind,
-            backend=crew.backend,
-            ranks=crew.size,
+            backend=group.backend,
+            ranks=group.size,
             bytes=size,
             seconds=typical(seconds),
             spread=spread(seconds),
@@ -47,20 +47,20 @@ def measure(crew: Crew, budget: float) -> list[dict[str, Any]]:
     return rows
 
 
-def _work(crew: Crew, kind: str, size: int) -> Callable[[], object]:
-    count = size // 4 // crew.size * crew.size
-    whole = torch.ones(count, device=crew.device)
-    part = torch.ones(count // crew.size, device=crew.device)
+def _work(group: ProcessGroup, kind: str, size: int) -> Callable[[], object]:
+    count = size // 4 // group.size * group.size
+    whole = torch.ones(count, device=group.device)
+    part = torch.ones(count // group.size, device=group.device)
     one: Any = dist  # torch is renaming these two; either name does where it is known
     gather = getattr(one, "all_gather_single", None) or one.all_gather_into_tensor
     scatter = getattr(one, "reduce_scatter_single", None) or one.reduce_scatter_tensor
 
     def work() -> None:
         if kind == "all-reduce":
-            dist.all_reduce(whole, group=crew.group)
+            dist.all_reduce(whole, group=group.group)
         elif kind == "all-gather":
-            gather(whole, part, group=crew.group)
+            gather(whole, part, group=group.group)
         else:
-            scatter(part, whole, group=crew.group)
+            scatter(part, whole, group=group.group)
 
     return work

@@ -2,7 +2,7 @@
 
 At each moment of a step a rank does the first of these that applies: it computes; it communicates
 and does not compute (*exposed* communication); it copies between host and device; it waits for
-input; else it is idle. So the parts add up to the step. See `profile_trace` for what counts as
+input; else it is idle. So the parts add up to the step. See `trace` for what counts as
 what.
 """
 
@@ -12,9 +12,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, cast
 
-from workbench.compare.profile_spans import Span, united, within, without
-from workbench.compare.profile_trace import RankTrace, read_trace
-from workbench.compare.profile_values import Operation, Profile, RankProfile, StepTime, Wait
+from workbench.compare.profile.spans import Span, united, within, without
+from workbench.compare.profile.trace import RankTrace, read_trace
+from workbench.compare.profile.values import Operation, Profile, RankProfile, StepTime, Wait
 from workbench.errors import UsageError
 from workbench.store.files import read_file, read_json
 from workbench.store.layout import RunPaths

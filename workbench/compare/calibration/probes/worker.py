@@ -1,6 +1,6 @@
 """One process of a calibration: walks through the probes; the first one tells what was found.
 
-Started by `workbench.compare.calibrate` as ``python -m …probes.worker PLAN``, never by people.
+Started by `calibration.calibrate` as ``python -m …probes.worker PLAN``, never by people.
 """
 
 # torch.distributed is only partly typed.
@@ -55,7 +55,7 @@ class Probe(NamedTuple):
     weight: float
     """Its part of the time, beside the others'."""
     run: Callable[[Any, float], Any]
-    """Given crew and budget."""
+    """Given group and budget."""
 
 
 def main() -> None:
@@ -64,11 +64,11 @@ def main() -> None:
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     plan = Plan(**json.loads(sys.argv[1]))
     os.environ["OMP_NUM_THREADS"] = str(plan.cores)  # what a group may use at most
-    sys.path.insert(0, str(Path(__file__).parents[2] / "recipes"))
+    sys.path.insert(0, str(Path(__file__).parents[3] / "recipes"))
     import torch  # noqa: PLC0415  (slow to load: the parent's death is noticed meanwhile)
     import torch.distributed as dist  # noqa: PLC0415
 
-    from workbench.compare.probes.crew import PATIENCE, Crew  # noqa: PLC0415
+    from workbench.compare.calibration.probes.process_group import TIMEOUT, ProcessGroup  # noqa: PLC0415
 
     device = torch.device("cuda", plan.rank) if plan.device == "cuda" else torch.device("cpu")
     if device.type == "cuda":
@@ -78,20 +78,20 @@ def main() -> None:
         init_method=f"file://{plan.rendezvous}",
         rank=plan.rank,
         world_size=max(plan.sizes),
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
-    crews: dict[int, Crew] = {}
+    groups: dict[int, ProcessGroup] = {}
     for size in plan.sizes:
         threads = max(1, plan.cores // size)
-        crews[size] = Crew(size, plan.rank, device=device, threads=threads)
-    _walk(plan, crews)
+        groups[size] = ProcessGroup(size, plan.rank, device=device, threads=threads)
+    _walk(plan, groups)
     dist.barrier()
     if plan.rank == 0:
         _tell({"done": True, "versions": _versions()})
     dist.destroy_process_group()
 
 
-def _walk(plan: Plan, crews: dict[int, Any]) -> None:
+def _walk(plan: Plan, groups: dict[int, Any]) -> None:
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -101,22 +101,22 @@ def _walk(plan: Plan, crews: dict[int, Any]) -> None:
     for probe in probes:
         if plan.rank == 0:
             _tell({"progress": done / whole, "text": probe.text})
-        crew = crews[probe.size]
+        group = groups[probe.size]
         dist.barrier()  # the others sleep here
-        if crew.takes_part:
-            torch.set_num_threads(crew.threads)
+        if group.contains_this_process:
+            torch.set_num_threads(group.threads)
             # On a busy host the first probes overrun: the others share what is left.
             left = max(
                 LEAST_LEFT * (whole - done) / whole, 1 - (time.monotonic() - began) / plan.seconds
             )
-            found = probe.run(crew, plan.seconds * left * probe.weight / (whole - done))
+            found = probe.run(group, plan.seconds * left * probe.weight / (whole - done))
             if plan.rank == 0:
                 _tell({"found": {probe.key: found} if probe.key else found})
         done += probe.weight
 
 
 def _probes(plan: Plan) -> list[Probe]:
-    from workbench.compare.probes import (  # noqa: PLC0415
+    from workbench.compare.calibration.probes import (  # noqa: PLC0415
         clocks,
         collectives,
         memory,
@@ -125,7 +125,7 @@ def _probes(plan: Plan) -> list[Probe]:
         storage,
     )
 
-    def disk(_crew: Any, budget: float) -> dict[str, float]:
+    def disk(_group: Any, budget: float) -> dict[str, float]:
         return storage.disk(Path(plan.folder), budget)
 
     on_gpu = plan.device == "cuda"
@@ -154,9 +154,9 @@ def _probes(plan: Plan) -> list[Probe]:
 
 
 def _step_probe(shape: Any) -> Callable[[Any, float], Any]:
-    from workbench.compare.probes import steps  # noqa: PLC0415
+    from workbench.compare.calibration.probes import steps  # noqa: PLC0415
 
-    return lambda crew, budget: steps.measure(crew, shape, budget)
+    return lambda group, budget: steps.measure(group, shape, budget)
 
 
 def _versions() -> dict[str, str]:

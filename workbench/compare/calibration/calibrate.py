@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.compare.probe_processes import ProbeProcesses
+from workbench.compare.calibration.probe_processes import ProbeProcesses
 from workbench.describe import Cluster, Conditions
 from workbench.describe.detection import detect_host
 from workbench.errors import UsageError

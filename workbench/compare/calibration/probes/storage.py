@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from workbench.compare.probes.crew import Crew, typical
+from workbench.compare.calibration.probes.process_group import ProcessGroup, typical
 
 CHUNK = os.urandom(4 << 20)  # no file system compresses it away
 MOST_BYTES = 512 << 20
@@ -53,7 +53,7 @@ def disk(folder: Path, budget: float) -> dict[str, float]:
         path.unlink(missing_ok=True)
 
 
-def loader(crew: Crew, budget: float) -> dict[str, float]:
+def loader(group: ProcessGroup, budget: float) -> dict[str, float]:
     """Tokens per second of the recipe's own batches."""
     corpus: Any = importlib.import_module("corpus")
     data = torch.randint(0, 256, (4 << 20,), dtype=torch.uint8)
@@ -64,4 +64,4 @@ def loader(crew: Crew, budget: float) -> dict[str, float]:
     def draw() -> None:
         corpus.micro_batch(data, share, length, key=next(numbers), index=0, of=1)
 
-    return {"loader_tokens": 8 * length / typical(crew.rounds(draw, budget))}
+    return {"loader_tokens": 8 * length / typical(group.rounds(draw, budget))}

@@ -1,4 +1,4 @@
-"""The processes that measure together: meeting, agreeing on a number of rounds, the slowest one.
+"""The processes that measure together: barriers, a common number of rounds, the slowest time.
 
 Every process walks through the same probes in the same order; those that a probe does not need
 wait at its end, asleep. torch is loaded here, so only the children import this package's modules.
@@ -18,59 +18,59 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-PATIENCE = timedelta(seconds=300)  # a probe of a loaded machine; a lost process ends all earlier
+TIMEOUT = timedelta(seconds=300)  # a probe of a loaded machine; a lost process ends all earlier
 ROUND_SECONDS = 0.02  # a round is long against a time slice of the scheduler
 FEWEST, MOST = 3, 60
 
 
-class Crew:
+class ProcessGroup:
     """The first `size` processes, as one of them sees them."""
 
     def __init__(self, size: int, rank: int, *, device: torch.device, threads: int) -> None:
         self.size, self.rank, self.device, self.threads = size, rank, device, threads
         ranks = list(range(size))
-        self._words: Any = dist.new_group(ranks, timeout=PATIENCE, backend="gloo")
+        self._host_group: Any = dist.new_group(ranks, timeout=TIMEOUT, backend="gloo")
         self.backend = "nccl" if device.type == "cuda" else "gloo"
-        self.group: Any = self._words
+        self.group: Any = self._host_group
         if self.backend == "nccl" and size > 1:
-            self.group = dist.new_group(ranks, timeout=PATIENCE, backend="nccl")
+            self.group = dist.new_group(ranks, timeout=TIMEOUT, backend="nccl")
 
     @property
-    def takes_part(self) -> bool:
+    def contains_this_process(self) -> bool:
         """Whether this process is one of them."""
         return self.rank < self.size
 
-    def meet(self) -> None:
-        """Go on together, with nothing left to do on the device."""
+    def barrier(self) -> None:
+        """Synchronize the device, then all processes of the group."""
         self.finish()
         if self.size > 1:
-            dist.barrier(group=self._words)
+            dist.barrier(group=self._host_group)
 
     def finish(self) -> None:
         """Wait for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def agree(self, number: int) -> int:
-        """The first process's number."""
-        told = torch.tensor([number])
+    def broadcast(self, number: int) -> int:
+        """Return the number of rank 0 on every process."""
+        values = torch.tensor([number])
         if self.size > 1:
-            dist.broadcast(told, 0, group=self._words)
-        return int(told.item())
+            dist.broadcast(values, 0, group=self._host_group)
+        return int(values.item())
 
     def slowest(self, seconds: Sequence[float]) -> list[float]:
         """Round by round, the longest of all processes."""
-        told = torch.tensor(list(seconds), dtype=torch.float64)
-        if self.size > 1 and len(told):
-            dist.all_reduce(told, dist.ReduceOp.MAX, group=self._words)
-        return [float(one) for one in told]
+        values = torch.tensor(list(seconds), dtype=torch.float64)
+        if self.size > 1 and len(values):
+            dist.all_reduce(values, dist.ReduceOp.MAX, group=self._host_group)
+        return [float(one) for one in values]
 
     def mean(self, seconds: Sequence[float]) -> list[float]:
         """Round by round, the mean of all processes."""
-        told = torch.tensor(list(seconds), dtype=torch.float64)
-        if self.size > 1 and len(told):
-            dist.all_reduce(told, group=self._words)
-        return [float(one) / self.size for one in told]
+        values = torch.tensor(list(seconds), dtype=torch.float64)
+        if self.size > 1 and len(values):
+            dist.all_reduce(values, group=self._host_group)
+        return [float(one) / self.size for one in values]
 
     def rounds(
         self, work: Callable[[], object], budget: float, *, together: bool = False
@@ -87,8 +87,8 @@ class Crew:
         work()
         self.finish()
         once = max(1e-7, time.perf_counter() - began)
-        repeat = 1 if together else self.agree(max(1, round(ROUND_SECONDS / once)))
-        count = self.agree(min(MOST, max(FEWEST, int(budget / (once * repeat)))))
+        repeat = 1 if together else self.broadcast(max(1, round(ROUND_SECONDS / once)))
+        count = self.broadcast(min(MOST, max(FEWEST, int(budget / (once * repeat)))))
         found: list[float] = []
         for _ in range(count):
             began = self._start()
@@ -99,7 +99,7 @@ class Crew:
         return self.slowest(found)
 
     def _start(self) -> float:
-        self.meet()
+        self.barrier()
         return time.perf_counter()
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from workbench.compare.profile_spans import Span, united, without
+from workbench.compare.profile.spans import Span, united, without
 from workbench.errors import StoreError
 from workbench.store.files import open_file
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from workbench.observe.gap_corrections import Correction
-from workbench.observe.gap_sample import Steady
-from workbench.observe.gap_terms import (
+from workbench.observe.prediction_error.corrections import Correction
+from workbench.observe.prediction_error.explanation import explain
+from workbench.observe.prediction_error.steady_steps import Steady
+from workbench.observe.prediction_error.terms import (
     BACKWARD,
     BEYOND,
     COMPUTE,
@@ -28,7 +29,6 @@ from workbench.observe.gap_terms import (
     Gap,
     GapRow,
 )
-from workbench.observe.gap_words import explain
 from workbench.observe.summary import (
     peak_memory,
     predicted_memory,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from workbench.compare.probes.crew import MOST, Crew, spread
+from workbench.compare.calibration.probes.process_group import MOST, ProcessGroup, spread
 from workbench.estimate.calibration_rows import MeasuredStep
 
 
@@ -50,35 +50,37 @@ PHASES = 4  # forward, backward, update, all
 class Trainer:
     """Model, optimizer and data of one shape, as recipes/gpt.py has them."""
 
-    def __init__(self, crew: Crew, shape: Shape, precision: str) -> None:
+    def __init__(self, group: ProcessGroup, shape: Shape, precision: str) -> None:
         gpt: Any = importlib.import_module("gpt_model")
-        self.crew, self.shape, self.precision = crew, shape, precision
+        self.group, self.shape, self.precision = group, shape, precision
         self.corpus: Any = importlib.import_module("corpus")
         self.loss: Any = gpt.loss
         model = gpt.GPT(shape.layers, shape.hidden, shape.heads)
         gpt.initialise(model, shape.hidden, 0)
-        model = model.to(crew.device)
+        model = model.to(group.device)
         optimizers: Any = importlib.import_module("optimizers")
         self.optimizer = optimizers.build("adamw-fused", model, 1e-4)
         self.model: Any = model
-        if crew.size > 1:
-            cards = [crew.device] if crew.device.type == "cuda" else None
-            self.model = DistributedDataParallel(model, device_ids=cards, process_group=crew.group)
-        self.data = torch.randint(0, 256, (1 << 20,), dtype=torch.uint8).to(crew.device)
+        if group.size > 1:
+            cards = [group.device] if group.device.type == "cuda" else None
+            self.model = DistributedDataParallel(model, device_ids=cards, process_group=group.group)
+        self.data = torch.randint(0, 256, (1 << 20,), dtype=torch.uint8).to(group.device)
         self.number = 0
         self.waits = True  # for the card at the end of each phase
 
     def step(self, *, exchange: bool) -> tuple[float, ...]:
         """Seconds of forward, backward, update and all; a card is waited for at each."""
-        crew, shape = self.crew, self.shape
+        group, shape = self.group, self.shape
         times = [self._now()]
-        share = self.corpus.Share(crew.rank, crew.size, shape.micro_batch)
+        share = self.corpus.Share(group.rank, group.size, shape.micro_batch)
         self.number += 1
         inputs, targets = self.corpus.micro_batch(
             self.data, share, shape.seq_len, key=self.number, index=0, of=1
         )
-        alone = self.model.no_sync() if crew.size > 1 and not exchange else contextlib.nullcontext()
-        low = torch.autocast(crew.device.type, torch.bfloat16, enabled=self.precision == "bf16")
+        alone = (
+            self.model.no_sync() if group.size > 1 and not exchange else contextlib.nullcontext()
+        )
+        low = torch.autocast(group.device.type, torch.bfloat16, enabled=self.precision == "bf16")
         with alone:
             with low:
                 loss = self.loss(self.model(inputs), targets)
@@ -94,43 +96,43 @@ class Trainer:
 
     def _now(self) -> float:
         if self.waits:
-            self.crew.finish()
+            self.group.finish()
         return time.perf_counter()
 
 
-def measure(crew: Crew, shape: Shape, budget: float) -> list[dict[str, Any]]:
+def measure(group: ProcessGroup, shape: Shape, budget: float) -> list[dict[str, Any]]:
     """One row of `MeasuredStep`."""
-    precision = "bf16" if crew.device.type == "cuda" else "fp32"
-    trainer = Trainer(crew, shape, precision)
+    precision = "bf16" if group.device.type == "cuda" else "fp32"
+    trainer = Trainer(group, shape, precision)
     for _ in range(2):
         trainer.step(exchange=True)
     once = trainer.step(exchange=True)[-1]
     fewest = FEWEST_STEPS if budget >= LEAST_BUDGET else FEWEST_STEPS // 2
-    count = crew.agree(min(MOST, max(fewest, int(budget / max(once, 1e-6)))))
-    crew.meet()
+    count = group.broadcast(min(MOST, max(fewest, int(budget / max(once, 1e-6)))))
+    group.barrier()
     # Steps with and without exchange take turns: what the host does meanwhile hits both alike.
     own: list[tuple[float, ...]] = []
     began = time.perf_counter()
     for turn in range(count):
-        own.append(trainer.step(exchange=crew.size == 1 or bool(turn % 3)))
+        own.append(trainer.step(exchange=group.size == 1 or bool(turn % 3)))
         late = time.perf_counter() - began > LATE * budget
-        if turn % 3 == 2 and turn > 3 and crew.agree(int(late)):
+        if turn % 3 == 2 and turn > 3 and group.broadcast(int(late)):
             break
-    flat = crew.mean([seconds for one in own for seconds in one])
+    flat = group.mean([seconds for one in own for seconds in one])
     rounds = [tuple(flat[at : at + PHASES]) for at in range(0, len(flat), PHASES)]
-    full = [one for turn, one in enumerate(rounds) if crew.size == 1 or turn % 3]
-    alone = rounds[::3] if crew.size > 1 else full
+    full = [one for turn, one in enumerate(rounds) if group.size == 1 or turn % 3]
+    alone = rounds[::3] if group.size > 1 else full
     forward, synced, update, whole = _typical(full)
     backward = _typical(alone)[1]
-    if crew.device.type == "cuda":
+    if group.device.type == "cuda":
         whole = _unhindered(trainer)
     row = MeasuredStep(
         **shape._asdict(),
         precision=precision,
-        processes=crew.size,
+        processes=group.size,
         forward_seconds=forward,
         backward_seconds=backward,
-        exchange_seconds=max(0.0, synced - backward) if crew.size > 1 else 0.0,
+        exchange_seconds=max(0.0, synced - backward) if group.size > 1 else 0.0,
         update_seconds=update,
         step_seconds=whole,
         spread=spread([one[-1] for one in full]),
@@ -141,12 +143,12 @@ def measure(crew: Crew, shape: Shape, budget: float) -> list[dict[str, Any]]:
 def _unhindered(trainer: Trainer) -> float:
     """Seconds of a step of several that the host queues without waiting, as training does."""
     trainer.waits = False
-    trainer.crew.meet()
+    trainer.group.barrier()
     began = time.perf_counter()
     for _ in range(FEWEST_STEPS):
         trainer.step(exchange=True)
-    trainer.crew.finish()
-    return trainer.crew.mean([(time.perf_counter() - began) / FEWEST_STEPS])[0]
+    trainer.group.finish()
+    return trainer.group.mean([(time.perf_counter() - began) / FEWEST_STEPS])[0]
 
 
 def _typical(rounds: list[tuple[float, ...]]) -> tuple[float, ...]:

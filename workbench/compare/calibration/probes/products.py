@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from workbench.compare.probes.crew import Crew, spread, typical
+from workbench.compare.calibration.probes.process_group import ProcessGroup, spread, typical
 from workbench.estimate.calibration_rows import Product
 
 # m, k, n. CPU: the shapes of models that a CPU trains, from one that stays in the cache upwards.
@@ -31,39 +31,41 @@ TYPES = {
 }
 
 
-def measure(crew: Crew, budget: float) -> list[dict[str, Any]]:
+def measure(group: ProcessGroup, budget: float) -> list[dict[str, Any]]:
     """Rows of `Product`; every process makes the same ones."""
-    cases = list(_cases(crew))
+    cases = list(_cases(group))
     rows: list[dict[str, Any]] = []
     for precision, shape in cases:
         m, k, n = shape
-        row = Product(precision=precision, m=m, k=k, n=n, processes=crew.size, flops_per_second=1.0)
-        work = _attention(crew, shape) if precision == "attention" else _product(crew, row)
-        seconds = crew.rounds(work, budget / len(cases))
+        row = Product(
+            precision=precision, m=m, k=k, n=n, processes=group.size, flops_per_second=1.0
+        )
+        work = _attention(group, shape) if precision == "attention" else _product(group, row)
+        seconds = group.rounds(work, budget / len(cases))
         rate = row.flops / typical(seconds)
         kept = dataclasses.replace(row, flops_per_second=rate, spread=spread(seconds))
         rows.append(dataclasses.asdict(kept))
     return rows
 
 
-def _cases(crew: Crew) -> Iterator[tuple[str, tuple[int, ...]]]:
-    if crew.device.type == "cuda":
+def _cases(group: ProcessGroup) -> Iterator[tuple[str, tuple[int, ...]]]:
+    if group.device.type == "cuda":
         bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
         known = [one for one in GPU_PRECISIONS if one != "bf16" or bf16]
         yield from ((precision, shape) for precision in known for shape in GPU_SHAPES)
         yield from (("attention", shape) for shape in GPU_ATTENTIONS)
         return
     yield from (("fp32", shape) for shape in CPU_SHAPES)
-    if crew.size == 1:
+    if group.size == 1:
         yield from (("bf16", shape) for shape in CPU_LOW)
     yield from (("attention", shape) for shape in ATTENTIONS)
 
 
-def _product(crew: Crew, row: Product) -> Callable[[], object]:
+def _product(group: ProcessGroup, row: Product) -> Callable[[], object]:
     kind = TYPES[row.precision]
-    a = torch.randn(row.m, row.k, device=crew.device).to(kind)
-    b = torch.randn(row.n, row.k, device=crew.device).to(kind).t()  # as a linear's weight lies
-    out = torch.empty(row.m, row.n, device=crew.device, dtype=kind)
+    a = torch.randn(row.m, row.k, device=group.device).to(kind)
+    b = torch.randn(row.n, row.k, device=group.device).to(kind).t()  # as a linear's weight lies
+    out = torch.empty(row.m, row.n, device=group.device, dtype=kind)
     allowed = row.precision == "tf32"
 
     def work() -> None:
@@ -73,14 +75,14 @@ def _product(crew: Crew, row: Product) -> Callable[[], object]:
     return work
 
 
-def _attention(crew: Crew, shape: tuple[int, ...]) -> Callable[[], object]:
+def _attention(group: ProcessGroup, shape: tuple[int, ...]) -> Callable[[], object]:
     heads, length, width = shape
-    kind = torch.bfloat16 if crew.device.type == "cuda" else torch.float32
+    kind = torch.bfloat16 if group.device.type == "cuda" else torch.float32
     size = (1, heads, length, width)
     q, k, v = (
-        torch.randn(size, device=crew.device, dtype=kind, requires_grad=True) for _ in range(3)
+        torch.randn(size, device=group.device, dtype=kind, requires_grad=True) for _ in range(3)
     )
-    gradient = torch.randn(size, device=crew.device, dtype=kind)
+    gradient = torch.randn(size, device=group.device, dtype=kind)
 
     def work() -> None:
         y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)

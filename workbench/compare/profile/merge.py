@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from workbench.compare.profile_trace import read_events
-from workbench.compare.profile_values import Profile, RankProfile
+from workbench.compare.profile.trace import read_events
+from workbench.compare.profile.values import Profile, RankProfile
 
 MERGED = "merged.trace.json.gz"
 _STEP_THREAD = 1 << 30  # the number of no thread: Linux ends at 1 << 22

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.finding import Finding
-from workbench.diagnose.stacks import Stack, groups
-from workbench.diagnose.traces import LastCollective, compare, mismatched
+from workbench.diagnose.hang.flight_recorder import LastCollective, compare, mismatched
+from workbench.diagnose.hang.stacks import Stack, groups
 from workbench.units import format_seconds
 
 _STOPPED = {"T", "t"}

@@ -1,0 +1,1 @@
+"""Measuring the rates of this host: matrix products, memory, collectives, steps, storage."""
