@@ -1,6 +1,6 @@
 """A published row in the truth files' columns -> the workbench's own values.
 
-What a framework does is translated into named assumptions (`Kernels`, `Workload` fields) here, by
+What a framework does is translated into `ImplementationAssumptions` and `Workload` fields here, by
 the kind of implementation, never by source or row: the estimator sees only the described values.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from workbench.describe import Cluster, Gpu, Kernels, Model, Strategy, Workload
+from workbench.describe import Cluster, Gpu, ImplementationAssumptions, Model, Strategy, Workload
 from workbench.describe import catalog as shapes
 from workbench.describe.workload import LORA_TARGETS
 from workbench.errors import WorkbenchError
@@ -154,7 +154,7 @@ def _from_columns(row: Row, size: dict[str, int]) -> Model:
     return min(options, key=lambda one: round(abs(one.parameters / stated - 1), 2))
 
 
-def kernels_of(row: Row) -> Kernels:
+def kernels_of(row: Row) -> ImplementationAssumptions:
     """What the implementation keeps for backward, by kind of implementation."""
     framework = row.get("framework", "").lower()
     notes = (row.get("notes", "") + " " + row.get("framework", "")).lower()
@@ -169,7 +169,7 @@ def kernels_of(row: Row) -> Kernels:
     gradient = 2 if flat or low else 4
     if "fp32 grad" in row["precision"]:
         gradient = 6 if deepspeed else 4
-    return Kernels(
+    return ImplementationAssumptions(
         norm="fused" if megatron or liger or compiled else "upcast",
         activation="fused" if (megatron or liger) and "nanotron" not in framework else "separate",
         compiled=compiled,
@@ -364,7 +364,7 @@ def strategy_of(row: Row) -> Strategy:
         row.get("framework", "").lower() == "nemo"
     )  # splits experts by tp unless told otherwise
     expert_tp = tp if theirs and ep > 1 and dp * cp % ep == 0 else 1
-    return Strategy(
+    strategy = Strategy(
         name=row.get("strategy") or "row",
         dp_replicate=1 if sharded else dp,
         dp_shard=dp if sharded else 1,
@@ -378,6 +378,8 @@ def strategy_of(row: Row) -> Strategy:
         recompute=recompute,
         recompute_parts=parts or ("attention",),
         offload=offload,
+    )
+    return strategy.with_options(
         schedule="naive" if "naive" in layout else ("interleaved" if chunks > 1 else "1f1b"),
         virtual_stages=chunks,
         embedding_as_layer="embedding layers balanced" in row.get("precision", ""),

@@ -23,7 +23,7 @@ from tests.accuracy.rows import (
     whole,
     workload_of,
 )
-from workbench.describe import Cluster, Kernels, Network, Strategy, Workload
+from workbench.describe import Cluster, ImplementationAssumptions, Network, Strategy, Workload
 from workbench.errors import WorkbenchError
 from workbench.estimate import training_memory
 from workbench.estimate.flops import flops_per_token
@@ -134,7 +134,7 @@ def least_recompute(row: Row) -> str:
 def _described(row: Row) -> tuple[Strategy, Workload]:
     """Strategy and workload with what the implementation adds to both."""
     strategy = strategy_of(row)
-    strategy = replace(strategy, **_spread(row, strategy), **_overlap(row))
+    strategy = strategy.with_options(**_spread(row, strategy), **_overlap(row))
     workload = workload_of(row, strategy)
     eager = row.get("flash_attn", "").lower() == "no"
     return strategy, replace(
@@ -180,7 +180,7 @@ def _overlap(row: Row) -> dict[str, bool]:
     return {"overlap_tp": True} if re.search(r"async ?tp", text) else {}
 
 
-def _kernels(row: Row) -> Kernels:
+def _kernels(row: Row) -> ImplementationAssumptions:
     """rows.py's assumptions, and those that only time depends on."""
     framework, release = row.get("framework", "").lower(), row.get("release", "").lower()
     said = f"{framework} {row.get('notes', '')} {row.get('flash_attn', '')}".lower()

@@ -75,7 +75,7 @@ def expected(name: str) -> dict[str, float]:
     weights, blocks = 4.0 * sizes.trained, 4.0 * sizes.block
     if name == "ddp":
         return {"all-reduce": weights}
-    again = blocks if strategy.reshard_after_forward else 0.0  # FSDP2 keeps the root gathered
+    again = blocks if strategy.fsdp.reshard_after_forward else 0.0  # FSDP2 keeps the root gathered
     found = {"all-gather": weights + again, "reduce-scatter": weights}
     if strategy.dp_replicate > 1:
         found["all-reduce"] = weights / strategy.dp_shard

@@ -127,4 +127,4 @@ def why_not(work: Workload, strategy: Strategy, gpu: str) -> str:
 def _zero_stage(strategy: Strategy) -> int:
     if strategy.dp_shard == 1:
         return 0
-    return strategy.zero_stage or (3 if strategy.reshard_after_forward else 2)
+    return strategy.zero_stage or (3 if strategy.fsdp.reshard_after_forward else 2)

@@ -6,7 +6,6 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -106,7 +105,7 @@ def test_the_server_has_what_the_ranks_of_a_strategy_import(
         "recipe": None,
         "device": device,
         "cpu_threads": {"value": 1},
-        "strategy": asdict(wb.Strategy.parse(strategy, 2)),
+        "strategy": wb.Strategy.parse(strategy, 2).options(),
     }
     assert warm_of_record(run) == warm  # a restart finds the same server
 

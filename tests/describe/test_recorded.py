@@ -24,7 +24,7 @@ def record(job: Job, **more: Any) -> dict[str, Any]:
         "device": cluster.device,
         "cluster": asdict(cluster),
         "workload": asdict(job.workload),
-        "strategy": asdict(job.strategy),
+        "strategy": job.strategy.options(),
     }
     return json.loads(json.dumps(found | more))
 

@@ -122,7 +122,7 @@ def test_out_of_memory_says_what_saves_how_much(paths: RunPaths) -> None:
         device="cuda",
         cluster=asdict(Cluster(name="here")),
         workload=asdict(workload),
-        strategy=asdict(strategy),
+        strategy=strategy.options(),
         predicted={"memory": {"parts": parts}},
     )
     paths.run.write_text(json.dumps(document))

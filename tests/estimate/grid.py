@@ -106,8 +106,8 @@ def describe(pair: Pair) -> str:
         f"{how.name}{how.world_size} {work.model.name}{work.model.layers} {work.precision} "
         f"{how.recompute} s{work.seq_len} b{work.micro_batch} a{work.accumulate} {work.loss} "
         f"{work.attention} {work.optimizer} r{work.lora_rank}x{len(work.lora_targets)} "
-        f"keep={work.keep_logits:d} sync={how.sync_every_micro_batch} {how.schedule} "
-        f"sp={how.sequence_parallel:d} views={how.bucket_views:d}"
+        f"keep={work.keep_logits:d} sync={how.sync_every_micro_batch} {how.pipeline.schedule} "
+        f"sp={how.sequence_parallel:d} views={how.ddp.bucket_views:d}"
     )
 
 

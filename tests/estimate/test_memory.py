@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workbench as wb
-from workbench.describe import KERNELS, Cluster, Gpu, Kernels, Model, Strategy, Workload
+from workbench.describe import (
+    KERNELS,
+    Cluster,
+    Gpu,
+    ImplementationAssumptions,
+    Model,
+    Strategy,
+    Workload,
+)
 from workbench.describe.workload import OPTIMIZERS, PRECISIONS
 from workbench.estimate import training_memory
 from workbench.units import GIB
@@ -161,7 +169,9 @@ def test_a_fantasy_is_refused_or_computed() -> None:
 def test_the_estimator_knows_no_source_no_framework_and_no_row() -> None:
     """Behaviour of frameworks is a named assumption of the workload, never an identity."""
     names = {
-        field.name for value in (Workload, Kernels, Strategy, Model) for field in fields(value)
+        field.name
+        for value in (Workload, ImplementationAssumptions, Strategy, Model)
+        for field in fields(value)
     }
     names |= set(inspect.signature(training_memory).parameters)
     assert not names & {"source", "source_id", "framework", "release", "version", "id", "row"}

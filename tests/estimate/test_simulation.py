@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.estimate.simulation_child import SimulationChild
-from workbench.describe import Kernels, Model, Strategy, Workload
+from workbench.describe import ImplementationAssumptions, Model, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.simulate import (
     Simulation,
@@ -208,7 +208,7 @@ REFUSED = [
     (work(), Strategy.parse("cp", 2), "context"),
     (work(optimizer="adamw-8bit"), SINGLE, "adamw-8bit"),
     (work(loss="fused"), SINGLE, "Liger"),
-    (work(kernels=Kernels(norm="fused")), SINGLE, "norm"),
+    (work(kernels=ImplementationAssumptions(norm="fused")), SINGLE, "norm"),
     (work(replace(LLAMA, parallel_block=True)), SINGLE, "parallel"),
     (work(replace(LLAMA, extra_parameters=5)), SINGLE, "outside the blocks"),
     (work(lora_rank=8, quantization="nf4"), SINGLE, "nf4"),

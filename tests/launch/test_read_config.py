@@ -42,7 +42,7 @@ def test_what_the_launcher_writes_comes_back_equal(
     tmp_path: Path, name: str, processes: int, options: dict[str, Any], device: str
 ) -> None:
     strategy = Strategy.parse(name, processes).with_options(**options)
-    if strategy.offload_device == "nvme" and device == "cpu":
+    if strategy.deepspeed.offload_device == "nvme" and device == "cpu":
         pytest.skip("refused on CPU ranks, see test_supported.py")
     for folder in (None, tmp_path):  # the DeepSpeed file by its name alone, then by its whole path
         for file, text in accelerate_config.files(strategy, device, folder=folder).items():

@@ -100,8 +100,8 @@ def moves(
         "kernels": _kernels(workload),
         "expandable_segments": workload.kernels.expandable_segments,
         "optimizer_in_backward": workload.kernels.optimizer_in_backward,
-        "bucket_views": layout.bucket_views,
-        "schedule": layout.schedule,
+        "bucket_views": layout.ddp.bucket_views,
+        "schedule": layout.pipeline.schedule,
         "sequence_parallel": layout.sequence_parallel,
     }
     for strategy in _strategies(layout, size or {}):
@@ -138,7 +138,7 @@ def _base(layout: wb.Strategy) -> str:
         return f"zero{layout.zero_stage}"
     if layout.dp_shard == 1:
         return "ddp"
-    return "fsdp" if layout.reshard_after_forward else "fsdp-grad-op"
+    return "fsdp" if layout.fsdp.reshard_after_forward else "fsdp-grad-op"
 
 
 def _key(table: dict[str, tuple[str, ...]], wanted: tuple[str, ...]) -> str:
@@ -147,7 +147,7 @@ def _key(table: dict[str, tuple[str, ...]], wanted: tuple[str, ...]) -> str:
 
 def _recompute(layout: wb.Strategy) -> str:
     for name, options in RECOMPUTES.items():
-        if all(getattr(layout, option) == value for option, value in options.items()):
+        if layout.options() | options == layout.options():
             return name
     return ""
 

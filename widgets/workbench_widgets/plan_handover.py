@@ -35,14 +35,11 @@ def launch_terms(plan: Plan) -> dict[str, Any]:
 
 
 def _options(strategy: wb.Strategy) -> dict[str, Any]:
-    """What `Strategy.parse` of the name does not say already."""
-    plain = wb.Strategy.parse(strategy.name, strategy.world_size)
-    unsaid = {"name"} if strategy.recompute == "selective" else {"name", "recompute_parts"}
-    return {
-        one: getattr(strategy, one)
-        for one in wb.Strategy.__slots__
-        if one not in unsaid and getattr(strategy, one) != getattr(plain, one)
-    }
+    """What its name does not say; the recomputed parts count with selective recompute alone."""
+    options = strategy.options_beside_name()
+    if strategy.recompute != "selective":
+        options.pop("recompute_parts", None)
+    return options
 
 
 def hand_over(plan: Plan, launcher: Launcher | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import workbench as wb
 from workbench.describe.checks import require_choice, require_positive
+from workbench.describe.option import flat_names
 from workbench.describe.strategy import NAMES
 from workbench_widgets.memory_choice import OFFLOADS
 from workbench_widgets.options import refuse_unknown
@@ -140,7 +141,8 @@ class StrategyChoice:
         Raises:
             UsageError: it has something that no control says.
         """
-        values = {name: _said(name, getattr(strategy, name)) for name in OPTIONS}
+        options = strategy.options()
+        values = {name: _said(name, options[name]) for name in OPTIONS}
         family = _family(strategy)
         degrees = dict.fromkeys(AXES, 1)
         if family == DEGREES:
@@ -179,7 +181,7 @@ class StrategyChoice:
         for name in OPTIONS:
             if name not in hidden and getattr(self, name) != FIELDS[name]:
                 options[name] = _meant(name, getattr(self, name))
-        if base.reshard_after_forward is False:
+        if base.fsdp.reshard_after_forward is False:
             options.pop("reshard_after_forward", None)
         return options
 
@@ -251,7 +253,7 @@ _WHERE: dict[str, set[str]] = {
 """Control -> what must be at work for it to matter; the others always do."""
 FIELDS: dict[str, Any] = {one.name: one.default for one in dataclasses.fields(StrategyChoice)}
 """Every control and its first value."""
-OPTIONS = tuple(name for name in FIELDS if name in wb.Strategy.__slots__ and name not in AXES)
+OPTIONS = tuple(name for name in FIELDS if name in flat_names(wb.Strategy) and name not in AXES)
 """Controls that are options of a `Strategy` under the same name."""
 
 
@@ -294,9 +296,10 @@ def _check_same(asked: wb.Strategy, said: wb.Strategy) -> None:
     """Refuse what the controls would leave out."""
     parts = said.recompute_parts  # they count with selective recompute alone
     alike = asked if asked.recompute == "selective" else asked.with_options(recompute_parts=parts)
-    for name in wb.Strategy.__slots__:
-        if name != "name" and getattr(alike, name) != getattr(said, name):
+    controlled = said.options()
+    for name, value in alike.options().items():
+        if name != "name" and value != controlled[name]:
             raise wb.UsageError(
-                f"{asked.name}: no control says {name.replace('_', ' ')} "
-                f"{getattr(asked, name)!r}. Use wb.launch(..., strategy=...)."
+                f"{asked.name}: no control sets {name.replace('_', ' ')} {value!r}. "
+                "Use wb.launch(..., strategy=...)."
             )

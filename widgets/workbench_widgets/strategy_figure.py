@@ -177,7 +177,7 @@ def _talk(strategy: wb.Strategy, axis: str) -> str:
         "dp_shard": sharded,
         "cp": (
             "keys and values passed on around the ring"
-            if strategy.cp_method == "ring"
+            if strategy.context.cp_method == "ring"
             else "heads exchanged for parts of the sequence"
         ),
         "tp": (

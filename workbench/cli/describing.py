@@ -183,12 +183,12 @@ def as_options(strategy: Strategy) -> str:
     >>> as_options(Strategy.parse("ddp", 2).with_options(sync_every_micro_batch=False))
     '--strategy ddp --no-sync'
     """
-    plain = Strategy.parse(strategy.name, strategy.world_size)
+    options, changed = strategy.options(), strategy.options_beside_name()
     typed = ["--strategy", strategy.name]
     for name, one in declared(Strategy).items():
-        value: Any = getattr(strategy, name)
+        value: Any = options[name]
         if value is False and one.option.off_flag:
             typed.append(f"--{one.option.off_flag}")
-        elif value != getattr(plain, name):
+        elif name in changed:
             typed += [one.flag] if value is True else [one.flag, text_of(value)]
     return " ".join(typed)

@@ -117,7 +117,7 @@ def _choices(job: Job) -> str:
     said += [f"offload {'+'.join(strategy.offload)}"] * bool(strategy.offload)
     said += [f"{workload.loss} loss"] * (workload.loss != "full")
     said += ["sequence parallel"] * strategy.sequence_parallel
-    said += [f"{strategy.schedule} schedule"] * (strategy.pp > 1)
+    said += [f"{strategy.pipeline.schedule} schedule"] * (strategy.pp > 1)
     return "".join(f", {word}" for word in said)
 
 

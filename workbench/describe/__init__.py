@@ -7,7 +7,7 @@ from workbench.describe.model import Model, Traced
 from workbench.describe.network import Network
 from workbench.describe.price import Offer, Terms
 from workbench.describe.strategy import Strategy
-from workbench.describe.workload import KERNELS, Kernels, Workload
+from workbench.describe.workload import KERNELS, ImplementationAssumptions, Workload
 
 __all__ = [
     "KERNELS",
@@ -15,7 +15,7 @@ __all__ = [
     "Cluster",
     "Conditions",
     "Gpu",
-    "Kernels",
+    "ImplementationAssumptions",
     "Model",
     "Network",
     "Offer",

@@ -1,8 +1,9 @@
 """`Job`: what is trained, how it is spread and where, as one value with one set of options.
 
-Each option is declared once, as a field of `Workload`, `Kernels`, `Strategy` or `Placement`, with
-its type, default, choices and help. `Job.of` takes them by name; the command line and the
-calculators' controls are derived from them (`options`), so every face gives the same answer.
+Each option is declared once, as a field of `Workload`, `ImplementationAssumptions`, `Strategy` (or
+of one of its libraries' options) or `Placement`, with its type, default, choices and help. `Job.of`
+takes them by name; the command line and the calculators' controls are derived from them
+(`options`), so every face gives the same answer.
 
 >>> job = Job.of("llama-3-8b", gpu="h100", gpus=8, strategy="fsdp", seq_len=4096)
 >>> job.strategy.dp_shard, job.workload.precision, job.cluster.world_size
@@ -26,7 +27,7 @@ from workbench.describe.option import Declared, Option, declared
 from workbench.describe.placement import Placement
 from workbench.describe.recorded import from_document
 from workbench.describe.strategy import Strategy
-from workbench.describe.workload import KERNELS, Kernels, Workload, usual_seq_len
+from workbench.describe.workload import KERNELS, ImplementationAssumptions, Workload, usual_seq_len
 from workbench.errors import UnknownNameError, UsageError
 
 _P = ParamSpec("_P")
@@ -122,7 +123,7 @@ def _recorded_cluster(run: Mapping[str, Any]) -> Cluster | str:
 @functools.cache
 def options() -> Mapping[str, Declared]:
     """Every option of a job by name, in the order in which help texts list them."""
-    kinds = (declared(kind) for kind in (Placement, Workload, Strategy, Kernels))
+    kinds = (declared(kind) for kind in (Placement, Workload, Strategy, ImplementationAssumptions))
     where, what, how, implementation = kinds
     return MappingProxyType(
         {"model": MODEL, **where, "strategy": STRATEGY, **what, **how, "kernels": PRESET}
@@ -196,12 +197,12 @@ def _workload(model: Model, given: Mapping[str, Any]) -> Workload:
     return Workload(model=model, kernels=_kernels(given), **values)
 
 
-def _kernels(given: Mapping[str, Any]) -> Kernels:
+def _kernels(given: Mapping[str, Any]) -> ImplementationAssumptions:
     preset = given.get("kernels") or PRESET.default
-    if isinstance(preset, Kernels):
+    if isinstance(preset, ImplementationAssumptions):
         return preset
     require_choice(PRESET.title, preset, PRESET.option.choices)
-    return replace(KERNELS[preset], **_of(Kernels, given))
+    return replace(KERNELS[preset], **_of(ImplementationAssumptions, given))
 
 
 class OfJob(Protocol[_P, _R_co]):

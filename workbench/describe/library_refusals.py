@@ -16,7 +16,7 @@ def check_fsdp(strategy: Strategy, device: str) -> None:
     if strategy.offload:
         _check_fsdp_offload(strategy, device)
     if strategy.engine != "fsdp1":
-        if strategy.wrap_min_parameters is not None:
+        if strategy.fsdp.wrap_min_parameters is not None:
             raise UsageError(
                 "Wrapping by size is FSDP1's: FSDP2 then tries containers that have no forward "
                 "(ModuleList, ModuleDict). Add engine fsdp1, or leave it out (wrap by class)."
@@ -27,12 +27,12 @@ def check_fsdp(strategy: Strategy, device: str) -> None:
             f"FSDP1 shards within a machine and replicates between machines, so {strategy.name!r} "
             "on one machine would not be hybrid. Leave engine fsdp1 out."
         )
-    if device == "cpu" and strategy.state_dict == "full":
+    if device == "cpu" and strategy.fsdp.state_dict == "full":
         raise UsageError(
             "FSDP1 gathers a full state dict through an accelerator; on CPU ranks it fails. Use "
             "state dict sharded, or leave engine fsdp1 out."
         )
-    if device == "cpu" and strategy.meta_init:
+    if device == "cpu" and strategy.fsdp.meta_init:
         raise UsageError(
             "FSDP1's meta init sends weights between accelerators; on CPU ranks Accelerate says "
             "'There are currently no available devices found'. Leave engine fsdp1 out."
@@ -41,7 +41,7 @@ def check_fsdp(strategy: Strategy, device: str) -> None:
 
 def _check_fsdp_offload(strategy: Strategy, device: str) -> None:
     given = set(strategy.offload)
-    if strategy.offload_device == "nvme":
+    if strategy.deepspeed.offload_device == "nvme":
         raise UsageError("FSDP offloads to host memory only. Use offload device cpu, or zero3.")
     if given - _TOGETHER == {"activations"}:
         if strategy.recompute != "full" or strategy.engine == "fsdp1" or device == "cpu":
@@ -76,17 +76,17 @@ def check_deepspeed(strategy: Strategy, device: str) -> None:
             f"with the optimizer's states; asked for is zero{stage}. Use zero3 with "
             "optimizer,parameters."
         )
-    if strategy.offload_device == "nvme" and (stage != 3 or not given):
+    if strategy.deepspeed.offload_device == "nvme" and (stage != 3 or not given):
         raise UsageError(
             f"DeepSpeed offloads to NVMe in ZeRO-3 only; asked for is zero{stage} with offload "
             f"{','.join(strategy.offload) or 'none'}. Use zero3 with offload optimizer."
         )
-    if strategy.offload_device == "nvme" and device == "cpu":
+    if strategy.deepspeed.offload_device == "nvme" and device == "cpu":
         raise UsageError(
             "DeepSpeed compiles its asynchronous I/O when it first offloads to NVMe (libaio, g++, "
             "ninja); CPU ranks compile nothing. Use offload device cpu, or a GPU."
         )
-    if strategy.live_parameters is not None and stage != 3:
+    if strategy.deepspeed.live_parameters is not None and stage != 3:
         raise UsageError(f"live parameters is an option of zero3, not of zero{stage}.")
 
 
@@ -97,7 +97,7 @@ def check_mesh(strategy: Strategy, device: str) -> None:
             f"{strategy.name!r}: Accelerate refuses tensor or context parallelism beside plain "
             "replicas ('Please set dp_shard_size > 1'). Use fsdp in the place of dp."
         )
-    if strategy.cp > 1 and strategy.cp_method == "ulysses":
+    if strategy.cp > 1 and strategy.context.cp_method == "ulysses":
         raise UsageError(
             "Ulysses needs a script that exchanges heads. Use the recipe gpt, or cp method ring."
         )

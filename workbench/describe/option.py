@@ -11,8 +11,8 @@ import shlex
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, Literal, cast
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, Literal, TypeVar, cast
 
 from workbench.describe.checks import (
     require_above,
@@ -21,6 +21,8 @@ from workbench.describe.checks import (
     require_choice,
 )
 from workbench.errors import UsageError
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,8 @@ class Group:
     """The dataclass whose declared fields are the options."""
     changes: bool = False
     """They change a value that exists: a switch can be switched off too."""
+    is_flat: bool = False
+    """Whether its options count among the holder's own (`declared`, `flat_values`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,13 +194,56 @@ def text_of(value: Any) -> str:
 
 @functools.cache
 def declared(kind: type) -> Mapping[str, Declared]:
-    """The fields of the dataclass `kind` that users set, by name, in their order."""
+    """The fields of the dataclass `kind` and of its flat groups that users set, by name."""
+    found = dict(_own(kind))
+    for group in _flat_groups(kind).values():
+        found |= declared(group)
+    return types.MappingProxyType(found)
+
+
+@functools.cache
+def _own(kind: type) -> Mapping[str, Declared]:
     return types.MappingProxyType(
         {
             name: Declared(name=name, type=hint, default=default, option=option)
             for name, hint, default, option in _annotated(kind, Option)
         }
     )
+
+
+@functools.cache
+def _flat_groups(kind: type) -> Mapping[str, type]:
+    found = _annotated(kind, Group)
+    return types.MappingProxyType({name: group.of for name, _, _, group in found if group.is_flat})
+
+
+@functools.cache
+def flat_names(kind: type) -> Mapping[str, str | None]:
+    """Every field of `kind` and of its flat groups -> the group that holds it, None = `kind`."""
+    inner = _flat_groups(kind)
+    names: dict[str, str | None] = {
+        field.name: None for field in fields(kind) if field.name not in inner
+    }
+    names |= {one.name: name for name, group in inner.items() for one in fields(group)}
+    return types.MappingProxyType(names)
+
+
+def flat_values(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass's value by name, those of its flat groups among them."""
+    return {
+        name: getattr(value if group is None else getattr(value, group), name)
+        for name, group in flat_names(value.__class__).items()
+    }
+
+
+def replace_flat(value: _T, changes: Mapping[str, Any]) -> _T:
+    """A copy with other fields, its own or those of its flat groups."""
+    names = flat_names(value.__class__)
+    own = {name: given for name, given in changes.items() if names[name] is None}
+    for group in {names[name] for name in changes} - {None}:
+        inner = {name: given for name, given in changes.items() if names[name] == group}
+        own[str(group)] = replace(getattr(value, str(group)), **inner)
+    return cast("_T", replace(cast("Any", value), **own))
 
 
 def check_declared(value: Any) -> None:
@@ -226,7 +273,7 @@ def _limits(kind: type) -> tuple[tuple[str, str, Option, bool], ...]:
     """Name, title, metadata and whether None is allowed, of the fields that have a limit."""
     return tuple(
         (name, one.title, one.option, one.default is None)
-        for name, one in declared(kind).items()
+        for name, one in _own(kind).items()
         if one.option.choices or (one.option.least, one.option.above) != (None, None)
     )
 

@@ -1,4 +1,4 @@
-"""How the work is spread: one value for every parallel layout, whichever library runs it.
+"""How the work is spread: a parallel layout, and one value of options for each library.
 
 Names (the same in Python, on the command line and in the widgets): ``single``, ``ddp``, ``fsdp``,
 ``fsdp-grad-op``, ``hsdp``, ``zero1``, ``zero2``, ``zero3``, ``tp``, ``pp``, ``cp``, or degrees
@@ -10,11 +10,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from workbench.describe.checks import require_positive
-from workbench.describe.option import Option, check_declared
+from workbench.describe.option import (
+    Group,
+    Option,
+    check_declared,
+    flat_names,
+    flat_values,
+    replace_flat,
+)
 from workbench.errors import UnknownNameError, UsageError
 
 NAMES = (
@@ -34,13 +41,96 @@ _PART = re.compile(r"(?:(zero[123])x|(dp|ddp|fsdp|tp|pp|cp|ep))(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _LibraryOptions:
+    """Options of one library; each is checked when it is set."""
+
+    def __post_init__(self) -> None:
+        check_declared(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdpOptions(_LibraryOptions):
+    """Options of torch's DistributedDataParallel."""
+
+    bucket_views: Annotated[bool, Option(help="DDP: gradients are views of buckets.")] = False
+    """Gradients are views into the buckets (gradient_as_bucket_view; torch: False)."""
+    comm_hook: Annotated[
+        str | None, Option(help="DDP: fp16, bf16, powersgd or topk.", choices=COMM_HOOKS)
+    ] = None
+    """How gradients are compressed (fp16, bf16, powersgd, topk); None = they are not."""
+    static_graph: Annotated[bool, Option(help="DDP: the graph never changes.")] = False
+    """The set of used parameters never changes."""
+    find_unused: Annotated[bool, Option(help="DDP: some parameters get no gradient.")] = False
+    """Look for parameters without a gradient in each step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FsdpOptions(_LibraryOptions):
+    """Options of torch's FSDP."""
+
+    reshard_after_forward: bool = True
+    """Free the unsharded parameters after forward (FULL_SHARD) or keep them (grad-op)."""
+    wrap_min_parameters: Annotated[
+        int | None, Option(help="FSDP1: wrap each module above so many parameters.", least=1)
+    ] = None
+    """FSDP1: wrap by size, each module above so many parameters; None = by the block's class."""
+    state_dict: Annotated[
+        str, Option(help="FSDP checkpoints: sharded or full.", choices=STATE_DICTS)
+    ] = "sharded"
+    """Checkpoints as one file per rank (sharded) or as one file (full)."""
+    meta_init: Annotated[bool, Option(help="FSDP: only rank 0 builds the full model.")] = False
+    """Only rank 0 holds the full model while it is built; the others start without storage (meta
+    device) and receive their shard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepSpeedOptions(_LibraryOptions):
+    """Options of DeepSpeed's ZeRO."""
+
+    gather_bucket: int | None = None
+    """Allgather / prefetch bucket in elements; None = default (5e8, stage 3: 5e7)."""
+    live_parameters: int | None = None
+    """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""
+    offload_device: Annotated[
+        str, Option(help="cpu or nvme (DeepSpeed).", choices=OFFLOAD_DEVICES)
+    ] = "cpu"
+    """Where offloaded states live: cpu or nvme (GPU memory is the same)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOptions(_LibraryOptions):
+    """Options of pipeline parallelism."""
+
+    schedule: Annotated[
+        str, Option(help="pp: 1f1b, gpipe, interleaved, zero-bubble, naive.", choices=SCHEDULES)
+    ] = "1f1b"
+    """Order of the passes; naive = one GPU works at a time (device_map)."""
+    virtual_stages: Annotated[int, Option(help="pp: model chunks per rank.", least=1)] = 1
+    """Model chunks per rank (interleaved)."""
+    embedding_as_layer: bool = False
+    """Embedding and head each take the place of one block when blocks are dealt out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextOptions(_LibraryOptions):
+    """Options of context parallelism."""
+
+    cp_method: Annotated[str, Option(help="cp: ring or ulysses.", choices=CP_METHODS)] = "ring"
+    """ring (keys and values travel) or ulysses (heads are exchanged)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """Degrees of parallelism and the choices that go with them. Degrees multiply to the ranks."""
+    """A layout and what each library is told. Degrees multiply to the number of ranks.
+
+    Each option has one flat name (`options`, `with_options`, command line, record), whichever
+    library's value holds it.
+    """
 
     name: str
-    """The name it was asked for by."""
+    """Name of the layout, as `parse` takes it."""
     dp_replicate: int = 1
-    """Data-parallel replicas that hold whole states (DDP, outer dimension of HSDP)."""
+    """Data-parallel replicas that hold complete states (DDP, outer dimension of HSDP)."""
     dp_shard: int = 1
     """Ranks over which states are sharded (FSDP, ZeRO)."""
     tp: int = 1
@@ -56,8 +146,11 @@ class Strategy:
     zero_stage: int | None = None
     """ZeRO stage with DeepSpeed's or Megatron's layout (optimizer 1, + gradients 2, + weights 3);
     None: FSDP when dp_shard > 1, else plain data parallelism."""
-    reshard_after_forward: bool = True
-    """FSDP: free the unsharded parameters after forward (FULL_SHARD) or keep them (grad-op)."""
+    engine: Annotated[
+        str | None, Option(help="fsdp: fsdp1. zero1: torch (not DeepSpeed).", choices=ENGINES)
+    ] = None
+    """The library where there are two: fsdp1 instead of FSDP2, torch instead of DeepSpeed for
+    ZeRO-1 (ZeroRedundancyOptimizer); None = FSDP2, DeepSpeed."""
     sequence_parallel: Annotated[bool, Option(help="tp: split norms and residuals too.")] = False
     """TP: norms, dropout and residuals are split along the sequence too (Megatron SP)."""
     recompute: Annotated[
@@ -90,20 +183,6 @@ class Strategy:
         ),
     ] = ()
     """What lives in host memory: optimizer, parameters, activations."""
-    offload_device: Annotated[
-        str, Option(help="cpu or nvme (DeepSpeed).", choices=OFFLOAD_DEVICES)
-    ] = "cpu"
-    """Where to: cpu or nvme (the card sees the same)."""
-    schedule: Annotated[
-        str, Option(help="pp: 1f1b, gpipe, interleaved, zero-bubble, naive.", choices=SCHEDULES)
-    ] = "1f1b"
-    """Pipeline schedule; naive = one GPU works at a time (device_map)."""
-    virtual_stages: Annotated[int, Option(help="pp: model chunks per rank.", least=1)] = 1
-    """Model chunks per rank (interleaved)."""
-    embedding_as_layer: bool = False
-    """Pipeline: embedding and head each take the place of one block when blocks are dealt out."""
-    bucket_views: Annotated[bool, Option(help="DDP: gradients are views of buckets.")] = False
-    """DDP: gradients are views into the buckets (gradient_as_bucket_view; torch: False)."""
     sync_every_micro_batch: Annotated[
         bool | None,
         Option(
@@ -116,8 +195,6 @@ class Strategy:
     the card until the last one. None = what the library does by default (FSDP, ZeRO: reduce)."""
     reduce_bucket: int | None = None
     """Elements per reduction bucket; None = the library's default (DeepSpeed 5e8, DDP 25 MiB)."""
-    gather_bucket: int | None = None
-    """DeepSpeed's allgather / prefetch bucket in elements; None = default (5e8, stage 3: 5e7)."""
     overlap_gradients: bool | None = None
     """Gradients are reduced (and sharded weights gathered) while blocks compute; None = as the
     library does by default: yes."""
@@ -125,34 +202,20 @@ class Strategy:
     """Tensor-parallel collectives run beside the matmuls they belong to (async TP)."""
     overlap_ep: bool = False
     """Expert-parallel exchange runs beside another micro-batch's compute (DualPipe)."""
-    live_parameters: int | None = None
-    """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""
-    engine: Annotated[
-        str | None, Option(help="fsdp: fsdp1. zero1: torch (not DeepSpeed).", choices=ENGINES)
-    ] = None
-    """The library where there are two: fsdp1 instead of FSDP2, torch instead of DeepSpeed for
-    ZeRO-1 (ZeroRedundancyOptimizer); None = FSDP2, DeepSpeed."""
-    cp_method: Annotated[str, Option(help="cp: ring or ulysses.", choices=CP_METHODS)] = "ring"
-    """Context parallelism: ring (keys and values travel) or ulysses (heads are exchanged)."""
-    comm_hook: Annotated[
-        str | None, Option(help="DDP: fp16, bf16, powersgd or topk.", choices=COMM_HOOKS)
-    ] = None
-    """DDP: how gradients are compressed (fp16, bf16, powersgd, topk); None = not."""
-    static_graph: Annotated[bool, Option(help="DDP: the graph never changes.")] = False
-    """DDP: the set of used parameters never changes."""
-    find_unused: Annotated[bool, Option(help="DDP: some parameters get no gradient.")] = False
-    """DDP: look for parameters that got no gradient, each step."""
-    wrap_min_parameters: Annotated[
-        int | None, Option(help="FSDP1: wrap each module above so many parameters.", least=1)
-    ] = None
-    """FSDP1: wrap by size, each module above so many parameters; None = by the block's class."""
-    state_dict: Annotated[
-        str, Option(help="FSDP checkpoints: sharded or full.", choices=STATE_DICTS)
-    ] = "sharded"
-    """FSDP: checkpoints as one file per rank (sharded) or as one whole (full)."""
-    meta_init: Annotated[bool, Option(help="FSDP: only rank 0 builds it whole.")] = False
-    """FSDP: only rank 0 holds the whole model while it is built; the others start without
-    storage (meta device) and receive their shard."""
+    ddp: Annotated[DdpOptions, Group(of=DdpOptions, is_flat=True)] = DdpOptions()
+    """What DDP is told."""
+    fsdp: Annotated[FsdpOptions, Group(of=FsdpOptions, is_flat=True)] = FsdpOptions()
+    """What FSDP is told."""
+    deepspeed: Annotated[DeepSpeedOptions, Group(of=DeepSpeedOptions, is_flat=True)] = (
+        DeepSpeedOptions()
+    )
+    """What DeepSpeed is told."""
+    pipeline: Annotated[PipelineOptions, Group(of=PipelineOptions, is_flat=True)] = (
+        PipelineOptions()
+    )
+    """How pipeline stages work together."""
+    context: Annotated[ContextOptions, Group(of=ContextOptions, is_flat=True)] = ContextOptions()
+    """How context-parallel ranks exchange a sequence."""
 
     def __post_init__(self) -> None:
         for field in ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep", "expert_tp"):
@@ -187,8 +250,28 @@ class Strategy:
         """Ranks over which sharded states are spread: FSDP and ZeRO count context ranks too."""
         return self.dp_shard * self.cp
 
+    def options(self) -> dict[str, Any]:
+        """Every field by its flat name, as records and the command line name it.
+
+        >>> Strategy.parse("pp", 4).options()["schedule"]
+        '1f1b'
+        """
+        return flat_values(self)
+
+    def options_beside_name(self) -> dict[str, Any]:
+        """The options in which it differs from the strategy of its name.
+
+        >>> Strategy.parse("fsdp", 8).with_options(state_dict="full").options_beside_name()
+        {'state_dict': 'full'}
+        """
+        try:
+            usual = Strategy.parse(self.name, self.world_size).options()
+        except UsageError:  # built by hand under a name of its own
+            usual = Strategy(name=self.name).options()
+        return {name: value for name, value in self.options().items() if value != usual[name]}
+
     def with_options(self, **options: Any) -> Strategy:
-        """Return a copy with other options.
+        """Return a copy with other options, by their flat names.
 
         Raises:
             UsageError: an option is unknown or its value is not allowed.
@@ -196,14 +279,15 @@ class Strategy:
         >>> Strategy.parse("fsdp", 8).with_options(recompute="full").recompute
         'full'
         """
-        unknown = set(options) - set(self.__slots__)
-        if unknown:
-            raise UnknownNameError.near("strategy option", min(unknown), self.__slots__)
-        return replace(self, **options)
+        names = flat_names(Strategy)
+        for name in options:
+            if name not in names:
+                raise UnknownNameError.near("strategy option", name, names)
+        return replace_flat(self, options)
 
     @staticmethod
     def usual(ranks: int) -> str:
-        """Name of the strategy where nobody gives one: what suits any script.
+        """Name of the default strategy: one that suits any script.
 
         >>> Strategy.usual(1), Strategy.usual(8)
         ('single', 'ddp')
@@ -212,7 +296,7 @@ class Strategy:
 
     @staticmethod
     def ranks_of(name: str) -> int | None:
-        """The ranks that a combination of degrees asks for; None for a plain name.
+        """The ranks that a combination of degrees needs; None for a plain name.
 
         >>> Strategy.ranks_of("pp2-dp2-tp2"), Strategy.ranks_of("fsdp")
         (8, None)
@@ -230,16 +314,15 @@ class Strategy:
     def recorded(cls, document: Mapping[str, Any]) -> Strategy:
         """From a record, which may be one of an earlier or later version.
 
-        >>> from dataclasses import asdict
-        >>> Strategy.recorded({**asdict(Strategy.parse("zero2", 2)), "unheard_of": 1}).zero_stage
+        >>> Strategy.recorded({**Strategy.parse("zero2", 2).options(), "unheard_of": 1}).zero_stage
         2
         """
-        kept: dict[str, Any] = {}
-        for one in fields(cls):
-            value: Any = document.get(one.name)
-            if value is not None:
-                kept[one.name] = tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType]
-        return cls(**kept)
+        known: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType]
+            for name, value in document.items()
+            if name in flat_names(cls) and value is not None
+        }
+        return cls(name=known.pop("name")).with_options(**known)
 
     @classmethod
     def parse(cls, name: str, processes: int) -> Strategy:
@@ -265,7 +348,7 @@ class Strategy:
         if strategy.world_size != processes:
             raise UsageError(
                 f"{text} needs {strategy.world_size} processes, not {processes}. "
-                f"Ask for --nproc {strategy.world_size} or change a degree."
+                f"Use --nproc {strategy.world_size} or change a degree."
             )
         return strategy
 
@@ -280,9 +363,8 @@ def _named(base: Strategy, text: str, processes: int) -> Strategy:
             raise UsageError(f"hsdp needs an even number of at least 4 processes, not {processes}.")
         return replace(base, dp_replicate=2, dp_shard=processes // 2)
     stage = int(text[-1]) if text.startswith("zero") else None
-    return replace(
-        base, dp_shard=processes, zero_stage=stage, reshard_after_forward=text != "fsdp-grad-op"
-    )
+    sharded = replace(base, dp_shard=processes, zero_stage=stage)
+    return sharded.with_options(reshard_after_forward=text != "fsdp-grad-op")
 
 
 def _combined(base: Strategy, text: str) -> Strategy:

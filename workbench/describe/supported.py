@@ -11,7 +11,7 @@ import functools
 from typing import Any, Literal
 
 from workbench.describe.library_refusals import check_deepspeed, check_fsdp, check_mesh
-from workbench.describe.strategy import Strategy
+from workbench.describe.strategy import DdpOptions, FsdpOptions, Strategy
 from workbench.errors import UsageError
 
 Backend = Literal["single", "ddp", "fsdp", "deepspeed", "script", "mesh"]
@@ -22,18 +22,14 @@ SPLITS = frozenset({"tp", "cp", "pp", "ddp"})
 """What the recipe gpt does itself when told by flags: the launcher starts nothing beyond it."""
 
 _SHARDED = ("fsdp", "fsdp-grad-op")
+_DDP = tuple(field.name for field in dataclasses.fields(DdpOptions))
 # Option -> the backends that know it, and how the sentence calls them. Options that are missing
 # here are looked at one by one below.
 _KNOWN_BY: dict[str, tuple[tuple[Backend, ...], str]] = {
-    "reshard_after_forward": (("fsdp",), "FSDP"),
+    **{field.name: (("fsdp",), "FSDP") for field in dataclasses.fields(FsdpOptions)},
     "wrap_min_parameters": (("fsdp",), "FSDP1 (engine fsdp1)"),
-    "state_dict": (("fsdp",), "FSDP"),
-    "meta_init": (("fsdp",), "FSDP"),
     "offload": (("fsdp", "deepspeed"), "FSDP and DeepSpeed"),
-    "bucket_views": (("ddp",), "DDP"),
-    "static_graph": (("ddp",), "DDP"),
-    "find_unused": (("ddp",), "DDP"),
-    "comm_hook": (("ddp",), "DDP"),
+    **dict.fromkeys(_DDP, (("ddp",), "DDP")),
     "reduce_bucket": (("ddp", "deepspeed"), "DDP and DeepSpeed"),
     "gather_bucket": (("deepspeed",), "DeepSpeed"),
     "live_parameters": (("deepspeed",), "DeepSpeed's ZeRO-3"),
@@ -46,12 +42,7 @@ _KNOWN_BY: dict[str, tuple[tuple[Backend, ...], str]] = {
     "expert_tp": ((), "estimates"),
 }
 _OF_AXIS = {"sequence_parallel": "tp", "schedule": "pp", "virtual_stages": "pp", "cp_method": "cp"}
-_DDP_OPTIONS = ("bucket_views", "static_graph", "find_unused", "comm_hook", "reduce_bucket")
-_DEFAULTS = {
-    field.name: field.default
-    for field in dataclasses.fields(Strategy)
-    if field.default is not dataclasses.MISSING
-}
+_DEFAULTS = Strategy(name="").options()
 
 
 def backend(strategy: Strategy, splits: frozenset[str] | None = None) -> Backend:
@@ -164,8 +155,9 @@ def _check_recompute(strategy: Strategy, who: Backend, splits: frozenset[str] | 
 
 
 def _check_known(strategy: Strategy, who: Backend) -> None:
+    options = strategy.options()
     for option, (backends, called) in _KNOWN_BY.items():
-        value = getattr(strategy, option)
+        value = options[option]
         if option == "reshard_after_forward" and who == "script" and strategy.pp > 1:
             continue  # what gpt.py's stages do: a micro-batch would gather them anew
         if value != _DEFAULTS[option] and who not in backends:
@@ -174,7 +166,7 @@ def _check_known(strategy: Strategy, who: Backend) -> None:
                 f"{strategy.name!r}. Leave it out."
             )
     for option, axis in _OF_AXIS.items():
-        value = getattr(strategy, option)
+        value = options[option]
         if value != _DEFAULTS[option] and getattr(strategy, axis) == 1:
             raise UsageError(
                 f"{_said(option, value)} goes with {axis}; {strategy.name!r} has {axis} 1. "
@@ -201,10 +193,11 @@ def _check_script_options(strategy: Strategy, who: Backend, splits: frozenset[st
     """What is an argument of a constructor, not of a config file: only our recipes take it."""
     if who != "ddp" or (splits is not None and "ddp" in splits):
         return
-    asked = [name for name in _DDP_OPTIONS if getattr(strategy, name) != _DEFAULTS[name]]
-    if asked:
+    options = strategy.options()
+    given = [name for name in (*_DDP, "reduce_bucket") if options[name] != _DEFAULTS[name]]
+    if given:
         raise UsageError(
-            f"{asked[0].replace('_', ' ')}: Accelerate has no word for it outside the script. Pass "
+            f"{given[0].replace('_', ' ')}: Accelerate has no word for it outside the script. Pass "
             "DistributedDataParallelKwargs in the script, or use the recipe gpt."
         )
     if strategy.engine == "torch":

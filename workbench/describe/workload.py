@@ -22,12 +22,13 @@ LORA_TARGETS = ("q", "k", "v", "o", "gate", "up", "down", "head")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernels:
-    """How the implementation computes: which intermediate results it keeps for backward.
+class ImplementationAssumptions:
+    """What is assumed of the code that trains: its kernels, its copies, its allocator.
 
     The defaults are Hugging Face transformers in eager mode. Presets: ``KERNELS``.
     """
 
+    # What a block keeps for backward.
     norm: Annotated[
         str,
         Option(
@@ -47,27 +48,6 @@ class Kernels:
     """separate: gate, its activation, up and their product are kept; fused: gate, up, product."""
     compiled: bool = False
     """torch.compile: pointwise chains are fused and recomputed in backward."""
-    logits_fp32: bool = True
-    """The loss copies the logits to fp32 before the softmax (transformers; most trainers)."""
-    logits_copies: Annotated[
-        int, Option(help="fp32 copies of the logits in the loss.", least=1)
-    ] = 3
-    """fp32 tensors of the logits' size alive at the worst moment of the loss (transformers: the
-    log-softmax and two gradients; implementations that transpose or copy: 4 or 5)."""
-    compiled_loss: bool = False
-    """The loss is compiled: only the logits and their gradient exist, in low precision."""
-    gradient_bytes: Annotated[
-        int | None, Option(help="Bytes per accumulated gradient.", choices=(2, 4, 6))
-    ] = None
-    """Bytes per accumulated gradient; None = those of the trained parameter (Megatron: 4;
-    DeepSpeed's bf16 optimizer: 6, the low-precision gradient beside the fp32 sum)."""
-    reduce_bytes: Annotated[
-        int | None, Option(help="Bytes per gradient on the wire.", choices=(1, 2, 4))
-    ] = None
-    """Bytes per gradient on the wire; None = 4 with FSDP's mixed precision, the compute type with
-    DeepSpeed, else those of the accumulated gradient."""
-    master_copy: bool | None = None
-    """fp32 weights beside low-precision ones (Megatron, DeepSpeed); None = as the strategy is."""
     separate_casts: bool | None = None
     """autocast: each linear keeps its own low-precision copy of its input; None = as precision."""
     gathered_inputs: bool = True
@@ -79,22 +59,40 @@ class Kernels:
     """LoRA drops out its input: each adapter keeps its own copy."""
     tiled_mlp: bool = False
     """The MLP runs in slices of the sequence (ALST): one slice's results live at once."""
+    # Logits and loss.
+    logits_fp32: bool = True
+    """The loss copies the logits to fp32 before the softmax (transformers; most trainers)."""
+    logits_copies: Annotated[
+        int, Option(help="fp32 copies of the logits in the loss.", least=1)
+    ] = 3
+    """fp32 tensors of the logits' size alive at the worst moment of the loss (transformers: the
+    log-softmax and two gradients; implementations that transpose or copy: 4 or 5)."""
+    compiled_loss: bool = False
+    """The loss is compiled: only the logits and their gradient exist, in low precision."""
     fp32_logits_returned: bool = False
     """The model returns fp32 logits (transformers before 4.45): `keep_logits` keeps 4 bytes."""
-    whole_before_sharding: Annotated[bool, Option(help="Ranks build the whole model first.")] = (
-        False
-    )
-    """Every rank builds the whole model on its card before it is sharded (no meta device)."""
+    # Weights and gradients.
+    master_copy: bool | None = None
+    """fp32 weights beside low-precision ones (Megatron, DeepSpeed); None = as the strategy is."""
+    gradient_bytes: Annotated[
+        int | None, Option(help="Bytes per accumulated gradient.", choices=(2, 4, 6))
+    ] = None
+    """Bytes per accumulated gradient; None = those of the trained parameter (Megatron: 4;
+    DeepSpeed's bf16 optimizer: 6, the low-precision gradient beside the fp32 sum)."""
+    reduce_bytes: Annotated[
+        int | None, Option(help="Bytes per gradient on the wire.", choices=(1, 2, 4))
+    ] = None
+    """Bytes per gradient on the wire; None = 4 with FSDP's mixed precision, the compute type with
+    DeepSpeed, else those of the accumulated gradient."""
     optimizer_in_backward: Annotated[
         bool, Option(help="Gradients are applied and freed at once.")
     ] = False
     """Each gradient is applied and freed at once: no full set of gradients ever exists."""
-    grouped_experts: bool = False
-    """All experts of a rank run in one fused kernel, quantization and permutation included
-    (Megatron since 2026, DeepGEMM); False: expert by expert."""
-    expert_imbalance: float = 1.5
-    """Expert parallelism: tokens of the busiest rank's experts over the mean; 1 = forced balance.
-    Qwen3-30B-A3B trains half as fast with natural routing as with forced balance."""
+    whole_before_sharding: Annotated[bool, Option(help="Ranks build the whole model first.")] = (
+        False
+    )
+    """Every rank builds the whole model on its card before it is sharded (no meta device)."""
+    # Speed of attention and experts.
     flash_version: Annotated[
         int,
         Option(
@@ -102,6 +100,13 @@ class Kernels:
         ),
     ] = 2
     """Generation of the fused attention kernel: 1, 2 (torch), 3 (FlashAttention-3, cuDNN)."""
+    grouped_experts: bool = False
+    """All experts of a rank run in one fused kernel, quantization and permutation included
+    (Megatron since 2026, DeepGEMM); False: expert by expert."""
+    expert_imbalance: float = 1.5
+    """Expert parallelism: tokens of the busiest rank's experts over the mean; 1 = forced balance.
+    Qwen3-30B-A3B trains half as fast with natural routing as with forced balance."""
+    # The allocator.
     expandable_segments: Annotated[bool, Option(help="PYTORCH_CUDA_ALLOC_CONF has it.")] = False
     """PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: hardly any fragmentation."""
 
@@ -110,10 +115,10 @@ class Kernels:
 
 
 KERNELS = {
-    "transformers": Kernels(),
-    "fused": Kernels(norm="fused", activation="fused"),
-    "compiled": Kernels(norm="fused", activation="fused", compiled=True),
-    "megatron": Kernels(
+    "transformers": ImplementationAssumptions(),
+    "fused": ImplementationAssumptions(norm="fused", activation="fused"),
+    "compiled": ImplementationAssumptions(norm="fused", activation="fused", compiled=True),
+    "megatron": ImplementationAssumptions(
         norm="fused",
         activation="fused",
         gradient_bytes=4,
@@ -198,7 +203,7 @@ class Workload:
     """Batches differ in length (SFT without packing): the allocator's cache fragments."""
     keep_logits: Annotated[bool, Option(help="The model's output outlives backward.")] = False
     """The caller holds on to the model's output (`out.logits`) during backward."""
-    kernels: Kernels = field(default_factory=Kernels)
+    kernels: ImplementationAssumptions = field(default_factory=ImplementationAssumptions)
     """Which intermediate results the implementation keeps."""
 
     def __post_init__(self) -> None:

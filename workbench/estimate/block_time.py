@@ -113,7 +113,8 @@ def block_time(
     repeated = 1.0 if strategy.recompute == "full" else 0.0
     ep_time = _ep_seconds(workload, strategy, network, who) if moe else 0.0
     exchange = _context_seconds(workload, strategy, network, who)
-    hidden = strategy.cp_method == "ring"  # the next keys travel while the last ones are used
+    # A ring sends the next keys while the last ones are used.
+    hidden = strategy.context.cp_method == "ring"
     return BlockTime(
         matmul_forward=forward,
         matmul_backward=backward,
@@ -173,7 +174,7 @@ def _attention(workload: Workload, strategy: Strategy, machine: Machine) -> tupl
         rate = machine.plain_flops * 0.5
         return whole / rate, 2 * whole / rate
     piece = float(workload.sequence)
-    if strategy.cp_method == "ring":  # computes with one rank's keys at a time
+    if strategy.context.cp_method == "ring":  # computes with one rank's keys at a time
         piece /= strategy.cp
     forward = machine.attention_seconds(flops, piece, model.head_width)
     return forward, 2.5 * forward / machine.efficiency.attention_backward
@@ -244,7 +245,7 @@ def _context_seconds(
     model, c = workload.model, widths(workload, strategy).compute
     token = c * workload.tokens / (strategy.cp * strategy.tp)  # one rank's, per channel
     keys = model.key_width + model.value_width
-    if strategy.cp_method == "ring":
+    if strategy.context.cp_method == "ring":
         ring = network.gather_seconds(token * keys * strategy.cp, who.cp)
         return ring, 2 * ring
     there = network.gather_seconds(token * (model.query_width + keys), who.cp)

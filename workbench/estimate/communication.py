@@ -53,7 +53,7 @@ def buffers(
     if ways["weights"] > 1:
         return _fsdp(workload, strategy, stage, rank, width)
     if strategy.dp_replicate > 1:
-        size = 0 if strategy.bucket_views else rank.trained * width.gradient
+        size = 0 if strategy.ddp.bucket_views else rank.trained * width.gradient
         return _same(size)
     return _same(0)
 
@@ -77,7 +77,7 @@ def _fsdp(
     trains = not workload.lora_rank
     reduced = width.gradient * rank.largest_block * trains  # reduce-scatter input in flight
     head = width.compute * rank.head_matrix * stage.head * trains  # its gradient, not yet reduced
-    if strategy.reshard_after_forward:
+    if strategy.fsdp.reshard_after_forward:
         ahead, first = block, block * min(2, stage.layers)
         later = block * max(1, min(2, stage.layers - 1))  # the next is prefetched
     else:
@@ -102,7 +102,7 @@ def _deepspeed(workload: Workload, strategy: Strategy, rank: Elements, width: Wi
     trained = rank.trained
     bucket = min(strategy.reduce_bucket or DEEPSPEED_BUCKET, trained) * width.gradient
     if strategy.zero_stage != 3:
-        gather = min(strategy.gather_bucket or DEEPSPEED_BUCKET, trained) * width.compute
+        gather = min(strategy.deepspeed.gather_bucket or DEEPSPEED_BUCKET, trained) * width.compute
         if shards(strategy)["optimizer"] == 1:
             bucket = gather = 0
         return Buffers(
@@ -115,10 +115,10 @@ def _deepspeed(workload: Workload, strategy: Strategy, rank: Elements, width: Wi
         )
     weights = rank.block + rank.experts + rank.root_all + rank.frozen_linear + rank.frozen_other
     live = (
-        min(max(strategy.live_parameters or DEEPSPEED_LIVE, rank.largest_linear), weights)
+        min(max(strategy.deepspeed.live_parameters or DEEPSPEED_LIVE, rank.largest_linear), weights)
         * width.compute
     )
-    ahead = min(strategy.gather_bucket or DEEPSPEED_PREFETCH, weights) * width.compute
+    ahead = min(strategy.deepspeed.gather_bucket or DEEPSPEED_PREFETCH, weights) * width.compute
     if shards(strategy)["weights"] == 1 and "parameters" not in strategy.offload:
         live = ahead = 0
     ahead = min(ahead, weights * width.compute - live)

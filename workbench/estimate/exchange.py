@@ -85,7 +85,7 @@ def _sharded(
     if who.replicate.size > 1 and not frozen:
         part = _reduced(workload) * block / strategy.shard_ranks
         reduced += network.reduce_seconds(part, who.replicate)
-    keeps = not strategy.reshard_after_forward and strategy.zero_stage != 3
+    keeps = not strategy.fsdp.reshard_after_forward and strategy.zero_stage != 3
     once = keeps and strategy.pp > 1  # a stage that keeps its weights gathers them once per step
     syncs = strategy.sync_every_micro_batch is not False
     reduced = reduced if syncs else reduced / workload.accumulate
@@ -144,11 +144,11 @@ def _reduced(workload: Workload) -> float:
 
 def _compressed(per_gradient: float, strategy: Strategy, hidden: int) -> float:
     """Bytes per gradient after DDP's communication hook."""
-    if strategy.comm_hook in {"fp16", "bf16"}:
+    if strategy.ddp.comm_hook in {"fp16", "bf16"}:
         return 2.0
-    if strategy.comm_hook == "powersgd":  # torch's rank 1: two vectors for a matrix
+    if strategy.ddp.comm_hook == "powersgd":  # torch's rank 1: two vectors for a matrix
         return per_gradient * 2 / hidden
-    if strategy.comm_hook == "topk":  # values and places, gathered: as much again from each rank
+    if strategy.ddp.comm_hook == "topk":  # values and indices, gathered from each rank
         return 8 * TOPK_DENSITY * strategy.dp_replicate / 2
     return per_gradient
 

@@ -16,7 +16,7 @@ def offloaded_bytes(workload: Workload, strategy: Strategy) -> int:
     Weights, master copy, optimizer states and activations as they would be on the card, and
     DeepSpeed's gradients where they follow their optimizer. Staging buffers come on top.
     """
-    if not strategy.offload or strategy.offload_device == "nvme":
+    if not strategy.offload or strategy.deepspeed.offload_device == "nvme":
         return 0
     here = strategy.with_options(offload=())
     return max(

@@ -96,7 +96,7 @@ def _is_known(workload: Workload, strategy: Strategy) -> bool:
     dense = model.kind == "decoder" and not model.experts and model.traced is None
     plain = workload.precision == "fp32" and not workload.lora_rank and not strategy.offload
     replicated = strategy.world_size == strategy.dp_replicate and strategy.recompute == "none"
-    return dense and plain and replicated and strategy.comm_hook is None
+    return dense and plain and replicated and strategy.ddp.comm_hook is None
 
 
 def _work(workload: Workload, strategy: Strategy) -> Work:

@@ -130,7 +130,7 @@ def check_layout(workload: Workload, strategy: Strategy) -> None:
         raise UsageError(
             f"{model.name} has {model.experts} experts: ep = {strategy.ep} does not divide them."
         )
-    chunked = strategy.schedule == "interleaved" or strategy.virtual_stages > 1
+    chunked = strategy.pipeline.schedule == "interleaved" or strategy.pipeline.virtual_stages > 1
     if strategy.pp > 1 and chunked and workload.accumulate % strategy.pp:
         raise UsageError(
             f"The interleaved schedule needs a multiple of {strategy.pp} micro-batches, "
@@ -210,7 +210,9 @@ def assumptions(workload: Workload, strategy: Strategy) -> tuple[str, ...]:
             "DeepSpeed's default buckets" if strategy.reduce_bucket is None else "own buckets"
         )
     if strategy.pp > 1:
-        said.append(f"schedule {strategy.schedule}, {workload.accumulate} micro-batches per step")
+        said.append(
+            f"schedule {strategy.pipeline.schedule}, {workload.accumulate} micro-batches per step"
+        )
     if workload.optimizer.startswith("paged"):
         said.append("paged optimizer states live in unified memory and count as off the card")
     return tuple(said)

@@ -210,7 +210,7 @@ def gradients(workload: Workload, strategy: Strategy, rank: Rank) -> tuple[float
     if _gradients_leave(strategy, rank):
         everything = 0.0
     plain = strategy.shard_ranks == 1 and strategy.zero_stage is None
-    views = strategy.bucket_views and strategy.dp_replicate > 1 and plain
+    views = strategy.ddp.bucket_views and strategy.dp_replicate > 1 and plain
     kept = workload.accumulate > 1 or views or _buffered(workload)
     return everything, everything if kept else 0.0
 

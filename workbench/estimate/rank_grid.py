@@ -120,6 +120,6 @@ def _reads(strategy: Strategy, at: dict[str, int]) -> str:
     if strategy.cp == 1:
         return data
     part = f"part {at['cp'] + 1} of {strategy.cp}"
-    if strategy.cp_method == "ring":  # an early and a late piece: the causal mask's work is even
+    if strategy.context.cp_method == "ring":  # early and late pieces even out the causal mask
         part = f"pieces {at['cp'] + 1} and {2 * strategy.cp - at['cp']} of {2 * strategy.cp}"
     return f"{data}, {part} of each sequence"

@@ -131,7 +131,7 @@ def _sharding(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
     elif stage is None and strategy.dp_replicate > 1:
         cost = "weights are gathered from all ranks, across nodes, not only within a replica"
         yield _renamed(workload, strategy, fsdp, cost)
-    if stage is None and strategy.dp_shard > 1 and not strategy.reshard_after_forward:
+    if stage is None and strategy.dp_shard > 1 and not strategy.fsdp.reshard_after_forward:
         change = {"reshard_after_forward": True}
         yield _renamed(workload, strategy, change, "1.5 x the bytes communicated", "reshard")
 
@@ -168,7 +168,7 @@ def layout_name(strategy: Strategy) -> str:
         if stage is not None:
             return f"zero{stage}"
         if shard > 1:
-            return "fsdp" if strategy.reshard_after_forward else "fsdp-grad-op"
+            return "fsdp" if strategy.fsdp.reshard_after_forward else "fsdp-grad-op"
         return "ddp" if replicate > 1 else "single"
     sharded = f"zero{stage}x{shard}" if stage is not None else f"fsdp{shard}"
     first = [f"dp{replicate}"] if replicate > 1 else []
@@ -177,7 +177,7 @@ def layout_name(strategy: Strategy) -> str:
 
 def _reduction(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
     plain = strategy.dp_shard == 1 and strategy.zero_stage is None
-    if plain and strategy.dp_replicate > 1 and not strategy.bucket_views:
+    if plain and strategy.dp_replicate > 1 and not strategy.ddp.bucket_views:
         yield _made(
             workload,
             strategy,

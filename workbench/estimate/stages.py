@@ -101,7 +101,7 @@ def stages(model: Model, strategy: Strategy, accumulate: int) -> tuple[Stage, ..
     Raises:
         UsageError: more stages than blocks, or virtual stages that do not fit.
     """
-    parts = strategy.pp * strategy.virtual_stages
+    parts = strategy.pp * strategy.pipeline.virtual_stages
     if model.traced is not None:
         if strategy.pp > 1 or strategy.tp > 1:
             raise UsageError("A traced module can be estimated for data parallelism only.")
@@ -134,13 +134,14 @@ def chunk_sizes(layers: int, strategy: Strategy) -> list[int]:
     Raises:
         UsageError: more pieces than blocks.
     """
-    parts = strategy.pp * strategy.virtual_stages
+    virtual = strategy.pipeline.virtual_stages
+    parts = strategy.pp * virtual
     if parts > layers:
         raise UsageError(
-            f"{strategy.pp} stages x {strategy.virtual_stages} chunks need at least {parts} "
+            f"{strategy.pp} stages x {virtual} chunks need at least {parts} "
             f"blocks; the model has {layers}. Use at most pp = {layers}."
         )
-    return _chunk_sizes(layers, parts, ends=strategy.embedding_as_layer)
+    return _chunk_sizes(layers, parts, ends=strategy.pipeline.embedding_as_layer)
 
 
 def _chunk_sizes(layers: int, parts: int, *, ends: bool) -> list[int]:
@@ -155,14 +156,14 @@ def _chunk_sizes(layers: int, parts: int, *, ends: bool) -> list[int]:
 
 
 def _in_flight(strategy: Strategy, index: int, accumulate: int) -> float:
-    p, v = strategy.pp, strategy.virtual_stages
-    if p == 1 or strategy.schedule == "naive":
+    p, v = strategy.pp, strategy.pipeline.virtual_stages
+    if p == 1 or strategy.pipeline.schedule == "naive":
         return 1
-    if strategy.schedule == "gpipe":
+    if strategy.pipeline.schedule == "gpipe":
         return accumulate
-    if strategy.schedule == "zero-bubble":
+    if strategy.pipeline.schedule == "zero-bubble":
         return min(p, accumulate)  # held until the weight gradients' pass has run, on every stage
-    if strategy.schedule == "interleaved" or v > 1:
+    if strategy.pipeline.schedule == "interleaved" or v > 1:
         return min(2 * (p - index - 1) + (v - 1) * p + 1, accumulate * v) / v
     return min(p - index, accumulate)
 

@@ -209,8 +209,9 @@ def _bubble(strategy: Strategy, timed: list[StageTime], batches: int) -> float:
         return 0.0
     forward = [stage.forward for stage in timed]
     backward = [stage.backward for stage in timed]
-    chunks = strategy.virtual_stages
-    name = "interleaved" if chunks > 1 and strategy.schedule == "1f1b" else strategy.schedule
+    chunks = strategy.pipeline.virtual_stages
+    name = strategy.pipeline.schedule
+    name = "interleaved" if chunks > 1 and name == "1f1b" else name
     if chunks == 1 and name in {"gpipe", "1f1b", "naive"}:
         busy = batches * max(map(sum, zip(forward, backward, strict=True)))
         return pipeline_seconds(name, strategy.pp, batches, forward, backward) - busy
@@ -228,8 +229,8 @@ def _send_seconds(workload: Workload, strategy: Strategy, network: Links, who: G
     if strategy.sequence_parallel:
         size /= strategy.tp
     one = network.send_seconds(size, between_nodes=who.stage_crosses_nodes)
-    hidden = 0.5 if strategy.virtual_stages > 1 else 1.0
-    return 2 * one * strategy.virtual_stages * hidden
+    hidden = 0.5 if strategy.pipeline.virtual_stages > 1 else 1.0
+    return 2 * one * strategy.pipeline.virtual_stages * hidden
 
 
 def _offload_seconds(
@@ -279,5 +280,7 @@ def _assumptions(
     if workload.model.experts:
         said.append(_routing(workload, strategy))
     if strategy.pp > 1:
-        said.append(f"schedule {strategy.schedule}, {workload.accumulate} micro-batches per step")
+        said.append(
+            f"schedule {strategy.pipeline.schedule}, {workload.accumulate} micro-batches per step"
+        )
     return tuple(said)

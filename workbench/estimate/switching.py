@@ -156,7 +156,7 @@ def _tier(one: Alternative, strategy: Strategy) -> int:
         return RESULT
     if one.on_host or "paged" in one.workload.optimizer:
         return HOST
-    degrees = ("dp_replicate", "dp_shard", "zero_stage", "reshard_after_forward")
+    degrees = ("dp_replicate", "dp_shard", "zero_stage", "fsdp")
     if any(getattr(one.strategy, name) != getattr(strategy, name) for name in degrees):
         return TRAFFIC
     return FREE if one.cost.startswith("none") else COMPUTE

@@ -143,13 +143,13 @@ class Case:
         s = strategy
         return (
             *(s.dp_replicate > 1, s.dp_shard, s.tp, s.cp, s.pp, s.ep, s.zero_stage),
-            *(s.reshard_after_forward, s.sequence_parallel, s.recompute, s.offload),
+            *(s.fsdp.reshard_after_forward, s.sequence_parallel, s.recompute, s.offload),
         )
 
     def _held(self, spread: Spread, size: int) -> int:
         """Micro-batches per step as far as memory notices: more than are in flight do not count."""
         count = spread.accumulate(size)
-        if spread.strategy.schedule == "gpipe":
+        if spread.strategy.pipeline.schedule == "gpipe":
             return count
         return min(count, 2 * spread.strategy.pp)
 
@@ -198,11 +198,11 @@ class Case:
             self.timed += 1
             # More replicas than needed change nothing here: their exchange is not counted.
             replicas = copies if inside else cluster.world_size // inner
-            degrees = {"dp_replicate": replicas, "dp_shard": 1, "pp": 1, "virtual_stages": 1}
+            degrees = {"dp_replicate": replicas, "dp_shard": 1, "pp": 1}
             plain = {"zero_stage": None, "recompute": recompute, "offload": ()}
             part = cluster.gpus[: inner * copies]
             one = replace(cluster, gpus=part, nodes=1) if inside else cluster
-            alone = replace(s, **degrees, **plain)
+            alone = replace(s, **degrees, **plain, pipeline=replace(s.pipeline, virtual_stages=1))
             step = step_time(self.work(size, 1), alone, one, self.conditions)
             counted = _WORK if inner * copies > 1 else (*_WORK, "kernel launches")
             known = sum(step.parts.get(name, 0.0) for name in counted)

@@ -126,7 +126,7 @@ class Floors:
     @staticmethod
     def _turns(spread: Spread, size: int) -> int:
         s, turns = spread.strategy, spread.accumulate(size)
-        bubble = s.pp > 1 and s.schedule in {"1f1b", "gpipe", "naive"}
+        bubble = s.pp > 1 and s.pipeline.schedule in {"1f1b", "gpipe", "naive"}
         return turns + s.pp - 1 if bubble else turns
 
     def _turn(self, spread: Spread, size: int, recompute: str) -> float:

@@ -156,7 +156,7 @@ def _lighter(plain: Strategy, cluster: Cluster) -> Iterator[Strategy]:
     if plain.name != "zero3":
         yield plain
         yield plain.with_options(recompute="full")
-    whole = plain.tp * plain.pp * plain.cp == 1 and plain.reshard_after_forward
+    whole = plain.tp * plain.pp * plain.cp == 1 and plain.fsdp.reshard_after_forward
     if cluster.gpus and whole and (plain.name in {"fsdp", "zero3"}):
         again = "full" if plain.name == "fsdp" else "none"
         yield plain.with_options(recompute=again, offload=_BOTH)

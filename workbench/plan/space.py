@@ -151,7 +151,8 @@ def spreads(
             for cp in _divisors(world // pp // tp):
                 reason = _degree_reason(workload, per_node, space, tp=tp, cp=cp, pp=pp)
                 ranks = world // (pp * tp * cp)
-                base = Strategy(name="", tp=tp, cp=cp, pp=pp, schedule=space.schedule)
+                degrees = {"tp": tp, "cp": cp, "pp": pp, "schedule": space.schedule}
+                base = Strategy(name="").with_options(**degrees)
                 if reason:
                     found.append(_named(replace(base, dp_replicate=ranks), reason))
                     continue
@@ -217,7 +218,7 @@ def _data(base: Strategy, ranks: int, space: Space) -> Iterator[Strategy]:
     made = {
         "ddp": replace(base, dp_replicate=ranks),
         "fsdp": whole,
-        "fsdp-grad-op": replace(whole, reshard_after_forward=False),
+        "fsdp-grad-op": whole.with_options(reshard_after_forward=False),
         **{f"zero{stage}": replace(whole, zero_stage=stage) for stage in (1, 2, 3)},
     }
     for name in space.data:

@@ -76,7 +76,9 @@ class Training:
         self.optimizer = build_optimizer(workload.optimizer, self.shards)
         replicated = strategy.dp_replicate > 1 and strategy.dp_shard == 1
         self.buckets = (
-            Buckets(self.parameters, tracker, views=strategy.bucket_views) if replicated else None
+            Buckets(self.parameters, tracker, views=strategy.ddp.bucket_views)
+            if replicated
+            else None
         )
         self.batch = self._batch()
 
@@ -189,9 +191,9 @@ def order(strategy: Strategy, micro_batches: int, stage: Stage) -> list[str]:
     Without pipeline each backward follows its forward; 1F1B runs ahead by the stages behind.
     """
     ahead = 1
-    if stage.count > 1 and strategy.schedule == "gpipe":
+    if stage.count > 1 and strategy.pipeline.schedule == "gpipe":
         ahead = micro_batches
-    elif stage.count > 1 and strategy.schedule == "1f1b":
+    elif stage.count > 1 and strategy.pipeline.schedule == "1f1b":
         ahead = min(stage.count - stage.index, micro_batches)
     steady = [word for _ in range(micro_batches - ahead) for word in ("backward", "forward")]
     return ["forward"] * ahead + steady + ["backward"] * ahead

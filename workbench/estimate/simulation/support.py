@@ -6,10 +6,10 @@ field added to the values later is never silently ignored.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
-from workbench.describe import Kernels, Model, Strategy, Workload
+from workbench.describe import Model, Strategy, Workload
 from workbench.estimate.simulation.refusal import CannotSimulateError
 
 _KERNELS = {"logits_fp32", "fp32_logits_returned", "expandable_segments", "gathered_inputs"}
@@ -56,13 +56,13 @@ def refuse_unsupported(workload: Workload, strategy: Strategy) -> None:
     for reason, applies in reasons.items():
         if applies:
             raise CannotSimulateError(f"{reason}.")
-    for value, known in (
-        (workload, _WORKLOAD),
-        (strategy, _STRATEGY),
-        (workload.model, _MODEL),
-        (workload.kernels, _KERNELS | {"separate_casts"}),
+    for name, value, supported in (
+        ("workload", workload, _WORKLOAD),
+        ("strategy", strategy, _STRATEGY),
+        ("model", workload.model, _MODEL),
+        ("kernels", workload.kernels, _KERNELS | {"separate_casts"}),
     ):
-        _refuse_unknown(value, known)
+        _refuse_unsupported_fields(name, value, supported)
 
 
 def _of_layout(workload: Workload, strategy: Strategy) -> dict[str, bool]:
@@ -140,10 +140,10 @@ def _of_tensor_parallel(workload: Workload, strategy: Strategy) -> dict[str, boo
 
 
 def _of_pipeline(workload: Workload, strategy: Strategy) -> dict[str, bool]:
-    model = workload.model
+    model, pipeline = workload.model, strategy.pipeline
     return {
-        f"the schedule {strategy.schedule!r} is not built here": strategy.virtual_stages > 1
-        or strategy.schedule not in {"1f1b", "gpipe", "naive"},
+        f"the schedule {pipeline.schedule!r} is not built here": pipeline.virtual_stages > 1
+        or pipeline.schedule not in {"1f1b", "gpipe", "naive"},
         "tied embeddings on two pipeline stages are not built here": model.tied_embeddings,
         "training only some layers of a pipeline is not built here": workload.trained_layers
         is not None,
@@ -153,14 +153,17 @@ def _of_pipeline(workload: Workload, strategy: Strategy) -> dict[str, bool]:
     }
 
 
-def _refuse_unknown(value: Any, known: set[str]) -> None:
-    """Refuse what is set and not known, field by field."""
+def _refuse_unsupported_fields(holder: str, value: Any, supported: set[str]) -> None:
+    """Refuse a field that is neither supported nor at its default."""
     for field in fields(value):
         given = getattr(value, field.name)
-        if field.name not in known and given != _default(field):
-            name = f"{type(value).__name__.lower()}.{field.name}"
-            kind = "another library's" if isinstance(value, Kernels) else "not built here"
-            raise CannotSimulateError(f"{name} = {given!r} is {kind}.")
+        if field.name in supported or given == _default(field):
+            continue
+        if holder == "strategy" and is_dataclass(given):  # one library's options
+            _refuse_unsupported_fields(holder, given, supported)
+            continue
+        kind = "another library's" if holder == "kernels" else "not built here"
+        raise CannotSimulateError(f"{holder}.{field.name} = {given!r} is {kind}.")
 
 
 def _default(field: Field[Any]) -> Any:

@@ -77,7 +77,8 @@ def config_text(
     if who == "mesh" or (who == "fsdp" and strategy.dp_replicate > 1):
         values["parallelism_config"] = _mesh(strategy)
     text = "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
-    if "fsdp_config" in values and splits is None and not (wrap or strategy.wrap_min_parameters):
+    wraps = wrap or strategy.fsdp.wrap_min_parameters
+    if "fsdp_config" in values and splits is None and not wraps:
         text = _NO_BLOCK + text
     return _NOTE + text if device == "cpu" else text
 
@@ -106,13 +107,13 @@ def _mesh(strategy: Strategy) -> dict[str, object]:
 
 
 def _fsdp(strategy: Strategy, wrap: str | None) -> dict[str, object]:
-    by_size = strategy.wrap_min_parameters is not None
+    by_size = strategy.fsdp.wrap_min_parameters is not None
     values: dict[str, object] = {
         "fsdp_version": 2,
-        "fsdp_reshard_after_forward": strategy.reshard_after_forward,
+        "fsdp_reshard_after_forward": strategy.fsdp.reshard_after_forward,
         "fsdp_auto_wrap_policy": "SIZE_BASED_WRAP" if by_size else "TRANSFORMER_BASED_WRAP",
-        "fsdp_state_dict_type": f"{strategy.state_dict.upper()}_STATE_DICT",
-        "fsdp_cpu_ram_efficient_loading": strategy.meta_init,
+        "fsdp_state_dict_type": f"{strategy.fsdp.state_dict.upper()}_STATE_DICT",
+        "fsdp_cpu_ram_efficient_loading": strategy.fsdp.meta_init,
         "fsdp_activation_checkpointing": strategy.recompute == "full",
         "fsdp_offload_params": "parameters" in strategy.offload,
     }
@@ -122,13 +123,13 @@ def _fsdp(strategy: Strategy, wrap: str | None) -> dict[str, object]:
         values |= {
             "fsdp_version": 1,
             "fsdp_reshard_after_forward": (
-                "FULL_SHARD" if strategy.reshard_after_forward else "SHARD_GRAD_OP"
+                "FULL_SHARD" if strategy.fsdp.reshard_after_forward else "SHARD_GRAD_OP"
             ),
             "fsdp_use_orig_params": True,  # the script makes its optimizer before FSDP wraps
-            "fsdp_sync_module_states": strategy.meta_init,
+            "fsdp_sync_module_states": strategy.fsdp.meta_init,
         }
     if by_size:
-        values["fsdp_min_num_params"] = strategy.wrap_min_parameters
+        values["fsdp_min_num_params"] = strategy.fsdp.wrap_min_parameters
     elif wrap:
         values["fsdp_transformer_layer_cls_to_wrap"] = wrap
     return values

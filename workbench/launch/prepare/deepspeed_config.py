@@ -31,18 +31,18 @@ def deepspeed_text(strategy: Strategy, device: str) -> str:
 
 
 def _zero(strategy: Strategy, device: str) -> dict[str, object]:
-    last = strategy.zero_stage == 3
+    last, own = strategy.zero_stage == 3, strategy.deepspeed
     chosen = {
         "overlap_comm": strategy.overlap_gradients,
         "reduce_bucket_size": strategy.reduce_bucket,
-        "stage3_prefetch_bucket_size" if last else "allgather_bucket_size": strategy.gather_bucket,
-        "stage3_max_live_parameters": strategy.live_parameters,
+        "stage3_prefetch_bucket_size" if last else "allgather_bucket_size": own.gather_bucket,
+        "stage3_max_live_parameters": own.live_parameters,
     }
     values: dict[str, object] = {"stage": strategy.zero_stage}
     values |= {key: value for key, value in chosen.items() if value is not None}
     for part, key in (("optimizer", "offload_optimizer"), ("parameters", "offload_param")):
         if part in strategy.offload:
-            values[key] = _offload(strategy.offload_device, device)
+            values[key] = _offload(strategy.deepspeed.offload_device, device)
     return values
 
 

@@ -76,11 +76,11 @@ def _model_parallel(strategy: Strategy) -> list[str]:
         flags += ["--tp", str(strategy.tp)]
         flags += ["--sequence-parallel"] if strategy.sequence_parallel else []
     if strategy.cp > 1:
-        flags += ["--cp", str(strategy.cp), "--cp-method", strategy.cp_method]
+        flags += ["--cp", str(strategy.cp), "--cp-method", strategy.context.cp_method]
     if strategy.pp > 1:
-        flags += ["--pp", str(strategy.pp), "--schedule", strategy.schedule]
-        if strategy.virtual_stages > 1:
-            flags += ["--virtual-stages", str(strategy.virtual_stages)]
+        flags += ["--pp", str(strategy.pp), "--schedule", strategy.pipeline.schedule]
+        if strategy.pipeline.virtual_stages > 1:
+            flags += ["--virtual-stages", str(strategy.pipeline.virtual_stages)]
     if strategy.dp_shard > 1:
         flags += ["--dp-shard", str(strategy.dp_shard)]
     if strategy.recompute != "none":
@@ -89,10 +89,10 @@ def _model_parallel(strategy: Strategy) -> list[str]:
 
 
 def _data_parallel(strategy: Strategy) -> list[str]:
-    flags = ["--comm-hook", strategy.comm_hook] if strategy.comm_hook else []
-    flags += ["--bucket-views"] if strategy.bucket_views else []
-    flags += ["--static-graph"] if strategy.static_graph else []
-    flags += ["--find-unused"] if strategy.find_unused else []
+    flags = ["--comm-hook", strategy.ddp.comm_hook] if strategy.ddp.comm_hook else []
+    flags += ["--bucket-views"] if strategy.ddp.bucket_views else []
+    flags += ["--static-graph"] if strategy.ddp.static_graph else []
+    flags += ["--find-unused"] if strategy.ddp.find_unused else []
     who = backend(strategy, _OURS)
     if who == "ddp":
         if strategy.reduce_bucket is not None:

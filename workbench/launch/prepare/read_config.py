@@ -198,7 +198,7 @@ def _named(degrees: dict[str, Any], options: dict[str, Any], *, sharded: bool) -
         name = "hsdp"
     if name == "fsdp" and not options.get("reshard_after_forward", True):
         name = "fsdp-grad-op"
-    return Strategy(name=name, **degrees, **options)
+    return Strategy(name=name).with_options(**degrees, **options)
 
 
 def _read_zero_section(section: Reader, count: int) -> tuple[Strategy, dict[str, Any]]:

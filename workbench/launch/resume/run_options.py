@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -168,17 +168,9 @@ def _resized(options: LaunchOptions, plain: Mapping[str, Any]) -> tuple[Strategy
 
 
 def _beside_name(strategy: Strategy) -> dict[str, Any]:
-    """The options in which a strategy differs from the one of its name."""
-    try:
-        plain = Strategy.parse(strategy.name, strategy.world_size)
-    except UsageError:  # it was built by hand under a name of its own
-        plain = Strategy(name=strategy.name)
-    names = [one.name for one in fields(Strategy) if one.name not in _DEGREES]
-    return {
-        name: getattr(strategy, name)
-        for name in names
-        if getattr(strategy, name) != getattr(plain, name)
-    }
+    """The options, degrees apart, in which a strategy differs from the one of its name."""
+    options = strategy.options_beside_name()
+    return {name: value for name, value in options.items() if name not in _DEGREES}
 
 
 def _with_kept(

@@ -122,7 +122,7 @@ def _run_document(
         "arguments": redact.redact_arguments(request.arguments),
         "layout_arguments": list(request.layout_arguments),
         "recipe": request.recipe,
-        "strategy": asdict(request.strategy),
+        "strategy": request.strategy.options(),
         "strategy_name": request.strategy.name,
         "processes": request.processes,
         "engine": None,
