@@ -14,7 +14,7 @@ import pytest
 import workbench as wb
 from tests.diagnose.test_recorded import RUNS, unpacked
 from workbench.diagnose.finding import Finding
-from workbench.launch.supervise.monitor import Watch
+from workbench.launch.supervise.monitor import RunMonitor
 from workbench.launch.supervise.outcome import Verdict
 from workbench.launch.supervise.supervisor import Supervisor
 from workbench.observe.findings import FIELDS
@@ -114,15 +114,15 @@ def test_all_faces_tell_the_same(tmp_path: Path, name: str, trouble: str, outcom
     }
     paths.run.write_text(json.dumps(run))
     supervisor = Supervisor(paths, run)
-    supervisor.attempts.begin(first_step=0, checkpoint=None, why=None, arguments=None)
-    watch = Watch(paths, run, supervisor.attempts, begins=True)
+    supervisor.state.attempts.begin(first_step=0, checkpoint=None, why=None, arguments=None)
+    watch = RunMonitor(supervisor.state, supervisor.ranks, begins=True)
     for _ in range(3):
-        watch.look(supervisor)
+        watch.look()
         same(told(paths))
     finding = FAILED if outcome == "failed" else None
     verdict = Verdict(outcome=outcome, message="over", failed_rank=None, finding=finding)
-    watch.judge(supervisor, 0)
-    watch.finish(supervisor, 0 if finding is None else 1, verdict, 0)
+    watch.judge(0)
+    watch.finish(0 if finding is None else 1, verdict, 0)
     found = same(told(paths))
     kinds = {one["kind"] for one in found if one["cleared_at"] is None}
     assert kinds == expected | ({"missing-key"} if finding else set())

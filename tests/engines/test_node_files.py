@@ -24,14 +24,15 @@ from workbench.launch.lead_node import lead
 from workbench.launch.multinode.agent import NodeAgent
 from workbench.launch.multinode.node_spec import marker_of
 from workbench.launch.multinode.node_view import NodeView
-from workbench.launch.multinode.peers import Nodes
+from workbench.launch.multinode.peers import Peers
 from workbench.launch.resume import resume as resume_module
 from workbench.launch.resume.resume import at_work, resume, taken_up
 from workbench.launch.start.launch_spec import check_whole
 from workbench.launch.start.start import prepare
 from workbench.launch.supervise.outcome import Verdict
 from workbench.launch.supervise.reattach import may_adopt
-from workbench.launch.supervise.restart import Comeback
+from workbench.launch.supervise.restart import RestartController
+from workbench.launch.supervise.run_state import RunState
 from workbench.launch.supervise.supervisor import Supervisor
 from workbench.recover.policy import Recovery
 from workbench.recover.restarts import Restarts
@@ -41,7 +42,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
 
 if TYPE_CHECKING:
-    from workbench.launch.supervise.monitor import Watch
+    from workbench.launch.supervise.monitor import RunMonitor
 
 ADDRESS = "127.0.0.1"
 
@@ -96,12 +97,12 @@ def agent(tmp_path: Path) -> Iterator[NodeAgent]:
 
 
 @pytest.fixture
-def node_0(agent: NodeAgent) -> Iterator[Callable[[], Nodes]]:
+def node_0(agent: NodeAgent) -> Iterator[Callable[[], Peers]]:
     """What a new supervisor on node 0 knows of the machines."""
-    made: list[Nodes] = []
+    made: list[Peers] = []
 
-    def make() -> Nodes:
-        made.append(Nodes(agent.paths, agent.run))
+    def make() -> Peers:
+        made.append(Peers(agent.paths, agent.run))
         return made[-1]
 
     yield make
@@ -116,7 +117,7 @@ def obey(agent: NodeAgent) -> str:
 
 
 def test_a_machine_joins_again_after_an_attempt_that_never_began(
-    agent: NodeAgent, node_0: Callable[[], Nodes]
+    agent: NodeAgent, node_0: Callable[[], Peers]
 ) -> None:
     before = node_0()
     before.gather(order_of(), 1, 0)
@@ -191,29 +192,30 @@ def test_an_error_of_a_rank_on_node_1_is_told_as_that(tmp_path: Path) -> None:
     run = run_of()
     paths = directory(tmp_path, run)
     supervisor = Supervisor(paths, run)
-    machines = supervisor.machines
+    machines = supervisor.nodes
     assert machines is not None
     told = NodeFacts(node=1, ranks="rank 1", phase="ended", exit_code=1)
-    machines._nodes.ending = rules.failed(told, 3)
+    machines._peers.ending = rules.failed(told, 3)
     killed = Verdict(outcome="failed", message="The launcher was killed by SIGKILL (9)")
-    assert machines.judge(killed).message.startswith("The launcher of Node 1 ended with")
+    assert machines.judge(killed, 3).message.startswith("The launcher of Node 1 ended with")
     error = "FileNotFoundError: [Errno 2] No such file or directory: 'shard-1'"
     end = {"ok": False, "exit_code": 1, "exception": error, "where": "train.py:9", "time": 5.0}
     write_json_atomic(paths.rank_end(1), end)
-    verdict = machines.judge(killed)
+    verdict = machines.judge(killed, 3)
     assert verdict.failed_rank == 1
     assert verdict.message.startswith("Rank 1 failed: FileNotFoundError")
-    comeback = Comeback(paths, run, Recovery(restarts=3))
-    failure = comeback._failure(SimpleNamespace(steps=3, first_step=0), verdict, None)
+    restarts = RestartController(RunState.of(paths, {**run, "recovery": {"restarts": 3}}))
+    monitor = cast("RunMonitor", SimpleNamespace(steps=3, first_step=0))
+    failure = restarts._failure(monitor, verdict, None)
     assert failure.exception == error
     assert not Restarts(Recovery(restarts=3)).decide(failure).restart
     echo = {**end, "exception": "RuntimeError: [gloo] Connection closed by peer"}
     write_json_atomic(paths.rank_end(1), echo)
-    assert machines.judge(killed).message.startswith("The launcher of Node 1 ended with")
+    assert machines.judge(killed, 3).message.startswith("The launcher of Node 1 ended with")
 
 
 def test_secret_arguments_are_refused_before_the_run_and_never_written(
-    agent: NodeAgent, node_0: Callable[[], Nodes], store: Path
+    agent: NodeAgent, node_0: Callable[[], Peers], store: Path
 ) -> None:
     words = ["--steps", "3", "--hub-token", "very-secret-word"]
     with pytest.raises(wb.UsageError, match="environment variable") as refused:
@@ -324,18 +326,17 @@ class Apart:
         self.run = run_of()
         self.supervisor = Supervisor(directory(root / "0", self.run), self.run)
         self.agent = NodeAgent(directory(root / "1", self.run), self.run, 1, lambda _: None)
-        assert self.supervisor.machines is not None
-        self.machines = self.supervisor.machines
-        self.nodes = self.machines._nodes
+        assert self.supervisor.nodes is not None
+        self.machines = self.supervisor.nodes
+        self.nodes = self.machines._peers
 
     def pass_time(self) -> None:
         """One look of each at what the other one told."""
-        shutil.copy(self.supervisor.paths.node_order, self.agent.paths.node_order)
+        shutil.copy(self.supervisor.state.paths.node_order, self.agent.paths.node_order)
         obey(self.agent)
         self.agent._tell()
-        shutil.copy(self.agent.paths.node(1), self.supervisor.paths.node(1))
-        watch = SimpleNamespace(steps=10, write_view=lambda _: None)
-        self.machines.look(cast("Watch", watch))
+        shutil.copy(self.agent.paths.node(1), self.supervisor.state.paths.node(1))
+        self.machines.look(10)
 
     def gather(self) -> None:
         """Node 1 is ready."""
@@ -364,7 +365,7 @@ def test_the_step_to_stop_at_reaches_ranks_that_see_no_new_file(apart: Apart) ->
     apart.pass_time()
     stop_at = apart.agent.paths.control / "stop-at"
     assert not stop_at.exists()
-    ladder = apart.supervisor.ladder
+    ladder = apart.supervisor.state.ladder
     ladder.request(now=False, steps=10, step_seconds=0.1)
     assert ladder.stop_at is not None
     assert ladder.stop_at >= 10 + 50, "less than five seconds ahead"
@@ -383,7 +384,7 @@ def test_the_step_to_stop_at_reaches_ranks_that_see_no_new_file(apart: Apart) ->
 
 def test_one_machine_stops_as_soon_as_before(tmp_path: Path) -> None:
     run = run_of(nodes=1)
-    ladder = Supervisor(directory(tmp_path, run), run).ladder
+    ladder = Supervisor(directory(tmp_path, run), run).state.ladder
     ladder.request(now=False, steps=10, step_seconds=0.1)
     assert ladder.stop_at == 10 + 10 + 2
 
@@ -392,13 +393,13 @@ def test_a_notice_on_node_1_reaches_a_supervisor_that_sees_no_new_file(apart: Ap
     apart.train()
     apart.pass_time()
     apart.pass_time()
-    assert apart.supervisor.wish.reason is None
+    assert apart.supervisor.state.stop_request.reason is None
     apart.agent._hand_over()
     apart.pass_time()
-    assert apart.supervisor.wish.reason == "preempted"
-    assert str(apart.supervisor.wish.notice).startswith("Node 1 (")
-    assert (apart.supervisor.paths.control / "preempt").exists()
-    later = NodeView(apart.supervisor.paths, apart.run)
+    assert apart.supervisor.state.stop_request.reason == "preempted"
+    assert str(apart.supervisor.state.stop_request.notice).startswith("Node 1 (")
+    assert (apart.supervisor.state.paths.control / "preempt").exists()
+    later = NodeView(apart.supervisor.state.paths, apart.run)
     later.look()
     assert later.notices() == [], "a file may be of a machine that is long gone"
 
@@ -408,12 +409,12 @@ def test_a_machine_is_ready_only_if_it_is_heard(apart: Apart) -> None:
     apart.gather()
     apart.pass_time()
     assert apart.nodes._view.is_ready(1, 1)
-    anew = NodeView(apart.supervisor.paths, apart.run)
+    anew = NodeView(apart.supervisor.state.paths, apart.run)
     anew.look()
     anew.look()
     assert not anew.is_ready(1, 1)
     apart.agent._tell()
-    shutil.copy(apart.agent.paths.node(1), apart.supervisor.paths.node(1))
+    shutil.copy(apart.agent.paths.node(1), apart.supervisor.state.paths.node(1))
     anew.look()
     assert anew.is_ready(1, 1)
 
@@ -424,10 +425,13 @@ def test_ranks_are_here_by_their_number(apart: Apart) -> None:
     me = processes.identify(os.getpid())
     assert me is not None
     told = {"process": me, "alive": False}
-    write_json_atomic(apart.supervisor.paths.node(1), {"node": 1, "beat": 1, "ranks": {"1": told}})
+    write_json_atomic(
+        apart.supervisor.state.paths.node(1), {"node": 1, "beat": 1, "ranks": {"1": told}}
+    )
     apart.nodes.look(0)
-    assert apart.supervisor.rank_facts(0, me).alive
-    assert not apart.supervisor.rank_facts(1, me).alive
+    apart.supervisor.state.ranks = {0: me, 1: me}
+    assert apart.supervisor.ranks.facts(0).alive
+    assert not apart.supervisor.ranks.facts(1).alive
 
 
 def test_ranks_here_take_node_0s_end_for_an_end(apart: Apart) -> None:

@@ -18,8 +18,9 @@ import workbench as wb
 from tests.conftest import until
 from workbench.cli.entry import app
 from workbench.diagnose import offline
-from workbench.launch.resume.attempts import Attempts
 from workbench.launch.supervise import monitor
+from workbench.launch.supervise.rank_processes import RankProcesses
+from workbench.launch.supervise.run_state import RunState
 from workbench.observe import events
 from workbench.observe.kept_row import kept_row
 from workbench.store import files, processes
@@ -117,7 +118,8 @@ def test_who_takes_over_a_long_run_knows_its_step_before_it_has_read_it(
 ) -> None:
     monkeypatch.setattr(monitor, "_CATCH_UP_SECONDS", 0.0)
     run = read_json(paths.run) or {}
-    watch = monitor.Watch(paths, run, Attempts(paths), begins=False)
+    state = RunState.of(paths, run)
+    watch = monitor.RunMonitor(state, RankProcesses(state), begins=False)
     watch.catch_up()
     builder = watch._builder
     assert not builder.stream.at_end
@@ -129,7 +131,7 @@ def test_who_takes_over_a_long_run_knows_its_step_before_it_has_read_it(
     assert builder.steps == STEPS
 
 
-def _until_read(watch: monitor.Watch) -> Iterator[None]:
+def _until_read(watch: monitor.RunMonitor) -> Iterator[None]:
     while not watch._builder.stream.at_end:
         watch.read()
         yield

@@ -11,6 +11,7 @@ import pytest
 
 from workbench.diagnose.diagnoser import read_finding
 from workbench.launch.supervise.outcome import Verdict, judge
+from workbench.launch.supervise.rank_processes import RankProcesses
 from workbench.launch.supervise.supervisor import Supervisor
 from workbench.store.layout import RunPaths
 
@@ -93,9 +94,9 @@ def test_the_world_size_is_known_as_soon_as_ranks_tell_it(
     for rank, size in enumerate(told):
         paths.rank_start(rank).write_text(json.dumps({"group_world_size": size}))
     watched: Any = SimpleNamespace(
-        world_size=None, paths=paths, ranks={0: {}, 1: {}}, run={"processes": 2}, message=None
+        world_size=None, paths=paths, ranks={0: {}, 1: {}}, world_size_asked=2, message=None
     )
-    Supervisor.check_world(watched, after)
+    RankProcesses(watched).check_world(after)
     assert watched.world_size == known
     assert (watched.message is None) == (known in {2, None})
 
@@ -120,10 +121,10 @@ def test_a_stop_of_a_run_that_hangs_waits_for_no_step(tmp_path: Path, *, hangs: 
         read=lambda: None,
     )
     supervisor.take_requests(watch)
-    assert supervisor.ladder.stage == ("launcher" if hangs else "graceful")
+    assert supervisor.state.ladder.stage == ("launcher" if hangs else "graceful")
     assert (paths.control / "stop-at").exists() is not hangs
-    assert supervisor.message is not None
-    assert ("rank 1 stands at step 71 (hang)" in supervisor.message) is hangs
+    assert supervisor.state.message is not None
+    assert ("rank 1 stands at step 71 (hang)" in supervisor.state.message) is hangs
 
 
 @pytest.mark.parametrize(

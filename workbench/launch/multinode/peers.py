@@ -1,4 +1,4 @@
-"""The other machines of a run: called together, watched, told to end.
+"""The other nodes of a run: called together, watched, told to end.
 
 All of it goes through files in the run directory, which lies on storage that the machines share. A
 machine is judged by what its agent tells, and by whether that changes; never by a process number of
@@ -39,8 +39,8 @@ _FAILED_SECONDS = 30.0  # the other ranks notice by themselves, and say it bette
 _TICK_SECONDS = 0.3
 
 
-class Nodes:
-    """All machines of one run that has several."""
+class Peers:
+    """The other nodes of one run."""
 
     def __init__(self, paths: RunPaths, run: Mapping[str, Any]) -> None:
         self.ending: Finding | None = None

@@ -19,7 +19,7 @@ from workbench.launch.stop_ladder import StopLadder, end_leftovers
 from workbench.launch.supervise.lifecycle import take_lock
 from workbench.launch.supervise.outcome import Verdict, judge
 from workbench.launch.supervise.reattach import may_adopt
-from workbench.launch.supervise.sidecars import Helpers
+from workbench.launch.supervise.sidecars import Sidecars
 from workbench.observe.current_view import latest
 from workbench.observe.events import last_rows
 from workbench.observe.kept_row import keep_row
@@ -57,7 +57,7 @@ def stop_directly(
             _climb(paths, run, now=now, reason=reason, timeout=timeout)
             left = len(end_leftovers(partial(processes.members, str(run["marker"]))))
             _tell_end(paths, run, reason, left)
-            Helpers(paths, run, Recovery.read(run.get("recovery"))).end()
+            Sidecars(paths, run, Recovery.read(run.get("recovery"))).end()
     finally:
         os.close(lock)
     return True

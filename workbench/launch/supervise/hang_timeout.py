@@ -1,4 +1,4 @@
-"""How sure a standstill has to be before a run is ended for it: a wrong guess costs a healthy one.
+"""How long a run may stand still before it is ended as hung.
 
 An evaluation or a sort of a large table stands at one line for minutes, as a hang does, and a long
 backward pass beside a peer that waits in another collective looks like a deadlock. What the ranks
@@ -17,15 +17,15 @@ BUSY_SECONDS = 900.0  # as NCCL's own watchdog has it: one that waits for a GPU 
 _BUSY_SHARE = 0.1  # of one core
 
 
-class Patience:
-    """Follows one standing finding. `over` is asked about once a second."""
+class HangTimeout:
+    """Follows one standing finding. `expired` is called about once a second."""
 
     def __init__(self) -> None:
         self._key: tuple[str, int | None] | None = None
         self._since = 0.0
         self._cpu: dict[int, float] = {}
 
-    def over(self, hang: Finding, ranks: Mapping[int, RankFacts], now: float) -> bool:
+    def expired(self, hang: Finding, ranks: Mapping[int, RankFacts], now: float) -> bool:
         """Whether it has stood long enough; `now` is in seconds of the monotonic clock."""
         if hang.key != self._key:
             self._key, self._since = hang.key, now
@@ -40,7 +40,7 @@ class Patience:
         at_work = any(self._works(rank, ranks[rank], stood) for rank in blamed)
         return not at_work or stood >= BUSY_SECONDS
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Nothing stands still now."""
         self._key = None
 

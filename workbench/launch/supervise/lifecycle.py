@@ -65,7 +65,7 @@ def supervise(directory: str, order_text: bytes, *, adopting: bool) -> None:
         order.get("environment", {}), secret_values([*order.get("arguments", []), *resumed])
     )
     supervisor = Supervisor(paths, run)
-    if order and _is_started(order, supervisor.attempts, adopting=adopting):
+    if order and _is_started(order, supervisor.state.attempts, adopting=adopting):
         if not adopting:
             log("somebody else has resumed the run")
             return

@@ -6,15 +6,18 @@ import contextlib
 import json
 import time
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts, RankFacts
 from workbench.diagnose.finding import EXIT_HANG, HANGS, Finding
 from workbench.launch.capture.writers import LineWriter
 from workbench.launch.log import EXIT_RESERVE, guarded, log
-from workbench.launch.resume.attempts import Attempts, furthest
+from workbench.launch.resume.attempts import furthest
 from workbench.launch.supervise.outcome import Verdict, judge
+from workbench.launch.supervise.rank_processes import RankProcesses
+from workbench.launch.supervise.run_state import RunState
 from workbench.observe.gpu import GpuSampler
 from workbench.observe.host import HostSampler
 from workbench.observe.prediction_error.corrections import keep_gap
@@ -22,13 +25,7 @@ from workbench.observe.view import ViewBuilder, encode, recent_samples
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.sealing import Sealer
 from workbench.store.files import read_json, write_bytes_atomic, write_json_reserved
-from workbench.store.layout import RunPaths
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from workbench.launch.supervise.supervisor import Supervisor
 
 _MARKED_EVERY_SECONDS = 5.0
 _CHECKPOINTS_EVERY_SECONDS = 3.0
@@ -40,16 +37,16 @@ IDLE = frozenset({"idle-gpus", "idle-machine"})
 """Findings that start what was asked for on an idle machine."""
 
 
-class Watch:
-    """The measuring half of a supervisor."""
+class RunMonitor:
+    """Measures one attempt and writes what it sees."""
 
-    def __init__(
-        self, paths: RunPaths, run: dict[str, Any], attempts: Attempts, *, begins: bool
-    ) -> None:
+    def __init__(self, state: RunState, ranks: RankProcesses, *, begins: bool) -> None:
         """`begins`: an attempt that was started just now, not one that is adopted."""
-        self._paths = paths
-        self._run = run
-        self._attempts = attempts
+        self._state = state
+        self._paths = paths = state.paths
+        self._run = run = state.run
+        self._attempts = state.attempts
+        self._processes = ranks
         self._builder = ViewBuilder(paths, run)
         self._diagnoser = Diagnoser(paths, run)
         self._sealer = Sealer(paths, log)
@@ -59,7 +56,7 @@ class Watch:
         self._checkpoints: list[Checkpoint] = []
         self.findings: list[Finding] = self._diagnoser.begin_attempt() if begins else []
         self._began = time.monotonic()
-        self._seconds_before = attempts.seconds_before
+        self._seconds_before = self._attempts.seconds_before
         self._first_step_seen: float | None = None
         self._gpus = GpuSampler() if run["device"] == "cuda" else None  # never raises
         self._host = HostSampler(paths.directory)
@@ -102,11 +99,12 @@ class Watch:
         if self.stepping and self._first_step_seen is None:
             self._first_step_seen = time.monotonic()
 
-    def phase(self, supervisor: Supervisor) -> str:
+    @property
+    def phase(self) -> str:
         """The phase the run is in."""
-        if supervisor.ladder.active:
+        if self._state.ladder.active:
             return "stopping"
-        return "running" if self.stepping or len(supervisor.ranks) > 0 else "starting"
+        return "running" if self.stepping or self._state.ranks else "starting"
 
     def catch_up(self) -> None:
         """Take in what was written before we came, for a moment.
@@ -120,32 +118,30 @@ class Watch:
         for sample in recent_samples(self._paths):
             self._builder.add_sample(sample)
 
-    def look(self, supervisor: Supervisor) -> None:
+    def look(self) -> None:
         """Sample and write the view. No defect in here may take the stop ladder down with it."""
         try:
-            self.sample(supervisor)
-            self._look_at_ranks(supervisor)
-            self.diagnose(supervisor)
-            self.write_view(supervisor)
+            self.sample()
+            self._look_at_ranks()
+            self.diagnose()
+            self.write_view()
         except Exception:  # noqa: BLE001
             log(f"watching failed, going on:\n{traceback.format_exc()}")
 
-    def _look_at_ranks(self, supervisor: Supervisor) -> None:
+    def _look_at_ranks(self) -> None:
         """Once per look: rules, view and restarts tell of the same moment."""
-        supervisor.follow_spawned()
-        self.ranks = {
-            rank: supervisor.rank_facts(rank, process) for rank, process in supervisor.ranks.items()
-        }
+        self._processes.follow_spawned()
+        self.ranks = self._processes.all_facts()
 
-    def sample(self, supervisor: Supervisor) -> None:
+    def sample(self) -> None:
         """Read metrics and hardware; samples thin out as the run grows long."""
         self.read()
         first = self._first_step_seen
-        supervisor.check_world(None if first is None else time.monotonic() - first)
+        self._processes.check_world(None if first is None else time.monotonic() - first)
         now = time.monotonic()
         if now >= self._marked_due:
-            self._marked = supervisor.members()
-            self._marked_due = now + (_MARKED_EVERY_SECONDS if supervisor.ranks else 1.0)
+            self._marked = self._state.members()
+            self._marked_due = now + (_MARKED_EVERY_SECONDS if self._state.ranks else 1.0)
         if now < self._sample_due:
             return
         elapsed = self._elapsed()
@@ -157,26 +153,26 @@ class Watch:
         self._diagnoser.sample(line)
         self._system.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
-    def diagnose(self, supervisor: Supervisor) -> None:
+    def diagnose(self) -> None:
         """Let the rules look; an idle machine starts what was asked for then."""
         if time.monotonic() >= self._checkpoints_due:
             self._checkpoints_due = time.monotonic() + _CHECKPOINTS_EVERY_SECONDS
             self._checkpoints = self._sealer.look()
-        self.findings = self._diagnoser.look(self._facts(supervisor))
+        self.findings = self._diagnoser.look(self._facts())
         idle = any(one.kind in IDLE and one.cleared_at is None for one in self.findings)
         if idle and self.stepping:  # before the first step a run may load data for long
-            supervisor.helpers.idle()
+            self._state.sidecars.idle()
 
-    def _facts(self, supervisor: Supervisor) -> Facts:
+    def _facts(self) -> Facts:
         return Facts(
-            phase=self.phase(supervisor),
-            started_at=supervisor.started_at,
+            phase=self.phase,
+            started_at=self._state.started_at,
             elapsed_seconds=self._elapsed(),
             attempt=self._attempts.number,
-            world_size=supervisor.world_size,
-            stopping=supervisor.ladder.active,
+            world_size=self._state.world_size,
+            stopping=self._state.ladder.active,
             ranks=self.ranks,
-            nodes=() if supervisor.machines is None else supervisor.machines.facts(),
+            nodes=self._processes.node_facts(),
             checkpoints=tuple(self._checkpoints),
             why_not_resumable=self._why_not_resumable,
         )
@@ -185,19 +181,19 @@ class Watch:
         """Of all attempts, without the pauses between them."""
         return self._seconds_before + time.monotonic() - self._began
 
-    def write_view(self, supervisor: Supervisor, end: dict[str, Any] | None = None) -> None:
+    def write_view(self, end: dict[str, Any] | None = None) -> None:
         """Replace view.json."""
         document = self._builder.snapshot(
             {
-                "phase": "ended" if end else self.phase(supervisor),
+                "phase": "ended" if end else self.phase,
                 "outcome": end["outcome"] if end else None,
-                "message": end["message"] if end else supervisor.message,
+                "message": end["message"] if end else self._state.message,
                 "why_not_resumable": end["why_not_resumable"] if end else None,
-                "started_at": supervisor.started_at,
+                "started_at": self._state.started_at,
                 "ended_at": end["ended_at"] if end else None,
                 "elapsed_seconds": round(self._elapsed(), 1),
-                "world_size": supervisor.world_size,
-                "restarts": supervisor.restarts,
+                "world_size": self._state.world_size,
+                "restarts": self._state.restarts,
                 "attempt": self._attempts.number,
                 "attempts": self._attempts.latest(),
                 "checkpoints": [one.document() for one in self._checkpoints[:_CHECKPOINTS]],
@@ -223,38 +219,37 @@ class Watch:
             }
         return documents
 
-    def judge(self, supervisor: Supervisor, exit_code: int | None) -> Verdict:
+    def judge(self, exit_code: int | None) -> Verdict:
         """Read to the end and tell how the attempt ended."""
         while not self._builder.stream.at_end:
             self.read()
         self._diagnoser.rows(self._builder.read(final=True))
-        self._look_at_ranks(supervisor)
-        for rank in supervisor.ranks:
-            supervisor.vanished.setdefault(rank, time.time())
+        self._look_at_ranks()
+        for rank in self._state.ranks:
+            self._state.vanished.setdefault(rank, time.time())
         # A run too short for the running check is judged at its end.
-        if self.stepping and supervisor.ranks:
-            supervisor.check_world(1e9)
+        if self.stepping and self._state.ranks:
+            self._processes.check_world(1e9)
         return judge(
             self._paths,
-            ranks=int(supervisor.run["processes"]),
+            ranks=self._state.world_size_asked,
             steps=self.steps,
             exit_code=exit_code,
-            stop_reason=supervisor.ladder.reason if supervisor.ladder.active else None,
-            capture=bool(supervisor.run["capture"]),
+            stop_reason=self._state.ladder.reason if self._state.ladder.active else None,
+            capture=bool(self._run["capture"]),
             first_step=self.first_step,
-            steps_total=supervisor.run.get("steps_total"),
+            steps_total=self._run.get("steps_total"),
         )
 
-    def finish(
-        self, supervisor: Supervisor, exit_code: int | None, verdict: Verdict, left: int
-    ) -> None:
+    def finish(self, exit_code: int | None, verdict: Verdict, left: int) -> None:
         """Write view and report of the whole run, and exit.json last."""
         message = verdict.message
         why_not = self._why_not_resumable({"outcome": verdict.outcome, "message": verdict.message})
         if verdict.outcome in {"stopped", "preempted"} and not why_not:
             message = f"{message} Go on with: workbench resume {self._run['run']}"
-        if supervisor.message and supervisor.world_size not in {None, supervisor.run["processes"]}:
-            message = f"{message} {supervisor.message}"
+        state = self._state
+        if state.message and state.world_size not in {None, state.world_size_asked}:
+            message = f"{message} {state.message}"
         end: dict[str, Any] = {
             "schema": SCHEMA_VERSION,
             "outcome": verdict.outcome,
@@ -265,16 +260,16 @@ class Watch:
             "why_not_resumable": why_not,
             "finding": verdict.finding,
             "processes_left": left,
-            "gpu_memory_left_bytes": self._gpu_memory_left(supervisor),
+            "gpu_memory_left_bytes": self._gpu_memory_left(),
             "ended_at": round(time.time(), 3),
         }
         log(f"{verdict.outcome}: {message}")
         with contextlib.suppress(OSError):
             (self._paths.control / "reserve").unlink()
         self._attempts.end(last_step=self.steps, message=message, at=end["ended_at"])
-        self._last_look(verdict, supervisor.world_size)
-        supervisor.write_state("ended")
-        self.write_view(supervisor, end)
+        self._last_look(verdict, self._state.world_size)
+        self._state.write("ended")
+        self.write_view(end)
         self._keep_gap()
         self._write_report(end)
         deadline = time.monotonic() + _EXIT_RETRY_SECONDS
@@ -303,10 +298,10 @@ class Watch:
         except Exception:  # noqa: BLE001  (no rule may cost the run its exit.json)
             log(f"diagnosing the end failed:\n{traceback.format_exc()}")
 
-    def _gpu_memory_left(self, supervisor: Supervisor) -> int | None:
+    def _gpu_memory_left(self) -> int | None:
         if self._gpus is None:
             return None
-        pids = {process["pid"] for process in [*supervisor.ranks.values(), *self._marked]}
+        pids = {process["pid"] for process in [*self._state.ranks.values(), *self._marked]}
         return self._gpus.memory_of(pids)
 
     def _traceback(self, rank: int | None) -> str | None:

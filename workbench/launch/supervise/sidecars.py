@@ -26,18 +26,24 @@ _MARK = "WORKBENCH_RUN"  # in place of the run's marker
 _FLUSH_SECONDS = 60.0  # a tracker that has not told the end by then is left to itself
 
 
-class Helpers:
+class Sidecars:
     """Starts them and waits for the trackers at the end."""
 
-    def __init__(self, paths: RunPaths, run: dict[str, Any], recovery: Recovery) -> None:
+    def __init__(
+        self,
+        paths: RunPaths,
+        run: dict[str, Any],
+        recovery: Recovery,
+        oom_score: int | None = None,
+    ) -> None:
+        """`oom_score`: of what is started here; None: this process's own."""
         self.pids: set[int] = set()
-        self.oom_score: int | None = None
-        """Of what is started here: the supervisor's own is for itself."""
+        self._oom_score = oom_score
         self._paths = paths
         self._run = run
         self._recovery = recovery
         self._trackers: list[subprocess.Popen[bytes]] = []
-        self._idle_told = False
+        self._idle_seen = False
 
     def start(self) -> None:
         """Start the trackers that the run was launched with."""
@@ -55,8 +61,8 @@ class Helpers:
 
     def idle(self) -> None:
         """The machine has been idle for so long: start what was asked for then, once."""
-        if not self._idle_told:
-            self._idle_told = True
+        if not self._idle_seen:
+            self._idle_seen = True
             self._hook("on_idle", self._recovery.on_idle)
 
     def end(self) -> None:
@@ -93,8 +99,8 @@ class Helpers:
                     cwd=folder if folder.is_dir() else self._paths.directory,
                     env=environment,
                 )
-            if self.oom_score is not None:
-                set_oom_score(process.pid, self.oom_score)
+            if self._oom_score is not None:
+                set_oom_score(process.pid, self._oom_score)
             started.append(process)
             self.pids.add(process.pid)
             log(f"{what}: started {shlex.join(command)} as process {process.pid}")

@@ -1,4 +1,4 @@
-"""`StopWish`: whether somebody wants the run to stop: a client, SIGTERM, or a notice."""
+"""`StopRequest`: whether a client, SIGTERM or a notice of pre-emption asks the run to stop."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from workbench.recover.preemption import Poller
 
 
-class StopWish:
-    """One supervisor's ear. `listen` before `reason` is asked, `stop_listening` at the end."""
+class StopRequest:
+    """Requests to stop one run. Call `listen` before `reason`, and `stop_listening` at the end."""
 
     def __init__(self, control: Path, preemption: str | None) -> None:
         """`control`: the run's folder of requests; `preemption`: see `Recovery.preemption`."""
@@ -44,7 +44,7 @@ class StopWish:
         if self.notice is None and preempt.exists():
             self.notice = "notice of pre-emption"
         if self.notice is not None:
-            if not preempt.exists():  # whoever takes over the watch must know
+            if not preempt.exists():  # a supervisor that takes over must know
                 guarded("preempt", preempt.touch)
             return "preempted"
         asked = (self._control / "stop").exists() or (self._control / "stop-now").exists()

@@ -6,7 +6,7 @@ import pytest
 
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.finding import Finding
-from workbench.launch.supervise.hang_timeout import BUSY_SECONDS, IDLE_SECONDS, Patience
+from workbench.launch.supervise.hang_timeout import BUSY_SECONDS, IDLE_SECONDS, HangTimeout
 
 
 def standing(kind: str, rank: int | None) -> Finding:
@@ -15,11 +15,11 @@ def standing(kind: str, rank: int | None) -> Finding:
 
 def ended_after(hang: Finding, share: float, state: str = "S") -> float | None:
     """Seconds until the run is ended when rank 0 uses `share` of a core; None: not in an hour."""
-    patience = Patience()
+    patience = HangTimeout()
     for now in range(0, 3600, 5):
         works = RankFacts(alive=True, process_state=state, cpu_seconds=7.0 + share * now)
         waits = RankFacts(alive=True, process_state="S", cpu_seconds=7.0)
-        if patience.over(hang, {0: works, 1: waits}, 1000.0 + now):
+        if patience.expired(hang, {0: works, 1: waits}, 1000.0 + now):
             return now
     return None
 
@@ -51,9 +51,9 @@ def test_a_deadlock_is_none_while_one_of_the_ranks_computes():
 
 
 def test_a_standstill_that_ended_counts_from_the_beginning_when_it_comes_again():
-    patience, hang, ranks = Patience(), standing("hang", 0), {0: RankFacts(cpu_seconds=1.0)}
-    assert not patience.over(hang, ranks, 0.0)
-    assert not patience.over(hang, ranks, IDLE_SECONDS - 1)
-    patience.forget()
-    assert not patience.over(hang, ranks, IDLE_SECONDS + 1)
-    assert patience.over(hang, ranks, 2 * IDLE_SECONDS + 1)
+    patience, hang, ranks = HangTimeout(), standing("hang", 0), {0: RankFacts(cpu_seconds=1.0)}
+    assert not patience.expired(hang, ranks, 0.0)
+    assert not patience.expired(hang, ranks, IDLE_SECONDS - 1)
+    patience.reset()
+    assert not patience.expired(hang, ranks, IDLE_SECONDS + 1)
+    assert patience.expired(hang, ranks, 2 * IDLE_SECONDS + 1)
