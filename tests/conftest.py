@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell starts `pytest … &` with Ctrl-C ignored, and every child inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-pytest_plugins = ["pytester", "tests.cpu_budget"]
+pytest_plugins = ["pytester", "tests.cpu_budget", "tests.old_store"]
 SCRIPTS = Path(__file__).parent / "scripts"
 
 # Property tests try the same examples each time: a newcomer's run does not go red by chance, and

@@ -21,8 +21,8 @@ ROOT = Path(__file__).parent.parent
 # view and report, chooses checkpoints and diagnoses.
 ORDER = (
     *("errors", "units", "version"),
-    *("describe", "estimate", "plan", "store", "observe", "recipes", "recover", "diagnose"),
-    *("launch", "compare", "engines", "cli"),
+    *("describe", "estimate", "plan", "store", "provenance", "observe", "recipes", "recover"),
+    *("diagnose", "launch", "compare", "engines", "cli"),
 )
 HEAVY = {
     "torch",

@@ -60,8 +60,9 @@ if TYPE_CHECKING:
     from workbench.launch.launch import launch, start
     from workbench.launch.prepare.build_request import Request, request
     from workbench.launch.prepare.read_config import read_strategy
-    from workbench.launch.run import Run, attach, runs
+    from workbench.launch.run import Run, attach
     from workbench.observe.doctor import doctor
+    from workbench.observe.kept_row import runs
     from workbench.plan.planner import plan
     from workbench.store.runs import Store
 
@@ -98,7 +99,7 @@ _HOMES = {
     "recipes": "workbench.recipes",
     "request": "workbench.launch.prepare.build_request",
     "run_cost": "workbench.estimate.cost",
-    "runs": "workbench.launch.run",
+    "runs": "workbench.observe.kept_row",
     "simulate": "workbench.estimate.simulate",
     "smallest_gpu": "workbench.estimate",
     "start": "workbench.launch.launch",

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import Command
 from tests.compare.made_runs import make_run
-from workbench.cli import calibrating, launch, nodes, prices, profiling, recovery, scaling
+from workbench.cli import branching, calibrating, launch, nodes, prices, profiling, scaling, started
 from workbench.cli.commands import COMMANDS, load
 from workbench.cli.json_keys import FORMS
 from workbench.compare.profile.values import Profile
@@ -55,7 +55,9 @@ WITHOUT_STORE = {
 }
 LITERAL: dict[str, tuple[tuple[Any, str], ...]] = {
     "launch": ((launch, "_start"),),
-    "resume": ((recovery, "resume"),),
+    "resume": ((started, "show_started"),),
+    "rerun": ((started, "show_started"), (branching, "rerun")),
+    "fork": ((started, "show_started"), (branching, "fork")),
     "submit": ((nodes, "_submit"),),
     "submit --dry-run": ((nodes, "_show_script"),),
     "calibrate": ((calibrating, "document"),),
@@ -68,7 +70,14 @@ LITERAL: dict[str, tuple[tuple[Any, str], ...]] = {
     "prices --refresh": ((prices, "prices_command"),),
 }
 """What is too dear to run here: what writes it names the keys in its source."""
-ELSEWHERE = {"demo", "launch --wait", "resume --wait", "submit --wait"}
+ELSEWHERE = {
+    "demo",
+    "launch --wait",
+    "resume --wait",
+    "rerun --wait",
+    "fork --wait",
+    "submit --wait",
+}
 """A form made of two others, or of `show`'s."""
 
 

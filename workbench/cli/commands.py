@@ -73,6 +73,14 @@ COMMANDS = {
         "resume",
         "Go on from a checkpoint: in the same run, or in a new one with another strategy or size.",
     ),
+    "rerun": Source(
+        "branching", "rerun", "Start a run again as a new run, and list what has changed since."
+    ),
+    "fork": Source(
+        "branching",
+        "fork",
+        "Start a new run from a checkpoint of a run, with other arguments or options.",
+    ),
     "adopt": Source(
         "recovery",
         "adopt",

@@ -80,6 +80,7 @@ def compare(
     if as_json:
         print_json(document | {"files": [str(path) for path in files]})
         return
+    _show_lineage(document["lineage"], document["runs"])
     for title, table in _tables(document, found.rows):
         if table.row_count:
             console.print(f"[bold]{title}[/]")
@@ -87,6 +88,19 @@ def compare(
             console.print()
     for told in _not_aligned(found, document["aligned"]):
         console.print(told, markup=False, soft_wrap=True)
+
+
+def _show_lineage(lineage: Sequence[Mapping[str, Any]], runs: Sequence[str]) -> None:
+    """The trees of runs, where one began from another."""
+    if not any(one["origin"] for one in lineage):
+        return
+    console.print("[bold]Which began from which[/]")
+    for one in lineage:
+        name = escape(one["run"])
+        name = name if one["run"] in runs else f"[dim]{name} (not compared)[/]"
+        origin = f"  [dim]{escape(one['origin'])}[/]" if one["origin"] else ""
+        console.print(f"[dim]{one['prefix']}[/]{name}{origin}", soft_wrap=True)
+    console.print()
 
 
 def _not_aligned(found: Comparison, aligned: Mapping[str, Any]) -> Generator[str]:

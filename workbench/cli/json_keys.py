@@ -54,7 +54,7 @@ FORMS: Final = {
     "launch RECIPE -- --help": JsonForm("recipe help"),
     "runs": JsonForm(
         f"{_RUN} strategy processes world_size steps loss_first loss_last nonfinite_step {_SPEED} "
-        "started_at ended_at message tags note archived",
+        "started_at ended_at message resumed_from resumed_step rerun_of tags note archived",
         array=True,
     ),
     "show": JsonForm(_SHOW),
@@ -64,6 +64,10 @@ FORMS: Final = {
     "doctor": JsonForm("ok checks"),
     "resume": JsonForm(f"{_STARTED} notes nodes"),
     "resume --wait": JsonForm(f"{_STARTED} notes nodes {_SHOW}"),
+    "rerun": JsonForm(f"{_STARTED} notes nodes differs"),
+    "rerun --wait": JsonForm(f"{_STARTED} notes nodes differs {_SHOW}"),
+    "fork": JsonForm(f"{_STARTED} notes nodes differs"),
+    "fork --wait": JsonForm(f"{_STARTED} notes nodes differs {_SHOW}"),
     "adopt": JsonForm("run adopted accepted state"),
     "checkpoints": JsonForm(
         "path name step kind bytes saved_at sealed problem loss world_size strategy abandoned "
@@ -113,7 +117,7 @@ FORMS: Final = {
     "study workers": JsonForm(_TUNING),
     "study compression": JsonForm("study kind trials"),
     "profile": JsonForm("run folder steps ranks problems operations waits merged state nsys dcgm"),
-    "compare": JsonForm("runs configuration results aligned reach files"),
+    "compare": JsonForm("runs lineage configuration results aligned reach files"),
     "tag": JsonForm(_LABELS),
     "note": JsonForm(_LABELS),
     "archive": JsonForm(_LABELS, array=True),

@@ -19,7 +19,7 @@ from workbench.store.names import check_local
 _WHERE = "Only these, for example 'strategy=ddp outcome=failed tag=x loss<2 name~gpt'."
 _SORT = "A field, for example loss_last; -loss_last: largest first [default: newest first]."
 _FIRST = 1000
-_MORE = ("tags", "note", "archived")
+_MORE = ("resumed_from", "resumed_step", "rerun_of", "tags", "note", "archived")
 
 
 def runs(
@@ -57,7 +57,7 @@ def runs(
         console.print(f"No runs in {place.root} yet. Start one: workbench launch gpt", markup=False)
     else:
         if found:
-            console.print(runs_table(found[:_FIRST]))
+            console.print(runs_table(found[:_FIRST], as_trees=sort is None))
             _say_who_is_not_watched(found)
         _say_the_rest(len(known), len(found), asked=bool(where or tag))
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 import workbench as wb
 from workbench.cli.describing import with_options
+from workbench.cli.started import show_started
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import (
     JsonOption,
@@ -18,13 +19,9 @@ from workbench.cli.terminal import (
     StoreOption,
     WaitOption,
     console,
-    errors,
-    exit_with,
-    stay,
 )
 from workbench.describe.option import Group
 from workbench.diagnose.finding import Finding
-from workbench.diagnose.nodes import node_command
 from workbench.launch.prepare.acceptance import accept
 from workbench.launch.prepare.options import LaunchOptions
 from workbench.recover.checkpoints import Checkpoint
@@ -67,27 +64,7 @@ def resume(
     """
     before = wb.attach(run, store)
     again = before.resume(checkpoint, arguments=arguments, drop=drop or (), **changes)
-    for note in again.notes:
-        errors.print(f"note: {note}", markup=False, soft_wrap=True)
-    document: dict[str, Any] = {
-        "run": again.id,
-        "dir": str(again.directory),
-        "command": again.command,
-        "config_files": again.config_files,
-        "notes": list(again.notes),
-        "nodes": node_commands(again),
-    }
-    if not as_json:
-        console.print(f"resumed {again.id} in {again.directory}", markup=False, soft_wrap=True)
-        for node, line in enumerate(document["nodes"], 1):
-            console.print(f"type on machine {node}:  {line}", markup=False, soft_wrap=True)
-    if wait:
-        stay(again, quiet=as_json, passes_on_sigterm=True)
-        document |= again.summary()
-    if as_json:
-        print_json(document)
-    if wait:
-        exit_with(again)
+    show_started(again, f"resumed {again.id}", wait=wait, as_json=as_json)
 
 
 def adopt(
@@ -112,13 +89,6 @@ def adopt(
         console.print(f"Start it: workbench resume {handle.id}", markup=False, soft_wrap=True)
     else:
         console.print(f"{handle.id} needs no supervisor here: {status.state}", markup=False)
-
-
-def node_commands(run: wb.Run) -> list[str]:
-    """What to type on the other machines of a run, where no engine does."""
-    told = run.document
-    nodes = 1 if told.get("engine") else int(told.get("nodes") or 1)
-    return [node_command(run.directory, node) for node in range(1, nodes)]
 
 
 def checkpoints(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
+from workbench.compare.lineage import Branch, origin_text, trees
 from workbench.observe.prediction_error.terms import COST, MFU, STEP, TOKENS, Gap
 from workbench.observe.summary import peak_memory, predicted_peak, throughput, throughput_text
 from workbench.observe.view import finite
@@ -30,6 +31,8 @@ STYLES = {
     "interrupted": "red",
     "no-steps": "red",
 }
+
+_RUN_COLUMNS = ("run", "state", "strategy", "ranks", "steps", "loss", "tokens/s", "started")
 
 
 def badge(state: str, outcome: str | None) -> str:
@@ -58,18 +61,23 @@ def number(value: float | None, digits: int = 4) -> str:
     return "n/a" if value is None else f"{value:.{digits}g}"
 
 
-def runs_table(found: list[dict[str, Any]]) -> Table:
-    """The store as a table."""
-    columns = ("run", "state", "strategy", "ranks", "steps", "loss", "tokens/s", "started")
+def runs_table(found: list[dict[str, Any]], *, as_trees: bool = False) -> Table:
+    """The store as a table; `as_trees`: each run below the one that it began from."""
+    branches = trees(found) if as_trees else [Branch(row=row) for row in found]
+    columns: list[str] = list(_RUN_COLUMNS)
+    if any(map(origin_text, found)):
+        columns.append("from")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         # The id is what people copy: never cut, never wrapped.
-        width = max(len(run["run"]) for run in found) if column == "run" else None
-        table.add_column(column, no_wrap=True, min_width=width)
-    for run in found:
+        widths = (len(one.prefix) + len(one.row["run"]) for one in branches)
+        width = max(widths) if column == "run" else None
+        table.add_column(column, no_wrap=column != "from", min_width=width, overflow="fold")
+    for branch in branches:
+        run = branch.row
         started = run["started_at"]
         table.add_row(
-            escape(run["run"]),
+            f"[dim]{branch.prefix}[/]{escape(run['run'])}",
             badge(run["state"], run["outcome"]),
             escape(str(run["strategy"])),
             str(run["world_size"] or run["processes"] or "n/a"),
@@ -77,11 +85,12 @@ def runs_table(found: list[dict[str, Any]]) -> Table:
             _loss(run),
             _rate(run),
             time.strftime("%m-%d %H:%M", time.localtime(started)) if started else "n/a",
+            *[escape(origin_text(run))][: len(columns) - len(_RUN_COLUMNS)],
         )
     return table
 
 
-def _rate(run: dict[str, Any]) -> str:
+def _rate(run: Mapping[str, Any]) -> str:
     """Tokens a second, which the column's head says; another unit is named."""
     return throughput_text(run).removesuffix(" tokens/s")
 
@@ -136,7 +145,7 @@ def summary_table(summary: dict[str, Any], labels: Labels | None = None) -> Tabl
     return table
 
 
-def _loss(summary: dict[str, Any]) -> str:
+def _loss(summary: Mapping[str, Any]) -> str:
     """The last loss that was a number, and since when it is none."""
     since = summary.get("nonfinite_step")
     text = number(summary["loss_last"])

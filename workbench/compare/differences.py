@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from workbench.compare.lineage import origin, origin_text
+from workbench.provenance.differences import described, is_of_provenance
+
 _SECTIONS = {
     "strategy": "strategy",
     "workload": "workload",
@@ -23,6 +26,7 @@ _PLAIN = {
     "workbench_version": "workbench version",
 }
 _OWN = ("strategy name", "environment WORKBENCH_RUN_")  # differ in any two runs, or stand elsewhere
+_GROUPS = ("workload", "provenance")
 RESULTS = {
     "outcome": "",
     "steps": "",
@@ -52,7 +56,7 @@ def configuration(
     """
     flat: dict[str, Any] = {"strategy": run.get("strategy_name")}
     flat |= {name: run.get(key) for key, name in _PLAIN.items()}
-    flat |= _gpus(run.get("cluster") or {})
+    flat |= described(run) | {"begun from": origin_text(origin(run)) or None}
     for key, name in _SECTIONS.items():
         flat |= _flat(name, run.get(key))
     chosen = _chosen(run, attempts)
@@ -74,15 +78,6 @@ def _without_checkpoint(words: Sequence[str], checkpoint: str | None) -> list[st
     """Drops the flag that names the checkpoint which an attempt began at."""
     at = {index for index, word in enumerate(words) if word == checkpoint}
     return [word for index, word in enumerate(words) if not {index, index + 1} & at]
-
-
-def _gpus(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    gpus = cast("list[dict[str, Any]]", cluster.get("gpus") or [])
-    names = sorted({str(one.get("name")) for one in gpus})
-    return {"GPUs": f"{len(gpus)} x {', '.join(names)}" if gpus else None} | {
-        "host": cluster.get("name"),
-        "CPU": cluster.get("cpu_name"),
-    }
 
 
 def _flat(prefix: str, value: Any) -> dict[str, Any]:
@@ -127,27 +122,35 @@ def _is_number(word: str) -> bool:
 def differing(configurations: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """``{"what", "values": {run: value}}`` for all that is not the same in every run.
 
-    A value that a run does not have at all is None. Where a run's workload is not known, one row
-    says so, and the others say what differs between those that are.
+    A value that a run does not have at all is None. Where a run's workload or provenance is not
+    known, one row says so, and the others say what differs between those that are.
     """
     names: dict[str, None] = {}
     for one in configurations.values():
         names |= dict.fromkeys(one)
-    known = {run: any(map(_is_workload, one)) for run, one in configurations.items()}
+    known = {
+        (group, run): any(_group(name) == group for name in one)
+        for run, one in configurations.items()
+        for group in _GROUPS
+    }
     rows: list[dict[str, Any]] = []
-    if len(set(known.values())) > 1:
-        said = {run: "known" if is_known else "unknown" for run, is_known in known.items()}
-        rows.append({"what": "workload", "values": said})
+    for group in _GROUPS:
+        if len({known[group, run] for run in configurations}) > 1:
+            told = {run: "known" if known[group, run] else "unknown" for run in configurations}
+            rows.append({"what": group, "values": told})
     for name in names:
         values = {run: one.get(name) for run, one in configurations.items()}
-        counted = [one for run, one in values.items() if known[run] or not _is_workload(name)]
+        counted = [one for run, one in values.items() if known.get((_group(name), run), True)]
         if len(set(map(repr, counted))) > 1:
             rows.append({"what": name, "values": values})
     return rows
 
 
-def _is_workload(name: str) -> bool:
-    return name.startswith("workload ")
+def _group(name: str) -> str:
+    """What has to be known of a run for it to have a value of that name; "" = nothing."""
+    if name.startswith("workload "):
+        return "workload"
+    return "provenance" if is_of_provenance(name) else ""
 
 
 def results(rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

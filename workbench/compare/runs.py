@@ -8,6 +8,7 @@ from typing import Any
 
 from workbench.compare import alignment, index
 from workbench.compare.differences import configuration, differing, results
+from workbench.compare.lineage import Branch, ancestry
 from workbench.errors import UsageError
 from workbench.launch.resume.attempts import read_attempts
 from workbench.observe.curves import Curve
@@ -28,6 +29,8 @@ class Comparison:
     """The table's row of each run, by id, in the order asked for."""
     curves: Mapping[str, Curve]
     """Their curves."""
+    lineage: Sequence[Branch]
+    """The runs and those that they began from, as trees."""
     configuration: Sequence[Mapping[str, Any]]
     """``{"what", "values": {run: value}}`` for whatever was asked for differently."""
     results: Sequence[Mapping[str, Any]]
@@ -59,6 +62,7 @@ class Comparison:
         """
         return {
             "runs": list(self.rows),
+            "lineage": [one.document() for one in self.lineage],
             "configuration": list(self.configuration),
             "results": list(self.results),
             "aligned": alignment.aligned(self.curves, by),
@@ -97,5 +101,9 @@ def compare(store: Store, names: Sequence[str]) -> Comparison:
         for run, one in paths.items()
     }
     return Comparison(
-        rows=rows, curves=curves, configuration=differing(asked), results=results(rows)
+        rows=rows,
+        curves=curves,
+        lineage=ancestry(store, rows),
+        configuration=differing(asked),
+        results=results(rows),
     )

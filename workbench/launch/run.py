@@ -18,7 +18,8 @@ from workbench.diagnose.offline import unsupervised
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launch.prepare.acceptance import accept
 from workbench.launch.prepare.options import keywords
-from workbench.launch.resume.resume import resume, why_not_resumable
+from workbench.launch.resume.branch import fork, rerun
+from workbench.launch.resume.resume import Resumed, resume, why_not_resumable
 from workbench.launch.start.supervisor_process import spawn_supervisor
 from workbench.launch.stop_ladder import end_leftovers
 from workbench.launch.supervise.direct_stop import stop_directly
@@ -26,23 +27,20 @@ from workbench.launch.supervise.reattach import may_adopt
 from workbench.observe.current_view import current_view
 from workbench.observe.events import iterate_metrics, metric_bytes
 from workbench.observe.findings import kept_findings
-from workbench.observe.kept_row import short_summary
 from workbench.observe.rank_count import rank_count
 from workbench.observe.summary import summarise
-from workbench.observe.view import log_lines
+from workbench.observe.view import log_text
 from workbench.recover.checkpoints import Checkpoint, verify
 from workbench.recover.script_checkpoints import every_checkpoint
 from workbench.store import processes
-from workbench.store.files import read_file, read_json, read_tail
+from workbench.store.files import read_json, read_texts
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, foreign_reason
 from workbench.store.runs import LAST, Store
 from workbench.store.status import Status, read_status
 
 _ADOPT_SECONDS = 5.0
-_LOG_BYTES = 256 << 20
 _CONFIG_BYTES = 1 << 20
-_TAIL_BYTES = 8 << 20  # of a log
 _QUICK_METRIC_BYTES = 32 << 20  # are read in about a second
 _NOW_SECONDS = 45.0  # a supervisor that has not ended a run "now" by then needs help
 
@@ -50,11 +48,12 @@ _NOW_SECONDS = 45.0  # a supervisor that has not ended a run "now" by then needs
 class Run:
     """A run, seen through its directory. Any number of handles may exist, in any process."""
 
-    notes: tuple[str, ...] = ()
-    """After `resume`: what somebody should know of how the run goes on."""
-
-    def __init__(self, paths: RunPaths) -> None:
+    def __init__(self, paths: RunPaths, begun: Resumed | None = None) -> None:
         self._paths = paths
+        self.notes = begun.notes if begun else ()
+        """After `resume`, `rerun` and `fork`: what somebody should know of how the run goes on."""
+        self.differs = begun.differs if begun else ()
+        """After `rerun` and `fork`: ``{"what", "was", "now"}`` for what has changed since."""
 
     @property
     def id(self) -> str:
@@ -145,21 +144,11 @@ class Run:
         """
         if rank is not None:
             self._check_rank(rank)
-            return self._log(self._paths.rank_log(rank), tail)
+            return log_text(self._paths.rank_log(rank), tail)
         parts = {"launcher": self._paths.launcher_log}
         parts |= {f"rank {number}": self._paths.rank_log(number) for number in range(self._ranks())}
-        texts = {name: self._log(path, tail) for name, path in parts.items()}
+        texts = {name: log_text(path, tail) for name, path in parts.items()}
         return "\n".join(f"== {name} ==\n{text}" for name, text in texts.items() if text)
-
-    @staticmethod
-    def _log(path: Path, tail: int | None) -> str:
-        if tail is None:
-            try:
-                return read_file(path, _LOG_BYTES).decode("utf-8", errors="replace")
-            except OSError:  # not there, a link to elsewhere, or beyond what a screen is for
-                return read_tail(path, _LOG_BYTES)
-        budget = min(_TAIL_BYTES, 400 * tail)
-        return "\n".join(log_lines(read_tail(path, budget), budget)[-tail:])
 
     @property
     def read_only(self) -> str | None:
@@ -202,12 +191,7 @@ class Run:
     @property
     def config_files(self) -> dict[str, str]:
         """Path -> text of the launcher's config files; a link among them is left out."""
-        texts: dict[str, str] = {}
-        with contextlib.suppress(OSError):
-            for path in sorted(self._paths.config.iterdir()):
-                with contextlib.suppress(OSError, ValueError):
-                    texts[str(path)] = read_file(path, _CONFIG_BYTES).decode()
-        return texts
+        return read_texts(self._paths.config, _CONFIG_BYTES)
 
     def preempt(self) -> None:
         """Hand on that this machine goes away soon: checkpoint and end within the grace period.
@@ -302,10 +286,35 @@ class Run:
             UsageError: it still runs, it has no whole checkpoint, or nobody knows how the script
                 resumes; the message says what would work.
         """
-        again = resume(self._paths, checkpoint, arguments=arguments, drop=drop, **changes)
-        handle = Run(again.paths)
-        handle.notes = again.notes
-        return handle
+        return _begun(resume(self._paths, checkpoint, arguments=arguments, drop=drop, **changes))
+
+    def rerun(self) -> Run:
+        """Start the same again, as a run of its own; its `differs` says what is another now.
+
+        Script, arguments, options, folder and the variables that tuned the training are those of
+        the record. Commit, packages, data and host are those of now.
+
+        Raises:
+            UsageError: it cannot be started so any more; the message says why.
+        """
+        return _begun(rerun(self._paths))
+
+    def fork(
+        self,
+        at: int | None = None,
+        *,
+        arguments: Sequence[str] = (),
+        drop: Sequence[str] = (),
+        **changes: Any,
+    ) -> Run:
+        """Start a run of its own from the checkpoint of step `at`; None = the newest.
+
+        `arguments`, `drop` and `changes` are those of `resume`; this run stays as it is.
+
+        Raises:
+            UsageError: there is no such checkpoint, or it cannot be started so.
+        """
+        return _begun(fork(self._paths, at, arguments=arguments, drop=drop, **changes))
 
     def why_not_resumable(self) -> str:
         """Why `resume` without arguments would be refused; "" = it works."""
@@ -368,11 +377,16 @@ class Run:
         return f"Run({self.id!r}, {status.outcome or status.state}, {self._paths.directory})"
 
 
-_own = list(inspect.signature(Run.resume).parameters.values())[:-1]
-Run.resume.__dict__["__signature__"] = inspect.Signature(
-    [*_own, *(one for one in keywords(changes=True) if one.name not in {"store", "cluster"})],
-    return_annotation="Run",
-)
+for _method in (Run.resume, Run.fork):
+    _own = list(inspect.signature(_method).parameters.values())[:-1]
+    _method.__dict__["__signature__"] = inspect.Signature(
+        [*_own, *(one for one in keywords(changes=True) if one.name not in {"store", "cluster"})],
+        return_annotation="Run",
+    )
+
+
+def _begun(again: Resumed) -> Run:
+    return Run(again.paths, again)
 
 
 def attach(run: str = LAST, store: str | os.PathLike[str] | None = None) -> Run:
@@ -382,9 +396,3 @@ def attach(run: str = LAST, store: str | os.PathLike[str] | None = None) -> Run:
         RunNotFoundError: no such run in the store.
     """
     return Run(Store(store).find(run))
-
-
-def runs(store: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """Short summaries of all runs in the store, newest first."""
-    place = Store(store)
-    return [short_summary(RunPaths(place.root / run_id)) for run_id in place.ids()]

@@ -19,6 +19,7 @@ from workbench.store.files import read_json, reading_once, write_json_atomic
 from workbench.store.labels import read_labels
 from workbench.store.layout import RunPaths
 from workbench.store.row_schema import Row
+from workbench.store.runs import Store
 from workbench.store.schema import SCHEMA_VERSION
 
 SOURCES = (
@@ -72,3 +73,9 @@ def short_summary(paths: RunPaths) -> dict[str, Any]:
     """The part of a summary that lists have (`rows.LISTED`), from as few files as possible."""
     about = kept_row(paths) or summarise(paths)
     return {key: about[key] for key in LISTED}
+
+
+def runs(store: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
+    """Short summaries of all runs in the store, newest first."""
+    place = Store(store)
+    return [short_summary(RunPaths(place.root / run_id)) for run_id in place.ids()]

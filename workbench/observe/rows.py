@@ -24,7 +24,7 @@ COLUMNS = (
     *LISTED,
     *("device", "recipe", "script", "created_at", "loss_best", "step_seconds_median"),
     *("memory_bytes", "hours", "usd", "tokens", "restarts", "memory_ratio", "step_ratio"),
-    *("resumed_from", "tags", "note", "archived"),
+    *("resumed_from", "resumed_step", "rerun_of", "tags", "note", "archived"),
 )
 """All keys of a row."""
 
@@ -56,6 +56,8 @@ def row(paths: RunPaths, curve: Curve) -> dict[str, Any]:
         "memory_ratio": _memory_ratio(summary),
         "step_ratio": read_gap(paths).row(STEP).ratio,
         "resumed_from": origin.get("run"),
+        "resumed_step": origin.get("step"),
+        "rerun_of": run.get("rerun_of"),
         **labelled(read_labels(paths)),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any, cast
 
 from workbench.observe.events import MetricStream, RecentSteps, StepRow, last_rows
@@ -12,13 +13,15 @@ from workbench.observe.prediction_error.steady_steps import StepSample
 from workbench.observe.rewinds import rewind_fields
 from workbench.observe.thinning import Rule, ThinnedTable
 from workbench.observe.timeline import Timeline
-from workbench.store.files import read_tail
+from workbench.store.files import read_file, read_tail
 from workbench.store.layout import RunPaths
 from workbench.store.printable import printable
 from workbench.store.schema import SCHEMA_VERSION, VIEW_MAX_BYTES, SystemLine
 
 _STEP_ROWS = 320
 _SAMPLE_BYTES = 1 << 19
+_WHOLE_BYTES = 256 << 20  # of a log that is shown in full
+_TAIL_BYTES = 8 << 20  # of its end
 _LOG_BYTES = 12_000  # all ranks' log tails together
 _EXTREME_RANKS = 16  # shown where there is no room for all
 _MAX_PEAKS = 512  # of more ranks only the fullest one's
@@ -289,6 +292,17 @@ def log_lines(text: str, budget: int = 12_000) -> list[str]:
     while len(lines) > 1 and sum(map(len, lines)) > budget:
         lines.pop(0)
     return lines
+
+
+def log_text(path: Path, tail: int | None) -> str:
+    """A whole log, or its last `tail` lines with progress bars collapsed."""
+    if tail is None:
+        try:
+            return read_file(path, _WHOLE_BYTES).decode("utf-8", errors="replace")
+        except OSError:  # not there, a link to elsewhere, or beyond what a screen is for
+            return read_tail(path, _WHOLE_BYTES)
+    budget = min(_TAIL_BYTES, 400 * tail)
+    return "\n".join(log_lines(read_tail(path, budget), budget)[-tail:])
 
 
 def encode(document: dict[str, Any]) -> bytes:

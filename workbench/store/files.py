@@ -152,6 +152,16 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     return data
 
 
+def read_texts(folder: Path, max_bytes: int) -> dict[str, str]:
+    """Path -> text of each file in a folder of a run; links and what is no text are left out."""
+    texts: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            with contextlib.suppress(OSError, ValueError):
+                texts[str(path)] = read_file(path, max_bytes).decode()
+    return texts
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """Read a JSON object; None where the file is absent, unreadable or not an object.
 

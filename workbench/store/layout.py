@@ -64,6 +64,11 @@ class RunPaths:
         return self.directory / "config"
 
     @property
+    def source(self) -> Path:
+        """Folder of what no commit holds: changes and copies of the script's own files."""
+        return self.directory / "source"
+
+    @property
     def logs(self) -> Path:
         """Folder of log files."""
         return self.directory / "logs"

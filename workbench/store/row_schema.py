@@ -38,6 +38,8 @@ class Row(TypedDict):
     memory_ratio: float | None
     step_ratio: float | None
     resumed_from: str | None
+    resumed_step: int | None
+    rerun_of: str | None
 
 
 class RowDoc(TypedDict):

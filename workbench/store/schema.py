@@ -95,6 +95,21 @@ class AttemptLine(TypedDict, total=False):
     message: str | None  # end: what happened
 
 
+class ProvenanceDoc(TypedDict, total=False):
+    """What a run was made from, see `provenance.record.Provenance`; files lie in ``source/``."""
+
+    repository: str | None
+    commit: str | None
+    changes_sha256: str | None
+    files: dict[str, str]
+    copied: list[str]
+    python: str | None
+    packages: dict[str, str]
+    data: list[dict[str, Any]]  # {"option", "path", "bytes", "sha256"}
+    environment: dict[str, str]
+    notes: list[str]
+
+
 class RunDoc(TypedDict):
     """``run.json``: what was asked, how and where. Secrets are redacted before writing."""
 
@@ -138,7 +153,9 @@ class RunDoc(TypedDict):
     usd_per_hour: float | None
     recovery: dict[str, Any]  # recover.policy.Recovery, field by field
     trackers: list[str]  # sinks fed by the supervisor: tensorboard, mlflow, trackio, wandb
-    resumed_from: dict[str, Any] | None  # {"run", "checkpoint", "step"} of a run in a new layout
+    resumed_from: dict[str, Any] | None  # {"run", "checkpoint", "step"}: in a new layout, or a fork
+    rerun_of: str | None  # the run that this one starts again
+    provenance: ProvenanceDoc | None  # null = recorded by an earlier version
 
 
 class StateDoc(TypedDict):

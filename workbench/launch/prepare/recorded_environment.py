@@ -34,6 +34,12 @@ _APPLIED = re.compile(
     r"|PYTHON(?:HASHSEED|UNBUFFERED|UTF8|FAULTHANDLER)|KERAS_BACKEND|TF_(?:CPP|ENABLE)_\w+"
 )
 
+_PLACES = {"PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "CUDA_HOME", "HF_HOME"}
+_OF_A_LAUNCH = (
+    *("WORKBENCH_", "ACCELERATE_", "FSDP_", "PARALLELISM_", "MASTER_", "WORLD_SIZE", "NODE_RANK"),
+    *("CUDA_VISIBLE_", "HIP_VISIBLE_", "GLOO_", "TP_SOCKET_", "PYTHONUNBUFFERED"),
+)
+
 
 def is_applied(name: str) -> bool:
     """Whether a variable of that name only tunes a training.
@@ -42,6 +48,15 @@ def is_applied(name: str) -> bool:
     (True, False, False)
     """
     return name == MARKER or _APPLIED.fullmatch(name) is not None
+
+
+def tuning_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those that change how a training runs or what it finds, without those that a launch sets."""
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if name in _PLACES or (is_applied(name) and not name.startswith(_OF_A_LAUNCH))
+    }
 
 
 def recorded_value(run: Mapping[str, Any], name: str, value: str) -> str:

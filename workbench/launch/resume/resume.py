@@ -45,6 +45,8 @@ class Resumed:
     """Its directory."""
     notes: tuple[str, ...] = ()
     """What somebody should know of how it goes on, each one sentence."""
+    differs: Sequence[Mapping[str, Any]] = ()
+    """Of a rerun or a fork: what is another now (`provenance.differences`)."""
 
 
 def resume(
@@ -62,7 +64,7 @@ def resume(
         UsageError: it still runs, or nobody knows how to resume it.
         StoreError: the run directory cannot be written.
     """
-    run = _record(paths)
+    run = startable_record(paths)
     if read_status(paths).live:
         raise UsageError(
             f"{run['run']} is still running. Stop it first: workbench stop {run['run']}"
@@ -71,11 +73,11 @@ def resume(
     in_place = stays_in_place(changes)
     if checkpoint is None and in_place and arguments is None and not drop:
         _refuse_finished(read_json(paths.exit) or {}, run)
-    words = _words(paths, run, arguments, drop)
+    words = changed_words(paths, run, arguments, drop)
     start = starting_point(paths, checkpoint)
     if in_place:
         return _in_place(paths, run, start, words, changes)
-    return _in_another_layout(paths, run, start, words, changes)
+    return in_another_layout(paths, run, start, words, changes)
 
 
 def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> str:
@@ -86,13 +88,14 @@ def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> 
     answer: an offer must not cost a run its exit.json.
     """
     try:
-        run = _record(paths)
+        run = startable_record(paths)
         if end is not None:
             _refuse_finished(end, run)
         elif paths.exit.exists() or not read_status(paths).live:
             _refuse_finished(read_json(paths.exit) or {}, run)
         start = starting_point(paths, None, read=False)
-        from_checkpoint(order_again(run, _words(paths, run, None, ())), run, start.at, start.why)
+        order = order_again(run, changed_words(paths, run, None, ()))
+        from_checkpoint(order, run, start.at, start.why)
     except (UsageError, StoreError) as error:
         return str(error)
     except Exception as error:  # noqa: BLE001  (see above)
@@ -100,7 +103,13 @@ def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> 
     return ""
 
 
-def _record(paths: RunPaths) -> dict[str, Any]:
+def startable_record(paths: RunPaths) -> dict[str, Any]:
+    """run.json of a run that this user may start from it.
+
+    Raises:
+        ForeignRunError: it is another user's, others can write to it, or its record is not ours.
+        StoreError: it cannot be read.
+    """
     check_own(paths, "resumed")
     run = read_record(paths)
     check_accepted(paths, run)
@@ -158,13 +167,17 @@ def _latest_words(paths: RunPaths, run: Mapping[str, Any]) -> list[str]:
     return [str(word) for word in (given[-1] if given else run["arguments"])]
 
 
-def _words(
+def changed_words(
     paths: RunPaths,
     run: Mapping[str, Any],
     arguments: Sequence[str] | None,
     drop: Sequence[str],
 ) -> list[str]:
-    """The arguments of the latest attempt, without `drop`, and `arguments` in place of theirs."""
+    """The arguments of the latest attempt, without `drop`, and `arguments` in place of theirs.
+
+    Raises:
+        UsageError: a recipe does not know one, or its checkpoints do not fit to them.
+    """
     before = _latest_words(paths, run)
     if not arguments and not drop:
         return before
@@ -230,15 +243,20 @@ def _changed_run(
     return again
 
 
-def _in_another_layout(
+def in_another_layout(
     paths: RunPaths,
     run: dict[str, Any],
     start: StartingPoint,
     words: Sequence[str],
     changes: Mapping[str, Any],
 ) -> Resumed:
-    """A run of its own that begins where the checkpoint was written."""
-    _refuse_engine(run)
+    """A run of its own that begins where the checkpoint was written.
+
+    Raises:
+        UsageError: it cannot be started so here.
+        StoreError: the run store cannot be written.
+    """
+    refuse_engine(run)
     check_whole(run, words)
     own = list(words[len(_layout_arguments(run)) :])
     options, dropped = changed(run, options_of(paths, run), changes)
@@ -249,14 +267,34 @@ def _in_another_layout(
         resumed["arguments"],
         replace(options, environment=variables),
     )
-    request = replace(request, warnings=(*dropped, *request.warnings))
+    folder = recorded_folder(run)
+    request = replace(request, warnings=(*dropped, *request.warnings), working_directory=folder)
     whole = {**resumed, "arguments": list(request.arguments), "run": run["run"]}
     again = begin(request, whole)
     return Resumed(paths=again, notes=(*start.notes, *request.warnings))
 
 
-def _refuse_engine(run: Mapping[str, Any]) -> None:
-    """The machines are the engine's: from here nobody can start on them."""
+def recorded_folder(run: Mapping[str, Any]) -> Path:
+    """Where the run was started, and starts again: its arguments may name files from there.
+
+    Raises:
+        UsageError: it is gone.
+    """
+    folder = Path(run["working_directory"])
+    if not folder.is_dir():
+        raise UsageError(
+            f"{run['run']} was started in {folder}, which is not there any more. Make that folder, "
+            "or launch the script as a new run."
+        )
+    return folder
+
+
+def refuse_engine(run: Mapping[str, Any]) -> None:
+    """The machines are the engine's: from here nobody can start on them.
+
+    Raises:
+        UsageError: the run is one of an engine.
+    """
     engine: dict[str, Any] | None = run.get("engine")
     if engine:
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from dataclasses import asdict
@@ -11,10 +12,12 @@ from typing import Any
 from workbench.errors import StoreError
 from workbench.launch.prepare import redact
 from workbench.launch.prepare.acceptance import seal
+from workbench.launch.prepare.recorded_environment import tuning_variables
 from workbench.launch.prepare.request import Request
 from workbench.launch.prepare.signatures import vouch
 from workbench.launch.start.launch_spec import make_order, warm_server
 from workbench.launch.start.supervisor_process import spawn_supervisor
+from workbench.provenance.record import record_provenance
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
@@ -23,16 +26,18 @@ from workbench.store.schema import SCHEMA_VERSION
 from workbench.version import __version__
 
 
-def begin(request: Request, resume: dict[str, Any] | None = None) -> RunPaths:
+def begin(
+    request: Request, resume: dict[str, Any] | None = None, rerun_of: str | None = None
+) -> RunPaths:
     """Start `request` in a run directory of its own.
 
     `resume` is the order's part about a checkpoint (see `orders`), with ``"run"``: the id of the
-    run that wrote it.
+    run that wrote it. `rerun_of`: the run that is started again.
 
     Raises:
         StoreError: the run store cannot be written.
     """
-    paths, order = prepare(request, resume)
+    paths, order = prepare(request, resume, rerun_of)
     try:
         spawn_supervisor(paths, order)
     except OSError as error:
@@ -42,7 +47,7 @@ def begin(request: Request, resume: dict[str, Any] | None = None) -> RunPaths:
 
 
 def prepare(
-    request: Request, resume: dict[str, Any] | None = None
+    request: Request, resume: dict[str, Any] | None = None, rerun_of: str | None = None
 ) -> tuple[RunPaths, dict[str, Any]]:
     """Claim the run directory of `request` and write what there is to know; nothing is started.
 
@@ -62,6 +67,7 @@ def prepare(
     document = _run_document(request, paths, marker, environment)
     if resume is not None:
         document["resumed_from"] = {key: resume[key] for key in ("run", "checkpoint", "step")}
+    document |= {"rerun_of": rerun_of, "provenance": provenance(request, paths.source)}
     document["vouched"] = vouched(document)
     try:
         write_json_atomic(paths.run, document, indent=2)
@@ -77,6 +83,19 @@ def prepare(
         discard(paths)
         raise _cannot_write(paths, error) from error
     return paths, {**order, "resume": resume}
+
+
+def provenance(request: Request, keep: Path | None) -> dict[str, Any]:
+    """The record's part about what is started; changes and copies are written into `keep`."""
+    given = {**os.environ, **request.options.environment}
+    return record_provenance(
+        request.script,
+        request.arguments,
+        request.working_directory,
+        redact.redact_environment(tuning_variables(given)),
+        ours=request.recipe is not None,
+        keep=keep,
+    ).document()
 
 
 def _first_view(run: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,133 @@
+"""``workbench rerun`` and ``workbench fork``: a run again, or another one from its checkpoint."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+import workbench as wb
+from workbench.cli.describing import with_options
+from workbench.cli.started import show_started
+from workbench.cli.tables import print_json
+from workbench.cli.terminal import JsonOption, RunArgument, StoreOption, WaitOption, console
+from workbench.compare.lineage import origin, origin_text
+from workbench.describe.option import Group
+from workbench.launch.prepare.options import LaunchOptions
+from workbench.launch.resume.branch import rerun_request
+from workbench.store.layout import RunPaths
+
+_OF_THE_SOURCE = ("commit", "uncommitted changes", "file ")
+_MOST_LINES = 30
+
+
+def rerun(
+    run: RunArgument = "last",
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would start, and what has changed.")
+    ] = False,
+    wait: WaitOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start a run again as a new run, and list what has changed since.
+
+    Compared are commit, uncommitted changes, files, packages, data, variables, host and GPUs.
+    """
+    before = wb.attach(run, store)
+    if dry_run:
+        request, differs = rerun_request(RunPaths(before.directory))
+        if as_json:
+            place, files = str(request.planned_directory), request.config_files
+            plan = {"run": None, "dir": place, "command": request.command, "config_files": files}
+            print_json({**plan, "notes": list(request.warnings), "nodes": [], "differs": differs})
+            return
+        console.print(shlex.join(request.command), markup=False, soft_wrap=True)
+        _show_differences(before, differs)
+        return
+    again = before.rerun()
+    if not as_json:
+        _show_differences(before, again.differs)
+    heading = f"started {again.id}, a rerun of {before.id},"
+    show_started(again, heading, {"differs": again.differs}, wait=wait, as_json=as_json)
+
+
+@with_options
+def fork(
+    run: RunArgument = "last",
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- ARGS...]",
+            help="Arguments in place of those of their names; {checkpoint} becomes its folder.",
+        ),
+    ] = None,
+    *,
+    at: Annotated[
+        int | None,
+        typer.Option(metavar="STEP", help="Step of the checkpoint [default: the newest]."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Argument to leave out, with its values; '*' for all. May be repeated.",
+            metavar="ARG",
+        ),
+    ] = None,
+    changes: Annotated[dict[str, Any], Group(of=LaunchOptions, changes=True)],
+    wait: WaitOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start a new run from a checkpoint of a run, with other arguments or options.
+
+    The run itself stays as it is; `workbench runs` shows the new one below it.
+    """
+    before = wb.attach(run, store)
+    again = before.fork(at, arguments=arguments or (), drop=drop or (), **changes)
+    if not as_json:
+        _show_differences(before, again.differs)
+    heading = f"started {again.id} from {origin_text(origin(again.document))}"
+    show_started(again, heading, {"differs": again.differs}, wait=wait, as_json=as_json)
+
+
+def _show_differences(before: wb.Run, differs: Sequence[Mapping[str, Any]]) -> None:
+    if not differs:
+        console.print(f"Nothing has changed since {before.id}.", markup=False)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("changed", f"in {escape(before.id)}", "now"):
+        table.add_column(column, overflow="fold")
+    for one in differs[:_MOST_LINES]:
+        table.add_row(escape(one["what"]), _value(one["was"]), _value(one["now"]))
+    console.print(table)
+    if len(differs) > _MOST_LINES:
+        console.print(f"and {len(differs) - _MOST_LINES} more (--json lists all)")
+    hint = _how_to_get_back(before, differs)
+    if hint:
+        console.print(hint, markup=False, soft_wrap=True)
+
+
+def _value(value: Any) -> str:
+    return "[dim]-[/]" if value is None else escape(str(value))
+
+
+def _how_to_get_back(before: wb.Run, differs: Sequence[Mapping[str, Any]]) -> str:
+    """What to type to have the source as it was; "" where it is the same or nobody knows."""
+    known: dict[str, Any] = before.document.get("provenance") or {}
+    if not any(str(one["what"]).startswith(_OF_THE_SOURCE) for one in differs):
+        return ""
+    source = RunPaths(before.directory).source
+    if not known.get("commit"):
+        return f"The script's own files as they were lie in {source}." if known else ""
+    commit, repository = (shlex.quote(str(known.get(name))) for name in ("commit", "repository"))
+    folder = shlex.quote(f"{before.id}-source")
+    lines = [f'git -C {repository} worktree add --detach "$PWD"/{folder} {commit}']
+    if known.get("changes_sha256"):
+        lines.append(f"git -C {folder} apply {shlex.quote(str(source / 'changes.diff'))}")
+    return "The source as it was: " + " && ".join(lines)

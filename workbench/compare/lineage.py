@@ -1,0 +1,134 @@
+"""Which run began from which: rows of the table as trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.names import is_id
+from workbench.store.runs import Store
+
+_MOST_RUNS = 200  # of one picture; records may name each other without end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """One run in its tree."""
+
+    row: Mapping[str, Any]
+    """Its row."""
+    depth: int = 0
+    """0 = the root of a tree, or a run whose parent is not among the rows."""
+    prefix: str = ""
+    """Lines of the tree to draw before its id, for example ``"│ └ "``."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form of its place in the tree."""
+        names = ("resumed_from", "resumed_step", "rerun_of")
+        return {
+            "run": self.row["run"],
+            "depth": self.depth,
+            "prefix": self.prefix,
+            "origin": origin_text(self.row),
+            **{name: self.row.get(name) for name in names},
+        }
+
+
+def parent_of(row: Mapping[str, Any]) -> str | None:
+    """The run that it is a rerun of, or whose checkpoint it began from; None = neither."""
+    return row.get("rerun_of") or row.get("resumed_from")
+
+
+def origin_text(row: Mapping[str, Any]) -> str:
+    """What a run began from, for people; "" = from nothing.
+
+    >>> origin_text({"resumed_from": "gpt-ddp", "resumed_step": 400})
+    'step 400 of gpt-ddp'
+    """
+    if row.get("rerun_of"):
+        return f"rerun of {row['rerun_of']}"
+    if not row.get("resumed_from"):
+        return ""
+    step = row.get("resumed_step")
+    at = "a checkpoint" if step is None else f"step {step}"
+    return f"{at} of {row['resumed_from']}"
+
+
+def trees(rows: Iterable[Mapping[str, Any]]) -> list[Branch]:
+    """The rows with each run below the one that it began from, the oldest of several first.
+
+    A tree stands where the first of its runs stood.
+    """
+    every = {str(row["run"]): row for row in rows}
+    root = {run: _root(run, every) for run in every}
+    children: dict[str, list[str]] = {}
+    for run, row in every.items():
+        if root[run] != run:
+            children.setdefault(str(parent_of(row)), []).append(run)
+    found: list[Branch] = []
+    for run in dict.fromkeys(root.values()):
+        _add(run, every, children, found, prefix="", below="", depth=0)
+    return found
+
+
+def ancestry(store: Store, runs: Iterable[str]) -> list[Branch]:
+    """The runs of those ids and all that they began from, as trees; runs that are gone are none."""
+    rows: dict[str, dict[str, Any]] = {}
+    waiting = list(runs)
+    while waiting and len(rows) < _MOST_RUNS:
+        run = waiting.pop(0)
+        document = read_json(RunPaths(store.root / run).run) if is_id(run) else None
+        if document is None or run in rows:
+            continue
+        rows[run] = {"run": run, "created_at": document.get("created_at"), **origin(document)}
+        waiting += filter(None, [parent_of(rows[run])])
+    return trees(rows.values())
+
+
+def origin(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a row about what the run of this run.json began from."""
+    began: Mapping[str, Any] = run.get("resumed_from") or {}
+    return {
+        "resumed_from": began.get("run"),
+        "resumed_step": began.get("step"),
+        "rerun_of": run.get("rerun_of"),
+    }
+
+
+def _root(run: str, every: Mapping[str, Mapping[str, Any]]) -> str:
+    """Records may name each other in a circle: each run of one is a root then."""
+    seen, now = [run], parent_of(every[run])
+    while now is not None and now in every:
+        if now in seen:
+            return run
+        seen.append(now)
+        now = parent_of(every[now])
+    return seen[-1]
+
+
+def _add(
+    run: str,
+    every: Mapping[str, Mapping[str, Any]],
+    children: Mapping[str, list[str]],
+    found: list[Branch],
+    *,
+    prefix: str,
+    below: str,
+    depth: int,
+) -> None:
+    found.append(Branch(row=every[run], depth=depth, prefix=prefix))
+    own = sorted(children.get(run, ()), key=lambda one: every[one].get("created_at") or 0.0)
+    for one in own:
+        last = one == own[-1]
+        _add(
+            one,
+            every,
+            children,
+            found,
+            prefix=f"{below}{'└ ' if last else '├ '}",
+            below=f"{below}{'  ' if last else '│ '}",
+            depth=depth + 1,
+        )

@@ -1,0 +1,1 @@
+"""What a run was made from: source, packages, data, environment; and what of it is another now."""
