@@ -30,7 +30,7 @@ def expected(name: str) -> dict[str, float]:
     from workbench.describe import Model, Strategy, Workload
     from workbench.estimate.block_time import _tp_seconds
     from workbench.estimate.network import Group, Groups, Links
-    from workbench.estimate.stages import rank_elements, stages
+    from workbench.estimate.rank import ranks_of
 
     model = Model(
         name="gpt",
@@ -70,8 +70,7 @@ def expected(name: str) -> dict[str, float]:
             return {"all-reduce": 2 * forward}  # backward: as much again
         return {"all-gather": forward, "reduce-scatter": forward}  # half of each, there and back
     strategy = Strategy.parse(name, RANKS[name])
-    (stage,) = stages(model, strategy, 1)
-    sizes = rank_elements(workload, strategy, stage)
+    sizes = ranks_of(workload, strategy)[0].elements
     weights, blocks = 4.0 * sizes.trained, 4.0 * sizes.block
     if name == "ddp":
         return {"all-reduce": weights}

@@ -14,8 +14,7 @@ from workbench.estimate import inference_memory, step_time, training_memory
 from workbench.estimate.cost import RunPlan, gpu_hours, hours_of, run_cost
 from workbench.estimate.interruptions import checkpoint_interval, expected_wall_seconds
 from workbench.estimate.network import links
-from workbench.estimate.stages import rank_elements, stages
-from workbench.estimate.states import states
+from workbench.estimate.rank import ranks_of
 
 LLAMA_7B = Model.catalog("llama-7b")
 LLAMA_70B = Model.catalog("llama-2-70b")
@@ -31,9 +30,8 @@ def work(model: Model, **extra: object) -> Workload:
 def bytes_per_parameter(strategy: str, ranks: int, model: Model = LLAMA_7B) -> float:
     """Weights, master copy, gradients and Adam's states on one rank, over the model's size."""
     spread = Strategy.parse(strategy, ranks)
-    (stage,) = stages(model, spread, 1)
     workload = work(model, optimizer="adamw-fused")
-    held = states(workload, spread, rank_elements(workload, spread, stage))
+    held = ranks_of(workload, spread)[0].states
     total = held.weights + held.master + held.gradients + held.optimizer
     return total / model.parameters
 

@@ -37,6 +37,33 @@ class Linear(NamedTuple):
         return (self.inputs + self.bias) * self.outputs * self.copies
 
 
+class WeightCounts(NamedTuple):
+    """Elements of a model before any split, by what holds them."""
+
+    linears: dict[bool, tuple[Linear, ...]]
+    """Weight matrices of one block: without (False) and with routed experts (True)."""
+    block_norms: int
+    """All norms of one block."""
+    embedding: int
+    """In front of the first block."""
+    head: int
+    """Behind the last block, final norm included."""
+    final_norm: int
+    """The final norm alone."""
+
+
+@functools.lru_cache(maxsize=256)
+def weight_counts(model: Model) -> WeightCounts:
+    """All counts that a rank's share follows from."""
+    return WeightCounts(
+        linears={moe: block_linears(model, moe=moe) for moe in (False, True)},
+        block_norms=block_norms(model),
+        embedding=embedding_parameters(model),
+        head=head_parameters(model),
+        final_norm=norm_parameters(model) if model.final_norm else 0,
+    )
+
+
 @functools.lru_cache(maxsize=256)
 def block_linears(model: Model, *, moe: bool) -> tuple[Linear, ...]:
     """The weight matrices of one block; `moe` chooses the block with routed experts."""

@@ -225,6 +225,11 @@ class Workload:
             raise UsageError("LoRA on a traced module is not described. Use simulate(step_fn).")
 
     @property
+    def compute_bytes(self) -> int:
+        """Bytes of a weight or activation as computed with."""
+        return 4 if self.precision == "fp32" else 2
+
+    @property
     def tokens(self) -> int:
         """Tokens per micro-batch and data-parallel rank."""
         if self.model.kind == "vision":

@@ -8,26 +8,19 @@ Bytes are per micro-batch and rank.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workbench.describe import Model, Strategy, Workload
-from workbench.describe.counting import block_linears
+from workbench.estimate.context import RankContext
+from workbench.estimate.elements import cast_elements
 from workbench.estimate.inventory import (
-    Shape,
     adapters_bytes,
     attention_bytes,
     mlp_bytes,
     norms_bytes,
     scores_bytes,
-    shape_of,
-    softmax_in_fp32,
-    tiles,
-    uses_autocast,
 )
-from workbench.estimate.stages import split_linear
-from workbench.estimate.states import widths
+from workbench.estimate.stages import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,48 +46,75 @@ class BlockMemory:
         return sum(self.saved.values()) + self.casts
 
 
-@functools.lru_cache(maxsize=4096)
-def block_memory(workload: Workload, strategy: Strategy, *, moe: bool) -> BlockMemory:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageBlocks:
+    """Bytes of all blocks of one stage on one rank for one micro-batch."""
+
+    largest: BlockMemory
+    """The block that holds most."""
+    kept: float
+    """What all blocks keep for backward on the card."""
+    on_host: float = 0.0
+    """What they keep in host memory."""
+
+
+def stage_blocks(context: RankContext, stage: Stage) -> StageBlocks:
+    """What the blocks of `stage` keep, recompute and offload taken into account."""
+    if context.model.traced is not None:
+        return _module(context)
+    kinds = [(moe, count) for moe, count in ((False, stage.dense), (True, stage.moe)) if count]
+    inventory = {moe: _block(context, moe=moe) for moe, _ in kinds}
+    largest = max(inventory.values(), key=lambda one: one.live + one.backward)
+    kept = sum(count * inventory[moe].total for moe, count in kinds)
+    strategy, trained = context.strategy, context.workload.trained_layers
+    if strategy.recompute == "full":
+        boundaries = sum(count * inventory[moe].boundary for moe, count in kinds)
+        layers = strategy.recompute_layers
+        share = 1.0 if layers is None else min(1.0, layers / stage.layers)
+        kept = share * boundaries + (1 - share) * kept
+    # Nothing is kept below the first trained block.
+    above = 1.0 if trained is None else min(1.0, trained / stage.layers)
+    card = min(kept, 2 * largest.boundary) if "activations" in strategy.offload else kept
+    return StageBlocks(largest=largest, kept=card * above, on_host=kept * above - card * above)
+
+
+def _block(context: RankContext, *, moe: bool) -> BlockMemory:
     """Inventory of one block; `moe` chooses the block with routed experts."""
-    model, width = workload.model, widths(workload, strategy)
-    shape = shape_of(workload, strategy, width)
-    norms = norms_bytes(workload, shape)
-    attention = attention_bytes(workload, shape)
-    scores = scores_bytes(workload, shape)
-    mlp = mlp_bytes(workload, shape, strategy, moe=moe)
-    adapters = adapters_bytes(workload, shape)
-    everything = {"norms": norms, "attention": attention, "scores": scores, "mlp": mlp}
+    inventory = {
+        "norms": norms_bytes(context),
+        "attention": attention_bytes(context),
+        "scores": scores_bytes(context),
+        "mlp": mlp_bytes(context, moe=moe),
+    }
+    adapters = adapters_bytes(context)
     if adapters:
-        everything["adapters"] = adapters
-    if model.dropout:
-        everything["dropout masks"] = 2 * shape.residual
-    live = sum(everything.values())
-    casts = 0.0
-    if uses_autocast(workload, strategy):
-        casts = 2.0 * _cast_elements(model, strategy, moe=moe)
-    kept = _after_selective(everything, workload, strategy, shape)
+        inventory["adapters"] = adapters
+    if context.model.dropout:
+        inventory["dropout masks"] = 2 * context.residual
     return BlockMemory(
-        saved=kept,
-        boundary=shape.r * shape.residual,
-        live=live,
-        backward=_backward(workload, shape, scores=scores, mlp=mlp, moe=moe),
-        norm_backward=_norm_backward(workload, shape),
-        casts=casts,
+        saved=_after_selective(context, inventory),
+        boundary=context.residual_bytes * context.residual,
+        live=sum(inventory.values()),
+        backward=_backward(context, inventory, moe=moe),
+        norm_backward=_norm_backward(context),
+        casts=2.0 * cast_elements(context, moe=moe) if context.autocast else 0.0,
     )
 
 
-def module_memory(workload: Workload, strategy: Strategy) -> tuple[BlockMemory, float]:
-    """(largest block, bytes that all blocks keep) of a traced module, scaled to this batch.
+def _module(context: RankContext) -> StageBlocks:
+    """A traced module, scaled to this batch.
 
     Traced bytes are per sample and without the loss; where they were not measured (no example
     inputs) activations count as 0 and the estimate's assumptions say so.
     """
-    traced = workload.model.traced
+    traced = context.model.traced
     assert traced is not None
-    scale = workload.micro_batch * widths(workload, strategy).compute / traced.precision_bytes
+    scale = context.workload.micro_batch * context.width.compute / traced.precision_bytes
     live = scale * (traced.largest_block_saved_bytes or 0)
     boundaries = scale * (traced.boundary_bytes or 0)
-    everything = scale * (traced.saved_bytes or 0)
+    kept = scale * (traced.saved_bytes or 0)
+    if context.strategy.recompute == "full" and traced.boundary_bytes is not None:
+        kept = max(0.0, boundaries + kept - traced.blocks * live)
     block = BlockMemory(
         saved={"block": live},
         boundary=boundaries / max(1, traced.blocks),
@@ -103,83 +123,64 @@ def module_memory(workload: Workload, strategy: Strategy) -> tuple[BlockMemory, 
         backward=live / 2,  # gradients of what the block's widest operation keeps
         casts=0.0,
     )
-    kept = everything
-    if strategy.recompute == "full" and traced.boundary_bytes is not None:
-        kept = max(0.0, boundaries + everything - traced.blocks * live)
-    return block, kept
+    return StageBlocks(largest=block, kept=kept)
 
 
-def _cast_elements(model: Model, strategy: Strategy, *, moe: bool) -> int:
-    """Weights whose cast stays until backward: what is recomputed casts again."""
-    parts = strategy.recompute_parts if strategy.recompute == "selective" else ()
+def _after_selective(context: RankContext, inventory: dict[str, float]) -> dict[str, float]:
+    """The inventory without what selective recompute makes again."""
+    if context.strategy.recompute != "selective":
+        return inventory
+    kept, parts = dict(inventory), context.strategy.recompute_parts
     if "op" in parts:
-        return 0
-    outside = {"q", "k", "v", "o", "q_a", "q_b", "kv_a", "kv_b"}
-    return sum(
-        split_linear(one, model, strategy)
-        for one in block_linears(model, moe=moe)
-        if "mlp" not in parts or one.name in outside
-    )
-
-
-def _after_selective(
-    everything: dict[str, float], workload: Workload, strategy: Strategy, shape: Shape
-) -> dict[str, float]:
-    if strategy.recompute != "selective":
-        return everything
-    kept = dict(everything)
-    parts, model, c = strategy.recompute_parts, workload.model, shape.c
-    if "op" in parts:
-        return _every_second_matmul(workload, shape)
+        return _every_second_matmul(context)
     if "attention" in parts:
         kept["scores"] = 0.0
     if "mlp" in parts or "moe" in parts:
         kept["mlp"] = 0.0
     if "norm" in parts:
-        kept["norms"] = model.norms_per_block * c * shape.residual
+        kept["norms"] = context.model.norms_per_block * context.width.compute * context.residual
     return kept
 
 
-def _every_second_matmul(workload: Workload, shape: Shape) -> dict[str, float]:
+def _every_second_matmul(context: RankContext) -> dict[str, float]:
     """Op-level policy of torchtitan: matmuls 1, 3, 5, 7 of a block and SDPA's result are kept."""
-    model, c = workload.model, shape.c
-    split = shape.tokens / shape.tp
+    model, c, residual = context.model, context.width.compute, context.residual
+    split = context.tokens / context.strategy.tp
     kept = model.query_width + model.value_width + model.mlp_hidden
     return {
-        "block input": shape.r * shape.residual,
+        "block input": context.residual_bytes * residual,
         # Eager mode also keeps the down projection's result, which nothing in backward needs.
-        "matmuls": c * (split * kept + shape.residual * (not workload.kernels.compiled)),
+        "matmuls": c * (split * kept + residual * (not context.kernels.compiled)),
         "attention": split * (c * model.attention_width + 4 * model.heads),
     }
 
 
-def _norm_backward(workload: Workload, shape: Shape) -> float:
+def _norm_backward(context: RankContext) -> float:
     """A plain-PyTorch RMSNorm's backward holds five fp32 tensors; a kernel only its gradients."""
-    plain = workload.kernels.norm == "upcast" and workload.model.norm.startswith("rmsnorm")
-    return (20 if plain else 2 * shape.r) * shape.residual
+    return (20 if context.upcasts_norms else 2 * context.residual_bytes) * context.residual
 
 
-def _backward(workload: Workload, shape: Shape, *, scores: float, mlp: float, moe: bool) -> float:
+def _backward(context: RankContext, inventory: dict[str, float], *, moe: bool) -> float:
     """Gradients alive at the worst moment of a block's backward: in the MLP or in attention."""
-    model, c = workload.model, shape.c
+    model, c, tokens = context.model, context.width.compute, context.tokens
+    tp = context.strategy.tp
     # Beyond what is saved: the product's gradient; in eager mode also those of both its factors,
     # less the product itself, which the down projection has let go of by then.
-    pieces = 2 if model.gated_mlp and workload.kernels.activation == "separate" else 1
+    pieces = 2 if model.gated_mlp and context.kernels.activation == "separate" else 1
     if moe:
-        rows = shape.tokens * model.experts_per_token
+        rows = tokens * model.experts_per_token
         in_mlp = pieces * c * rows * model.expert_hidden + 2 * c * rows * model.hidden
     else:
-        in_mlp = pieces * c * model.mlp_hidden * shape.tokens / shape.tp
-    if workload.kernels.tiled_mlp:
-        in_mlp /= tiles(workload, shape.tokens)
+        in_mlp = pieces * c * model.mlp_hidden * tokens / tp
+    in_mlp /= context.mlp_slices(tokens)
     width = model.query_width + model.key_width + model.value_width + model.attention_width
-    in_attention = c * shape.tokens * width / shape.tp
-    if workload.attention == "eager":
+    in_attention = c * tokens * width / tp
+    if context.workload.attention == "eager":
         # Gradients of the probabilities and of the scores; a low-precision copy of the
         # probabilities has been let go of by then.
-        in_attention += scores if softmax_in_fp32(workload, shape) else 2 * scores
+        in_attention += (1 if context.softmax_in_fp32 else 2) * inventory["scores"]
     else:
-        in_attention += 4 * shape.tokens * model.query_width / shape.tp  # flash: fp32 dq
-    residual = 2 * shape.r * shape.residual
-    gathered = 2 * c * shape.gathered if shape.gathered > shape.residual else 0.0
-    return max(in_mlp, in_attention - mlp) + residual + gathered
+        in_attention += 4 * tokens * model.query_width / tp  # flash: fp32 dq
+    residual = 2 * context.residual_bytes * context.residual
+    gathered = 2 * c * context.gathered if context.gathered > context.residual else 0.0
+    return max(in_mlp, in_attention - inventory["mlp"]) + residual + gathered

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench.describe import Strategy, Workload
+from workbench.estimate.context import RankContext
 from workbench.estimate.flops import (
     Product,
     attention_flops,
@@ -14,7 +15,6 @@ from workbench.estimate.flops import (
 )
 from workbench.estimate.network import Groups, Links
 from workbench.estimate.rates import Machine
-from workbench.estimate.states import widths
 from workbench.estimate.traffic import block_traffic
 
 OVERLAPPED_TP = 0.68
@@ -85,18 +85,18 @@ class BlockTime:
 
 
 def block_time(
-    workload: Workload,
-    strategy: Strategy,
+    context: RankContext,
     machine: Machine,
     network: Links,
     who: Groups,
     *,
     moe: bool,
 ) -> BlockTime:
-    """Time of one block under `strategy`."""
+    """Time of one block."""
+    workload, strategy = context.workload, context.strategy
     products = block_products(workload, strategy, moe=moe)
     slower = workload.kernels.expert_imbalance if strategy.ep > 1 else 1.0
-    frozen, grouped = bool(workload.lora_rank), workload.kernels.grouped_experts
+    frozen, grouped = not context.trains, workload.kernels.grouped_experts
     forward = backward = 0.0
     for product in products:
         one, times = (product, 1.0) if grouped else _looped(product)
@@ -109,10 +109,10 @@ def block_time(
     moved = traffic.forward * e.pointwise / machine.memory_bytes
     moved_back = traffic.backward * e.pointwise / machine.memory_bytes
     again = _recompute(workload, strategy, products, (forward, attention, moved), moe=moe)
-    tp_time = _tp_seconds(workload, strategy, network, who, moe=moe)
+    tp_time = _tp_seconds(context, network, who, moe=moe)
     repeated = 1.0 if strategy.recompute == "full" else 0.0
-    ep_time = _ep_seconds(workload, strategy, network, who) if moe else 0.0
-    exchange = _context_seconds(workload, strategy, network, who)
+    ep_time = _ep_seconds(context, network, who) if moe else 0.0
+    exchange = _cp_seconds(context, network, who)
     # A ring sends the next keys while the last ones are used.
     hidden = strategy.context.cp_method == "ring"
     return BlockTime(
@@ -203,14 +203,12 @@ def _recompute(
     return matmul * again["matmul"] / linear + attention * share + moved * pointwise
 
 
-def _tp_seconds(
-    workload: Workload, strategy: Strategy, network: Links, who: Groups, *, moe: bool
-) -> float:
+def _tp_seconds(context: RankContext, network: Links, who: Groups, *, moe: bool) -> float:
     """Exposed collectives of one forward pass: after attention and after the MLP."""
+    strategy, model = context.strategy, context.model
     if strategy.tp == 1:
         return 0.0
-    model, c = workload.model, widths(workload, strategy).compute
-    whole = c * workload.tokens / strategy.cp * model.hidden
+    whole = context.width.compute * context.workload.tokens / strategy.cp * model.hidden
     if strategy.sequence_parallel:
         one = 2 * network.gather_seconds(whole, who.tp)
     else:
@@ -219,31 +217,30 @@ def _tp_seconds(
     return times * one * (1 - OVERLAPPED_TP * strategy.overlap_tp)
 
 
-def _ep_seconds(workload: Workload, strategy: Strategy, network: Links, who: Groups) -> float:
+def _ep_seconds(context: RankContext, network: Links, who: Groups) -> float:
     """Tokens to their experts and back."""
+    strategy, model = context.strategy, context.model
     if strategy.ep == 1:
         return 0.0
-    c = widths(workload, strategy).compute
-    model = workload.model
-    tokens = workload.tokens / (strategy.tp * strategy.cp)
-    one = network.dispatch_seconds(c * model.hidden, tokens, model.experts_per_token, who.ep)
-    uneven = workload.kernels.expert_imbalance
+    token = context.width.compute * model.hidden
+    tokens = context.workload.tokens / (strategy.tp * strategy.cp)
+    one = network.dispatch_seconds(token, tokens, model.experts_per_token, who.ep)
+    uneven = context.kernels.expert_imbalance
     return 2 * one * uneven * (1 - OVERLAPPED_EP * strategy.overlap_ep)
 
 
-def _context_seconds(
-    workload: Workload, strategy: Strategy, network: Links, who: Groups
-) -> tuple[float, float]:
+def _cp_seconds(context: RankContext, network: Links, who: Groups) -> tuple[float, float]:
     """Exchange of one forward and one backward pass between the context ranks.
 
     Ring: the others' keys and values, and in backward their gradients too. Ulysses (arXiv
     2309.14509): queries, keys and values to the ranks of their heads in one all-to-all, the output
     back in another; backward the same again.
     """
+    strategy, model = context.strategy, context.model
     if strategy.cp == 1:
         return 0.0, 0.0
-    model, c = workload.model, widths(workload, strategy).compute
-    token = c * workload.tokens / (strategy.cp * strategy.tp)  # one rank's, per channel
+    size = context.width.compute * context.workload.tokens
+    token = size / (strategy.cp * strategy.tp)  # one rank's, per channel
     keys = model.key_width + model.value_width
     if strategy.context.cp_method == "ring":
         ring = network.gather_seconds(token * keys * strategy.cp, who.cp)
@@ -253,14 +250,13 @@ def _context_seconds(
     return there + back, there + back
 
 
-def head_time(
-    workload: Workload, strategy: Strategy, machine: Machine, network: Links, who: Groups
-) -> BlockTime:
+def head_time(context: RankContext, machine: Machine, network: Links, who: Groups) -> BlockTime:
     """The logits' product and the loss."""
+    workload, strategy = context.workload, context.strategy
     product = head_product(workload, strategy.tp, strategy.cp)
     forward = machine.product_seconds(product.m, product.k, product.n, plain=True)
     backward = machine.product_seconds(product.m, product.n, product.k, plain=True)
-    if not workload.lora_rank:
+    if context.trains:
         backward += machine.product_seconds(product.k, product.m, product.n, plain=True)
     passes = _loss_passes(workload)
     logits = product.m * product.n

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe import Cluster, Strategy
 from workbench.estimate.parts import COMMUNICATION, CONTEXT, SAFETY, SLACK
+from workbench.estimate.rank import Rank
 from workbench.units import MIB
 
 # Resident memory of a CPU rank beyond its tensors, torch 2.13 CPU build and accelerate 1.15,
@@ -26,7 +27,7 @@ _REUSE = {"none": 0.5, "selective": 1.0, "full": 1.0}
 # DeepSpeed's engine cannot be replayed without a GPU: share of the activations, beside its buckets
 # and its optimizer's flat copies, which activations do not reuse.
 _DEEPSPEED_SHARE = 0.04
-_REACH = 0.5  # of the activations at most: they split the larger free pieces
+_REUSED_SHARE = 0.5  # of the activations at most: they split the larger free pieces
 _VARIABLE_LENGTH_SHARE = 0.35
 _ACTIVATIONS = ("activations: blocks", "activations: outside", "logits and loss")
 
@@ -77,32 +78,25 @@ def card_parts(strategy: Strategy, where: Cluster | str, slack: int) -> CardPart
     )
 
 
-def slack_bytes(
-    workload: Workload,
-    strategy: Strategy,
-    *,
-    block: float,
-    streams: float,
-    step: float,
-    peak: Mapping[str, float],
-) -> int:
-    """Reserved minus allocated: fragments of the main stream and what other streams hold.
+def slack_bytes(rank: Rank, peak: Mapping[str, float]) -> int:
+    """Reserved minus allocated at the moment of `peak`.
 
-    `block` is what one block holds while it runs, `streams` the busiest moment of the library's
-    own streams and buckets, `step` the optimizer's scratch, `peak` the parts of the winning peak.
+    Fragments of the main stream, and what other streams hold at their busiest moment.
     """
+    context, streams = rank.context, rank.buffers.other_streams
+    workload, strategy, kernels = context.workload, context.strategy, context.kernels
     moving = sum(peak.get(name, 0.0) for name in _ACTIVATIONS)
     varies = _VARIABLE_LENGTH_SHARE * moving if workload.variable_length else 0.0
     if strategy.zero_stage is not None:
-        elsewhere = 0.0 if "optimizer step" in peak else min(step + streams, _REACH * moving)
+        at_step = "optimizer step" in peak
+        elsewhere = 0.0 if at_step else min(rank.states.step + streams, _REUSED_SHARE * moving)
         return round(_DEEPSPEED_SHARE * moving + elsewhere + varies)
-    tokens = workload.tokens / strategy.cp
-    whole = workload.loss in {"full", "chunked-output"} and workload.model.kind != "vision"
-    whole = whole and not workload.kernels.compiled_loss
-    logits = 4 * tokens * workload.model.vocab / strategy.tp if whole else 0.0
-    fragments = _LOGITS_SHARE * logits + block
-    if not streams and not workload.lora_rank:  # gradients fill what activations leave
+    whole = workload.loss in {"full", "chunked-output"} and context.model.kind != "vision"
+    whole = whole and not kernels.compiled_loss
+    logits = 4 * context.tokens * context.model.vocab / strategy.tp if whole else 0.0
+    fragments = _LOGITS_SHARE * logits + rank.blocks.largest.live
+    if not streams and context.trains:  # gradients fill what activations leave
         fragments *= _REUSE[strategy.recompute]
-    if workload.kernels.expandable_segments:
+    if kernels.expandable_segments:
         fragments /= 2
     return round(min(fragments, sum(peak.values())) + streams + varies)

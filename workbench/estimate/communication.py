@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.describe import Strategy, Workload
-from workbench.estimate.stages import Elements, Stage
-from workbench.estimate.states import Widths, shards
+from workbench.estimate.context import RankContext
+from workbench.estimate.elements import Elements
+from workbench.estimate.stages import Stage
 
 DDP_BUCKET_BYTES = 25 * 2**20
 DEEPSPEED_BUCKET = 500_000_000
@@ -36,74 +36,57 @@ class Buffers:
     """During the optimizer's step."""
     root: float = 0.0
     """FSDP: the gathered root (embedding, head, final norm) alone."""
-    is_fsdp: bool = False
-    """Whether these are FSDP's."""
     other_streams: int = 0
     """What other streams of the allocator hold at their own busiest moment: never reused by the
     main one."""
 
 
-def buffers(
-    workload: Workload, strategy: Strategy, stage: Stage, rank: Elements, width: Widths
-) -> Buffers:
+def buffers(context: RankContext, stage: Stage, elements: Elements) -> Buffers:
     """Communication buffers of one rank of `stage`."""
-    ways = shards(strategy)
+    strategy = context.strategy
     if strategy.zero_stage is not None:
-        return _deepspeed(workload, strategy, rank, width)
-    if ways["weights"] > 1:
-        return _fsdp(workload, strategy, stage, rank, width)
-    if strategy.dp_replicate > 1:
-        size = 0 if strategy.ddp.bucket_views else rank.trained * width.gradient
-        return _same(size)
-    return _same(0)
-
-
-def _same(size: int) -> Buffers:
+        return _deepspeed(context, elements)
+    if context.is_fsdp:
+        return _fsdp(context, stage, elements)
+    buckets = strategy.dp_replicate > 1 and not strategy.ddp.bucket_views
+    size = elements.trained * context.width.gradient if buckets else 0
     return Buffers(forward=size, first_backward=size, backward=size, backward_end=size, step=size)
 
 
-def _gathered(rank: Elements, workload: Workload, width: Widths) -> tuple[float, float]:
-    """Bytes of the gathered root and of one gathered block."""
-    frozen = bool(workload.lora_rank)
-    block = width.quantized if frozen else width.compute
-    return width.compute * rank.root_all, block * rank.largest_block
-
-
-def _fsdp(
-    workload: Workload, strategy: Strategy, stage: Stage, rank: Elements, width: Widths
-) -> Buffers:
-    ranks = strategy.shard_ranks
-    root, block = _gathered(rank, workload, width)
-    trains = not workload.lora_rank
-    reduced = width.gradient * rank.largest_block * trains  # reduce-scatter input in flight
-    head = width.compute * rank.head_matrix * stage.head * trains  # its gradient, not yet reduced
-    if strategy.fsdp.reshard_after_forward:
+def _fsdp(context: RankContext, stage: Stage, elements: Elements) -> Buffers:
+    width, trains = context.width, context.trains
+    root = width.compute * elements.root_all
+    block = (width.compute if trains else width.quantized) * elements.largest_block
+    reduced = width.gradient * elements.largest_block * trains  # reduce-scatter input in flight
+    # The head's gradient, not yet reduced.
+    head = width.compute * elements.head_matrix * stage.head * trains
+    if context.strategy.fsdp.reshard_after_forward:
         ahead, first = block, block * min(2, stage.layers)
         later = block * max(1, min(2, stage.layers - 1))  # the next is prefetched
     else:
         ahead = first = block * stage.layers
         later = block * max(1, stage.layers - 1)
+    largest = max(elements.root_all, elements.largest_block)
     return Buffers(
         forward=int(root + ahead),
         first_backward=int(root + head + first),
         backward=int(root + head + reduced + later),
-        backward_end=int(root + width.gradient * rank.root_all * trains),
+        backward_end=int(root + width.gradient * elements.root_all * trains),
         step=0,
         root=root,
-        is_fsdp=True,
         other_streams=int(
-            block
-            + trains * width.gradient * max(rank.root_all, rank.largest_block) * (1 + 1 / ranks)
+            block + trains * width.gradient * largest * (1 + 1 / context.strategy.shard_ranks)
         ),
     )
 
 
-def _deepspeed(workload: Workload, strategy: Strategy, rank: Elements, width: Widths) -> Buffers:
-    trained = rank.trained
+def _deepspeed(context: RankContext, elements: Elements) -> Buffers:
+    strategy, options, width = context.strategy, context.strategy.deepspeed, context.width
+    trained = elements.trained
     bucket = min(strategy.reduce_bucket or DEEPSPEED_BUCKET, trained) * width.gradient
     if strategy.zero_stage != 3:
-        gather = min(strategy.deepspeed.gather_bucket or DEEPSPEED_BUCKET, trained) * width.compute
-        if shards(strategy)["optimizer"] == 1:
+        gather = min(options.gather_bucket or DEEPSPEED_BUCKET, trained) * width.compute
+        if context.ways.optimizer == 1:
             bucket = gather = 0
         return Buffers(
             forward=int(bucket),
@@ -113,23 +96,28 @@ def _deepspeed(workload: Workload, strategy: Strategy, rank: Elements, width: Wi
             step=int(bucket + gather),
             other_streams=int(gather),
         )
-    weights = rank.block + rank.experts + rank.root_all + rank.frozen_linear + rank.frozen_other
+    weights = (
+        elements.block
+        + elements.experts
+        + elements.root_all
+        + elements.frozen_linear
+        + elements.frozen_other
+    )
     live = (
-        min(max(strategy.deepspeed.live_parameters or DEEPSPEED_LIVE, rank.largest_linear), weights)
+        min(max(options.live_parameters or DEEPSPEED_LIVE, elements.largest_linear), weights)
         * width.compute
     )
-    ahead = min(strategy.deepspeed.gather_bucket or DEEPSPEED_PREFETCH, weights) * width.compute
-    if shards(strategy)["weights"] == 1 and "parameters" not in strategy.offload:
+    ahead = min(options.gather_bucket or DEEPSPEED_PREFETCH, weights) * width.compute
+    if context.ways.weights == 1 and "parameters" not in strategy.offload:
         live = ahead = 0
     ahead = min(ahead, weights * width.compute - live)
     # A head larger than a bucket is reduced on its own: its gradient and the copy that is sent.
-    head = 2 * width.compute * rank.head_matrix * (not workload.lora_rank)
-    bucket = max(bucket, head)
+    bucket = max(bucket, 2 * width.compute * elements.head_matrix * context.trains)
     return Buffers(
         forward=int(live + ahead),
         first_backward=int(live + ahead),
         backward=int(live + ahead + bucket),
         backward_end=int(live + bucket),
         step=int(bucket),
-        other_streams=int(width.compute * rank.root_all),
+        other_streams=int(width.compute * elements.root_all),
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from workbench.describe import Accelerator, Strategy, Workload
 from workbench.errors import UsageError
-from workbench.estimate.stages import rank_elements, stages
-from workbench.estimate.states import states, widths
+from workbench.estimate.context import widths
+from workbench.estimate.rank import ranks_of
 
 HOUR = 3600.0
 MONTHS = (720, 730)
@@ -135,14 +135,12 @@ def checkpoint_bytes(workload: Workload, strategy: Strategy) -> int:
     >>> round(checkpoint_bytes(work, Strategy.parse("ddp", 8)) / 1e9, 1)
     80.9
     """
-    whole = Strategy.parse("single", 1)
     saved = replace(workload, optimizer=_SAVED_AS.get(workload.optimizer, workload.optimizer))
-    (stage,) = stages(workload.model, whole, workload.accumulate)
-    elements = rank_elements(saved, whole, stage)
-    width = widths(saved, strategy)
+    (rank,) = ranks_of(saved, Strategy.parse("single", 1))
+    elements, width = rank.elements, widths(saved, strategy)
     weights = (elements.trained - elements.adapters) * (width.weight + width.master)
     adapters = elements.adapters * width.adapter
-    return int(weights + adapters + states(saved, whole, elements).optimizer)
+    return int(weights + adapters + rank.states.optimizer)
 
 
 def gpu_hours(tokens: float, tokens_per_second_per_gpu: float) -> float:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
+from workbench.estimate.context import RankContext
+from workbench.estimate.elements import Elements
 from workbench.estimate.network import Groups, Links
-from workbench.estimate.stages import Elements, Stage
-from workbench.estimate.states import shards, widths
+from workbench.estimate.stages import Stage
 
 CONTENTION = 0.18
 """Share by which communication slows the compute beside it (it takes SMs and bandwidth)."""
@@ -41,8 +42,7 @@ class Exchange:
 
 
 def exchange(
-    workload: Workload,
-    strategy: Strategy,
+    context: RankContext,
     stage: Stage,
     elements: Elements,
     network: Links,
@@ -52,18 +52,15 @@ def exchange(
     backward: float,
 ) -> Exchange:
     """Exposed data-parallel communication of one rank of `stage`."""
-    if strategy.data_ranks * strategy.cp == 1:
+    if context.strategy.data_ranks * context.strategy.cp == 1:
         return Exchange()
-    if shards(strategy)["weights"] > 1:
-        return _sharded(
-            workload, strategy, stage, elements, network, who, forward=forward, backward=backward
-        )
-    return Exchange(once=_once(workload, strategy, elements, network, who, HIDEABLE * backward))
+    if context.ways.weights > 1:
+        return _sharded(context, stage, elements, network, who, forward=forward, backward=backward)
+    return Exchange(once=_once(context, elements, network, who, HIDEABLE * backward))
 
 
 def _sharded(
-    workload: Workload,
-    strategy: Strategy,
+    context: RankContext,
     stage: Stage,
     elements: Elements,
     network: Links,
@@ -72,13 +69,13 @@ def _sharded(
     forward: float,
     backward: float,
 ) -> Exchange:
-    width = widths(workload, strategy)
-    frozen = bool(workload.lora_rank)
+    workload, strategy, width = context.workload, context.strategy, context.width
+    frozen = not context.trains
     per_weight = width.quantized if frozen else width.compute
     layers = max(1, stage.layers)
     whole = elements.block + elements.experts + elements.frozen_linear + elements.frozen_other
     block = max(0.0, whole - (elements.root_all if frozen else 0)) / layers
-    pieces = _pieces(workload, strategy, stage)
+    pieces = _pieces(context, stage)
     gather = pieces * network.gather_seconds(per_weight * block / pieces, who.shard)
     root = network.gather_seconds(width.compute * elements.root_all, who.shard)
     reduced = 0.0 if frozen else network.gather_seconds(_reduced(workload) * block, who.shard)
@@ -102,26 +99,22 @@ def _sharded(
     )
 
 
-def host_seconds(workload: Workload, strategy: Strategy, stage: Stage, launches: float) -> float:
-    """Host time of one forward: the launches' own, and what the wrappers' hooks add.
+def host_seconds(context: RankContext, stage: Stage, launches: float) -> float:
+    """Host time of one forward of `stage`: the launches, and what the wrappers' hooks add.
 
-    Args:
-        workload: What is trained.
-        strategy: How it is spread.
-        stage: The pipeline stage.
-        launches: Seconds that the launches take without any wrapper.
+    `launches` are seconds without any wrapper.
     """
-    if shards(strategy)["weights"] == 1:
+    if context.ways.weights == 1:
         return launches
-    pieces = _pieces(workload, strategy, stage) if strategy.zero_stage == 3 else 0.0
+    pieces = _pieces(context, stage) if context.strategy.zero_stage == 3 else 0.0
     return WRAPPED * launches + pieces * stage.layers * PIECE_SECONDS
 
 
-def _pieces(workload: Workload, strategy: Strategy, stage: Stage) -> float:
+def _pieces(context: RankContext, stage: Stage) -> float:
     """Collectives per block: FSDP gathers a block at once, ZeRO-3 one module after another."""
+    model, strategy = context.model, context.strategy
     if strategy.zero_stage != 3:
         return 1.0
-    model = workload.model
     linears = len(block_linears(model, moe=bool(stage.moe)))
     experts = model.experts / strategy.ep * (3 if model.gated_mlp else 2) if stage.moe else 0
     return linears + 2 + experts
@@ -154,15 +147,14 @@ def _compressed(per_gradient: float, strategy: Strategy, hidden: int) -> float:
 
 
 def _once(
-    workload: Workload,
-    strategy: Strategy,
+    context: RankContext,
     elements: Elements,
     network: Links,
     who: Groups,
     beside: float,
 ) -> float:
     """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step `beside` compute."""
-    width = widths(workload, strategy)
+    workload, strategy, width = context.workload, context.strategy, context.width
     per_gradient = width.gradient if width.gradient in {2, 4} else 2
     if workload.kernels.reduce_bytes is not None:
         per_gradient = workload.kernels.reduce_bytes

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from workbench.describe import Model, Strategy, Workload
 from workbench.describe.counting import Linear, active_parameters, block_linears
-from workbench.estimate.stages import LORA_LAYERS, REPLICATED
+from workbench.estimate.elements import LORA_LAYERS, REPLICATED
 
 ONE = Strategy(name="single")
 

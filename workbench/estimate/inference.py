@@ -12,9 +12,9 @@ from workbench.describe.counting import block_linears
 from workbench.describe.workload import QUANTIZATIONS
 from workbench.errors import UsageError
 from workbench.estimate.card import CPU_CONTEXT_BYTES, CUDA_CONTEXT_BYTES, NCCL_BYTES
+from workbench.estimate.context import widths
+from workbench.estimate.elements import split_linear
 from workbench.estimate.parts import COMMUNICATION, CONTEXT, Estimate
-from workbench.estimate.stages import split_linear
-from workbench.estimate.states import widths
 
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
 WEIGHTS, CACHE, PREFILL = "weights", "KV cache", "activations: prefill"

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.describe import Strategy, Workload
-from workbench.estimate.states import widths
+from workbench.estimate.context import RankContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,46 +25,42 @@ class LossMemory:
     """What one micro-batch keeps for the loss's backward: held for all that are in flight."""
 
 
-def loss_memory(workload: Workload, strategy: Strategy) -> LossMemory:
+def loss_memory(context: RankContext) -> LossMemory:
     """Bytes of logits, their copies and their gradients for one micro-batch."""
-    model, width = workload.model, widths(workload, strategy)
-    c = width.compute
+    workload, model, kernels = context.workload, context.model, context.kernels
+    c, tokens, tp = context.width.compute, context.tokens, context.strategy.tp
     if model.kind in {"vision", "module"}:
         size = workload.micro_batch * model.vocab
         return LossMemory(forward=10.0 * size, backward=12.0 * size, kept=0)
-    tokens = workload.tokens / strategy.cp
-    logits = tokens * model.vocab / strategy.tp
+    logits = tokens * model.vocab / tp
     outside = 2.0 * c * tokens * model.hidden  # hidden states of the head and their gradient
     if workload.loss == "fused":
         chunk = max(1.0, tokens * model.hidden / model.vocab)  # Liger: chunk x V = about T x h
         piece = min(1.0, chunk / tokens) * logits
-        gradient = c * model.vocab * model.hidden / strategy.tp  # made in forward, kept
+        gradient = c * model.vocab * model.hidden / tp  # made in forward, kept
         held = 14.0 * piece + gradient + outside
         return LossMemory(forward=held, backward=outside + gradient, kept=0)
-    upcast = workload.kernels.logits_fp32 or c == 4
-    copies = workload.kernels.logits_copies
-    forward, backward = (c % 4 + 8.0, 4.0 * copies) if upcast else (2.0 * c, 3.0 * c)
-    if workload.kernels.compiled_loss:
+    upcast = kernels.logits_fp32 or c == 4
+    forward, backward = (c % 4 + 8.0, 4.0 * kernels.logits_copies) if upcast else (2.0 * c, 3.0 * c)
+    if kernels.compiled_loss:
         forward, backward, upcast = float(c), 2.0 * c, False
-    if strategy.tp > 1 and workload.kernels.gathered_inputs:
+    if tp > 1 and kernels.gathered_inputs:
         backward *= 4 / 3  # torch's loss_parallel masks the gradient in a copy
-    kept = 0.0
-    if workload.keep_logits:
-        kept = (4 if workload.kernels.fp32_logits_returned else c) * logits
     if workload.loss == "chunked":
         piece = logits / workload.loss_chunks
-        head = 0 if workload.lora_rank else 2 * c * model.vocab * model.hidden / strategy.tp
+        head = 2 * c * model.vocab * model.hidden / tp if context.trains else 0
         return LossMemory(
             forward=forward * piece, backward=backward * piece + outside / 2 + head, kept=0
         )
     if workload.loss == "chunked-output":
         some = 8.0 / workload.loss_chunks
-        softmax = 0.0 if workload.kernels.compiled else 4.0
+        softmax = 0.0 if kernels.compiled else 4.0
         return LossMemory(
             forward=(c + softmax + some) * logits,
             backward=(2 * c + softmax + some) * logits,
             kept=0,
         )
+    kept = (4 if kernels.fp32_logits_returned else c) * logits if workload.keep_logits else 0.0
     # A quantized head becomes a matrix again, first in its own type, then in the compute type.
     whole = 2 * c * model.vocab * model.hidden if workload.quantized_head else 0
     return LossMemory(

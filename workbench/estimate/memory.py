@@ -1,7 +1,7 @@
 """Memory of one training process in closed form: competing peaks, the fullest rank wins.
 
 Pure arithmetic on `Workload`, `Strategy` and the device: microseconds, no torch. What is alive when
-stands in peaks.py; how large each part is in stages, states, activations, loss and communication.
+stands in peaks.py; how large each part is in elements, states, activations, loss, communication.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from workbench.describe.job import takes_job
 from workbench.errors import UsageError
 from workbench.estimate.card import card_parts, slack_bytes
 from workbench.estimate.communication import buffers
+from workbench.estimate.context import rank_context
+from workbench.estimate.elements import rank_elements
 from workbench.estimate.host_memory import cautions, host_bytes
 from workbench.estimate.parts import Estimate, Peak, StageMemory
 from workbench.estimate.peaks import peaks
-from workbench.estimate.rank import Rank, moved, rank_of
-from workbench.estimate.stages import Stage, rank_elements, stages
-from workbench.estimate.states import states, widths
+from workbench.estimate.rank import Rank, ranks_of
+from workbench.estimate.stages import stages
+from workbench.estimate.states import states
 
 SOURCES = (
     "states: arXiv 1910.02054; activations: arXiv 2205.05198 and saved tensors under fake tensors",
@@ -44,13 +46,14 @@ def training_memory(
         UsageError: the layout is impossible (heads not divisible by tp, more stages than blocks).
     """
     check_layout(workload, strategy)
-    found = tuple(_stage_memory(workload, strategy, rank) for rank in _ranks(workload, strategy))
-    fullest = max(found, key=lambda stage: stage.peak.total_bytes)
+    ranks = ranks_of(workload, strategy)
+    by_stage = tuple(_stage_memory(rank) for rank in ranks)
+    fullest = max(by_stage, key=lambda stage: stage.peak.total_bytes)
     peak = fullest.peak
-    reserved = max(stage.peak.total_bytes + stage.slack_bytes for stage in found)
+    reserved = max(stage.peak.total_bytes + stage.slack_bytes for stage in by_stage)
     parts = {name: size for name, size in peak.parts.items() if size}
     extra = card_parts(strategy, where, reserved - peak.total_bytes)
-    on_host = host_bytes(workload, strategy, where)
+    on_host = host_bytes(ranks, where)
     return Estimate(
         parts={**parts, **extra.parts},
         assumptions=(
@@ -61,7 +64,7 @@ def training_memory(
         host_bytes=on_host,
         peak=peak.name,
         peaks={one.name: one.total_bytes for one in fullest.peaks},
-        stages=found,
+        stages=by_stage,
         card_bytes=extra.card_bytes,
         sources=SOURCES,
     )
@@ -76,33 +79,28 @@ def needed_bytes(workload: Workload, strategy: Strategy) -> int:
         UsageError: as `training_memory`.
     """
     check_layout(workload, strategy)
-    fullest: dict[object, Stage] = {}
-    for stage in stages(workload.model, strategy, workload.accumulate):
-        known = fullest.get(stage.content)
-        if known is None or stage.in_flight > known.in_flight:
-            fullest[stage.content] = stage
-    reserved = 0
-    for stage in fullest.values():
-        rank = rank_of(workload, strategy, stage)
-        reserved = max(reserved, *_reserved(workload, strategy, rank))
+    fullest: dict[object, Rank] = {}
+    for rank in ranks_of(workload, strategy):
+        known = fullest.get(rank.stage.content)
+        if known is None or rank.stage.in_flight > known.stage.in_flight:
+            fullest[rank.stage.content] = rank
+    reserved = max(max(_with_slack(rank, peaks(rank))) for rank in fullest.values())
     return sum(card_parts(strategy, "cuda", reserved).parts.values())
 
 
 def least_bytes(workload: Workload, strategy: Strategy) -> int:
-    """No more than `needed_bytes` with any micro-batch and recompute: states and buffers alone."""
-    width = widths(workload, strategy)
-    stay = strategy.offload or workload.kernels.optimizer_in_backward
-    found = {one.content: one for one in stages(workload.model, strategy, workload.accumulate)}
+    """A lower bound of `needed_bytes` over micro-batches and recompute: states and buffers."""
+    context = rank_context(workload, strategy)
+    stay = strategy.offload or context.kernels.optimizer_in_backward
     reserved = 0
-    for stage in found.values():
-        elements = rank_elements(workload, strategy, stage)
-        held = states(workload, strategy, elements)
-        talk = buffers(workload, strategy, stage, elements, width)
+    every = stages(context.model, strategy, workload.accumulate)
+    for stage in {one.content: one for one in every}.values():
+        elements = rank_elements(context, stage)
+        held, talk = states(context, elements), buffers(context, stage, elements)
         step = talk.step + held.step + (0 if stay else held.gradients)
         most = max(step, talk.forward, talk.first_backward, talk.backward)
         reserved = max(reserved, held.weights + held.master + held.optimizer + most)
-    whole_bytes = reserved - _ROUNDING
-    return sum(card_parts(strategy, "cuda", whole_bytes).parts.values())
+    return sum(card_parts(strategy, "cuda", reserved - _ROUNDING).parts.values())
 
 
 def check_layout(workload: Workload, strategy: Strategy) -> None:
@@ -138,51 +136,25 @@ def check_layout(workload: Workload, strategy: Strategy) -> None:
         )
 
 
-def _ranks(workload: Workload, strategy: Strategy) -> Iterator[Rank]:
-    """One rank of each stage; stages of equal content are worked out once."""
-    made: dict[object, Rank] = {}
-    for stage in stages(workload.model, strategy, workload.accumulate):
-        known = made.get(stage.content)
-        if known is None:
-            made[stage.content] = known = rank_of(workload, strategy, stage)
-        yield known if known.stage == stage else moved(known, workload, strategy, stage)
+def _stage_memory(rank: Rank) -> StageMemory:
+    """The peaks of one rank, and what the allocator reserves beyond the highest of them.
 
-
-def _stage_memory(workload: Workload, strategy: Strategy, rank: Rank) -> StageMemory:
-    stage = rank.stage
-    moments = peaks(workload, strategy, rank)
+    It never gives back what any moment needed.
+    """
+    stage, moments = rank.stage, peaks(rank)
+    highest = max(moment.total_bytes for moment in moments)
     return StageMemory(
         stage=stage.index,
         layers=stage.layers,
         in_flight=stage.in_flight,
         peaks=moments,
-        slack_bytes=_slack(workload, strategy, rank, moments),
+        slack_bytes=max(_with_slack(rank, moments)) - highest,
     )
 
 
-def _slack(workload: Workload, strategy: Strategy, rank: Rank, moments: tuple[Peak, ...]) -> int:
-    """Reserved beyond the highest peak: the allocator never gives back what any moment needed."""
-    reserved = max(_with_slack(workload, strategy, rank, moments))
-    return reserved - max(moment.total_bytes for moment in moments)
-
-
-def _reserved(workload: Workload, strategy: Strategy, rank: Rank) -> Iterator[int]:
-    return _with_slack(workload, strategy, rank, peaks(workload, strategy, rank))
-
-
-def _with_slack(
-    workload: Workload, strategy: Strategy, rank: Rank, moments: tuple[Peak, ...]
-) -> Iterator[int]:
+def _with_slack(rank: Rank, moments: tuple[Peak, ...]) -> Iterator[int]:
     """Bytes that the allocator has taken at each moment."""
-    for moment in moments:
-        yield moment.total_bytes + slack_bytes(
-            workload,
-            strategy,
-            block=rank.block.live,
-            streams=rank.buffers.other_streams,
-            step=rank.states.step,
-            peak=moment.parts,
-        )
+    return (moment.total_bytes + slack_bytes(rank, moment.parts) for moment in moments)
 
 
 def assumptions(workload: Workload, strategy: Strategy) -> tuple[str, ...]:

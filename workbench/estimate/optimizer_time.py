@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from workbench.describe import Strategy, Workload
+from workbench.describe import Workload
+from workbench.estimate.context import RankContext, Widths
+from workbench.estimate.elements import Elements
 from workbench.estimate.rates import Machine
-from workbench.estimate.stages import Elements
-from workbench.estimate.states import Widths, expert_ways_of, shards, widths
+from workbench.estimate.states import expert_ways_of
 
 # Bytes read and written per trained element with fp32 states: weight, gradient, two moments.
 TRAFFIC = {
@@ -34,12 +35,10 @@ STEP_SECONDS = 4e-3
 """Python of one optimizer step: clipping, scheduler, logging."""
 
 
-def optimizer_seconds(
-    workload: Workload, strategy: Strategy, elements: Elements, gpu: Machine
-) -> dict[str, float]:
+def optimizer_seconds(context: RankContext, elements: Elements, gpu: Machine) -> dict[str, float]:
     """Seconds of one optimizer step on one rank, by part."""
-    width = widths(workload, strategy)
-    ways = shards(strategy)["optimizer"]
+    workload, strategy = context.workload, context.strategy
+    width, ways = context.width, context.ways.optimizer
     expert_ways = max(1, ways // expert_ways_of(strategy))
     mine = (elements.block + elements.root + elements.adapters) / ways
     mine += elements.experts / expert_ways

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workbench.describe import Strategy, Workload
+from workbench.estimate.context import RankContext
 from workbench.estimate.parts import Peak
 from workbench.estimate.rank import Rank
 
 Parts = dict[str, float]
+_Gradients = tuple[float, float]
+"""Bytes of all at the end of backward, and of those that exist before it starts."""
 
 
-def peaks(workload: Workload, strategy: Strategy, rank: Rank) -> tuple[Peak, ...]:
+def peaks(rank: Rank) -> tuple[Peak, ...]:
     """All competing moments of one rank, in the order of the step, each at its highest."""
+    gradients = _gradients(rank)
     moments = (
-        *_initialisation(workload, strategy, rank),
-        *_forward(workload, strategy, rank),
-        *_block_backward(workload, strategy, rank),
-        *_end_of_backward(workload, strategy, rank),
-        *_root_reduction(workload, strategy, rank),
-        _optimizer_step(workload, strategy, rank),
+        *_initialisation(rank),
+        *_forward(rank, gradients),
+        *_block_backward(rank, gradients),
+        *_end_of_backward(rank, gradients),
+        *_root_reduction(rank, gradients),
+        _optimizer_step(rank, gradients),
     )
     highest: dict[str, Peak] = {}
     for name, parts in moments:
@@ -42,26 +45,25 @@ def _states(rank: Rank) -> Parts:
     }
 
 
-def _initialisation(
-    workload: Workload, strategy: Strategy, rank: Rank
-) -> Iterator[tuple[str, Parts]]:
+def _initialisation(rank: Rank) -> Iterator[tuple[str, Parts]]:
     """The whole model beside its shards, where it is built on the card before it is sharded."""
-    if not workload.kernels.whole_before_sharding or strategy.shard_ranks == 1:
+    context = rank.context
+    if not context.kernels.whole_before_sharding or context.strategy.shard_ranks == 1:
         return
     elements = rank.elements
-    whole = elements.trained * rank.width.weight
-    if workload.lora_rank:
-        whole = rank.width.frozen * (elements.frozen_linear + elements.frozen_other)
+    whole = elements.trained * context.width.weight
+    if not context.trains:
+        whole = context.width.frozen * (elements.frozen_linear + elements.frozen_other)
     yield "initialisation", {"parameters": whole + rank.states.weights}
 
 
-def _forward(workload: Workload, strategy: Strategy, rank: Rank) -> Iterator[tuple[str, Parts]]:
+def _forward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Parts]]:
     """The end of forward and the loss's backward: all activations are there."""
-    for flying, before in _micro_batches(workload, strategy, rank):
+    for flying, before in _micro_batches(rank, gradients):
         earlier_losses = max(0.0, flying - 1) * rank.loss.saved
         alive = _states(rank) | {
             "gradients": before,
-            "activations: blocks": flying * rank.blocks + rank.casts,
+            "activations: blocks": flying * rank.blocks.kept + rank.casts,
             "activations: outside": rank.outside,
             "communication buffers": float(rank.buffers.forward),
         }
@@ -69,34 +71,31 @@ def _forward(workload: Workload, strategy: Strategy, rank: Rank) -> Iterator[tup
         yield "loss backward", alive | {"logits and loss": rank.loss.backward + earlier_losses}
 
 
-def _micro_batches(
-    workload: Workload, strategy: Strategy, rank: Rank
-) -> Iterator[tuple[float, float]]:
+def _micro_batches(rank: Rank, gradients: _Gradients) -> Iterator[tuple[float, float]]:
     """(micro-batches in flight, bytes of gradients that exist before the next backward).
 
     GPipe runs all forwards first: its gradients come when one micro-batch less is in flight.
     """
-    everything, before = gradients(workload, strategy, rank)
+    everything, before = gradients
     flying = rank.stage.in_flight
-    if flying == workload.accumulate > 1 and before == everything and not _buffered(workload):
+    all_at_once = flying == rank.context.workload.accumulate > 1
+    if all_at_once and before == everything and not _buffered(rank.context):
         yield flying, 0.0
         yield flying - 1, everything
     else:
         yield flying, before
 
 
-def _block_backward(
-    workload: Workload, strategy: Strategy, rank: Rank
-) -> Iterator[tuple[str, Parts]]:
+def _block_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Parts]]:
     """The last blocks' backward: all activations, one working set, few gradients."""
-    everything, _ = gradients(workload, strategy, rank)
-    working = _working(strategy, rank)
-    head = rank.stage.head * rank.width.weight * rank.elements.head_matrix
-    made = 0.0 if workload.lora_rank or rank.is_fsdp else float(head)
-    for flying, before in _micro_batches(workload, strategy, rank):
+    everything, _ = gradients
+    context, working = rank.context, _working(rank)
+    head = rank.stage.head * context.width.weight * rank.elements.head_matrix
+    made = float(head) if context.trains and not context.is_fsdp else 0.0
+    for flying, before in _micro_batches(rank, gradients):
         alive = _states(rank) | {
             "gradients": min(everything, max(before, made)),
-            "activations: blocks": flying * rank.blocks + rank.casts + working,
+            "activations: blocks": flying * rank.blocks.kept + rank.casts + working,
             "activations: outside": rank.waiting,
             "logits and loss": rank.loss.kept,
             "communication buffers": float(rank.buffers.first_backward),
@@ -104,20 +103,22 @@ def _block_backward(
         }
         yield "block backward", alive
         # Before any block: the norm in front of the head.
-        before_blocks = flying * rank.blocks + rank.casts + rank.block.norm_backward
+        before_blocks = flying * rank.blocks.kept + rank.casts + rank.blocks.largest.norm_backward
         yield "block backward", alive | {"activations: blocks": before_blocks}
-        yield "block backward", alive | _second_block(workload, strategy, rank, alive)
+        yield "block backward", alive | _second_block(rank, gradients, alive)
 
 
-def _second_block(workload: Workload, strategy: Strategy, rank: Rank, first: Parts) -> Parts:
+def _second_block(rank: Rank, gradients: _Gradients, first: Parts) -> Parts:
     """What differs one block later: its gradients are being reduced, its activations are gone."""
-    gone = rank.block.boundary if strategy.recompute == "full" else rank.block.total
+    context, block = rank.context, rank.blocks.largest
+    gone = block.boundary if context.strategy.recompute == "full" else block.total
     made, more = 0.0, 0.0
-    if rank.is_fsdp:  # gathered gradients are among the buffers; one block's shard is there
-        made = rank.width.gradient * rank.elements.largest_block / strategy.shard_ranks
-        own = rank.width.compute * rank.elements.largest_block * (not workload.lora_rank)
-        more = max(0.0, own - _working(strategy, rank))
-    everything, _ = gradients(workload, strategy, rank)
+    if context.is_fsdp:  # gathered gradients are among the buffers; one block's shard is there
+        largest, ranks = rank.elements.largest_block, context.strategy.shard_ranks
+        made = context.width.gradient * largest / ranks
+        own = context.width.compute * largest * context.trains
+        more = max(0.0, own - _working(rank))
+    everything, _ = gradients
     return {
         "gradients": min(everything, max(first["gradients"], made)),
         "activations: blocks": max(0.0, first["activations: blocks"] - gone) + more,
@@ -125,20 +126,20 @@ def _second_block(workload: Workload, strategy: Strategy, rank: Rank, first: Par
     }
 
 
-def _working(strategy: Strategy, rank: Rank) -> float:
+def _working(rank: Rank) -> float:
     """What a block's backward holds beyond everything saved."""
-    return rank.block.backward + (rank.block.live if strategy.recompute == "full" else 0.0)
+    block, again = rank.blocks.largest, rank.context.strategy.recompute == "full"
+    return block.backward + (block.live if again else 0.0)
 
 
-def _end_of_backward(
-    workload: Workload, strategy: Strategy, rank: Rank
-) -> Iterator[tuple[str, Parts]]:
+def _end_of_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Parts]]:
     """The first block's backward: one block's activations, nearly all gradients; the embedding."""
-    everything, before = gradients(workload, strategy, rank)
+    everything, before = gradients
     late = 0.0 if before else _late_gradients(rank, everything)
-    block = rank.block
-    own = block.live if strategy.recompute == "full" else min(block.total, rank.blocks)
-    others = max(0.0, rank.stage.in_flight - 1) * rank.blocks
+    block = rank.blocks.largest
+    again = rank.context.strategy.recompute == "full"
+    own = block.live if again else min(block.total, rank.blocks.kept)
+    others = max(0.0, rank.stage.in_flight - 1) * rank.blocks.kept
     rest = _states(rank) | {
         "activations: outside": rank.waiting,
         "logits and loss": rank.loss.kept,
@@ -160,24 +161,23 @@ def _end_of_backward(
 def _tied_sum(rank: Rank, everything: float, before: float, others: float) -> Parts:
     """Tied embeddings: the head's gradient, the embedding's dense one, and their sum at once."""
     matrix = float(rank.elements.head_matrix)
-    if rank.is_fsdp:  # unsharded and not yet reduced, beside the gathered root
-        in_flight = rank.width.gradient * rank.elements.largest_block
-        gathered = rank.buffers.root + 3.0 * rank.width.compute * matrix + in_flight
+    if rank.context.is_fsdp:  # unsharded and not yet reduced, beside the gathered root
+        in_flight = rank.context.width.gradient * rank.elements.largest_block
+        gathered = rank.buffers.root + 3.0 * rank.context.width.compute * matrix + in_flight
         parts = {"gradients": everything, "communication buffers": gathered}
     else:
         copies = 3.0 if before else 2.0  # beyond the one among all gradients
-        parts = {"gradients": everything + copies * rank.width.weight * matrix}
+        parts = {"gradients": everything + copies * rank.context.width.weight * matrix}
     return parts | {"activations: blocks": others}
 
 
-def _root_reduction(
-    workload: Workload, strategy: Strategy, rank: Rank
-) -> Iterator[tuple[str, Parts]]:
+def _root_reduction(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Parts]]:
     """FSDP, the very end of backward: the root's gradients are reduced in one piece."""
-    if not rank.is_fsdp or not rank.elements.root:
+    if not rank.context.is_fsdp or not rank.elements.root:
         return
-    everything, before = gradients(workload, strategy, rank)
-    root = rank.width.gradient * rank.elements.root / strategy.shard_ranks
+    everything, before = gradients
+    ranks = rank.context.strategy.shard_ranks
+    root = rank.context.width.gradient * rank.elements.root / ranks
     there = everything + root if before else max(0.0, everything - root)  # new ones are added
     yield (
         "root reduction",
@@ -190,8 +190,8 @@ def _root_reduction(
     )
 
 
-def _optimizer_step(workload: Workload, strategy: Strategy, rank: Rank) -> tuple[str, Parts]:
-    everything, _ = gradients(workload, strategy, rank)
+def _optimizer_step(rank: Rank, gradients: _Gradients) -> tuple[str, Parts]:
+    everything, _ = gradients
     return "optimizer step", _states(rank) | {
         "gradients": everything,
         "communication buffers": float(rank.buffers.step),
@@ -199,25 +199,27 @@ def _optimizer_step(workload: Workload, strategy: Strategy, rank: Rank) -> tuple
     }
 
 
-def gradients(workload: Workload, strategy: Strategy, rank: Rank) -> tuple[float, float]:
+def _gradients(rank: Rank) -> _Gradients:
     """(bytes of all gradients at the end of backward, of those that exist before it starts)."""
-    if workload.kernels.optimizer_in_backward:
+    context = rank.context
+    workload, strategy = context.workload, context.strategy
+    if context.kernels.optimizer_in_backward:
         largest = max(rank.elements.largest_linear, rank.elements.head_matrix)
-        return float(rank.width.weight * largest), 0.0
+        return float(context.width.weight * largest), 0.0
     everything: float = rank.states.gradients
     if strategy.sync_every_micro_batch is False and workload.accumulate > 1:
         everything = rank.states.gradients_whole
-    if _gradients_leave(strategy, rank):
+    if _gradients_leave(context):
         everything = 0.0
     plain = strategy.shard_ranks == 1 and strategy.zero_stage is None
     views = strategy.ddp.bucket_views and strategy.dp_replicate > 1 and plain
-    kept = workload.accumulate > 1 or views or _buffered(workload)
+    kept = workload.accumulate > 1 or views or _buffered(context)
     return everything, everything if kept else 0.0
 
 
-def _buffered(workload: Workload) -> bool:
+def _buffered(context: RankContext) -> bool:
     """Whether gradients live in a buffer of their own all the time (Megatron, DeepSpeed's bf16)."""
-    return workload.kernels.gradient_bytes is not None and not workload.lora_rank
+    return context.kernels.gradient_bytes is not None and context.trains
 
 
 def _ties(rank: Rank) -> bool:
@@ -226,9 +228,10 @@ def _ties(rank: Rank) -> bool:
     return stage.head and stage.embedding and elements.root_all < 1.5 * elements.head_matrix
 
 
-def _gradients_leave(strategy: Strategy, rank: Rank) -> bool:
+def _gradients_leave(context: RankContext) -> bool:
     """DeepSpeed from stage 2 moves gradients to its offloaded optimizer, FSDP moves all or none."""
-    if rank.is_fsdp:
+    strategy = context.strategy
+    if context.is_fsdp:
         return "parameters" in strategy.offload
     return "optimizer" in strategy.offload and strategy.zero_stage in {2, 3}
 
@@ -245,7 +248,7 @@ def _late_gradients(rank: Rank, everything: float) -> float:
         0 if _ties(rank) or not elements.root else elements.root - elements.head_matrix * stage.head
     )
     blocks = 1
-    if rank.is_fsdp:
+    if rank.context.is_fsdp:
         root, blocks = elements.root, 2
     own = blocks * (elements.block + elements.experts) / max(1, stage.layers)
     return everything * min(1.0, (root + own) / elements.trained)

@@ -13,7 +13,7 @@ from typing import Any
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
 from workbench.estimate.alternatives import Alternative
-from workbench.estimate.states import widths
+from workbench.estimate.context import widths
 from workbench.units import format_bytes
 
 STATES = ("parameters", "master copy", "optimizer states", "gradients")

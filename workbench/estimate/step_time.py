@@ -16,6 +16,8 @@ from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workl
 from workbench.describe.job import takes_job
 from workbench.errors import UsageError
 from workbench.estimate.block_time import BlockTime, block_time, head_time
+from workbench.estimate.context import RankContext, rank_context
+from workbench.estimate.elements import rank_elements
 from workbench.estimate.exchange import exchange, host_seconds
 from workbench.estimate.flops import model_flops, recompute_flops
 from workbench.estimate.memory import check_layout
@@ -23,14 +25,15 @@ from workbench.estimate.network import Groups, Links, groups, links
 from workbench.estimate.optimizer_time import optimizer_seconds
 from workbench.estimate.pipeline_time import pipeline_seconds
 from workbench.estimate.rates import Machine, machine
-from workbench.estimate.stages import Stage, rank_elements, stages
-from workbench.estimate.states import widths
+from workbench.estimate.stages import Stage, stages
 from workbench.estimate.timing import COMMUNICATION, StepTime
 
 SPREAD = 0.015
 """Standard deviation of one rank's step time; a synchronous step waits for the slowest."""
 OFFLOAD_LEFT = 0.3
 """Share of the traffic with the host that nothing hides: the first and last block's, and waits."""
+CHUNKS_LEFT = 0.5
+"""Share of the sends of interleaved chunks that the next chunk's compute does not hide."""
 SOURCES = (
     "rates: ml-engineering MAMF and network tables; attention: arXiv 2307.08691, 2407.08608",
     "FLOPs: arXiv 2204.02311; tensor and pipeline parallelism: arXiv 2104.04473, 2205.05198",
@@ -67,9 +70,10 @@ def step_time(
     who = groups(strategy, network)
     found: dict[object, StageTime] = {}
     timed: list[StageTime] = []
+    context = rank_context(workload, strategy)
     for stage in stages(workload.model, strategy, workload.accumulate):
         if stage.content not in found:
-            found[stage.content] = _stage_time(workload, strategy, stage, gpu, network, who)
+            found[stage.content] = _stage_time(context, stage, gpu, network, who)
         timed.append(found[stage.content])
     parts = _step_parts(workload, strategy, cluster, timed, given)
     ratio = given.measured_ratio or 1.0
@@ -126,37 +130,34 @@ class StageTime:
 
 
 def _stage_time(
-    workload: Workload,
-    strategy: Strategy,
+    context: RankContext,
     stage: Stage,
     gpu: Machine,
     network: Links,
     who: Groups,
 ) -> StageTime:
     blocks: list[tuple[int, BlockTime]] = [
-        (count, block_time(workload, strategy, gpu, network, who, moe=moe))
+        (count, block_time(context, gpu, network, who, moe=moe))
         for moe, count in ((False, stage.dense), (True, stage.moe))
         if count
     ]
     if stage.head:
-        blocks.append((1, head_time(workload, strategy, gpu, network, who)))
-    elements = rank_elements(workload, strategy, stage)
+        blocks.append((1, head_time(context, gpu, network, who)))
+    elements = rank_elements(context, stage)
     forward = sum(count * block.forward for count, block in blocks)
     backward = sum(count * block.backward for count, block in blocks)
     launches = sum(count * block.launches for count, block in blocks)
-    host = host_seconds(workload, strategy, stage, launches * gpu.efficiency.launch_seconds)
+    host = host_seconds(context, stage, launches * gpu.efficiency.launch_seconds)
     busy, busy_back = max(forward, host), max(backward, 2 * host)
-    found = exchange(
-        workload, strategy, stage, elements, network, who, forward=busy, backward=busy_back
-    )
+    found = exchange(context, stage, elements, network, who, forward=busy, backward=busy_back)
     parts = _block_parts(blocks)
     parts["kernel launches"] = busy - forward + busy_back - backward
     parts[f"{COMMUNICATION}: sharded weights"] = found.forward + found.backward
-    send = _send_seconds(workload, strategy, network, who)
+    send = _send_seconds(context, network, who)
     parts[f"{COMMUNICATION}: pipeline"] = send
-    moved = _offload_seconds(workload, strategy, elements.trained, gpu, forward + backward)
+    moved = _offload_seconds(context, elements.trained, gpu, forward + backward)
     parts["offload traffic"] = moved
-    fixed = optimizer_seconds(workload, strategy, elements, gpu)
+    fixed = optimizer_seconds(context, elements, gpu)
     return StageTime(
         forward=busy + found.forward + send / 2,
         backward=busy_back + found.backward + send / 2 + moved,
@@ -220,30 +221,27 @@ def _bubble(strategy: Strategy, timed: list[StageTime], batches: int) -> float:
     return whole - batches * (there + back)
 
 
-def _send_seconds(workload: Workload, strategy: Strategy, network: Links, who: Groups) -> float:
+def _send_seconds(context: RankContext, network: Links, who: Groups) -> float:
     """Activations to the next stage and gradients back, as far as nothing hides them."""
+    strategy, chunks = context.strategy, context.strategy.pipeline.virtual_stages
     if strategy.pp == 1:
         return 0.0
-    c = widths(workload, strategy).compute
-    size = c * workload.tokens / strategy.cp * workload.model.hidden
+    size = context.width.compute * context.workload.tokens / strategy.cp * context.model.hidden
     if strategy.sequence_parallel:
         size /= strategy.tp
     one = network.send_seconds(size, between_nodes=who.stage_crosses_nodes)
-    hidden = 0.5 if strategy.pipeline.virtual_stages > 1 else 1.0
-    return 2 * one * strategy.pipeline.virtual_stages * hidden
+    return 2 * one * chunks * (CHUNKS_LEFT if chunks > 1 else 1.0)
 
 
-def _offload_seconds(
-    workload: Workload, strategy: Strategy, trained: int, gpu: Machine, busy: float
-) -> float:
+def _offload_seconds(context: RankContext, trained: int, gpu: Machine, busy: float) -> float:
     """Weights fetched for forward and backward, gradients and activations sent to the host."""
-    total, c = 0.0, widths(workload, strategy).compute
-    if "parameters" in strategy.offload:
-        moved = 2 * c + 4 if not workload.lora_rank else 2 * c
-        total += moved * trained / strategy.shard_ranks / gpu.host_bytes
-    if "activations" in strategy.offload:
-        tokens = workload.tokens / strategy.cp
-        total += 2 * c * tokens * workload.model.hidden * workload.model.layers / gpu.host_bytes
+    total, c, offload = 0.0, context.width.compute, context.strategy.offload
+    if "parameters" in offload:
+        moved = 2 * c + (4 if context.trains else 0)  # a trained weight's fp32 gradient goes back
+        total += moved * trained / context.strategy.shard_ranks / gpu.host_bytes
+    if "activations" in offload:
+        model, tokens = context.model, context.workload.tokens / context.strategy.cp
+        total += 2 * c * tokens * model.hidden * model.layers / gpu.host_bytes
     return max(OFFLOAD_LEFT * total, total - 0.5 * busy)
 
 

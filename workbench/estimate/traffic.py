@@ -13,7 +13,6 @@ from typing import NamedTuple
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
 from workbench.estimate.flops import block_products
-from workbench.estimate.states import widths
 
 UNPACK = 9.0
 """Bytes of traffic that unpacking one 4-bit weight costs as much as (bitsandbytes' kernels)."""
@@ -46,7 +45,7 @@ def block_traffic(workload: Workload, strategy: Strategy, *, moe: bool) -> Traff
     tokens = workload.tokens / strategy.cp
     residual = tokens / (strategy.tp if strategy.sequence_parallel else 1)
     split = tokens / strategy.tp
-    c = widths(workload, strategy).compute
+    c = workload.compute_bytes
     plain_norm = (
         kernels.norm == "upcast" and not kernels.compiled and model.norm.startswith("rmsnorm")
     )

@@ -9,10 +9,9 @@ from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workl
 from workbench.describe.catalog import gpu as find_gpu
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
-from workbench.estimate.rank import rank_of
+from workbench.estimate.rank import ranks_of
 from workbench.estimate.reach import HEADROOM, leaves_headroom
 from workbench.estimate.sizing import Option, fewest_gpus
-from workbench.estimate.stages import stages
 from workbench.estimate.step_time import step_time
 from workbench.estimate.switching import switches
 from workbench.plan.advice_value import Advice, Number, Rule
@@ -221,7 +220,7 @@ def state_bytes(workload: Workload, strategy: Strategy | None = None) -> int:
     16.0
     """
     layout = strategy or Strategy.parse("single", 1)
-    held = rank_of(workload, layout, stages(workload.model, layout, 1)[0]).states
+    held = ranks_of(workload, layout)[0].states
     return held.weights + held.gradients + held.optimizer + held.master
 
 

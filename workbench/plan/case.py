@@ -10,8 +10,10 @@ import math
 from dataclasses import dataclass, field, replace
 
 from workbench.describe import Cluster, Conditions, Strategy, Workload
+from workbench.estimate.context import rank_context
+from workbench.estimate.elements import rank_elements
 from workbench.estimate.memory import least_bytes, needed_bytes
-from workbench.estimate.stages import rank_elements, stages
+from workbench.estimate.stages import stages
 from workbench.estimate.states import states
 from workbench.estimate.step_time import step_time
 from workbench.estimate.timing import COMMUNICATION, StepTime
@@ -167,15 +169,13 @@ class Case:
         known = self._host.get(key)
         if known is None:
             work = self.work(spread.micro_batches[0], spread.accumulate(spread.micro_batches[0]))
-            stays = replace(choice.strategy, offload=())
-            every = stages(work.model, stays, work.accumulate)
+            context = rank_context(work, choice.strategy)
+            every = stages(work.model, choice.strategy, work.accumulate)
             known = 0.0
             for stage in {every[0].index: every[0], every[-1].index: every[-1]}.values():
-                held = states(work, stays, rank_elements(work, stays, stage))
-                moved = held.master + held.optimizer
-                if "parameters" in choice.strategy.offload:
-                    moved += held.weights + held.gradients
-                known = max(known, float(moved))
+                held = states(context, rank_elements(context, stage))
+                follows = "parameters" in choice.strategy.offload
+                known = max(known, float(held.on_host + held.gradients * follows))
             self._host[key] = known
         return known
 

@@ -11,12 +11,13 @@ import math
 from typing import NamedTuple
 
 from workbench.describe import Conditions
+from workbench.estimate.context import rank_context, ways
+from workbench.estimate.elements import rank_elements
 from workbench.estimate.exchange import CONTENTION, HIDEABLE, exchange
 from workbench.estimate.network import groups, links
 from workbench.estimate.optimizer_time import optimizer_seconds
 from workbench.estimate.rates import machine
-from workbench.estimate.stages import rank_elements, stages
-from workbench.estimate.states import shards, widths
+from workbench.estimate.stages import stages
 from workbench.estimate.step_time import SPREAD
 from workbench.plan.case import Case, Machines
 from workbench.plan.space import Spread
@@ -90,7 +91,7 @@ class Floors:
         each = busy + known.each - _HIDDEN * min(known.each, busy)
         each += max(0.0, known.moved - _MOVED_BESIDE * busy)
         once, count = known.once, spread.accumulate(size)
-        if shards(s)["weights"] == 1:
+        if ways(s).weights == 1:
             beside = HIDEABLE * (1.5 if s.overlap_gradients else 1.0)
             once -= _HIDDEN * min(once, beside * turn)
         rest = (turns - count) * turn + once + known.optimizer
@@ -106,13 +107,14 @@ class Floors:
             work, strategy = case.work(size, count), case.offloading(spread, offload)
             every = stages(work.model, s, count)
             stage = every[len(every) // 2]
-            elements = rank_elements(work, s, stage)
+            context = rank_context(work, s)
+            elements = rank_elements(context, stage)
             who = groups(s, self._links)
-            found = exchange(work, s, stage, elements, self._links, who, forward=0.0, backward=0.0)
-            step = optimizer_seconds(work, strategy, elements, self._gpu)
+            found = exchange(context, stage, elements, self._links, who, forward=0.0, backward=0.0)
+            step = optimizer_seconds(rank_context(work, strategy), elements, self._gpu)
             moved = 0.0
             if "parameters" in offload:
-                size_bytes = 2 * widths(work, s).compute * elements.trained
+                size_bytes = 2 * work.compute_bytes * elements.trained
                 moved = size_bytes / s.shard_ranks / self._gpu.host_bytes
             known = _Beside(
                 each=self._ratio * (found.forward + found.backward),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench.describe import Strategy
 from workbench.errors import UsageError
-from workbench.estimate.stages import rank_elements, stages
+from workbench.estimate.rank import ranks_of
 from workbench.estimate.states import optimizer_bytes
 from workbench.estimate.switching import switches_that_fit
 from workbench.launch.prepare.request import Request
@@ -148,8 +148,8 @@ def _checkpoint_bytes(request: Request) -> int:
     states = optimizer_bytes(workload.optimizer)
     if not workload.lora_rank:
         return round(whole * (4 + states))
-    single = stages(workload.model, Strategy(name="single"), 1)[0]
-    adapters = rank_elements(workload, Strategy(name="single"), single).adapters
+    (single,) = ranks_of(workload, Strategy(name="single"))
+    adapters = single.elements.adapters
     base = 4 * whole if request.strategy.dp_shard > 1 else 0
     return round(adapters * (4 + states)) + base
 

@@ -1,0 +1,191 @@
+"""Weights of one rank, in elements: what tensor, pipeline and expert parallelism leave of them."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from workbench.describe import Model, Strategy
+from workbench.describe.counting import Linear, block_linears, weight_counts
+from workbench.estimate.context import RankContext
+from workbench.estimate.stages import Stage
+
+REPLICATED = frozenset({"router", "q_a", "kv_a"})  # never split by tensor parallelism
+LORA_LAYERS = {
+    "q": {"q", "q_a", "q_b"},
+    "k": {"k", "kv_a"},
+    "v": {"v", "kv_b"},
+    "o": {"o"},
+    "gate": {"gate", "expert_gate", "shared_gate"},
+    "up": {"up", "expert_up", "shared_up"},
+    "down": {"down", "expert_down", "shared_down"},
+}
+_ATTENTION = frozenset({"q", "k", "v", "o", "q_a", "q_b", "kv_a", "kv_b"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elements:
+    """Weights of one rank, in elements, before any sharding over data-parallel ranks."""
+
+    block: int
+    """Trained elements in blocks, experts left out."""
+    experts: int
+    """Trained elements of this rank's routed experts."""
+    root: int
+    """Trained elements of embedding, head and final norm."""
+    largest_block: int
+    """All elements (trained or not) of the largest block on this rank: what is gathered at once."""
+    root_all: int
+    """All elements of embedding, head and final norm."""
+    head_matrix: int
+    """Elements of the head's matrix alone."""
+    frozen_linear: int
+    """Frozen elements in linear layers (may be quantized)."""
+    frozen_other: int
+    """Frozen elements elsewhere."""
+    adapters: int
+    """Elements of LoRA adapters."""
+    largest_linear: int
+    """Elements of the largest linear layer of a block."""
+
+    @property
+    def trained(self) -> int:
+        """Everything that gets a gradient."""
+        return self.block + self.experts + self.root + self.adapters
+
+
+class _Split(NamedTuple):
+    """Ranks that share the matrices of a block."""
+
+    tp: int
+    """Dense ones."""
+    experts: int
+    """All experts."""
+
+
+class _Training(NamedTuple):
+    """What of a stage is trained."""
+
+    lora_rank: int
+    lora_targets: tuple[str, ...]
+    trained_layers: int | None
+
+
+def rank_elements(context: RankContext, stage: Stage) -> Elements:
+    """Weights of one rank of `stage` after tensor and expert parallelism."""
+    workload = context.workload
+    training = _Training(workload.lora_rank, workload.lora_targets, workload.trained_layers)
+    return _elements(context.model, training, _split(context.strategy), stage.content)
+
+
+def cast_elements(context: RankContext, *, moe: bool) -> int:
+    """Weights of a block whose autocast copy stays until backward; recomputed parts cast again."""
+    strategy = context.strategy
+    parts = strategy.recompute_parts if strategy.recompute == "selective" else ()
+    if "op" in parts:
+        return 0
+    return sum(
+        split_linear(linear, context.model, strategy)
+        for linear in block_linears(context.model, moe=moe)
+        if "mlp" not in parts or linear.name in _ATTENTION
+    )
+
+
+def split_linear(linear: Linear, model: Model, strategy: Strategy) -> int:
+    """Elements of one linear layer on one rank."""
+    return _share(linear, model, _split(strategy))
+
+
+def _split(strategy: Strategy) -> _Split:
+    return _Split(strategy.tp, strategy.ep * strategy.expert_split)
+
+
+def _share(linear: Linear, model: Model, split: _Split) -> int:
+    if linear.name.startswith("expert_"):
+        return linear.elements // split.experts
+    if linear.name in REPLICATED:
+        return linear.elements
+    if linear.name in {"k", "v"}:
+        return linear.elements // min(split.tp, model.key_value_heads)
+    return linear.elements // split.tp
+
+
+@functools.lru_cache(maxsize=4096)
+def _elements(
+    model: Model, training: _Training, split: _Split, content: tuple[int, int, bool, bool]
+) -> Elements:
+    if model.traced is not None:
+        return _of_module(model.traced.parameters, model.traced.largest_block_parameters)
+    dense, moe_blocks, embedding, last = content
+    counts, tp, trained = weight_counts(model), split.tp, not training.lora_rank
+    blocks = {moe: count for moe, count in ((False, dense), (True, moe_blocks)) if count}
+    shares = {
+        moe: [(one.name.startswith("expert_"), _share(one, model, split)) for one in linears]
+        for moe, linears in counts.linears.items()
+        if moe in blocks
+    }
+    linear = sum(blocks[moe] * sum(size for _, size in sizes) for moe, sizes in shares.items())
+    experts = sum(
+        blocks[moe] * sum(size for expert, size in sizes if expert) for moe, sizes in shares.items()
+    )
+    block = linear - experts + counts.block_norms * sum(blocks.values())
+    share = 1.0
+    if training.trained_layers is not None:
+        share = min(1.0, training.trained_layers / sum(blocks.values()))
+    head = model.vocab * model.hidden // tp if last else 0
+    root = 0
+    if embedding:
+        vision = model.kind == "vision"
+        root = model.extra_parameters + counts.embedding // (1 if vision else tp)
+    if last:
+        root += counts.final_norm + (counts.head - counts.final_norm) // tp
+        root += head if model.tied_embeddings and not embedding else 0  # the last stage's copy
+    frozen = int((block + experts - linear) * (1 - share)) + (root - head if share < 1 else 0)
+    return Elements(
+        block=int(block * share) if trained else 0,
+        experts=int(experts * share) if trained else 0,
+        root=(root if share == 1 else head) if trained else 0,
+        largest_block=max(
+            sum(size for _, size in sizes) + counts.block_norms for sizes in shares.values()
+        ),
+        root_all=root,
+        head_matrix=head,
+        frozen_linear=int(linear * (1 - share)) if trained else linear,
+        frozen_other=frozen if trained else block + experts - linear + root,
+        adapters=_adapters(model, training, blocks, head=last) // tp,
+        largest_linear=max(
+            one.inputs * one.outputs // (1 if one.name in REPLICATED else tp)
+            for moe in shares
+            for one in counts.linears[moe]
+        ),
+    )
+
+
+def _adapters(model: Model, training: _Training, blocks: dict[bool, int], *, head: bool) -> int:
+    rank, targets = training.lora_rank, training.lora_targets
+    names = {name for target in targets for name in LORA_LAYERS.get(target, ())}
+    elements = sum(
+        count * (linear.inputs + linear.outputs) * linear.copies
+        for moe, count in blocks.items()
+        for linear in block_linears(model, moe=moe)
+        if linear.name in names
+    )
+    if "head" in targets and head:
+        elements += model.hidden + model.vocab
+    return rank * elements
+
+
+def _of_module(parameters: int, largest_block: int) -> Elements:
+    return Elements(
+        block=parameters,
+        experts=0,
+        root=0,
+        largest_block=largest_block,
+        root_all=0,
+        head_matrix=0,
+        frozen_linear=0,
+        frozen_other=0,
+        adapters=0,
+        largest_linear=0,
+    )
