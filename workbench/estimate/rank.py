@@ -72,9 +72,10 @@ def ranks_of(workload: Workload, strategy: Strategy) -> tuple[Rank, ...]:
     made: dict[object, Rank] = {}
     ranks: list[Rank] = []
     for stage in stages(context.model, strategy, workload.accumulate):
-        if stage.content not in made:
+        known = made.get(stage.content)
+        if known is None:
             elements = rank_elements(context, stage)
-            made[stage.content] = Rank(
+            made[stage.content] = known = Rank(
                 context=context,
                 stage=stage,
                 elements=elements,
@@ -83,5 +84,5 @@ def ranks_of(workload: Workload, strategy: Strategy) -> tuple[Rank, ...]:
                 blocks=stage_blocks(context, stage),
                 loss=loss_memory(context) if stage.head else nothing,
             )
-        ranks.append(replace(made[stage.content], stage=stage))
+        ranks.append(known if known.stage is stage else replace(known, stage=stage))
     return tuple(ranks)
