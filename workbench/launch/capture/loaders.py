@@ -89,12 +89,14 @@ class Loaders:
         """Seconds waited and data consumed since the step before; None where nothing tells."""
         if not self._asked:
             return None, NOTHING
-        waited = [feed.seconds for feed in self._asked if feed.trains]
+        waited: float | None = None
         for feed in self._asked:
+            if feed.trains:
+                waited = feed.seconds if waited is None else waited + feed.seconds
             feed.seconds = 0.0
         self._asked.clear()
         used, self._used = self._used, NOTHING
-        return (sum(waited) if waited else None), used
+        return waited, used
 
     def _tell(self) -> None:
         """Note how the loaders that train do sample."""

@@ -35,11 +35,15 @@ class FirstNonFinite:
 
     def line(self, line: dict[str, Any]) -> None:
         """A step's line, when its values have arrived."""
+        self.step(line["step"], line.get("loss"), line.get("grad_norm"))
+
+    def step(self, step: int, loss: float | None, norm: float | None) -> None:
+        """A step's values."""
         if self._found:
             return
-        loss, norm = line.get("loss"), None if self.scaled else line.get("grad_norm")
+        norm = None if self.scaled else norm
         if not (math.isfinite(loss or 0.0) and math.isfinite(norm or 0.0)):
-            self._write(line["step"], loss, norm, before_backward=False)
+            self._write(step, loss, norm, before_backward=False)
 
     def _write(
         self, step: int, loss: float | None, norm: float | None, *, before_backward: bool

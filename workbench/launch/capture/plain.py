@@ -12,6 +12,11 @@ class Numbers:
         """The number itself; None for anything else."""
         return float(value) if isinstance(value, (int, float)) else None
 
+    def waits_for(self, losses: list[Any], norm: Any) -> bool:
+        """Whether values have to be waited for: never."""
+        del losses, norm
+        return False
+
     def add(self, line: dict[str, Any], losses: list[Any], norm: Any) -> list[dict[str, Any]]:
         """The line with the loss."""
         if losses:

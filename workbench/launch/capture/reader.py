@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 _DRAIN_SECONDS = 3.0
+_AT_HAND = {float, type(None)}
 _MAX_WAITING = 64  # steps a device may lag before its values are waited for
 
 
@@ -21,6 +22,13 @@ class ScalarReader:
         self._torch = torch
         self._device: Any = None
         self._waiting: collections.deque[tuple[dict[str, Any], Any, Any]] = collections.deque()
+
+    def waits_for(self, losses: list[Any], norm: Any) -> bool:
+        """Whether a line with these values has to wait for a device, or for lines before it.
+
+        `norm` is what `scalar` made of it.
+        """
+        return bool(self._waiting) or not _AT_HAND.issuperset(map(type, (*losses, norm)))
 
     def add(self, line: dict[str, Any], losses: list[Any], norm: Any) -> list[dict[str, Any]]:
         """Queue `line` with its values; return the lines whose values have arrived.

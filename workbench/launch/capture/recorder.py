@@ -10,15 +10,15 @@ import time
 import weakref
 from typing import Any
 
+from .batches import NOTHING
 from .nonfinite import FirstNonFinite
 from .plain import Numbers
 from .pulse import BACKWARD, ENDED, FORWARD, Pulse
-from .writers import LaterLines, LineWriter, current_rss_peak, write_json
+from .step_line import StepLines, StepRecord
+from .writers import LaterLines, LineWriter, write_json
 
 _STOP_POLL_SECONDS = 0.2
-_MEMORY_POLL_SECONDS = 1.0
 _FLUSH_SECONDS = 2.0
-_USED = ("tokens", "samples", "batch")  # of batches.Batch, in the line of a step
 _MAX_LOSSES = 1024  # a script without a torch optimizer never takes a step that would empty them
 
 
@@ -51,14 +51,12 @@ class Recorder:
         metrics = os.path.join(run_directory, "metrics", f"rank-{rank}")
         self.pulse = Pulse(f"{metrics}.pulse")
         self.nonfinite = FirstNonFinite(f"{metrics}.first-nan.json", self)
-        self._lines = LaterLines(f"{metrics}.jsonl")
+        self._lines = LaterLines(f"{metrics}.jsonl", StepLines().line, self.pulse.flush)
         self._rewinds_file = f"{metrics}.rewinds.jsonl"
         self._start_file = f"{metrics}.start.json"
         self._stop_file = os.path.join(run_directory, "control", "stop-at")
         self._stop_at: int | None = None
         self._next_stop_poll = 0.0
-        self._next_memory_poll = 0.0
-        self._memory: int | None = None
         self._losses: collections.deque[Any] = collections.deque(maxlen=_MAX_LOSSES)
         self._grad_norm: Any = None
         self._backward_at: float | None = None
@@ -68,6 +66,7 @@ class Recorder:
         self._says = False  # the script tells its steps itself
         self._lead: weakref.ref[Any] | None = None
         self._others: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._has_others = False  # asking a WeakSet costs two calls a step
 
     def become(self, rank: int) -> None:
         """In a fork: what its patches report is another rank's from now on, with its own files."""
@@ -132,22 +131,46 @@ class Recorder:
         if not self._leads(optimizer):
             return
         self.steps += 1
-        line: dict[str, Any] = {"step": self.steps, "time": round(time.time(), 6)}
+        record = self._record(entered, lr)
+        self.pulse.beat(FORWARD, self.steps)
+        self._lines.start()  # it also writes the pulse, whether or not a line waits for a device
+        self._hand_over(record, losses, norm)
+
+    def _record(self, entered: float, lr: float | None) -> StepRecord:
+        """The step that just ended, by a steady clock: the wall clock may jump."""
+        now = time.perf_counter()
+        previous = self._previous_end
+        waited, batch = (None, NOTHING) if self.loaders is None else self.loaders.take()
+        if waited is None and previous is not None and self._forward_at is not None:
+            waited = self._forward_at - previous - self._between  # NaN after an evaluation
+        if waited is not None and not waited >= 0:
+            waited = None
+        seconds = None if previous is None else now - previous
+        self._previous_end, self._forward_at, self._between = now, None, 0.0
+        memory = None if self.reader is None else self.reader.device_memory()
+        return StepRecord(self.steps, time.time(), seconds, waited, batch, entered, lr, memory)
+
+    def _hand_over(self, record: StepRecord, losses: list[Any], norm: Any) -> None:
+        """Write the step now, or when the device has its values."""
+        reader = self.reader
+        if reader is not None and norm is not None:
+            norm = reader.scalar(norm)
+        if self.tracer is None and self.rewound_from is None:
+            if reader is None:
+                self._lines.write(record)
+                return
+            if not reader.waits_for(losses, norm):
+                loss = sum(losses) if losses else None
+                self.nonfinite.step(record.step, loss, norm)
+                self._lines.write(record._replace(loss=loss, grad_norm=norm))
+                return
+        line = record.line()
         if self.rewound_from is not None:
             self._note_rewind(line)
-        now = self._add_durations(line)
-        line["backward_at"] = round(entered, 6)
-        if lr is not None:
-            line["lr"] = lr
-        memory = self._memory_bytes(now)
-        if memory is not None:
-            line["memory_bytes"] = memory
         if self.tracer is not None:
             self.tracer.step_ended(line)
-        self.pulse.beat(FORWARD, self.steps)
-        ready = [line] if self.reader is None else self.reader.add(line, losses, norm)
-        for one in ready:
-            self._emit(one)
+        for ready in [line] if reader is None else reader.add(line, losses, norm):
+            self._emit(ready)
 
     def said_step(self, step: int | None, told: dict[str, Any]) -> bool:
         """A step that the script tells itself, where no optimizer's was seen; whether it is one."""
@@ -207,32 +230,18 @@ class Recorder:
         lead = self._lead() if self._lead is not None else None
         if lead is not None and lead is not optimizer and optimizer not in self._others:
             self._others.add(optimizer)
+            self._has_others = True
             return False
         if lead is not optimizer:
             self._lead = weakref.ref(optimizer)
-        if self._others:
+        if self._has_others:
             self._others.clear()
+            self._has_others = False
         return True
 
     def lead(self) -> Any:
         """The optimizer whose steps are counted; None before the first, or when it is gone."""
         return self._lead() if self._lead is not None else None
-
-    def _add_durations(self, line: dict[str, Any]) -> float:
-        """Add what a steady clock measured; the wall clock may jump. Returns its reading."""
-        now = time.perf_counter()
-        previous = self._previous_end
-        if previous is not None:
-            line["step_seconds"] = round(now - previous, 6)
-        waited, used = (None, None) if self.loaders is None else self.loaders.take()
-        if waited is None and previous is not None and self._forward_at is not None:
-            waited = self._forward_at - previous - self._between  # NaN after an evaluation
-        if waited is not None and waited >= 0:
-            line["data_seconds"] = round(waited, 6)
-        if used is not None:
-            line.update({k: v for k, v in zip(_USED, used, strict=True) if v is not None})
-        self._previous_end, self._forward_at, self._between = now, None, 0.0
-        return now
 
     def drain(self) -> None:
         """Write what still waits for a device; called once, at the end."""
@@ -285,15 +294,6 @@ class Recorder:
             "checkpoint": self.checkpoint,
             "group_world_size": self.world_size,
         }
-
-    def _memory_bytes(self, now: float) -> int | None:
-        device_memory = self.reader.device_memory() if self.reader is not None else None
-        if device_memory is not None:
-            return device_memory
-        if now >= self._next_memory_poll:
-            self._next_memory_poll = now + _MEMORY_POLL_SECONDS
-            self._memory = current_rss_peak()
-        return self._memory
 
     def _emit(self, line: dict[str, Any]) -> None:
         self.nonfinite.line(line)

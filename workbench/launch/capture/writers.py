@@ -10,12 +10,14 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 _MAX_PENDING_BYTES = 1 << 20
 _MAX_PENDING_LINES = 100_000  # lines kept in memory while the disk refuses them (about 20 MB)
 _LINES_AT_ONCE = 512
 _LOOK_SECONDS = 0.05
+_MAX_LOOK_SECONDS = 0.25
 
 
 def current_rss_peak() -> int | None:
@@ -102,42 +104,60 @@ _ENCODE = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make o
 class LaterLines:
     """Lines of JSON, made and written by a thread: a disk that stalls does not hold up training.
 
-    The thread looks for lines every 50 ms, which costs less than a system call per line, and is
-    what a SIGKILL may lose.
+    The thread looks for lines every 50 ms, less often where they come faster than that: up to
+    250 ms. It costs less than a system call per line, and is what a SIGKILL may lose.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self, path: str, as_line: Callable[[Any], dict[str, Any]], attend: Callable[[], None]
+    ) -> None:
         self.path = path
-        self._lines: collections.deque[dict[str, Any]] = collections.deque()
+        self._as_line = as_line  # makes a line of what was handed over
+        self._attend = attend  # called whenever the thread looks for lines
+        self._lines: collections.deque[Any] = collections.deque()
         self._handed = self._done = 0  # each counted by one thread alone
         self._thread: threading.Thread | None = None
+        self._wake = threading.Lock()  # held while the thread may sleep
 
-    def write(self, line: dict[str, Any]) -> None:
-        """Hand over one line, which nobody may change from now on; returns at once."""
+    def start(self) -> None:
+        """Start the thread, unless it runs."""
+        if self._thread is None:
+            self._wake.acquire(blocking=False)
+            self._thread = threading.Thread(target=self._carry, name="workbench-lines", daemon=True)
+            self._thread.start()
+
+    def write(self, line: Any) -> None:
+        """Hand over what makes one line, which must not change from now on; returns at once."""
         if len(self._lines) < _MAX_PENDING_LINES:  # else nobody has taken one for very long
             self._handed += 1
             self._lines.append(line)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._carry, name="workbench-lines", daemon=True)
-            self._thread.start()
+            self.start()
 
     def flush(self, seconds: float) -> bool:
         """Wait until all is written, but no longer than `seconds`; whether it is."""
         deadline = time.monotonic() + seconds
         while self._done < self._handed and time.monotonic() < deadline:
+            if self._wake.locked():
+                with contextlib.suppress(RuntimeError):  # another thread was first
+                    self._wake.release()
             time.sleep(_LOOK_SECONDS / 10)
         return self._done == self._handed
 
     def _carry(self) -> None:
-        writer, taken = LineWriter(self.path), 0
+        writer, written = LineWriter(self.path), 0
         while True:
+            before = written
             while self._lines:
                 with contextlib.suppress(TypeError, ValueError):
-                    writer.keep(_ENCODE(self._lines.popleft()).encode() + b"\n")
-                taken += 1
+                    line = self._as_line(self._lines.popleft())
+                    writer.keep(_ENCODE(line).encode() + b"\n")
+                written += 1
             if writer.flush():
-                self._done = taken
-            time.sleep(_LOOK_SECONDS)
+                self._done = written
+            self._attend()
+            wait = min(max(written - before, 1) * _LOOK_SECONDS, _MAX_LOOK_SECONDS)
+            self._wake.acquire(timeout=wait)
 
 
 class PatientFile(io.RawIOBase):
