@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from workbench.describe.job import Job
 from workbench.launch.prepare.build_request import build_request
 from workbench.launch.prepare.options import LaunchOptions, with_launch_options
 from workbench.launch.prepare.request import Request
@@ -14,12 +15,13 @@ from workbench.launch.start.start import begin
 
 @with_launch_options
 def launch(  # noqa: D417  (the options' help is derived)
-    target: str | os.PathLike[str], arguments: Sequence[str], options: LaunchOptions
+    target: str | os.PathLike[str] | Job, arguments: Sequence[str], options: LaunchOptions
 ) -> Run:
     """Start a training run on this host and return its handle within milliseconds.
 
     Args:
-        target: A recipe's name or the path of a Python script.
+        target: A recipe's name, the path of a Python script, or a `Job` that one of the recipes
+            trains. ``launch("train.py", job=job)`` starts a script as the job describes it.
         arguments: The script's arguments.
 
     Raises:

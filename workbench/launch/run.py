@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from workbench.describe.job import Job
 from workbench.diagnose.finding import Finding
 from workbench.diagnose.offline import unsupervised
 from workbench.errors import StoreError, UsageError, WorkbenchError
@@ -69,6 +70,19 @@ class Run:
     def document(self) -> dict[str, Any]:
         """run.json: what was asked, how and where."""
         return read_json(self._paths.run) or {}
+
+    @property
+    def job(self) -> Job | None:
+        """What was trained, how and where; None where the record lacks it: see `why_no_job`."""
+        return None if self.why_no_job() else Job.recorded(self.document)
+
+    def why_no_job(self) -> str:
+        """Why `job` is None; "" = it is known."""
+        try:
+            Job.recorded(self.document)
+        except UsageError as error:
+            return str(error)
+        return ""
 
     @property
     def status(self) -> Status:
@@ -129,8 +143,7 @@ class Run:
         Raises:
             UsageError: the run has no such rank.
         """
-        if rank is not None:
-            self._check_rank(rank)
+        self._check_rank(rank)
         return iterate_metrics(self._paths, self._ranks(), rank)
 
     def logs(self, rank: int | None = None, tail: int | None = None) -> str:
@@ -142,8 +155,8 @@ class Run:
         Raises:
             UsageError: the run has no such rank.
         """
+        self._check_rank(rank)
         if rank is not None:
-            self._check_rank(rank)
             return log_text(self._paths.rank_log(rank), tail)
         parts = {"launcher": self._paths.launcher_log}
         parts |= {f"rank {number}": self._paths.rank_log(number) for number in range(self._ranks())}
@@ -165,9 +178,10 @@ class Run:
             StoreError: the run directory cannot be written.
         """
         state = self.status.state
-        if not self._leave_request("stop-now" if now else "stop", "stopped"):
-            return
-        if state == "unsupervised":
+        if (
+            self._leave_request("stop-now" if now else "stop", "stopped")
+            and state == "unsupervised"
+        ):
             self._stop_in_thread("stopped", now=now)
 
     def _leave_request(self, name: str, action: str) -> bool:
@@ -220,9 +234,8 @@ class Run:
         ended = self._await_stop(now=now, timeout=min(timeout, _NOW_SECONDS) if now else timeout)
         if not ended and not now:
             raise WorkbenchError(f"{self.id} is still {self.status.state} after {timeout:g} s.")
-        own = foreign_reason(self._paths) is None
         marker = str(self.document.get("marker"))
-        mine = own and (now or not self.status.live)
+        mine = self.read_only is None and (now or not self.status.live)
         left = end_leftovers(partial(processes.members, marker)) if mine else []
         return {"run": self.id, "outcome": self.outcome, "processes_left": len(left)}
 
@@ -279,8 +292,8 @@ class Run:
             arguments: The script's, in place of those of their names; ``{checkpoint}`` in them
                 becomes the checkpoint's folder.
             drop: Options or words to leave out of the script's arguments; "*" for all of them.
-            changes: Keywords of `wb.launch`, each instead of what the run had: strategy, processes,
-                options, recovery (a `Recovery`, or some of its fields), environment (added) …
+            changes: Keywords of `wb.launch`, each instead of what the run had: job, strategy,
+                processes, options, recovery (a `Recovery`, or some of its fields), environment …
 
         Raises:
             UsageError: it still runs, it has no whole checkpoint, or nobody knows how the script
@@ -368,8 +381,8 @@ class Run:
     def _ranks(self) -> int:
         return rank_count(self._paths, self.document)
 
-    def _check_rank(self, rank: int) -> None:
-        if not 0 <= rank < self._ranks():
+    def _check_rank(self, rank: int | None) -> None:
+        if rank is not None and not 0 <= rank < self._ranks():
             raise UsageError(f"{self.id} has ranks 0 to {self._ranks() - 1}, not {rank}.")
 
     def __repr__(self) -> str:
@@ -380,8 +393,7 @@ class Run:
 for _method in (Run.resume, Run.fork):
     _own = list(inspect.signature(_method).parameters.values())[:-1]
     _method.__dict__["__signature__"] = inspect.Signature(
-        [*_own, *(one for one in keywords(changes=True) if one.name not in {"store", "cluster"})],
-        return_annotation="Run",
+        [*_own, *keywords(changes=True)], return_annotation="Run"
     )
 
 

@@ -17,8 +17,15 @@ from pathlib import Path
 from workbench import recipes
 from workbench.describe import Cluster, Strategy
 from workbench.describe.detection import detect_host
+from workbench.describe.job import Job
 from workbench.errors import HostError, UsageError
 from workbench.launch.prepare import accelerate_config
+from workbench.launch.prepare.described import (
+    on_this_host,
+    recipe_arguments,
+    recipe_for,
+    with_job,
+)
 from workbench.launch.prepare.layout_flags import check_arguments, layout_flags
 from workbench.launch.prepare.options import LaunchOptions, with_launch_options
 from workbench.launch.prepare.placement import check_nodes, check_shares
@@ -39,12 +46,13 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @with_launch_options
 def request(  # noqa: D417  (the options' help is derived)
-    target: str | os.PathLike[str], arguments: Sequence[str], options: LaunchOptions
+    target: str | os.PathLike[str] | Job, arguments: Sequence[str], options: LaunchOptions
 ) -> Request:
     """Check a launch against this host, start nothing.
 
     Args:
-        target: A recipe's name, the path of a Python script, or a module: ``-m package.train``.
+        target: A recipe's name, the path of a Python script, a module (``-m package.train``), or a
+            `Job` that one of the recipes trains.
         arguments: The script's arguments.
 
     Raises:
@@ -55,19 +63,22 @@ def request(  # noqa: D417  (the options' help is derived)
 
 
 def build_request(
-    target: str | os.PathLike[str], arguments: Sequence[str], options: LaunchOptions
+    target: str | os.PathLike[str] | Job, arguments: Sequence[str], options: LaunchOptions
 ) -> Request:
     """`request` with the options as one value."""
+    if isinstance(target, Job):
+        target, options = recipe_for(target), replace(options, job=target)
+    options = with_job(options)
     check_beside(options)
-    request = _placed(os.fspath(target), arguments, options)
-    return checked(request if request.recipe is None else with_prediction(request, request.recipe))
+    return checked(with_prediction(_placed(os.fspath(target), arguments, options)))
 
 
 def _placed(target: str, arguments: Sequence[str], options: LaunchOptions) -> Request:
     """What is started, and how it is spread over this host, or this and its equals."""
     what = resolve(target)
     script, recipe = what.path, what.recipe
-    cluster = replace(options.cluster or detect_host(), nodes=options.nodes)
+    host = replace(options.cluster or detect_host(), nodes=options.nodes)
+    cluster = on_this_host(options, host)
     address = check_nodes(options.nodes, options.address)
     check_no_secret(arguments, cluster.nodes)
     device = "cpu" if options.cpu or not cluster.gpus else "cuda"
@@ -76,6 +87,8 @@ def _placed(target: str, arguments: Sequence[str], options: LaunchOptions) -> Re
     chosen = _strategy(given, count, device, cluster).with_options(**options.options)
     _require_libraries()
     layout = tuple(_layout(script, chosen, recipe, device, arguments))
+    if options.job is not None and recipe is not None:
+        arguments = [*recipe_arguments(recipe, options.job.workload), *arguments]
     name = options.name
     return Request(
         name=names.check_name(f"{what.name}-{_label(chosen)}" if name is None else name),

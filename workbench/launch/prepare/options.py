@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from workbench.describe import Cluster, Strategy
+from workbench.describe.job import Job
 from workbench.describe.option import Group, Option, declared, groups
 from workbench.errors import UnknownNameError, UsageError
 from workbench.recover.policy import Recovery
@@ -29,6 +30,9 @@ _NO_RECOVERY = Recovery()
 class LaunchOptions:
     """How, where and with what beside it a script is started. None = chosen for the host."""
 
+    job: Job | None = None
+    """What, how and where, as it was described: gives strategy, machines and a recipe's arguments.
+    What is given beside it counts."""
     strategy: Annotated[
         str | Strategy | None,
         Option(help="single, ddp, fsdp, fsdp-grad-op, hsdp, zero1-3, tp, pp, cp, dp2-tp2 … [ddp]."),
@@ -139,9 +143,15 @@ _EMPTY: dict[str, Any] = {
     "trackers": (),
     "recovery": _NO_RECOVERY,
 }
+_UNDECLARED = {
+    "job": "A described Job: gives the strategy, the machines and a recipe's arguments.",
+    "cluster": "The machines that an engine will give.",
+}
 _RECORDED = ("wrap", "port", "capture", "warm", "nodes", "address")
 NAMES = tuple(one.name for one in fields(LaunchOptions))
 """Keywords of a launch."""
+FIXED = frozenset({"store", "cluster"})
+"""Those that a resumed run keeps."""
 IN_PLACE = frozenset({"recovery"}) | {
     name for name, one in declared(LaunchOptions).items() if one.option.in_place
 }
@@ -160,11 +170,11 @@ def check_names(values: Mapping[str, Any]) -> None:
 
 
 class Launching(Protocol[_P, _R_co]):
-    """A function of a script, its arguments and the options of a launch as keywords."""
+    """A function of a script or a job, its arguments and the options of a launch as keywords."""
 
     def __call__(
         self,
-        target: str | os.PathLike[str],
+        target: str | os.PathLike[str] | Job,
         arguments: Sequence[str] = (),
         *args: _P.args,
         **kwargs: _P.kwargs,
@@ -180,10 +190,10 @@ class _Keywords(Generic[_P]):
         self._kind = kind
 
     def __call__(
-        self, function: Callable[[str | os.PathLike[str], Sequence[str], LaunchOptions], _R]
+        self, function: Callable[[str | os.PathLike[str] | Job, Sequence[str], LaunchOptions], _R]
     ) -> Launching[_P, _R]:
         def launching(
-            target: str | os.PathLike[str],
+            target: str | os.PathLike[str] | Job,
             arguments: Sequence[str] = (),
             *_: Any,
             **options: Any,
@@ -208,7 +218,7 @@ def keywords(*, changes: bool = False) -> list[inspect.Parameter]:
     """The fields as keyword parameters; `changes`: each may be left as it is, which is None."""
     hints = inspect.signature(LaunchOptions, eval_str=True).parameters
     made = list[inspect.Parameter]()
-    for name in NAMES:
+    for name in (one for one in NAMES if not (changes and one in FIXED)):
         hint = hints[name].annotation
         plain = getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint
         default = None if changes else _default(name)
@@ -235,5 +245,5 @@ def keyword_help() -> str:
             inner = ", ".join(declared(grouped[name]))
             lines.append(f"    {name}: Of {grouped[name].__name__}: {inner}.")
         else:
-            lines.append(f"    {name}: The machines that an engine will give.")
+            lines.append(f"    {name}: {_UNDECLARED[name]}")
     return "\n".join(lines) + "\n"

@@ -10,6 +10,7 @@ from typing import Any
 
 from workbench import recipes
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.job import Job
 from workbench.estimate import Estimate
 from workbench.estimate.timing import StepTime
 from workbench.launch.capture import SITE_FOLDER
@@ -81,6 +82,14 @@ class Request:
     """A command that the launcher runs under; ``{run}`` in it is the run directory."""
     warnings: tuple[str, ...] = ()
     """What may go wrong, each with what helps; nothing in it prevents the start."""
+
+    @property
+    def job(self) -> Job | None:
+        """What is trained, how and where; None where nothing is known of the model."""
+        if self.workload is None:
+            return None
+        where = "cpu" if self.device == "cpu" else self.cluster
+        return Job(workload=self.workload, strategy=self.strategy, cluster=where)
 
     @property
     def planned_directory(self) -> Path:

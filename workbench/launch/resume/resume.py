@@ -12,6 +12,7 @@ from workbench import recipes
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launch.prepare.acceptance import check_accepted, seal
 from workbench.launch.prepare.build_request import build_request, check_beside, check_no_secret
+from workbench.launch.prepare.described import recipe_arguments
 from workbench.launch.prepare.layout_flags import check_arguments
 from workbench.launch.prepare.redact import redact_environment
 from workbench.launch.prepare.request import capture_variable
@@ -70,6 +71,9 @@ def resume(
             f"{run['run']} is still running. Stop it first: workbench stop {run['run']}"
         )
     changes = given_changes(changes)
+    if "job" in changes and run.get("recipe") is not None:
+        described = recipe_arguments(run["recipe"], changes["job"].workload)
+        arguments = [*described, *(arguments or ())]
     in_place = stays_in_place(changes)
     if checkpoint is None and in_place and arguments is None and not drop:
         _refuse_finished(read_json(paths.exit) or {}, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,10 +13,12 @@ from typing import Any
 
 from workbench import recipes
 from workbench.describe import Strategy
+from workbench.describe.job import Job
 from workbench.describe.supported import check_supported
 from workbench.errors import UsageError
 from workbench.launch.capture import SITE_FOLDER
-from workbench.launch.prepare.options import IN_PLACE, LaunchOptions, check_names
+from workbench.launch.prepare.described import with_job
+from workbench.launch.prepare.options import FIXED, IN_PLACE, LaunchOptions, check_names
 from workbench.launch.prepare.placement import NAMES as INTERFACES
 from workbench.launch.prepare.preflight import USUAL_PORT
 from workbench.launch.prepare.recorded_environment import recorded_value
@@ -44,6 +47,7 @@ def options_of(paths: RunPaths, run: Mapping[str, Any]) -> LaunchOptions:
     module = str(run.get("module") or "").rpartition(".")[2]
     script = Path(str(run.get("recipe") or module or run["script"]))
     return LaunchOptions(
+        job=_job(run),
         strategy=strategy,
         processes=strategy.world_size // nodes,
         nodes=nodes,
@@ -60,6 +64,15 @@ def options_of(paths: RunPaths, run: Mapping[str, Any]) -> LaunchOptions:
         recovery=Recovery.read(run.get("recovery")),
         trackers=tuple(run.get("trackers") or ()),
     )
+
+
+def _job(run: Mapping[str, Any]) -> Job | None:
+    """Of a script: what it was described by. The arguments of a recipe say it."""
+    if run.get("recipe") is not None:
+        return None
+    with contextlib.suppress(UsageError):
+        return Job.recorded(run)
+    return None
 
 
 def _wrap(paths: RunPaths, run: Mapping[str, Any]) -> str | None:
@@ -106,7 +119,7 @@ def given_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
     """
     check_names(changes)
     some = {name: value for name, value in changes.items() if value is not None}
-    if "store" in some or "cluster" in some:
+    if FIXED & set(some):
         raise UsageError("A resumed run stays in its store. Launch a new run to use another one.")
     return {name: value for name, value in some.items() if value != {}}
 
@@ -124,7 +137,12 @@ def changed(
     Raises:
         UsageError: the new strategy cannot be launched, or does not know a changed option.
     """
-    plain = {name: value for name, value in changes.items() if name not in _MERGED}
+    job: Job | None = changes.get("job")
+    plain: dict[str, Any] = {name: one for name, one in changes.items() if name not in _MERGED}
+    if job is not None:
+        made = with_job(LaunchOptions(job=job))
+        given = {"strategy": made.strategy, "nodes": made.nodes, "cpu": made.cpu}
+        plain = given | plain | {"job": job if run.get("recipe") is None else None}
     if "environment" in changes:
         plain["environment"] = {**options.environment, **changes["environment"]}
     if "recovery" in changes:
@@ -142,6 +160,8 @@ def changed(
     strategy, dropped = _with_kept(base.with_options(**explicit), kept, splits, device)
     nodes = plain.get("nodes", options.nodes)
     plain |= {"strategy": strategy, "processes": max(1, strategy.world_size // nodes)}
+    if job is None and options.job is not None:  # what it described, on the machine at hand
+        plain["job"] = replace(options.job, strategy=strategy, cluster=device)
     return replace(options, **plain), dropped
 
 
