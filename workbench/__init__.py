@@ -57,10 +57,10 @@ if TYPE_CHECKING:
     from workbench.estimate.cost import RunPlan, run_cost
     from workbench.estimate.simulate import simulate
     from workbench.launch.capture.said import log
-    from workbench.launch.launch import launch, start
+    from workbench.launch.launch import attach, launch, start
     from workbench.launch.prepare.build_request import Request, request
     from workbench.launch.prepare.read_config import read_strategy
-    from workbench.launch.run import Run, attach
+    from workbench.launch.run import Run
     from workbench.observe.doctor import doctor
     from workbench.observe.kept_row import runs
     from workbench.plan.planner import plan
@@ -83,7 +83,7 @@ _HOMES = {
     "UsageError": "workbench.errors",
     "WorkbenchError": "workbench.errors",
     "Workload": "workbench.describe",
-    "attach": "workbench.launch.run",
+    "attach": "workbench.launch.launch",
     "detect_host": "workbench.describe.detection",
     "doctor": "workbench.observe.doctor",
     "explain": "workbench.estimate",

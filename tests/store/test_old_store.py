@@ -81,3 +81,16 @@ def test_a_copied_old_run_is_resumed_once_it_is_adopted(old_store: Path) -> None
     assert steps == list(range(1, 21))
     starts = [one for one in read_attempts(RunPaths(again.directory)) if one["event"] == "start"]
     assert [one["first_step"] for one in starts] == [0, 18]
+
+
+def test_an_old_run_gives_its_job_to_the_estimates(old_store: Path) -> None:
+    runs = {wb.attach(name, old_store) for name in wb.Store(old_store).ids()}
+    described = {run.document["name"]: run.job for run in runs}
+    assert sum(job is None for job in described.values()) == 1
+    for run in runs:
+        if (job := run.job) is None:
+            assert "line.py was launched without a job" in run.why_no_job()
+            continue
+        predicted = run.document["predicted"]["memory"]["parts"]
+        assert wb.training_memory(job).parts.keys() == predicted.keys()
+        assert wb.training_memory(job).parts["parameters"] == predicted["parameters"]

@@ -1,4 +1,4 @@
-"""`launch` and `start`: from a script, or a checked request, to a run."""
+"""`launch`, `start` and `attach`: from a script, a checked request or an id to a run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from workbench.launch.prepare.options import LaunchOptions, with_launch_options
 from workbench.launch.prepare.request import Request
 from workbench.launch.run import Run
 from workbench.launch.start.start import begin
+from workbench.store.runs import LAST, Store
 
 
 @with_launch_options
@@ -39,3 +40,12 @@ def start(request: Request) -> Run:
         StoreError: the run store cannot be written.
     """
     return Run(begin(request))
+
+
+def attach(run: str = LAST, store: str | os.PathLike[str] | None = None) -> Run:
+    """Handle of an existing run by id, unique prefix, name or "last". Nothing is started.
+
+    Raises:
+        RunNotFoundError: no such run in the store.
+    """
+    return Run(Store(store).find(run))

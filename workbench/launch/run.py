@@ -1,10 +1,9 @@
-"""`attach` and the `Run` handle: everything a client does, from the directory alone."""
+"""The `Run` handle: everything a client does, from the directory alone."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -37,7 +36,6 @@ from workbench.store import processes
 from workbench.store.files import read_json, read_texts
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, foreign_reason
-from workbench.store.runs import LAST, Store
 from workbench.store.status import Status, read_status
 
 _ADOPT_SECONDS = 5.0
@@ -177,11 +175,8 @@ class Run:
             ForeignRunError: it is another user's, or others can write to it.
             StoreError: the run directory cannot be written.
         """
-        state = self.status.state
-        if (
-            self._leave_request("stop-now" if now else "stop", "stopped")
-            and state == "unsupervised"
-        ):
+        unwatched = self.status.state == "unsupervised"
+        if self._leave_request("stop-now" if now else "stop", "stopped") and unwatched:
             self._stop_in_thread("stopped", now=now)
 
     def _leave_request(self, name: str, action: str) -> bool:
@@ -399,12 +394,3 @@ for _method in (Run.resume, Run.fork):
 
 def _begun(again: Resumed) -> Run:
     return Run(again.paths, again)
-
-
-def attach(run: str = LAST, store: str | os.PathLike[str] | None = None) -> Run:
-    """Handle of an existing run by id, unique prefix, name or "last". Nothing is started.
-
-    Raises:
-        RunNotFoundError: no such run in the store.
-    """
-    return Run(Store(store).find(run))

@@ -71,7 +71,7 @@ def _job(run: Mapping[str, Any]) -> Job | None:
     if run.get("recipe") is not None:
         return None
     with contextlib.suppress(UsageError):
-        return Job.recorded(run)
+        return replace(Job.recorded(run), cluster=str(run["device"]))  # on the machine at hand
     return None
 
 
