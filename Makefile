@@ -94,7 +94,7 @@ SEED ?= 1
 PROPERTY_TESTS = $(shell grep -rl --include='test_*.py' hypothesis tests)
 soak: ## 200 seeded rounds of kills, damage and resumes, then new examples for the property tests (ROUNDS=, SEED=)
 	@$(SETUP) --extras train,lab,dev,deepspeed
-	@$(RUN)/python -m tests.recover.soak --rounds $(ROUNDS) --seed $(SEED) --folder "$(SOAK)"
+	@$(RUN)/python -m tests.recover.soak --rounds $(ROUNDS) --seed $(SEED) --streams 2 --folder "$(SOAK)"
 	@rm -rf "$(SOAK)"
 	@$(RUN)/python -m pytest -q --hypothesis-profile=soak -m 'not slow' $(PROPERTY_TESTS)
 

@@ -10,7 +10,8 @@ bit-flipped newest checkpoint) and it is resumed. Asked of every round: the fina
 of an undisturbed run to the last bit, every step is recorded, a run without processes is not called
 live, one that did not succeed has a reason, and none of its processes is left.
 
-With ``--folder`` a soak that was cut off goes on where it ended. The directory of a run that failed
+With ``--streams 2`` two processes play the rounds, each with warm servers of its own, for most of a
+round is waiting. With ``--folder`` a soak that was cut off goes on where it ended. The directory of a run that failed
 is kept there, under ``failed/``, with the reason beside it.
 """
 
@@ -18,16 +19,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import json
 import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +59,8 @@ class Result:
     """By hand, after it had ended without success."""
     damaged: int = 0
     """Of them after damage to its files."""
+    damaged_restarts: int = 0
+    """Automatic restarts after damage to its files."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     """Of this process, what it waited for, and all that warm servers forked."""
@@ -86,6 +91,7 @@ def play(plan: Plan, folder: Path, expected: Mapping[str, str]) -> Result:
         why=why,
         resumes=played.resumes if played else 0,
         damaged=played.damaged if played else 0,
+        damaged_restarts=played.damaged_restarts if played else 0,
         seconds=round(time.monotonic() - began, 2),
         cpu_seconds=round(_cpu_seconds() - used, 2),
     )
@@ -161,12 +167,17 @@ def soak(plans: list[Plan], folder: Path, minutes: float | None) -> bool:
                     return False
                 result = play(plan, Path(name), expected)
                 _move(Path(name) / FAILED, folder / FAILED)
-                with (folder / ROUNDS).open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(result)) + "\n")
+                _append(folder / ROUNDS, result)
                 _say(result)
         finally:
             client.stop_servers()
     return True
+
+
+def _append(path: Path, result: Result) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # other streams append, too
+        file.write(json.dumps(asdict(result)) + "\n")
 
 
 def _move(source: Path, target: Path) -> None:
@@ -184,30 +195,69 @@ def _say(result: Result) -> None:
         print(f"{result.why}\n  again: {plan.command}", flush=True)
 
 
-def main() -> None:
-    """From the command line."""
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--round", type=int, help="only this one")
-    parser.add_argument("--minutes", type=float, help="begin no round after so long")
-    parser.add_argument("--folder", type=Path, help="keep results here; go on from those there")
-    parser.add_argument("--result", type=Path, help="write what was found to this file, as JSON")
-    options = parser.parse_args()
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="soak-results-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    numbers = range(options.rounds) if options.round is None else [options.round]
+def play_in_streams(count: int, folder: Path) -> bool:
+    """Play the rounds of this command line in `count` processes; False where time ran out."""
+    command = [sys.executable, "-m", __spec__.name, *sys.argv[1:], "--folder", str(folder)]
+    streams = [subprocess.Popen([*command, "--stream", str(number)]) for number in range(count)]
+    try:
+        exits = [stream.wait() for stream in streams]
+    finally:
+        for stream in streams:  # cut off: each ends what it plays
+            stream.terminate()
+            stream.wait()
+    return OUT_OF_TIME not in exits
+
+
+def play_stream(numbers: Sequence[int], options: argparse.Namespace, folder: Path) -> bool:
+    """Play those of the rounds that are this process's, and were not played yet."""
     played = set[int]()  # one that failed is played again
     if options.round is None:
         lines = known(folder, options.seed)
         played = {number for number, line in lines.items() if not _is_failure(line)}
-    plans = [Plan.draw(options.seed, one) for one in numbers if one not in played]
-    if played:
+    if played and not options.stream:
         print(f"{len(played)} rounds were played already.", flush=True)
+    own = numbers if options.stream is None else numbers[options.stream :: options.streams]
+    return soak(
+        [Plan.draw(options.seed, one) for one in own if one not in played], folder, options.minutes
+    )
+
+
+def main() -> None:
+    """From the command line."""
+    options = _parser().parse_args()
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="soak-results-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    numbers = range(options.rounds) if options.round is None else [options.round]
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(OUT_OF_TIME))  # nothing of a round is left
-    finished = soak(plans, folder, options.minutes)
+    if options.streams > 1 and options.stream is None:
+        finished = play_in_streams(options.streams, folder)
+    else:
+        finished = play_stream(numbers, options, folder)
+    if options.stream is not None:
+        sys.exit(0 if finished else OUT_OF_TIME)
+    sys.exit(_report(numbers, options, folder, finished=finished))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--round", type=int, help="only this one")
+    parser.add_argument("--streams", type=int, default=1, help="rounds beside each other")
+    parser.add_argument("--stream", type=int, help=argparse.SUPPRESS)  # which of them this one is
+    parser.add_argument("--minutes", type=float, help="begin no round after so long")
+    parser.add_argument("--folder", type=Path, help="keep results here; go on from those there")
+    parser.add_argument("--result", type=Path, help="write what was found to this file, as JSON")
+    return parser
+
+
+def _report(
+    numbers: Sequence[int], options: argparse.Namespace, folder: Path, *, finished: bool
+) -> int:
+    """Print and keep what the rounds showed; the exit status."""
     rounds = [line for number, line in known(folder, options.seed).items() if number in numbers]
+    finished = finished and len(rounds) == len(numbers)
     print(summary(rounds))
     failures = {line["plan"]["number"]: line["why"] for line in rounds if _is_failure(line)}
     if failures:
@@ -217,7 +267,7 @@ def main() -> None:
         options.result.write_text(json.dumps(done), encoding="utf-8")
     if not failures and finished and options.folder is None:
         shutil.rmtree(folder)
-    sys.exit(1 if failures else 0 if finished else OUT_OF_TIME)
+    return 1 if failures else 0 if finished else OUT_OF_TIME
 
 
 def _is_failure(line: Mapping[str, Any]) -> bool:

@@ -12,7 +12,9 @@ Line = Mapping[str, Any]
 _OF: dict[str, Callable[[Line], str]] = {
     "strategy": lambda line: line["plan"]["strategy"],
     "victim": lambda line: " and ".join(line["plan"]["victims"]),
-    "damage": lambda line: line["plan"]["damage"] if line["damaged"] else "none",
+    "damage": lambda line: (
+        line["plan"]["damage"] if line["damaged"] or line["damaged_restarts"] else "none"
+    ),
 }
 
 
@@ -22,9 +24,11 @@ def summary(rounds: Sequence[Line]) -> str:
     skipped = [line for line in rounds if line["skipped"]]
     played = [line for line in rounds if not line["skipped"]]
     of_damaged = sum(line["damaged"] for line in played)
+    of_restarts = sum(line["damaged_restarts"] for line in played)
     lines = [
         f"{len(played)} rounds, {len(failed)} wrong, {len(skipped)} skipped",
         f"{sum(line['resumes'] for line in played)} resumes by hand, {of_damaged} after damage",
+        f"{of_restarts} automatic restarts after damage",
     ]
     for title, group in _OF.items() if played else ():
         lines += ["", f"{title:46} rounds  wrong  s (median, most)  CPU s (mean)"]

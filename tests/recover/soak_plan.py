@@ -20,6 +20,7 @@ VICTIMS = (
 )
 TORN_LINES, TRUNCATED, FLIPPED = "torn lines", "truncated checkpoint", "flipped bit"
 DAMAGES = ("none", TORN_LINES, TRUNCATED, FLIPPED)
+DEADLY = {"rank", "launcher"}  # the attempt ends with them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class Plan:
     delay_seconds: float
     """After that step."""
     damage: str
-    """Done before every resume."""
+    """Done before every resume, and before an automatic restart after `DEADLY` victims."""
     restarts: int
     """That the run may make by itself."""
     asynchronous: bool
@@ -56,9 +57,16 @@ class Plan:
             step=dice.randint(1, STEPS - 5),
             delay_seconds=dice.uniform(0, 0.05),
             damage=dice.choice(DAMAGES),
-            restarts=dice.choice((0, 0, 2)),
+            restarts=dice.choice((0, 2)),
             asynchronous=dice.random() < 0.3,
         )
+
+    @property
+    def damages_restart(self) -> bool:
+        """Whether files are damaged between the death of an attempt and its automatic restart."""
+        deadly = not DEADLY.isdisjoint(self.victims)
+        watched = not {"watcher", "supervisor"} <= set(self.victims)
+        return deadly and watched and self.restarts > 0 and self.damage != "none"
 
     @property
     def command(self) -> str:

@@ -48,6 +48,8 @@ class Round:
         self.resumes = 0
         self.damaged = 0
         """Resumes before which files were damaged."""
+        self.damaged_restarts = 0
+        """Automatic restarts before which files were damaged."""
 
     def play(self, expected: str, fill: Callable[[Path], Any] | None) -> None:
         """Disturb it, resume it until it has succeeded, and look at what is left.
@@ -57,17 +59,17 @@ class Round:
         """
         self._wait_for_step(self.plan.step)
         time.sleep(self.plan.delay_seconds)
-        for victim in self.plan.victims:
-            if fill is None:
-                self._kill(victim)
-            else:
-                with fill(self.run.directory):
-                    self._wait_for_step(self.plan.step + 2 * EVERY)
+        if fill is None:
+            self._disturb()
+        else:
+            with fill(self.run.directory):
+                self._wait_for_step(self.plan.step + 2 * EVERY)
         self.until_ended()
         while self.run.outcome != "succeeded":
             if self.resumes == 3:
                 raise WrongError(f"not succeeded after 3 resumes: {self.run.status.message}")
-            self.damaged += self._damage()
+            lines = self.run.directory.rglob("*.jsonl")
+            self.damaged += self._damage([*lines, *self.run.directory.glob("logs/*.log")])
             self.resumes += 1
             self.run = self.run.resume()
             self.until_ended()
@@ -106,6 +108,26 @@ class Round:
         known = {line["step"] for line in self.run.iterate_metrics(0) if "loss" in line}
         if lost := sorted(set(range(1, STEPS + 1)) - known):
             raise WrongError(f"these steps are not recorded: {lost}")
+
+    def _disturb(self) -> None:
+        """Kill the victims; damage files in the same moment where the run then starts again by itself."""
+        if not self.plan.damages_restart:
+            for victim in self.plan.victims:
+                self._kill(victim)
+            return
+        stopped = processes.find_marked(self.marker)
+        for process in stopped:
+            processes.send_signal(process, signal.SIGSTOP)
+        for victim in self.plan.victims:
+            self._kill(victim)
+        self.damaged_restarts += self._damage(self._files_of_killed_rank())
+        for process in stopped:
+            processes.send_signal(process, signal.SIGCONT)
+
+    def _files_of_killed_rank(self) -> list[Path]:
+        """Only a writer that died leaves half a line: all others go on with theirs."""
+        metrics = self.run.directory / "metrics" / f"rank-{self.plan.rank}.jsonl"
+        return [metrics] if "rank" in self.plan.victims and metrics.exists() else []
 
     def _kill(self, victim: str) -> None:
         if victim == "viewer":
@@ -165,14 +187,17 @@ class Round:
         with contextlib.suppress(wb.WorkbenchError):
             self.run.adopt()
 
-    def _damage(self) -> bool:
-        """Do what the plan says to the run's files; False where there was nothing to damage."""
+    def _damage(self, torn: list[Path]) -> bool:
+        """Do what the plan says to the run's files; False where there was nothing to damage.
+
+        `torn`: those that may end with half a line.
+        """
         kind, folder = self.plan.damage, self.run.directory
         if kind == TORN_LINES:
-            for path in (*folder.rglob("*.jsonl"), *folder.glob("logs/*.log")):
+            for path in torn:
                 with path.open("ab") as file:
                     file.write(b'{"step": 7, "time": 17')
-            return True
+            return bool(torn)
         newest = next(iter(checkpoint_files.whole(folder / "checkpoints")), None)
         there = len(checkpoint_files.named(folder / "checkpoints"))
         if kind not in {TRUNCATED, FLIPPED} or newest is None or there < 2:

@@ -19,6 +19,8 @@ def test_a_round_follows_from_its_seed_alone_and_all_kinds_meet_all_strategies()
     met = {(plan.strategy, plan.victims) for plan in plans}
     assert len(met) == len(soak_plan.STRATEGIES) * len(soak_plan.VICTIMS)
     assert {plan.damage for plan in plans} == set(soak_plan.DAMAGES)
+    before_restarts = {plan.damage for plan in plans if plan.damages_restart}
+    assert before_restarts == set(soak_plan.DAMAGES) - {"none"}
 
 
 @pytest.mark.slow
