@@ -9,6 +9,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.lab import Lab, Page
+from tests.conftest import allowed
 from tests.widgets.sample_runs import SampleRun
 
 SAMPLE = """\
@@ -37,7 +38,7 @@ def test_first_paint_and_its_bytes(lab: Lab, page: Page, store: Path) -> None:
     sent = page.comm_bytes()
     print(f"first paint {seconds:.2f} s, {sent / 1000:.0f} kB over the comm")
     assert sent <= 300_000
-    assert seconds <= 30  # the budget is 2.5 s on an idle machine; a loaded one must not fail here
+    assert seconds <= allowed(15)  # the budget is 2.5 s on an idle machine
     assert page.errors() == []
 
 

@@ -23,7 +23,7 @@ BUSY = "import time; time.sleep({seconds})"
 
 
 def start(lab: Lab, store: Path, **more) -> wb.Run:
-    return wb.launch(lab.root / "train.py", processes=2, cpu=True, store=store, **more)
+    return wb.launch(lab.root / "train.py", processes=2, cpu=True, store=store, warm=True, **more)
 
 
 def kernel(lab: Lab) -> dict:
@@ -205,6 +205,7 @@ def test_the_picture_in_the_readme(lab: Lab, page: Page, store: Path, tmp_path: 
         processes=2,
         cpu=True,
         store=store,
+        warm=True,
         name="gpt on two CPU processes",
     )
     begin = f"import os; os.environ['WORKBENCH_STORE'] = {str(store)!r}\nimport workbench as wb"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.full
 LAUNCH = """\
 import workbench as wb
 from workbench_widgets import Profile, RunDashboard
-run = wb.launch("gpt", ["--steps", "100000"], cpu=True, processes=2, store={store!r})
+run = wb.launch("gpt", ["--steps", "100000"], cpu=True, processes=2, store={store!r}, warm=True)
 RunDashboard(run)
 """
 SHOW = "face = Profile(run, steps=3, memory=True); face"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 pytest.importorskip("accelerate", reason="the train extra is not installed")
 
 import workbench as wb
+from tests.launch.ranks import torchrun
 from workbench.compare.studies.compression import compression
 from workbench.compare.studies.study import Bench
 from workbench.recipes import __file__ as recipes_file
@@ -60,11 +59,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict]]:
     folder = tmp_path_factory.mktemp("hooks")
     script, out = folder / "probe.py", folder / "out.json"
     script.write_text(PROBE.replace("{recipes!r}", repr(str(RECIPES))))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
-    ran = subprocess.run(
-        [*command, script, out], check=False, capture_output=True, text=True, timeout=240
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    torchrun(3, script, out)
     return json.loads(out.read_text())
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ pytest.importorskip("accelerate", reason="the train extra is not installed")
 import workbench as wb
 from tests.conftest import SCRIPTS, until
 from workbench.compare.scaling_study import scale
+from workbench.compare.studies import study
 from workbench.compare.studies.study import Bench, Study, StudyStoppedError, studies
 from workbench.compare.studies.trial import Trial, TrialResult
 from workbench.compare.studies.tuning import Varied, batch_size, sweep
@@ -26,6 +28,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 TINY = ("--layers", "1", "--hidden", "64", "--seq-len", "32", "--micro-batch", "4")
 LOADER = str(SCRIPTS / "slow_loader.py")
+
+
+@pytest.fixture(autouse=True)
+def warm_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial's steps are the subject here, not its start. `test_ctrl_c_…` starts cold."""
+    monkeypatch.setattr(study, "launch", partial(study.launch, warm=True))
 
 
 def bench(store: Path, target: str = "gpt", **options: object) -> Bench:

@@ -69,12 +69,17 @@ def launch(store: Path, arguments: tuple[str, ...] = ENDLESS, **options: object)
 
 
 def test_two_agents_on_the_loopback_train_stop_and_leave_nothing(
-    store: Path, agents: list[subprocess.Popen[bytes]]
+    store: Path, agents: list[subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
+    """And who cannot join is told why."""
     run = launch(store)
     until(lambda: "Waiting for node 1 of 2" in str(run.status.message), 60)
     assert f"workbench node {run.directory} --rank 1" in str(run.status.message)
+    assert "cannot be read" in refused("node", str(tmp_path), "--rank", "1")
+    assert "--rank is from 1 to 1" in refused("node", str(run.directory), "--rank", "0")
     join(run, agents)
+    until(lambda: node_document(run, 1), 60, "the agent")
+    assert "has an agent already" in refused("node", str(run.directory), "--rank", "1")
     until(lambda: run.view()["steps"] >= 25, 120, "25 steps")
     assert run.view()["world_size"] == 2
     assert {row["rank"] for row in run.view()["ranks"]} == {0, 1}
@@ -85,6 +90,12 @@ def test_two_agents_on_the_loopback_train_stop_and_leave_nothing(
     assert node_document(run, 1)["phase"] == "left"
     assert not processes.find_marked(marker_of(run.document, 1))
     assert run.checkpoints(check=True)[0].problem == ""
+
+
+def refused(*words: str) -> str:
+    done = subprocess.run(workbench(*words), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    return done.stderr
 
 
 def test_a_killed_rank_of_node_1_is_named_and_the_run_goes_on(
@@ -145,24 +156,6 @@ def test_a_run_that_waits_for_its_nodes_can_be_stopped(store: Path) -> None:
     run = launch(store)
     until(lambda: "Waiting for node" in str(run.status.message), 60)
     assert run.stop(timeout=60)["outcome"] == "stopped"
-
-
-def test_what_cannot_join_is_told_why(
-    store: Path, agents: list[subprocess.Popen[bytes]], tmp_path: Path
-) -> None:
-    run = launch(store)
-
-    def refused(*words: str) -> str:
-        done = subprocess.run(workbench(*words), capture_output=True, text=True, check=False)
-        assert done.returncode == 2
-        return done.stderr
-
-    assert "cannot be read" in refused("node", str(tmp_path), "--rank", "1")
-    assert "--rank is from 1 to 1" in refused("node", str(run.directory), "--rank", "0")
-    join(run, agents)
-    until(lambda: node_document(run, 1), 60, "the agent")
-    assert "has an agent already" in refused("node", str(run.directory), "--rank", "1")
-    assert run.stop(timeout=90)["outcome"] == "stopped"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ MIDDLE = "step-00000020"
 
 
 def train(store: Path, *arguments: str, **options: object) -> wb.Run:
-    run = wb.launch("gpt", [*TINY, *arguments], cpu=True, store=store, **options)
+    run = wb.launch("gpt", [*TINY, *arguments], cpu=True, store=store, warm=True, **options)
     assert run.wait(120) == "succeeded", run.logs(tail=20)
     return run
 

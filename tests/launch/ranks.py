@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.conftest import SCRIPTS
 from workbench.launch.capture import SITE_FOLDER
+from workbench.launch.prepare import accelerate_config
 from workbench.launch.prepare.targets import worth_preloading
 from workbench.launch.warm import client
 from workbench.store import processes
@@ -63,6 +64,22 @@ def run_warm(
         output.seek(0)
         text = output.read().decode(errors="replace")
     return subprocess.CompletedProcess(argv, code, text, text)
+
+
+def output(*arguments: object, folder: Path | None = None, modules: Sequence[str] = ()) -> str:
+    """What Python prints with these arguments on CPU, forked as by `run_warm`; it must succeed."""
+    own = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, **accelerate_config.environment("cpu"), **own}
+    argv = [sys.executable, *map(str, arguments)]
+    done = run_warm(argv, folder or Path.cwd(), environment, modules)
+    assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout
+
+
+def torchrun(processes: int, *arguments: object, **more: Any) -> str:
+    """What these ranks print; see `output`."""
+    start = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}")
+    return output(*start, *arguments, **more)
 
 
 class Ranks:

@@ -143,6 +143,7 @@ def test_full_disk_does_not_end_training(tmp_path: Path) -> None:
             ["--steps", "500", "--step-seconds", "0.02"],
             cpu=True,
             store=disk / "runs",
+            warm=True,
         )
         begun(run)
         with (disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
@@ -170,7 +171,11 @@ def test_full_disk_at_the_end_still_tells_how_it_ended(tmp_path: Path) -> None:
         script = tmp_path / "short.py"
         shutil.copy(SCRIPTS / "raw_ddp.py", script)
         run = wb.launch(
-            script, ["--steps", "60", "--step-seconds", "0.05"], cpu=True, store=disk / "r"
+            script,
+            ["--steps", "60", "--step-seconds", "0.05"],
+            cpu=True,
+            store=disk / "r",
+            warm=True,
         )
         begun(run, 3)
         with (disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
@@ -186,7 +191,11 @@ def test_no_free_inode_at_the_end_still_tells_how_it_ended(tmp_path: Path) -> No
         script = tmp_path / "short.py"
         shutil.copy(SCRIPTS / "raw_ddp.py", script)
         run = wb.launch(
-            script, ["--steps", "60", "--step-seconds", "0.05"], cpu=True, store=disk / "r"
+            script,
+            ["--steps", "60", "--step-seconds", "0.05"],
+            cpu=True,
+            store=disk / "r",
+            warm=True,
         )
         begun(run, 3)
         with contextlib.suppress(OSError):

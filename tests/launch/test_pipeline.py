@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +12,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
+from tests.launch.ranks import output
 from workbench.launch.capture import patches, pipelines
 from workbench.launch.capture.recorder import Recorder
 
@@ -34,6 +32,7 @@ def watched(store: Path, recipe: str, strategy: str, processes: int, *arguments:
         processes=processes,
         cpu=True,
         store=store,
+        warm=True,
     )
     assert run.wait(180) == "succeeded", run.logs(tail=20)
     return run
@@ -47,14 +46,8 @@ def rank_lines(run: wb.Run, rank: int) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def alone() -> float:
     """The last loss of one process with the same global batch, as it prints it."""
-    done = subprocess.run(
-        [sys.executable, str(RECIPES / "pipeline.py"), *SHAPE, "--micro-batch", "2"],
-        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (last,) = re.findall(rf"step +{STEPS} \| loss (\S+)", done.stdout)
+    printed = output(RECIPES / "pipeline.py", *SHAPE, "--micro-batch", "2")
+    (last,) = re.findall(rf"step +{STEPS} \| loss (\S+)", printed)
     return float(last)
 
 

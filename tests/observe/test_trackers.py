@@ -106,7 +106,7 @@ def end(paths: RunPaths, outcome: str = "succeeded") -> None:
 def feed(paths: RunPaths, name: str, *options: str, check: bool = True) -> dict[str, Any]:
     command = [sys.executable, "-m", "workbench.observe.trackers", str(paths.directory)]
     done = subprocess.run(
-        [*command, "--to", name, *options], capture_output=True, text=True, timeout=120, check=False
+        [*command, "--to", name, *options], capture_output=True, text=True, check=False
     )
     if not check:
         return {"rc": done.returncode, "error": done.stderr}
@@ -257,6 +257,7 @@ def test_a_living_run_is_followed_to_its_end(store: Path) -> None:
         processes=2,
         cpu=True,
         store=store,
+        warm=True,
     )
     paths = RunPaths(run.directory)
     feeders = [

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import context_parallel
 import pytest
 import torch
 from gpt_model import causal_attention
+
+from tests.launch.ranks import output, torchrun
 
 SCRIPT = Path(context_parallel.__file__)
 
@@ -90,22 +91,13 @@ def test_the_script_stays_readable_in_one_sitting():
 @pytest.mark.full
 @pytest.mark.slow
 def test_the_recipe_alone_gives_one_curve_on_one_and_on_two_ranks(tmp_path):
-    def losses(method: str, *start: str) -> list[float]:
+    def losses(method: str, start: Callable[..., str]) -> list[float]:
         shape = ("--seq-len", "64", "--steps", "20", "--warmup", "2", "--cp-method", method)
-        done = subprocess.run(
-            [sys.executable, *start, str(SCRIPT), *shape],
-            env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=True,
-        )
-        return [float(loss) for loss in re.findall(r"loss (\S+)", done.stdout)]
+        printed = start(SCRIPT, *shape, folder=tmp_path)
+        return [float(loss) for loss in re.findall(r"loss (\S+)", printed)]
 
-    two = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    alone = losses("ring")
+    alone = losses("ring", output)
     assert len(alone) == 2
     assert alone[-1] < 4
     for method in ("ring", "ulysses"):
-        assert losses(method, *two) == pytest.approx(alone, abs=2e-4)  # as printed
+        assert losses(method, partial(torchrun, 2)) == pytest.approx(alone, abs=2e-4)  # as printed

@@ -78,6 +78,7 @@ def trained(store: Path, strategy: str, processes: int, *arguments: str) -> dict
         cpu=True,
         store=store,
         wrap="LlamaDecoderLayer",
+        warm=True,
     )
     assert run.wait(200) == "succeeded", run.logs(tail=30)
     found = run.summary()

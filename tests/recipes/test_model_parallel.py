@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.launch.ranks import output, torchrun
 from workbench.errors import UsageError
 from workbench.recipes import shape
 
@@ -72,21 +71,11 @@ def trained(folder: Path, processes: int, layouts: dict[str, str]) -> dict[str, 
     told, result = folder / "layouts.json", folder / "result.json"
     filled = {name: arguments.format(folder=folder).split() for name, arguments in layouts.items()}
     told.write_text(json.dumps({name: [*SHAPE, *more] for name, more in filled.items()}))
-    start = [sys.executable]
-    if processes > 1:
-        start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    done = subprocess.run(
-        [*start, str(Path(__file__).with_name("layouts.py")), str(result), str(told)],
-        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert result.exists(), done.stdout + done.stderr
+    program = (Path(__file__).with_name("layouts.py"), result, told)
+    start = partial(torchrun, processes) if processes > 1 else output
+    printed = start(*program, folder=folder)
     found = json.loads(result.read_text())
-    assert set(found) == set(layouts), done.stdout + done.stderr
+    assert set(found) == set(layouts), printed
     return found
 
 

@@ -1,10 +1,7 @@
 """pipeline.py: who holds what, what is refused, and every schedule on real ranks."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pipeline
@@ -14,6 +11,7 @@ from corpus import read_corpus
 from gpt_model import GPT, initialise
 from gpt_model import loss as cross_entropy
 
+from tests.launch.ranks import output, torchrun
 from tests.recipes import pipeline_ranks as setting
 
 HERE = Path(__file__).parent
@@ -66,21 +64,6 @@ def test_the_script_stays_readable_in_one_sitting():
 # --- Real processes ------------------------------------------------------------------------------
 
 
-def torchrun(processes, script, *arguments):
-    """Start a script as its documentation says, on CPU; its output."""
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*start, "--nproc-per-node", str(processes), str(script), *map(str, arguments)],
-        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def alone():
     """The loss of each step and of one evaluation, by a plain loop over the whole model."""
@@ -131,13 +114,7 @@ def test_every_schedule_trains_to_the_single_process_curve(
 @pytest.mark.slow
 def test_the_recipe_alone_gives_one_curve_on_one_and_two_ranks():
     small = ("--layers", 3, "--hidden", 32, "--seq-len", 32, "--steps", 20, "--warmup", 2)
-    one = subprocess.run(
-        [sys.executable, pipeline.__file__, *map(str, small)],
-        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    one = output(pipeline.__file__, *small)
     two = torchrun(2, pipeline.__file__, *small, "--schedule", "gpipe")
     found = [re.findall(r"step +(\d+) \| loss (\S+)", text) for text in (one, two)]
     assert [step for step, _ in found[0]] == ["10", "20"]

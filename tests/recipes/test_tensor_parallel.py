@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tensor_parallel
+
+from tests.launch.ranks import output, torchrun
 
 SCRIPT = Path(tensor_parallel.__file__)
 SHAPE = ("--layers", "2", "--hidden", "64", "--heads", "4", "--seq-len", "32", "--warmup", "2")
@@ -37,18 +36,11 @@ def test_the_script_stays_readable_in_one_sitting():
     assert len(SCRIPT.read_text().splitlines()) <= 300
 
 
-def output(processes: int, *arguments: str) -> str:
-    start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    done = subprocess.run(
-        [sys.executable, *start * (processes > 1), str(SCRIPT), *SHAPE, "--steps=20", *arguments],
-        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def printed(processes: int, *arguments: str) -> str:
+    program = (SCRIPT, *SHAPE, "--steps=20", *arguments)
+    if processes == 1:
+        return output(*program)
+    return torchrun(processes, *program)
 
 
 def losses(said: str) -> list[float]:
@@ -58,17 +50,17 @@ def losses(said: str) -> list[float]:
 @pytest.mark.full
 @pytest.mark.slow
 def test_two_ranks_train_as_one_and_hold_half_each():
-    alone = output(1)
+    alone = printed(1)
     assert "131,072 parameters, 131,072 of them on each of 1 ranks" in alone
     assert losses(alone)[-1] < 4
-    split = output(2)
+    split = printed(2)
     assert "131,072 parameters, 65,536 of them on each of 2 ranks" in split
     assert losses(split) == pytest.approx(losses(alone), abs=2e-4)  # as printed
-    assert losses(output(2, "--sequence-parallel")) == pytest.approx(losses(alone), abs=2e-4)
+    assert losses(printed(2, "--sequence-parallel")) == pytest.approx(losses(alone), abs=2e-4)
 
 
 @pytest.mark.full
 @pytest.mark.slow
 def test_bf16_falls_too():
-    said = losses(output(1, "--precision", "bf16"))
+    said = losses(printed(1, "--precision", "bf16"))
     assert said[-1] < 4

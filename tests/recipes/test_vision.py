@@ -56,6 +56,7 @@ def test_it_learns_what_the_shapes_are(arch: str, tmp_path: Path, store: Path) -
         strategy="single",
         cpu=True,
         store=store,
+        warm=True,
     )
     assert run.wait(200) == "succeeded", run.logs(tail=30)
     found = re.search(r"held-out accuracy ([\d.]+)% of (\d+) images", run.logs(tail=30))
@@ -77,6 +78,7 @@ def trained(store: Path, strategy: str, processes: int, *arguments: str) -> dict
         cpu=True,
         store=store,
         wrap="Block",
+        warm=True,
     )
     assert run.wait(200) == "succeeded", run.logs(tail=30)
     return run.summary()

@@ -1,6 +1,6 @@
 """The checkpoint matrix: what every layout saves, every other layout loads, to the last bit.
 
-    python -m tests.recover.matrix [--pairs layouts|pairwise|third|all] [--page FILE] [--folder DIR]
+    python -m tests.recover.matrix [--pairs layouts|pairwise|sample|third|all] [--page FILE] [--folder DIR]
 
 A row is a layout of the recipe (strategy, ranks, options) that trains, saves and trains on; a
 column one that loads what all rows have saved. A cell is right when every weight and moment of the
@@ -17,7 +17,6 @@ import importlib
 import json
 import math
 import os
-import random
 import resource
 import shutil
 import sys
@@ -35,6 +34,7 @@ from workbench.errors import WorkbenchError
 from workbench.recipes import checkpoint_files
 from workbench.recover import dcp_table
 
+from . import matrix_pairs
 from .matrix_record import Record
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ REPRESENTATIVE = (
 )
 _ABOUT = str(__doc__).split("\n\n", 2)[2].strip()
 EXACT, REFUSED, SAVES = "exact", "refused", "saves"
-PAIRS = ("layouts", "pairwise", "third", "all")
 # What it loads when its engine is built: seconds in each rank otherwise.
 _OF_DEEPSPEED = (
     *("deepspeed", "deepspeed.runtime.superoffload.superoffload_stage3"),
@@ -80,7 +79,6 @@ DDP sorts its buckets anew after the first backward pass of a process, and the o
 ranks or more are summed follows the buckets. So a process that has just resumed sums its first step
 in another order than one that went on. (`--find-unused` keeps the order, and the next step is exact.)
 """.strip()
-Pairs = Callable[["Setting", "Setting"], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +145,7 @@ def run(
     chosen: Sequence[Setting],
     record: Record,
     *,
-    pairs: Pairs = lambda _row, _column: True,
+    pairs: Callable[[Setting, Setting], bool] = lambda _row, _column: True,
     say: Callable[[str], object] = lambda _text: None,
 ) -> Matrix:
     """Save under each setting, then load under each what `pairs` wants of the others.
@@ -210,7 +208,10 @@ def _load_all(reader: Setting, sources: Sequence[Setting], layout: Layout, recor
         loaded = record.loaded(reader.folder, layout.ranks)
         ahead = [
             matrix_ranks.Source(
-                name=one.name, place=_checkpoint(record.saved(one.folder)), same=one == reader
+                name=one.name,
+                place=_checkpoint(record.saved(one.folder)),
+                same=one == reader,
+                train=one.plain,
             )
             for one in left
             if one.name not in loaded
@@ -230,49 +231,6 @@ def _load_all(reader: Setting, sources: Sequence[Setting], layout: Layout, recor
             left.remove(one)
         if failed is not None and left:
             record.add(left.pop(0).name, reader.name, failed, 0.0)
-
-
-def by_every_layout(settings: Sequence[Setting]) -> Pairs:
-    """What every setting saved is loaded by every layout without options.
-
-    With options it is loaded by itself, and these load a quarter of the layouts without, another
-    one in turn.
-    """
-    place = {one.name: number for number, one in enumerate(settings)}
-    plain = {one.name: number for number, one in enumerate(one for one in settings if one.plain)}
-
-    def wanted(row: Setting, column: Setting) -> bool:
-        if column.plain or row == column:
-            return True
-        return row.plain and (plain[row.name] + place[column.name]) % 4 == 0
-
-    return wanted
-
-
-def pairwise(settings: Sequence[Setting], seed: int = 0) -> Pairs:
-    """Every pair of layouts once, with options that are drawn; and each setting with itself."""
-    dice, drawn = random.Random(seed), set[tuple[str, str]]()
-    of_layout = dict[str, list[str]]()
-    for one in settings:
-        of_layout.setdefault(one.layout, []).append(one.name)
-        drawn.add((one.name, one.name))
-    for rows in of_layout.values():
-        drawn |= {(dice.choice(rows), dice.choice(columns)) for columns in of_layout.values()}
-    return lambda row, column: (row.name, column.name) in drawn
-
-
-def every_third(settings: Sequence[Setting]) -> Pairs:
-    """A third of all pairs, and each setting with itself."""
-    place = {one.name: number for number, one in enumerate(settings)}
-    return lambda row, column: row == column or (place[row.name] + place[column.name]) % 3 == 0
-
-
-def _pairs(name: str, chosen: Sequence[Setting]) -> Pairs:
-    if name == "pairwise":
-        return pairwise(chosen)
-    if name == "third":
-        return every_third(chosen)
-    return by_every_layout(chosen) if name == "layouts" else lambda _row, _column: True
 
 
 def _arguments(setting: Setting, layout: Layout) -> list[str]:
@@ -350,7 +308,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--only", action="append", help="a setting by its name; may be repeated")
     parser.add_argument("--page", type=Path, help="write the table to this file")
-    parser.add_argument("--pairs", choices=PAIRS, default="layouts")
+    parser.add_argument("--pairs", choices=matrix_pairs.NAMES, default="layouts")
     parser.add_argument("--folder", type=Path, help="keep all in this folder, to go on from there")
     parser.add_argument("--result", type=Path, help="write what was found to this file, as JSON")
     options = parser.parse_args(None if arguments is None else list(arguments))
@@ -358,6 +316,8 @@ def main(arguments: Iterable[str] | None = None) -> None:
     chosen, refused = settings()
     if options.only:
         chosen = [one for one in chosen if one.name in options.only]
+    elif options.pairs == "sample":
+        chosen = matrix_pairs.two_of_each_layout(chosen)
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         folder = options.folder
@@ -368,7 +328,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
             print("The code has changed since the table was begun: it begins anew.", flush=True)
         elif record.cells:
             print(f"{len(record.cells)} cells are known already.", flush=True)
-        pairs = _pairs(options.pairs, chosen)
+        pairs = matrix_pairs.named(options.pairs, chosen)
         matrix = run(chosen, record, pairs=pairs, say=lambda text: print(text, flush=True))
     text = page(replace(matrix, not_offered=refused), _ABOUT)
     if options.result:

@@ -81,6 +81,8 @@ class Source:
     place: Path
     same: bool
     """Whether the setting that loads it saved it: then the next step is compared, too."""
+    train: bool
+    """Whether a step is made with it: it costs more than loading, so only once per layout."""
 
 
 def load(arguments: Sequence[str], sources: Sequence[Source], folder: Path) -> None:
@@ -130,7 +132,8 @@ def _load(arguments: Sequence[str], source: Source) -> dict[str, Any]:
         return {"refused": str(error)}
     assert trainer.first == SAVED_AT
     found: dict[str, Any] = {"saved": digests(trainer), "random": random_state()}
-    trainer.step(SAVED_AT)  # in every layout: what was loaded can be trained on
+    if source.train or source.same:
+        trainer.step(SAVED_AT)  # in every layout: what was loaded can be trained on
     if source.same:
         found["after"], found["norms"] = digests(trainer), norms(trainer)
     trainer.checkpoints.close()

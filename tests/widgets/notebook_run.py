@@ -35,10 +35,11 @@ def outputs(book: nbformat.NotebookNode) -> str:
 
 
 class Said:
-    """What a notebook printed, and the numbers in it."""
+    """What a notebook printed, the numbers in it, and the folder in which it ran."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, folder: Path = Path()) -> None:
         self.text = text
+        self.folder = folder
 
     def has(self, *patterns: str) -> None:
         for pattern in patterns:
@@ -71,7 +72,7 @@ def runner(factory: pytest.TempPathFactory) -> Callable[[str], Said]:
                     patch.setenv(variable, value)
                 executor = client.NotebookClient(book, timeout=300, kernel_name="python3")
                 executor.execute(cwd=str(folder))
-            done[name] = Said(outputs(book))
+            done[name] = Said(outputs(book), folder)
         return done[name]
 
     return executed

@@ -28,10 +28,12 @@ def test_the_step_time_hides_the_slow_rank_and_the_entry_shows_it(said) -> None:
     steps = [said.number(rf"^rank {rank}: step time (\d+) ms") for rank in (0, 1)]
     assert steps[0] == pytest.approx(steps[1], rel=0.1)  # "the step times are the same"
     assert min(steps) >= 80  # both of them have the 60 ms
-    said.within(0, r"^rank 0: enters backward (\d+) ms after", 12)
-    said.within(45, r"^rank 1: enters backward (\d+) ms after", 120)
-    said.within(0, r"^rank 0: waits (\d+) ms for data", 12)
-    said.within(55, r"^rank 1: waits (\d+) ms for data", 90)
+    # A busy machine makes both wait longer: which of them does is what the text says.
+    for what, least in (("enters backward {} ms after", 45), ("waits {} ms for data", 55)):
+        pattern = what.replace("{}", r"(\d+)")
+        ours, slow = (said.number(rf"^rank {rank}: {pattern}") for rank in (0, 1))
+        assert slow >= least
+        assert ours < 0.3 * slow
 
 
 @pytest.mark.full

@@ -7,7 +7,11 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 pytest.importorskip("accelerate", reason="the train extra is not installed")
 
-from tests.widgets.notebook_run import assert_short_and_clean, runner
+import workbench as wb
+from tests.widgets.notebook_run import Said, assert_short_and_clean, runner
+from workbench.compare.profile import profiles, read_profile
+from workbench.compare.profile_trace import read_trace
+from workbench.store.layout import RunPaths
 
 NAME = "12_profile"
 
@@ -27,6 +31,20 @@ def test_what_it_says_of_the_profiles_holds(said) -> None:
     said.has(r"^rank 0: the parts are 1\.0000 of the step$", r"^traced steps: \[\d+, .*\]$")
     said.has(r"^rank 1: .* a step: compute .*exposed .*$", r"^Profile of .*, steps \d+ to \d+")
     said.has(r"^rank 0: .*input [\d.]+ ms .*$")  # the slow loader
-    every = said.number(r"^exchange every time: .*communication ([\d.]+) ms")
-    rare = said.number(r"^exchange one in four: .*communication ([\d.]+) ms")
-    assert rare < 0.7 * every  # "communication falls"
+    assert said.number(r"^exchange every time: .*communication ([\d.]+) ms") > 0
+    assert said.number(r"^exchange one in four: .*communication ([\d.]+) ms") > 0
+    # "one exchange instead of four": counted, because times also show who else uses the machine.
+    assert exchanges(said, "--accumulate", "4") == pytest.approx(exchanges(said), rel=0.05)
+
+
+def exchanges(said: Said, *arguments: str) -> float:
+    """All-reduces per step and rank in the first profile of the run that had these arguments."""
+    store = wb.Store(said.folder / "runs")
+    runs = [wb.attach(one, store.root) for one in store.ids()]
+    (run,) = [one for one in runs if one.document["arguments"] == list(arguments)]
+    paths = RunPaths(run.directory)
+    found = read_profile(paths, profiles(paths)[0])
+    traces = [(one, read_trace(one.trace, found.origin_ns)) for one in found.ranks]
+    counts = [len(trace.collectives["gloo:all_reduce"]) / len(one.steps) for one, trace in traces]
+    assert min(counts) == max(counts) >= 1
+    return counts[0]

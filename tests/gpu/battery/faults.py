@@ -23,9 +23,7 @@ def _start(setup: Setup, fault: str) -> Run:
     import workbench as wb
 
     arguments = ["--fault", fault, "--device", setup.device]
-    return wb.launch(
-        SCRIPT, arguments, strategy="single", store=setup.store, cpu=setup.launch_on_cpu
-    )
+    return wb.launch(SCRIPT, arguments, strategy="single", **setup.launching)
 
 
 def _until(condition: Callable[[], object], seconds: float) -> bool:

@@ -69,8 +69,7 @@ def profile(setup: Setup) -> Report:
         "gpt",
         [*arguments, "--steps", "16", "--eval-every", "0"],
         strategy="single",
-        store=setup.store,
-        cpu=setup.launch_on_cpu,
+        **setup.launching,
         environment=traced_from_the_start("8:4"),
     )
     outcome = run.wait(90)

@@ -39,7 +39,7 @@ def recipe(name: str, setup: Setup) -> Report:
         micro_batch, seq_len, steps, skip = 2, 64, 12, 4
         arguments = ["--size", "2", "--seq-len", "64", "--micro-batch", "2"]
     arguments += ["--steps", str(steps), "--eval-every", "0", "--warmup", "10"]
-    run = wb.launch("gpt", arguments, strategy="single", store=setup.store, cpu=setup.launch_on_cpu)
+    run = wb.launch("gpt", arguments, strategy="single", **setup.launching)
     outcome = run.wait(150)
     if outcome != "succeeded":
         raise RuntimeError(f"{outcome}: {run.logs(tail=20)}")
@@ -85,7 +85,7 @@ def recipe(name: str, setup: Setup) -> Report:
 def hook_overhead(setup: Setup) -> Report:
     """Steps of about 10 and 50 ms with and without the hook, processes in turns; also its syncs."""
     answers = {hooked: list[dict[str, Any]]() for hooked in (False, True)}
-    for hooked in (False, True, True, False):
+    for hooked in (False, True, True, False) if setup.on_gpu else (False, True):
         answers[hooked].append(_probe(setup, hooked=hooked))
     measured: dict[str, Any] = {}
     checks: list[Check] = []

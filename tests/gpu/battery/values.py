@@ -31,6 +31,11 @@ class Setup:
     def launch_on_cpu(self) -> bool:
         return not self.on_gpu
 
+    @property
+    def launching(self) -> dict[str, Any]:
+        """Of every launch. On a CPU, where the cases themselves are tested, it starts warm."""
+        return {"store": self.store, "cpu": not self.on_gpu, "warm": not self.on_gpu}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
