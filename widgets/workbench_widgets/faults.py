@@ -133,6 +133,7 @@ def start(
         strategy="ddp",
         processes=2,
         cpu=True,
+        warm=True,
         store=store,
         name=name,
         recovery=Recovery(restarts=restarts, backoff_seconds=1.0),
