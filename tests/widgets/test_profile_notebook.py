@@ -9,8 +9,8 @@ pytest.importorskip("accelerate", reason="the train extra is not installed")
 
 import workbench as wb
 from tests.widgets.notebook_run import Said, assert_short_and_clean, runner
-from workbench.compare.profile import profiles, read_profile
-from workbench.compare.profile_trace import read_trace
+from workbench.compare.profile.analysis import profiles, read_profile
+from workbench.compare.profile.trace import read_trace
 from workbench.store.layout import RunPaths
 
 NAME = "12_profile"
