@@ -13,6 +13,7 @@ from workbench.describe.workload import usual_seq_len
 from workbench.errors import UsageError
 from workbench.plan.advice import (
     Advice,
+    RunFacts,
     advise,
     all_reduce_time,
     batch_limits,
@@ -20,17 +21,15 @@ from workbench.plan.advice import (
     critical_batch_tokens,
     ddp_or_fsdp,
     instance_sanity,
-    larger_or_more,
     learning_rate_advice,
     memory_rubric,
-    mixed_gpus,
     need_more_gpus,
     nvlink_or_pcie,
     recompute_cost,
     scaled_rate,
-    spot_or_not,
     zero_savings,
 )
+from workbench.plan.advice_machine import known_offer
 
 parse, rented = wb.Strategy.parse, wb.Cluster.rented
 
@@ -184,36 +183,6 @@ class TestLinks:
         assert 0.1 < found.numbers["full_time_share"] < 0.4
         assert found.numbers["full_saved_bytes"] > 20 * 2**30
 
-    def test_mixed_gpus_run_at_the_slowest_pace(self) -> None:
-        found = mixed_gpus(job("gpt2"), {"h100": 4, "a100": 4})
-        rates = [found.numbers[f"{name}: tokens_per_second"] for name in ("h100", "a100")]
-        assert found.numbers["together_tokens_per_second"] == pytest.approx(8 * min(rates))
-        assert found.numbers["used_share"] == pytest.approx(8 * min(rates) / (4 * sum(rates)))
-        slow = mixed_gpus(job("gpt2"), {"a100": 4, "l4": 4})
-        assert slow.verdict == "Leave l4 out: 4 x a100 alone are faster than all 8."
-        with pytest.raises(UsageError, match="two kinds"):
-            mixed_gpus(job("gpt2"), {"h100": 4})
-
-    def test_larger_or_more(self) -> None:
-        adapters = job(lora_rank=16)
-        ways = [
-            (parse("single", 1), rented("h200", 1, usd_per_hour=3.5)),
-            (parse("fsdp", 2), rented("h100", 2, usd_per_hour=6.0)),
-        ]
-        found = larger_or_more(adapters, ways)
-        price = found.numbers["1 h200-sxm with single: usd_per_billion_tokens"]
-        rate = wb.step_time(adapters, *ways[0]).tokens_per_second
-        assert price == pytest.approx(3.5 / 3600 / rate * 1e9)
-        assert len(found.steps) == 2
-        unpriced = [(layout, replace(cluster, usd_per_hour=None)) for layout, cluster in ways]
-        found = larger_or_more(adapters, unpriced)
-        assert found.verdict == "Fastest: 2 h100-sxm with fsdp."
-        assert "n/a per 1 B tokens" in found.steps[0]
-        whole = [(parse("single", 1), rented(gpu, 1)) for gpu in ("h200", "h100")]
-        assert larger_or_more(job("llama-3-70b"), whole).verdict == "None of them fits."
-        with pytest.raises(UsageError, match="at least two ways"):
-            larger_or_more(adapters, ways[:1])
-
 
 class TestLearningRate:
     def test_linear_for_sgd(self) -> None:
@@ -326,23 +295,6 @@ def test_c35_checkpoint_interval() -> None:
         checkpoint_advice(60, 0)
 
 
-def test_spot_or_not() -> None:
-    known = spot_or_not(100, 20, 10, 60, 300, mean_hours_between_interruptions=2)
-    assert known.numbers["usd_on_demand"] == 2000
-    assert known.numbers["usd_spot"] == pytest.approx(1190, rel=0.01)
-    assert known.verdict.startswith("Spot: $810 less")
-    limit = known.numbers["break_even_hours"]
-    assert limit == pytest.approx(0.264, abs=0.001)
-    dear = spot_or_not(100, 20, 10, 60, 300, mean_hours_between_interruptions=limit / 1.5)
-    assert dear.verdict.startswith("On demand")
-    assert "nobody publishes" in spot_or_not(100, 20, 10, 60, 300).verdict
-    assert spot_or_not(100, 20, 21, 60, 300).numbers["break_even_hours"] is None
-    never = spot_or_not(100, 20, 10, 60, 3600, mean_hours_between_interruptions=0.01)
-    assert never.verdict == "On demand: interrupted that often, the run would never end."
-    with pytest.raises(UsageError, match="spot_usd_per_hour must be above 0"):
-        spot_or_not(100, 20, 0, 60, 300)
-
-
 def test_advise_asks_every_rule_that_it_can() -> None:
     found = advise(job(), parse("fsdp", 8), rented("h100", 8))
     assert [one.rule for one in found] == [
@@ -354,6 +306,31 @@ def test_advise_asks_every_rule_that_it_can() -> None:
         assert_complete(one)
     with pytest.raises(UsageError, match="not in the catalog"):
         advise(job(), parse("single", 1), wb.Cluster(name="this host"))
+
+
+def test_a_rule_says_whether_the_job_is_fine_and_what_to_do_if_not() -> None:
+    def rules(work: wb.Workload, layout: wb.Strategy, **facts: float) -> dict[str, Advice]:
+        cluster = rented("h100", layout.world_size)
+        known = RunFacts(offer=known_offer(cluster), **facts)
+        return {one.rule: one for one in advise(work, layout, cluster, known)}
+
+    fine = rules(job("gpt2", micro_batch=8, accumulate=8), parse("ddp", 8), rate=3e-4)
+    assert {name for name, one in fine.items() if one.holds is False} == set()
+    assert fine["more-gpus"].next.startswith("Use one GPU;")
+    assert fine["learning-rate"].holds
+    assert fine["instance-sanity"].next == ""
+    large = rules(
+        job("llama-3-70b", accumulate=64), parse("ddp", 8), rate=3e-4, rate_batch_tokens=5e5
+    )
+    failing = {name for name, one in large.items() if one.holds is False}
+    assert {"more-gpus", "memory-rubric", "batch-limits", "recompute-cost"} <= failing
+    assert "learning-rate" in failing
+    assert all(large[name].next for name in failing - {"ddp-or-fsdp"})
+    assert "14 GPUs" in large["memory-rubric"].next
+    seven = rules(job(), parse("ddp", 8))
+    assert (seven["ddp-or-fsdp"].holds, seven["ddp-or-fsdp"].next) == (False, "--strategy fsdp")
+    assert rules(job(), parse("fsdp", 8))["ddp-or-fsdp"].holds
+    assert rules(job(), parse("zero3", 8))["ddp-or-fsdp"].holds is None
 
 
 def assert_complete(one: Advice) -> None:

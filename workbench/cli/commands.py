@@ -112,6 +112,11 @@ COMMANDS = {
         "plan",
         "Rank machines and layouts for a run by dollars and hours until it is finished.",
     ),
+    "advise": Source(
+        "advising",
+        "advise_command",
+        "Check a job against rules of thumb: GPUs, batch, learning rate, links, machine.",
+    ),
     "prices": Source(
         "prices",
         "prices_command",

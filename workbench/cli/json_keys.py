@@ -92,6 +92,10 @@ FORMS: Final = {
         "plans pareto rejected rejected_total rejected_by_reason combinations global_batch "
         "explanation sensitivity model seconds misses notes"
     ),
+    "advise": JsonForm(
+        "rule holds verdict reason next steps condition evidence numbers source corrects",
+        array=True,
+    ),
     "prices": JsonForm(
         "provider name gpu gpus usd_per_hour usd_per_gpu_hour spot_usd_per_hour region date source "
         "confidence marks available max_nodes network notes",

@@ -1,21 +1,19 @@
-"""Rules of thumb as functions: each states its condition, its evidence and the number it used.
+"""Rules of thumb as functions: each states its condition, its evidence and the numbers it used.
 
 The rules come from the articles this project started from, corrected where they are wrong. All are
-pure; `advise` asks those that need nothing but the job and its machines.
+pure; `advise` asks those that the given facts can answer. What it costs and whether spot machines
+pay is the bill's affair (`workbench cost`), which machines to take the planner's.
 """
 
 from __future__ import annotations
 
-from workbench.describe import Cluster, Conditions, Strategy, Workload
+from dataclasses import dataclass
+
+from workbench.describe import Cluster, Conditions, Offer, Strategy, Workload
+from workbench.describe.job import takes_job
 from workbench.errors import UsageError
-from workbench.plan.advice_links import (
-    all_reduce_time,
-    larger_or_more,
-    mixed_gpus,
-    nvlink_or_pcie,
-    recompute_cost,
-)
-from workbench.plan.advice_machine import checkpoint_advice, instance_sanity, spot_or_not
+from workbench.plan.advice_links import all_reduce_time, nvlink_or_pcie, recompute_cost
+from workbench.plan.advice_machine import checkpoint_advice, instance_sanity
 from workbench.plan.advice_memory import (
     ddp_or_fsdp,
     memory_rubric,
@@ -35,6 +33,7 @@ from workbench.plan.learning_rate import (
 __all__ = [
     "Advice",
     "Rate",
+    "RunFacts",
     "advise",
     "all_reduce_time",
     "batch_limits",
@@ -42,52 +41,77 @@ __all__ = [
     "critical_batch_tokens",
     "ddp_or_fsdp",
     "instance_sanity",
-    "larger_or_more",
     "learning_rate_advice",
     "memory_rubric",
-    "mixed_gpus",
     "need_more_gpus",
     "nvlink_or_pcie",
     "recompute_cost",
     "scaled_rate",
-    "spot_or_not",
     "state_bytes",
     "zero_savings",
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What is known of a run beside its job; each makes one more rule answer."""
+
+    tokens: float | None = None
+    """Tokens of the whole run."""
+    deadline_hours: float | None = None
+    """When it has to end."""
+    loss: float | None = None
+    """Training loss in nats per token; None = 3.0."""
+    rate: float | None = None
+    """A learning rate that works with a global batch of `rate_batch_tokens`."""
+    rate_batch_tokens: float | None = None
+    """See `rate`; None = the job's own."""
+    offer: Offer | None = None
+    """The machine that the GPUs are in."""
+    conditions: Conditions | None = None
+    """What was measured there."""
+
+
+@takes_job
 def advise(
     workload: Workload,
     strategy: Strategy,
-    cluster: Cluster,
-    conditions: Conditions | None = None,
+    cluster: Cluster | str,
+    facts: RunFacts | None = None,
 ) -> tuple[Advice, ...]:
-    """Every rule that the job and its machines alone can answer, the first questions first.
+    """Every rule that the job and what else is known can answer, the first questions first.
 
     Args:
         workload: what is trained.
         strategy: how it is spread.
         cluster: where; its accelerator must be in the catalog.
-        conditions: what was measured there.
+        facts: what else is known of the run.
 
     Raises:
         UsageError: an impossible layout, or an accelerator that is not in the catalog.
     """
-    gpu, count = cluster.accelerator, cluster.world_size
-    if gpu is None:
+    if isinstance(cluster, str) or cluster.accelerator is None:
         raise UsageError("The cluster's accelerator is not in the catalog: name a GPU.")
+    gpu, count, known = cluster.accelerator, cluster.world_size, facts or RunFacts()
+    conditions = known.conditions
     found = [
-        need_more_gpus(workload, gpu, conditions=conditions),
-        memory_rubric(workload, gpu),
-        batch_limits(workload, strategy, cluster),
+        need_more_gpus(workload, gpu, known.tokens, known.deadline_hours, conditions),
+        memory_rubric(workload, gpu, count),
+        batch_limits(workload, strategy, cluster, known.loss),
         recompute_cost(workload, strategy, cluster, conditions),
     ]
     if count > 1:
         found += [
-            ddp_or_fsdp(workload, cluster, conditions),
+            ddp_or_fsdp(workload, cluster, conditions, strategy.name),
             nvlink_or_pcie(workload, strategy, cluster, conditions),
             all_reduce_time(2 * workload.model.parameters, cluster, conditions),
         ]
         if not workload.lora_rank:
             found.append(zero_savings(workload, count))
+    if known.rate is not None:
+        batch = workload.tokens_per_step(strategy.data_ranks)
+        before = batch if known.rate_batch_tokens is None else known.rate_batch_tokens
+        found.append(learning_rate_advice(known.rate, before, batch, workload.optimizer))
+    if known.offer is not None:
+        found.append(instance_sanity(workload, strategy, known.offer, cluster.nodes, conditions))
     return tuple(found)

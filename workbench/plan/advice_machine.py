@@ -5,47 +5,36 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from workbench.describe import Conditions, Offer, Strategy, Workload
+from workbench.describe import Cluster, Conditions, Offer, Strategy, Workload, prices
 from workbench.errors import UsageError
 from workbench.estimate.interruptions import (
     HOUR,
-    break_even_hours,
     checkpoint_interval,
     daly_interval,
     expected_wall_seconds,
 )
 from workbench.estimate.step_time import step_time
 from workbench.plan.advice_value import Advice, Number, Rule
-from workbench.units import GIB, format_bytes, format_seconds, format_usd
+from workbench.units import GIB, format_bytes, format_seconds
 
-_USUAL_CORES = 4  # per GPU, where the input's cost is unknown: the articles' upper figure
-_RANK_BYTES = 8 * GIB  # per GPU: process, pinned buffers, loaders; the articles' lower figure
+_USUAL_CORES = 4  # per GPU, where the input's cost is unknown: the usual upper figure
+_RANK_BYTES = 8 * GIB  # per GPU: process, pinned buffers, loaders: the usual lower figure
 _STATE_BYTES = 12  # per parameter: fp32 weights and Adam's two moments
-_PORT_GBITS = 25  # per GPU, the articles' least for data parallel across nodes
+_SHORT = "Too little"
+_PORT_GBITS = 25  # per GPU: the usual least for data parallel across nodes
 
 _INSTANCE_SANITY = Rule(
     name="instance-sanity",
     evidence="1 core for training + input_seconds / micro-batch seconds for loading; 8 GiB per "
     "rank + 12 bytes per parameter offloaded; 12 per parameter gathered on save",
     source="arXiv 2101.06840 (offload)",
-    article="2 to 4 cores and 8 to 16 GB of host memory per GPU; 25 Gbit/s per GPU across "
-    "nodes, 100 for model parallel",
     corrects="C32",
 )
 _CHECKPOINT_INTERVAL = Rule(
     name="checkpoint-interval",
     evidence="Young sqrt(2 C M); Daly's higher order; lost share from Daly's expected wall time",
     source="doi 10.1145/361147.361115 (Young); doi 10.1016/j.future.2004.11.016 (Daly)",
-    article="save every 500 to 1,000 steps or 15 to 30 minutes",
     corrects="C35",
-)
-_SPOT_OR_NOT = Rule(
-    name="spot-or-not",
-    evidence="expected wall time with random interruptions, priced; break-even where both "
-    "bills are equal",
-    source="doi 10.1016/j.future.2004.11.016 (Daly); prices as given",
-    article="spot is 70 to 90 % off; 20 to 50 % for H100",
-    corrects="C24",
 )
 
 
@@ -87,8 +76,13 @@ def instance_sanity(
         "gbits_per_gpu_between_nodes": _port(offer) if nodes > 1 else None,
         "waiting_share": found.exposed_seconds / found.step_seconds,
     }
+    verdict = _suffices(offer, nodes, cores, memory)
     return _INSTANCE_SANITY.says(
-        verdict=_suffices(offer, nodes, cores, memory),
+        verdict=verdict,
+        holds=not verdict.startswith(_SHORT),
+        next="Take a machine with more of it: workbench prices lists them."
+        if verdict.startswith(_SHORT)
+        else "",
         reason=f"{cores} cores per GPU and {format_bytes(memory)} of host memory are needed; "
         f"{numbers['waiting_share']:.0%} of a step waits for other GPUs.",
         condition=f"{strategy.name} on {nodes} x {offer.gpus} {offer.gpu}. A measured "
@@ -97,6 +91,17 @@ def instance_sanity(
         steps=_gather_step(gather, memory, offer.memory_bytes),
         also=f"{offer.source or 'offer without a source'} ({offer.date or 'undated'})",
     )
+
+
+def known_offer(cluster: Cluster) -> Offer | None:
+    """The cheapest undoubted machine of the price table with just these GPUs; None = none."""
+    gpu = cluster.accelerator
+    if gpu is None:
+        return None
+    every = prices.offers(gpu=gpu.id, live=False)
+    priced = [one for one in every if one.gpus == len(cluster.gpus) and one.usd_per_hour]
+    plain = [one for one in priced if not one.marks]
+    return min(plain or priced, key=lambda one: one.usd_per_hour or 0.0, default=None)
 
 
 def _gather_step(gather: int, memory: int, has: int | None) -> tuple[str, ...]:
@@ -129,7 +134,7 @@ def _suffices(offer: Offer, nodes: int, cores: int, memory: int) -> str:
     unknown = [name for name, given, _ in items if given is None]
     verdict = "What is known suffices." if unknown else "Cores, memory and network suffice."
     if short:
-        verdict = f"Too little: {'; '.join(short)}."
+        verdict = f"{_SHORT}: {'; '.join(short)}."
     return verdict + (f" Unknown: {', '.join(unknown)}." if unknown else "")
 
 
@@ -176,6 +181,7 @@ def checkpoint_advice(
     wall = expected_wall_seconds(work, checkpoint_seconds, daly, mean, restart_seconds)
     lost = wall / work - 1
     return _CHECKPOINT_INTERVAL.says(
+        holds=None,
         verdict=f"Save every {format_seconds(daly)}.",
         reason=f"A checkpoint takes {format_seconds(checkpoint_seconds)} and the job is "
         f"interrupted every {format_seconds(mean)} on average: saving, repeating and restarting "
@@ -191,81 +197,3 @@ def checkpoint_advice(
             "restart_seconds": restart_seconds,
         },
     )
-
-
-def spot_or_not(
-    work_hours: float,
-    usd_per_hour: float,
-    spot_usd_per_hour: float,
-    checkpoint_seconds: float,
-    restart_seconds: float,
-    mean_hours_between_interruptions: float | None = None,
-) -> Advice:
-    """Whether interruptible machines are cheaper for the finished run.
-
-    Args:
-        work_hours: the run without interruptions.
-        usd_per_hour: the whole job's machines, on demand.
-        spot_usd_per_hour: the same, interruptible.
-        checkpoint_seconds: what one checkpoint holds the training up.
-        restart_seconds: from an interruption to the first new step, a new machine included.
-        mean_hours_between_interruptions: of the whole job; None = nobody knows.
-
-    Raises:
-        UsageError: a price or a number of hours that is not above 0.
-    """
-    prices = {"usd_per_hour": usd_per_hour, "spot_usd_per_hour": spot_usd_per_hour}
-    for name, value in {"work_hours": work_hours, **prices}.items():
-        if not 0 < value < math.inf:
-            raise UsageError(f"{name} must be above 0 and finite, not {value}.")
-    work, ratio = work_hours * HOUR, usd_per_hour / spot_usd_per_hour
-    limit = break_even_hours(work, checkpoint_seconds, restart_seconds, work * ratio)
-    mean = mean_hours_between_interruptions
-    usd = work_hours * usd_per_hour
-    spot = None
-    if mean is not None:
-        spot = _spot_usd(work, checkpoint_seconds, restart_seconds, mean, spot_usd_per_hour)
-    return _SPOT_OR_NOT.says(
-        verdict=_spot_verdict(limit, mean, usd, spot),
-        reason=f"On demand {format_usd(usd)} for {format_seconds(work)}; per hour spot is "
-        f"{abs(1 - 1 / ratio):.0%} {'cheaper' if ratio >= 1 else 'dearer'}"
-        + (f" and comes to {format_usd(spot)} with its interruptions." if spot else "."),
-        condition=f"Checkpoints of {format_seconds(checkpoint_seconds)} at Daly's interval, "
-        f"{format_seconds(restart_seconds)} to restart; storage while waiting for machines is "
-        "not in it.",
-        numbers={
-            "usd_on_demand": usd,
-            "usd_spot": spot,
-            "break_even_hours": limit,
-            "mean_hours_between_interruptions": mean,
-            "price_ratio": ratio,
-        },
-    )
-
-
-def _spot_usd(
-    work: float, checkpoint: float, restart: float, mean_hours: float, price: float
-) -> float | None:
-    """None when the work would never end."""
-    interval = max(1.0, daly_interval(checkpoint, mean_hours))
-    try:
-        wall = expected_wall_seconds(work, checkpoint, interval, mean_hours * HOUR, restart)
-    except UsageError:
-        return None
-    return wall / HOUR * price
-
-
-def _spot_verdict(limit: float | None, mean: float | None, usd: float, spot: float | None) -> str:
-    if limit is None:
-        return "On demand: spot is not cheaper here even without interruptions."
-    often = format_seconds(limit * HOUR)
-    if mean is None:
-        return f"Spot, if interruptions are rarer than one in {often}: nobody publishes how often."
-    if spot is None:
-        return "On demand: interrupted that often, the run would never end."
-    if spot < usd:
-        return (
-            f"Spot: {format_usd(usd - spot)} less, as long as interruptions stay rarer than "
-            f"one in {often}."
-        )
-    return f"On demand: spot pays only when interruptions are rarer than one in {often}."

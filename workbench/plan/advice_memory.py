@@ -27,31 +27,25 @@ _MORE_GPUS = Rule(
     name="more-gpus",
     evidence="memory estimate of every switch on one GPU, cheapest first, then of each strategy "
     "on 2, 4, 8 … GPUs; step-time estimate for the hours",
-    source="workbench memory; checklist of the articles (S0, S4)",
-    article="before scaling out: mixed precision, gradient accumulation, data loading, "
-    "a compiled model; under 30B one 80 GB GPU with accumulation is enough",
+    source="workbench memory; checklist S0, S4",
     corrects="C9",
 )
 _MEMORY_RUBRIC = Rule(
     name="memory-rubric",
     evidence="weights + gradients + optimizer states + master copy",
     source="arXiv 1910.02054 section 3; card memory as the driver reports it",
-    article="model parallelism above 10B; under 7B DDP, under 15B data parallel, under 30B "
-    "one 80 GB GPU; 70B on 4 to 8, 405B on 64 or more",
     corrects="C8, C9, C10",
 )
 _DDP_OR_FSDP = Rule(
     name="ddp-or-fsdp",
     evidence="memory and step-time estimates of both",
     source="arXiv 1910.02054 section 7; workbench memory and step time",
-    article="from 32 GPUs on use FSDP or ZeRO-2 instead of DDP",
     corrects="C39, C1b",
 )
 _ZERO_SAVINGS = Rule(
     name="zero-savings",
     evidence="mixed-precision Adam on N ranks: 4 + 12/N, 2 + 14/N, 16/N bytes per parameter",
     source="arXiv 1910.02054 figure 1 and section 5",
-    article="ZeRO-1 about 4x, ZeRO-2 about 8x, ZeRO-3 about 64x",
     corrects="C1",
 )
 
@@ -89,7 +83,10 @@ def need_more_gpus(
     hours = late = None
     if same and tokens is not None:
         hours, late = _time_needed(same[0], many, card, conditions, tokens, deadline_hours)
+    enough = bool(same) and late is None
     return _MORE_GPUS.says(
+        holds=enough,
+        next=_more_next(same, alone, many, late),
         verdict=_verdict(card, same, alone, many, late),
         reason=f"{workload.model.name} as described needs {format_bytes(plain.on_card_bytes)} of "
         f"{format_bytes(plain.card_bytes)} on one {card.name}." + _time(hours, deadline_hours),
@@ -160,6 +157,20 @@ def _verdict(
     return f"Yes: {least}."
 
 
+def _more_next(
+    same: list[Option], alone: list[Option], many: list[Option], late: int | None
+) -> str:
+    if late is not None:
+        return f"Rent {late} or more: workbench plan compares them by hours and dollars."
+    if same:
+        extra = f" with {' + '.join(same[0].switches)}" if same[0].switches else ""
+        return f"Use one GPU{extra}; more of them only save time (workbench plan)."
+    if many:
+        least = f"Use {many[0].gpus} GPUs with --strategy {many[0].strategy.name}"
+        return f"{least}, or {' + '.join(alone[0].switches)} on one." if alone else f"{least}."
+    return "Choose a larger GPU (workbench gpus) or a smaller model."
+
+
 def _time(hours: float | None, deadline_hours: float | None) -> str:
     if hours is None:
         return ""
@@ -180,8 +191,10 @@ def _steps(
     return (*_HINTS, *saving, *spread)
 
 
-def memory_rubric(workload: Workload, gpu: str | Accelerator) -> Advice:
+def memory_rubric(workload: Workload, gpu: str | Accelerator, gpus: int | None = None) -> Advice:
     """How many GPUs weights, gradients and optimizer states need at least, activations apart.
+
+    `gpus`: how many there are; None = nobody has chosen yet.
 
     Raises:
         UsageError: an unknown GPU.
@@ -193,6 +206,10 @@ def memory_rubric(workload: Workload, gpu: str | Accelerator) -> Advice:
     plural = "s" * (least > 1)
     adapters = f", LoRA r{workload.lora_rank}" if workload.lora_rank else ""
     return _MEMORY_RUBRIC.says(
+        holds=None if gpus is None else least <= gpus,
+        next=f"Use at least {least} GPUs, or a mode with fewer bytes per parameter (--lora-rank)."
+        if gpus is not None and least > gpus
+        else "",
         verdict=f"At least {least} x {card.name} for the states alone.",
         reason=f"{workload.precision}, {workload.optimizer}{adapters}: {format_count(count)} "
         f"parameters x {each:.3g} bytes = {needed / 1e9:,.0f} GB; "
@@ -225,9 +242,14 @@ def state_bytes(workload: Workload, strategy: Strategy | None = None) -> int:
 
 
 def ddp_or_fsdp(
-    workload: Workload, cluster: Cluster, conditions: Conditions | None = None
+    workload: Workload,
+    cluster: Cluster,
+    conditions: Conditions | None = None,
+    strategy: str | None = None,
 ) -> Advice:
     """Whether plain data parallelism is enough; memory decides, time second.
+
+    `strategy`: the name of the one that is meant; None = nobody has chosen yet.
 
     Raises:
         UsageError: fewer than two GPUs, or an accelerator that is not in the catalog.
@@ -249,7 +271,11 @@ def ddp_or_fsdp(
     verdict = f"{chosen.upper()}."
     if not any(fits.values()):
         verdict = "Neither fits: lower the micro-batch, recompute, or add GPUs."
+    meant = strategy if strategy in fits else None
+    other = meant is not None and (meant != chosen or not fits[meant])
     return _DDP_OR_FSDP.says(
+        holds=None if meant is None else not other,
+        next=f"--strategy {chosen}" if other and any(fits.values()) else "",
         verdict=verdict,
         reason=f"DDP needs {format_bytes(needed['ddp'])} per card "
         f"({'fits' if fits['ddp'] else 'does not fit'}), {format_seconds(seconds['ddp'])} per "
@@ -287,6 +313,7 @@ def zero_savings(workload: Workload, gpus: int) -> Advice:
         numbers[f"zero{stage}_bytes_per_parameter"] = each[stage]
         numbers[f"zero{stage}_times_less"] = share[stage]
     return _ZERO_SAVINGS.says(
+        holds=None,
         verdict=f"On {gpus} GPUs the states shrink {share[1]:.1f}x with ZeRO-1, {share[2]:.1f}x "
         f"with ZeRO-2 and {share[3]:.1f}x with ZeRO-3.",
         reason=f"Bytes per parameter: {whole / base.model.parameters:.3g} without, "

@@ -15,6 +15,8 @@ class Advice:
 
     rule: str
     """Short name of the rule ("nvlink-or-pcie")."""
+    holds: bool | None
+    """Whether the job is fine as it is by this rule; None = the rule gives figures alone."""
     verdict: str
     """The answer, one sentence."""
     reason: str
@@ -27,31 +29,29 @@ class Advice:
     """What was used and what came out, units in the names; None = unknown."""
     source: str
     """Where the rule or its constants come from."""
-    article: str | None = None
-    """What the articles this project started from say; None = nothing."""
     corrects: str | None = None
     """Id of the correction that this rule applies (C1 …); None where the article is right."""
+    next: str = ""
+    """What to do, with the command or option that does it; "" = nothing."""
     steps: tuple[str, ...] = field(default=())
-    """What to do, in order; empty where the verdict says it all."""
+    """Ways to do it, in order; empty where the verdict says it all."""
 
     def __str__(self) -> str:
-        lines = [self.verdict, self.reason, *(f"  {one}" for one in self.steps)]
-        if self.article:
-            lines.append(f"The articles say: {self.article}")
-        return "\n".join(lines)
+        return "\n".join([self.verdict, self.reason, *(f"  {one}" for one in self.steps)])
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
         return {
             "rule": self.rule,
+            "holds": self.holds,
             "verdict": self.verdict,
             "reason": self.reason,
+            "next": self.next,
             "steps": list(self.steps),
             "condition": self.condition,
             "evidence": self.evidence,
             "numbers": dict(self.numbers),
             "source": self.source,
-            "article": self.article,
             "corrects": self.corrects,
         }
 
@@ -66,8 +66,6 @@ class Rule:
     """As in `Advice`."""
     source: str
     """As in `Advice`."""
-    article: str | None = None
-    """As in `Advice`."""
     corrects: str | None = None
     """As in `Advice`."""
 
@@ -75,6 +73,8 @@ class Rule:
         self,
         *,
         verdict: str,
+        holds: bool | None,
+        next: str = "",  # noqa: A002  (the key of the JSON form)
         reason: str,
         condition: str,
         numbers: Mapping[str, Number],
@@ -84,13 +84,14 @@ class Rule:
         """The rule's advice on one job; `also` is a source that only this job has."""
         return Advice(
             rule=self.name,
+            holds=holds,
             verdict=verdict,
+            next=next,
             reason=reason,
             condition=condition,
             evidence=self.evidence,
             numbers=numbers,
             source=f"{self.source}; {also}" if also else self.source,
-            article=self.article,
             corrects=self.corrects,
             steps=steps,
         )

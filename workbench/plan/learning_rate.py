@@ -27,8 +27,6 @@ _LEARNING_RATE = Rule(
     evidence="SGD: rate x k; Adam: rate x sqrt(k), 1 - beta x k, eps / sqrt(k)",
     source="arXiv 1706.02677 section 2.1 (SGD); arXiv 2205.10287 (Adam); "
     "arXiv 1910.04209 (warm-up 2 / (1 - beta2))",
-    article="scale the learning rate in proportion to the GPUs, 1e-4 to 8e-4; square root "
-    "above about 32K tokens; warm up 5 times as long",
     corrects="C30",
 )
 _BATCH_LIMITS = Rule(
@@ -36,7 +34,6 @@ _BATCH_LIMITS = Rule(
     evidence="critical batch 2.1e8 x loss^-4.8 tokens; data E_min (1 + B/B_crit), "
     "steps S_min (1 + B_crit/B); micro-batch from the memory estimate",
     source="arXiv 2001.08361 figure 10 and section 5.1; arXiv 1812.06162",
-    article="a larger global batch amortises communication up to a limit",
 )
 
 
@@ -128,6 +125,8 @@ def learning_rate_advice(
         reason = f"The global batch goes from {sides} ({new.ratio:.3g}x): {how} for {optimizer}."
     return _LEARNING_RATE.says(
         verdict=verdict,
+        holds=new.rule == "unchanged",
+        next="" if new.rule == "unchanged" else f"Give the script a rate of {new.rate:.3g}.",
         reason=reason,
         condition="The global batch changes: micro-batch x accumulation x data-parallel ranks. "
         "Beyond the critical batch no rule keeps the loss; a short sweep beats every rule.",
@@ -202,6 +201,10 @@ def batch_limits(
         verdict, reason = "The critical batch is known for language models only.", room
     return _BATCH_LIMITS.says(
         verdict=verdict,
+        holds=extra <= 1 if text else None,
+        next="Lower --accumulate or --micro-batch, or use fewer GPUs."
+        if text and extra > 1
+        else "",
         reason=reason,
         condition=f"A rule of thumb, at a loss of {loss or _USUAL_LOSS:g} nats: the critical "
         "batch grows as the loss falls. Newer work ties it to the tokens seen instead "

@@ -1,0 +1,96 @@
+"""``workbench advise``: every rule of thumb that a job answers, with its evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group as Lines
+from rich.padding import Padding
+from rich.text import Text
+
+from workbench.cli.describing import Description, describe, option, with_options
+from workbench.cli.memory import plain_console, show
+from workbench.cli.quantities import read_count
+from workbench.cli.tables import print_json
+from workbench.compare.calibration.calibrate import measured_conditions
+from workbench.describe import Cluster
+from workbench.describe.detection import detect_host
+from workbench.describe.job import Job
+from workbench.plan.advice import Advice, RunFacts, advise
+from workbench.plan.advice_machine import known_offer
+
+USUAL_GPU = "h100"
+_MARKS = {True: ("✓", "green"), False: ("!", "yellow"), None: ("·", "dim")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviseAsked(Description):
+    """The options of ``workbench advise``."""
+
+    tokens: Annotated[str | None, option("Tokens to train on: 300B, 1.5T, 2e9.")] = None
+    deadline_hours: Annotated[float | None, option("Most hours of the run.")] = None
+    loss: Annotated[
+        float | None, option("Training loss in nats per token, for the batch [default: 3.0].")
+    ] = None
+    lr: Annotated[float | None, option("A learning rate that works with --lr-batch.")] = None
+    lr_batch: Annotated[
+        str | None, option("Global batch in tokens that --lr is for [default: this job's].")
+    ] = None
+    as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
+
+
+@with_options
+def advise_command(asked: AdviseAsked) -> None:
+    """Check a job against rules of thumb: GPUs, batch, learning rate, links, machine."""
+    job, note = _job(asked)
+    found = answer(asked, job)
+    if asked.as_json:
+        print_json([one.document() for one in found])
+        return
+    if note:
+        typer.echo(f"note: {note}", err=True)
+    show(plain_console(), Lines(*(_paragraph(one) for one in found)))
+
+
+def answer(asked: AdviseAsked, job: Job) -> tuple[Advice, ...]:
+    """The rules' answers on the job.
+
+    Raises:
+        UsageError: a number is impossible, or the GPU is not in the catalog.
+    """
+    cluster = job.cluster
+    known = isinstance(cluster, Cluster)
+    facts = RunFacts(
+        tokens=None if asked.tokens is None else read_count(asked.tokens),
+        deadline_hours=asked.deadline_hours,
+        loss=asked.loss,
+        rate=asked.lr,
+        rate_batch_tokens=None
+        if asked.lr_batch is None
+        else read_count(asked.lr_batch, "--lr-batch"),
+        offer=known_offer(cluster) if known else None,
+        conditions=measured_conditions(cluster) if known else None,
+    )
+    return advise(job, facts)
+
+
+def _job(asked: AdviseAsked) -> tuple[Job, str]:
+    """The job; without --gpu on this host's GPU, or on the usual one, and a note that says so."""
+    job = describe(asked)
+    if job.cluster != "cuda":
+        return job, ""
+    gpu = detect_host().accelerator
+    name = gpu.id if gpu else USUAL_GPU
+    again = replace(asked, job={**asked.job, "gpu": name})
+    return describe(again), f"no --gpu was given: {name} is assumed."
+
+
+def _paragraph(one: Advice) -> Any:
+    mark, color = _MARKS[one.holds]
+    head = Text.assemble((f"{mark} ", color), (one.rule, "bold"), "  ", one.verdict)
+    lines = [Text(one.reason, "dim")]
+    if one.next:
+        lines.append(Text(f"Next: {one.next}"))
+    return Lines(head, *(Padding(line, (0, 0, 0, 2)) for line in lines))
