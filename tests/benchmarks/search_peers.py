@@ -21,10 +21,10 @@ from tests.benchmarks import plans
 from tests.benchmarks.peer_llm_analysis import LlmAnalysis
 from workbench.describe import Cluster, Model, Workload
 from workbench.estimate.parts import SAFETY
-from workbench.plan.case import Case, Machines, machines
-from workbench.plan.machines import LayoutSearch
+from workbench.plan.layout_search import LayoutSearch
 from workbench.plan.refusals import LAYOUT
-from workbench.plan.space import Choice, Space, Spread, default_batch
+from workbench.plan.search_context import NodeGroup, SearchContext, node_group
+from workbench.plan.space import Choice, ParallelLayout, Space, default_batch
 
 Row = tuple[str, str, str, bool]
 GPU, PER_NODE, NODES = "h100-sxm", 8, 8
@@ -49,20 +49,22 @@ class Searched:
         return self.layouts / self.seconds
 
 
-def fresh() -> Case:
+def fresh() -> SearchContext:
     """Nothing remembered from a search before."""
-    return Case(WORKLOAD, default_batch(WORKLOAD, PER_NODE * NODES), Space())
+    return SearchContext(WORKLOAD, default_batch(WORKLOAD, PER_NODE * NODES), Space())
 
 
-def layouts(case: Case, where: Machines) -> Iterator[tuple[Spread, Choice, int]]:
-    """Every legal layout: spread, recompute and offload, micro-batch."""
-    for spread in case.spreads(where.cluster.nodes, len(where.cluster.gpus)):
-        for choice in spread.choices:
-            for size in spread.micro_batches:
-                yield spread, choice, size
+def layouts(
+    context: SearchContext, where: NodeGroup
+) -> Iterator[tuple[ParallelLayout, Choice, int]]:
+    """Every legal layout: layout, recompute and offload, micro-batch."""
+    for layout in context.layouts(where.cluster.nodes, len(where.cluster.gpus)):
+        for choice in layout.choices:
+            for size in layout.micro_batches:
+                yield layout, choice, size
 
 
-def planner(where: Machines) -> Searched:
+def planner(where: NodeGroup) -> Searched:
     began = time.perf_counter()
     found = LayoutSearch(fresh(), where).run()
     seconds = time.perf_counter() - began
@@ -70,23 +72,23 @@ def planner(where: Machines) -> Searched:
     return Searched("workbench planner", looked_at, seconds, found.best[0].step.step_seconds)
 
 
-def exhaustive(where: Machines) -> Searched:
-    began, case, count, best = time.perf_counter(), fresh(), 0, math.inf
+def exhaustive(where: NodeGroup) -> Searched:
+    began, context, count, best = time.perf_counter(), fresh(), 0, math.inf
     limit = (1 - SAFETY) * where.card_bytes
-    for spread, choice, size in layouts(case, where):
+    for layout, choice, size in layouts(context, where):
         count += 1
-        fits = case.bytes(spread, choice, size) <= limit
-        if fits and case.host_bytes(spread, choice) <= where.host_bytes:
-            best = min(best, case.seconds(where.cluster, spread, choice, size).step_seconds)
+        fits = context.bytes(layout, choice, size) <= limit
+        if fits and context.host_bytes(layout, choice) <= where.host_bytes:
+            best = min(best, context.seconds(where.cluster, layout, choice, size).step_seconds)
     seconds = time.perf_counter() - began
     return Searched("exhaustive loop, our formulas", count, seconds, best)
 
 
-def exhaustive_llm_analysis(where: Machines) -> Searched:
+def exhaustive_llm_analysis(where: NodeGroup) -> Searched:
     model = LlmAnalysis()
-    began, case, count, best = time.perf_counter(), fresh(), 0, math.inf
-    for spread, choice, size in layouts(case, where):
-        work = case.work(size, spread.accumulate(size))
+    began, context, count, best = time.perf_counter(), fresh(), 0, math.inf
+    for layout, choice, size in layouts(context, where):
+        work = context.work(size, layout.accumulate(size))
         try:
             said = model.summary(work, choice.strategy, GPU)
         except NotExpressedError:
@@ -98,7 +100,7 @@ def exhaustive_llm_analysis(where: Machines) -> Searched:
     return Searched("exhaustive loop, llm-analysis' formulas", count, seconds, None)
 
 
-def all_offers(_where: Machines) -> Searched:
+def all_offers(_where: NodeGroup) -> Searched:
     name, seq_len, tokens = plans.CASES[0]
     seconds, found = plans.measure(name, seq_len, tokens)
     label = f"workbench planner, {name} on every offer of the price table"
@@ -107,7 +109,7 @@ def all_offers(_where: Machines) -> Searched:
 
 def searches() -> list[Searched]:
     """The fastest of `ROUNDS` of each; the last looks at every offer of the price table too."""
-    where = machines(Cluster.rented(GPU, PER_NODE, NODES))
+    where = node_group(Cluster.rented(GPU, PER_NODE, NODES))
     kinds = (planner, exhaustive, exhaustive_llm_analysis, all_offers)
     rounds = [[search(where) for search in kinds] for _ in range(ROUNDS)]
     return [min(times, key=lambda one: one.seconds) for times in zip(*rounds, strict=True)]

@@ -16,11 +16,11 @@ from workbench.estimate.cost import RunPlan, checkpoint_bytes, run_cost
 from workbench.estimate.memory import training_memory
 from workbench.estimate.step_time import step_time
 from workbench.plan import Limits, Plans, Space, plan, plan_on
-from workbench.plan.case import Case, Machines, machines
-from workbench.plan.machines import LayoutSearch
+from workbench.plan.layout_search import LayoutSearch
 from workbench.plan.planner import PLAIN
 from workbench.plan.ranking import pareto
-from workbench.plan.space import DATA, spreads
+from workbench.plan.search_context import NodeGroup, SearchContext, node_group
+from workbench.plan.space import DATA, enumerate_layouts
 
 SMALL = Space(data=("ddp", "fsdp", "zero1"))
 IB = Network.parse("8x400 infiniband")
@@ -57,8 +57,8 @@ def ask(workload: Workload | None = None, tokens: float | None = 1e9, **more: ob
 
 
 def layouts(workload: Workload, cluster: Cluster, batch: int, space: Space):
-    """Every legal layout on a cluster: (workload, strategy, spread, choice)."""
-    for one in spreads(
+    """Every legal layout on a cluster: (workload, strategy, layout, choice)."""
+    for one in enumerate_layouts(
         workload, nodes=cluster.nodes, per_node=len(cluster.gpus), batch=batch, space=space
     ):
         for choice, size in itertools.product(one.choices, one.micro_batches):
@@ -68,10 +68,10 @@ def layouts(workload: Workload, cluster: Cluster, batch: int, space: Space):
 
 def fastest(workload: Workload, cluster: Cluster, batch: int, space: Space) -> float:
     """Seconds of the fastest layout that fits, by looking at all of them."""
-    case = Case(workload=workload, batch=batch, space=space)
-    host, best = machines(cluster).host_bytes, math.inf
-    for made, strategy, spread, choice in layouts(workload, cluster, batch, space):
-        if case.host_bytes(spread, choice) > host:
+    context = SearchContext(workload=workload, batch=batch, space=space)
+    host, best = node_group(cluster).host_bytes, math.inf
+    for made, strategy, layout, choice in layouts(workload, cluster, batch, space):
+        if context.host_bytes(layout, choice) > host:
             continue
         if training_memory(made, strategy, cluster).fits:
             best = min(best, step_time(made, strategy, cluster).step_seconds)
@@ -94,7 +94,9 @@ def test_the_fastest_layout_is_brute_forces(seed: int) -> None:
     )
     space = Space(data=tuple(pick.sample(DATA, 2)))
     batch = pick.choice([4, 8, 16])
-    found = LayoutSearch(Case(workload=workload, batch=batch, space=space), machines(cluster)).run()
+    found = LayoutSearch(
+        SearchContext(workload=workload, batch=batch, space=space), node_group(cluster)
+    ).run()
     expected = fastest(workload, cluster, batch, space)
     got = found.best[0].step.step_seconds if found.best else math.inf
     assert got == pytest.approx(expected, rel=1e-9)
@@ -108,7 +110,9 @@ def test_as_many_micro_batches_as_stages_may_fit_where_more_do_not() -> None:
     """1F1B with all micro-batches in flight holds no gradients yet: 2 x 2 fits, 1 x 4 does not."""
     workload, cluster = work("llama-3-8b", 512), Cluster.rented("a100-pcie-80", 2)
     space = Space(data=("zero1", "fsdp-grad-op"))
-    found = LayoutSearch(Case(workload=workload, batch=4, space=space), machines(cluster)).run()
+    found = LayoutSearch(
+        SearchContext(workload=workload, batch=4, space=space), node_group(cluster)
+    ).run()
     best = found.best[0]
     assert (best.choice.strategy.name, best.micro_batch, best.accumulate) == ("pp2", 2, 2)
     expected = fastest(workload, cluster, 4, space)
@@ -119,7 +123,7 @@ def test_no_layout_beats_the_loss_free_share_of_one_gpu() -> None:
     """The bound by which whole offers are left out."""
     for name, gpu in (("llama-3.2-1b", "a100-sxm-80"), ("mixtral-8x7b", "h100")):
         workload, cluster = work(name, 1024), Cluster.rented(gpu, 4)
-        ideal = Case(workload=workload, batch=8, space=Space()).ideal(cluster).step_seconds
+        ideal = SearchContext(workload=workload, batch=8, space=Space()).ideal(cluster).step_seconds
         for made, strategy, _, _ in layouts(workload, cluster, 8, Space()):
             assert step_time(made, strategy, cluster).step_seconds >= ideal * (1 - 1e-9)
 
@@ -133,10 +137,10 @@ def test_the_front_is_brute_forces(*, spot: bool) -> None:
         for nodes in range(1, (one.max_nodes or 1) + 1):
             cluster = one.cluster(nodes)
             best = math.inf
-            host = machines(cluster).host_bytes
-            case = Case(workload=workload, batch=16, space=SMALL)
-            for made, strategy, spread, choice in layouts(workload, cluster, 16, SMALL):
-                if case.host_bytes(spread, choice) > host:
+            host = node_group(cluster).host_bytes
+            context = SearchContext(workload=workload, batch=16, space=SMALL)
+            for made, strategy, layout, choice in layouts(workload, cluster, 16, SMALL):
+                if context.host_bytes(layout, choice) > host:
                     continue
                 if not training_memory(made, strategy, cluster).fits:
                     continue
@@ -290,9 +294,9 @@ def test_host_memory_bounds_offloading() -> None:
     out = ask(big, offers=[poor])
     assert not out.plans
     assert "host memory" in out.rejected.by_kind
-    where = Machines(rich.cluster(), 1e9)
-    case = Case(workload=big, batch=4, space=Space())
-    assert not LayoutSearch(case, where).run().best
+    where = NodeGroup(rich.cluster(), 1e9)
+    context = SearchContext(workload=big, batch=4, space=Space())
+    assert not LayoutSearch(context, where).run().best
 
 
 def test_the_embedded_table_is_planned_within_seconds() -> None:

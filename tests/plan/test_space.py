@@ -15,7 +15,14 @@ from workbench.describe.workload import max_positions
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.memory import check_layout
 from workbench.estimate.stages import stages
-from workbench.plan.space import ANY_SCRIPT, DATA, Space, Spread, default_batch, spreads
+from workbench.plan.space import (
+    ANY_SCRIPT,
+    DATA,
+    ParallelLayout,
+    Space,
+    default_batch,
+    enumerate_layouts,
+)
 
 FEW = Model(name="few", layers=2, hidden=768, heads=12, kv_heads=2, mlp_hidden=3072, vocab=1000)
 
@@ -26,10 +33,14 @@ def work(name: str = "llama-3-8b", seq_len: int | None = None, **more: object) -
     return Workload(model=model, seq_len=length, micro_batch=1, precision="bf16", **more)
 
 
-def every(workload: Workload, nodes: int = 1, per_node: int = 8, **more: object) -> list[Spread]:
+def every(
+    workload: Workload, nodes: int = 1, per_node: int = 8, **more: object
+) -> list[ParallelLayout]:
     batch = int(more.pop("batch", 64))
     space = Space(**more)
-    return list(spreads(workload, nodes=nodes, per_node=per_node, batch=batch, space=space))
+    return list(
+        enumerate_layouts(workload, nodes=nodes, per_node=per_node, batch=batch, space=space)
+    )
 
 
 @pytest.mark.parametrize(("nodes", "per_node"), [(1, 1), (1, 2), (1, 6), (1, 8), (2, 8), (3, 4)])
@@ -155,16 +166,18 @@ def test_no_layout_is_proposed_that_the_launcher_refuses(
 ) -> None:
     """ "single" with an offloaded optimizer once won, and nothing could start it."""
     found = every(work(name), *machine, data=DATA)
-    proposed = [choice.strategy for spread in found for choice in spread.choices]
+    proposed = [choice.strategy for layout in found for choice in layout.choices]
     assert proposed
     for strategy in proposed:
         if why_not(strategy):  # no script takes it unchanged
             check_supported(strategy, recipes.find("gpt").splits, "cuda")
     any_script = replace(ANY_SCRIPT, data=DATA, recompute=RECOMPUTE, offload=True)
     found = list(
-        spreads(work(name), nodes=machine[0], per_node=machine[1], batch=64, space=any_script)
+        enumerate_layouts(
+            work(name), nodes=machine[0], per_node=machine[1], batch=64, space=any_script
+        )
     )
-    for strategy in (choice.strategy for spread in found for choice in spread.choices):
+    for strategy in (choice.strategy for layout in found for choice in layout.choices):
         check_supported(strategy, None, "cuda")
 
 
@@ -177,7 +190,7 @@ def test_what_the_launcher_refuses_is_named_as_the_reason() -> None:
 
 
 def test_one_gpu_offloads_by_deepspeed_with_recompute_where_a_recipe_does_it() -> None:
-    found = [choice.strategy for spread in every(work(), 1, 1) for choice in spread.choices]
+    found = [choice.strategy for layout in every(work(), 1, 1) for choice in layout.choices]
     offloading = [one for one in found if one.offload]
     assert {(one.name, one.recompute) for one in offloading} == {
         (name, recompute) for name in ("zero2", "zero3") for recompute in ("none", "full")

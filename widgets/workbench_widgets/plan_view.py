@@ -11,8 +11,8 @@ from typing import Any
 
 from workbench.plan import Limits, Plan, Plans, explain, ranking
 from workbench.plan.market import where_text
+from workbench.plan.offer_search import OfferSearch
 from workbench.plan.planner import OfferAnswers
-from workbench.plan.search import OfferSearch
 from workbench.units import UNKNOWN, format_count, format_usd
 from workbench_widgets.cost_parts import hours_text
 from workbench_widgets.planner_choice import PlannerChoice

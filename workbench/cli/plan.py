@@ -134,14 +134,14 @@ def answer(asked: PlanAsked) -> Planned:
             run=run,
         )
     else:
-        with search_progress() as told:
+        with search_progress() as progress:
             plans = find_plans(
                 described.workload,
                 limits=_limits(asked),
                 global_batch=asked.global_batch,
                 space=space,
                 run=run,
-                told=told,
+                progress=progress,
             )
     return Planned(
         asked=asked,

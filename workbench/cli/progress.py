@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from workbench.plan.search import Told
+from workbench.plan.offer_search import Progress
 
 PATIENCE = 0.5
 """Seconds before anything is said."""
@@ -40,7 +40,7 @@ def status_line() -> Generator[Callable[[str], None] | None]:
 
 
 @contextmanager
-def search_progress() -> Generator[Told | None]:
+def search_progress() -> Generator[Progress | None]:
     """Yield what a search tells how far it is; None where nobody looks."""
     with status_line() as show:
         if show is None:

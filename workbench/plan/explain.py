@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 
-from workbench.plan.case import machines
-from workbench.plan.found import Fit, Found
-from workbench.plan.machines import LayoutSearch
+from workbench.plan.layout_result import FittingLayout, LayoutResult
+from workbench.plan.layout_search import LayoutSearch
 from workbench.plan.market import Candidate, Limits, where_text
+from workbench.plan.offer_search import OfferSearch, Priced
 from workbench.plan.refusals import HOST, MEMORY, SLOWER, Refusal, layout_text
-from workbench.plan.search import OfferSearch, Priced
+from workbench.plan.search_context import node_group
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 
 PATIENCE_HOURS = 720.0
@@ -28,7 +28,7 @@ def place(one: Candidate) -> str:
     return where_text(one.offer, one.nodes, spot=one.spot)
 
 
-def layout(fit: Fit) -> str:
+def layout_words(fit: FittingLayout) -> str:
     """The layout in one line."""
     return layout_text(fit.choice.strategy, fit.micro_batch, fit.accumulate)
 
@@ -53,26 +53,26 @@ def why(ranked: Sequence[Priced], position: int, front: Sequence[int], limits: L
             if ranked[index].price <= one.price and ranked[index].hours <= one.hours
         )
         text = f"plan {better + 1} is cheaper and faster"
-    return f"{text}; {why_layout(one.found, one.fit)}"
+    return f"{text}; {why_layout(one.result, one.fit)}"
 
 
 def _times(ratio: float) -> str:
     return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
 
 
-def why_layout(found: Found, fit: Fit) -> str:
+def why_layout(result: LayoutResult, fit: FittingLayout) -> str:
     """Why the layout is not a simpler one."""
-    simplest = next((one.spread for one in found.refusals if one.choices), fit.spread)
-    if simplest is fit.spread:
+    simplest = next((one.layout for one in result.refusals if one.choices), fit.layout)
+    if simplest is fit.layout:
         return "the simplest layout is the fastest here"
-    for refusal in found.refusals:
-        if refusal.spread is not simplest:
+    for refusal in result.refusals:
+        if refusal.layout is not simplest:
             continue
         name = simplest.strategy.name
         if refusal.kind in {MEMORY, HOST} and len(refusal.choices) == len(simplest.choices):
             return f"{name} {refusal.reason}"
-        if refusal.kind == SLOWER and refusal.found:
-            step = format_seconds(refusal.found)
+        if refusal.kind == SLOWER and refusal.needed:
+            step = format_seconds(refusal.needed)
             return f"{name} takes {step} a step, this {format_seconds(fit.step.step_seconds)}"
     return f"faster than {simplest.strategy.name}, which needs more recompute or offload"
 
@@ -84,7 +84,7 @@ def sentences(search: OfferSearch) -> tuple[str, ...]:
     low, high = first.cost.low, first.cost.high
     said = [
         (
-            f"{place(first.candidate)} with {layout(first.fit)}: {format_usd(first.usd)} "
+            f"{place(first.candidate)} with {layout_words(first.fit)}: {format_usd(first.usd)} "
             f"({format_usd(low.usd)} to {format_usd(high.usd)}) and {hours_text(first.hours)}; "
             f"{_speed(first)}."
         )
@@ -113,7 +113,7 @@ def _against(first: Priced, other: Priced) -> str:
     longer = other.hours / first.hours - 1
     rate, own = other.cost.idle_usd_per_hour, first.cost.idle_usd_per_hour
     return (
-        f"{place(other.candidate)} with {layout(other.fit)}, costs {format_usd(other.usd)} "
+        f"{place(other.candidate)} with {layout_words(other.fit)}, costs {format_usd(other.usd)} "
         f"({more:+.0%}) and takes {hours_text(other.hours)} ({longer:+.0%}): "
         f"{format_usd(rate)} an hour against {format_usd(own)}, {_speed(other)} against "
         f"{_speed(first)}"
@@ -141,7 +141,7 @@ def _one_gpu(ranked: Sequence[Priced]) -> str:
         return "One GPU is enough: more of them only buy time."
     one, first = single[0], ranked[0]
     return (
-        f"One GPU would do too: {place(one.candidate)} with {layout(one.fit)} takes "
+        f"One GPU would do too: {place(one.candidate)} with {layout_words(one.fit)} takes "
         f"{hours_text(one.hours)} and {format_usd(one.usd)}, {one.hours / first.hours:.1f} times "
         f"as long for {one.usd / first.usd:.2f} times the price."
     )
@@ -155,7 +155,7 @@ def _naive(search: OfferSearch, first: Priced) -> str:
         if not one.spot and one.offer.usd_per_hour is not None
     ]
     for one in sorted(offered, key=lambda one: (one.offer.usd_per_hour or 0.0) * one.nodes):
-        fit = LayoutSearch(search.case, machines(one.cluster)).simplest()
+        fit = LayoutSearch(search.context, node_group(one.cluster)).simplest()
         if fit is None:
             continue
         cost = one.cost(fit.step)
@@ -164,7 +164,7 @@ def _naive(search: OfferSearch, first: Priced) -> str:
         hourly = format_usd(cost.idle_usd_per_hour)
         return (
             "The naive choice, the lowest on-demand price per hour at which it fits without "
-            f"offload ({place(one)}, {hourly} an hour; {layout(fit)}), would take "
+            f"offload ({place(one)}, {hourly} an hour; {layout_words(fit)}), would take "
             f"{hours_text(cost.wall_hours)} and {format_usd(cost.usd)}: "
             f"{cost.wall_hours / first.hours:.1f} times as long for "
             f"{cost.usd / first.usd:.2f} times the price."
@@ -198,12 +198,12 @@ def misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
     """Where nothing keeps the limits: the nearest, and what would make it a plan."""
     if relaxed.priced:
         return _limit_misses(relaxed, limits)
-    near = [(found.nearest, where) for where, found in relaxed.searched]
+    near = [(result.nearest, where) for where, result in relaxed.searched]
     short = [(one, where) for one, where in near if one is not None]
     if not short:
         kinds = sorted({one.kind for one in relaxed.ruled})
         return (f"Every offer is out: {', '.join(kinds)}. See the rejections for each.",)
-    refusal, where = min(short, key=lambda one: one[0].found - one[0].limit)
+    refusal, where = min(short, key=lambda one: one[0].needed - one[0].limit)
     return (
         nearest_text(refusal, where),
         f"More GPUs would be looked at with a larger max_gpus ({limits.most} now).",
@@ -212,7 +212,7 @@ def misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
 
 def nearest_text(refusal: Refusal, where: str) -> str:
     """The layout that lacks least, and what would make it fit."""
-    over = format_bytes(refusal.found - refusal.limit)
+    over = format_bytes(refusal.needed - refusal.limit)
     what = "host memory" if refusal.kind == HOST else "memory on the card"
     return (
         f"Nearest: {where} with {next(refusal.layouts())} {refusal.reason}. It would fit with "
@@ -282,5 +282,5 @@ def round_up(value: float, places: int) -> str:
 
 
 def _bill(one: Priced) -> str:
-    where, how = place(one.candidate), layout(one.fit)
+    where, how = place(one.candidate), layout_words(one.fit)
     return f"{where} with {how}, {format_usd(one.usd)} and {hours_text(one.hours)}"

@@ -11,15 +11,15 @@ from workbench.describe.price import Offer, Terms
 from workbench.errors import UsageError
 from workbench.estimate.cost import RunPlan, checkpoint_bytes
 from workbench.estimate.memory import training_memory
-from workbench.plan.case import Case, machines
 from workbench.plan.explain import misses, nearest_text, sentences, why, why_layout
-from workbench.plan.found import Fit, Found
-from workbench.plan.machines import LayoutSearch
+from workbench.plan.layout_result import FittingLayout, LayoutResult
+from workbench.plan.layout_search import LayoutSearch
 from workbench.plan.market import Candidate, Limits, Market
+from workbench.plan.offer_search import KEEP, OfferSearch, Progress
 from workbench.plan.plans import Plan, Plans, Sensitivity
 from workbench.plan.ranking import pareto, sensitivities
 from workbench.plan.rejected import Rejected
-from workbench.plan.search import KEEP, OfferSearch, Told
+from workbench.plan.search_context import SearchContext, node_group
 from workbench.plan.space import Space, default_batch
 
 PLAIN = Strategy.parse("single", 1)
@@ -70,7 +70,7 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
     space: Space | None = None,
     conditions: Conditions | None = None,
     run: RunPlan | None = None,
-    told: Told | None = None,
+    progress: Progress | None = None,
 ) -> Plans:
     """Ranked ways to finish a run on rented machines, and the reason against every other.
 
@@ -85,7 +85,7 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
         space: Layouts to look at.
         conditions: What was measured on such machines.
         run: Checkpoints, storage, idle hours and so on, in place of `tokens`.
-        told: Called while the search goes on.
+        progress: Called while the search goes on.
 
     Raises:
         UsageError: no tokens, a name that nobody offers, an impossible limit or batch.
@@ -98,14 +98,16 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
         terms = prices.terms if terms is None else terms
     batch = _batch(workload, global_batch, 1)  # the training must not depend on the limits
     known = conditions or Conditions()
-    case = Case(workload=workload, batch=batch, space=space or Space(), conditions=known)
+    context = SearchContext(
+        workload=workload, batch=batch, space=space or Space(), conditions=known
+    )
     asked, given = limits.asked(offers), _run(workload, tokens, run)
 
     def search(kept: Limits) -> OfferSearch:
         market = Market(workload, kept, given, terms, known)
         for offer in asked:
             market.add(offer)
-        found = OfferSearch(case, market, kept, told)
+        found = OfferSearch(context, market, kept, progress)
         found.run()
         return found
 
@@ -118,17 +120,17 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
 
 def _plans(found: OfferSearch, relaxed: OfferSearch | None) -> Plans:
     """The answer of a search; `relaxed` is the same without budget and deadline."""
-    case, limits, ranked = found.case, found.limits, found.priced
+    context, limits, ranked = found.context, found.limits, found.priced
     front = pareto([(one.price, one.hours) for one in ranked])
     return Plans(
         plans=tuple(
-            _plan(case, one.candidate, one.fit, why(ranked, index, front, limits))
+            _plan(context, one.candidate, one.fit, why(ranked, index, front, limits))
             for index, one in enumerate(ranked)
         ),
         pareto=front,
         rejected=Rejected(tuple(found.ruled), tuple(found.searched)),
         combinations=found.combinations,
-        global_batch=case.batch,
+        global_batch=context.batch,
         misses=misses(relaxed, limits) if relaxed else (),
         answers=OfferAnswers(found, limits),
     )
@@ -159,18 +161,20 @@ def plan_on(
         )
     given = _run(workload, tokens, run)
     batch = _batch(workload, global_batch, cluster.world_size)
-    case = Case(workload=workload, batch=batch, space=space or Space(), conditions=conditions)
+    context = SearchContext(
+        workload=workload, batch=batch, space=space or Space(), conditions=conditions
+    )
     parts = [cluster]
     if cluster.world_size > 1:
         parts.append(replace(cluster, name="one GPU of them", gpus=cluster.gpus[:1], nodes=1))
-    found = [(part, LayoutSearch(case, machines(part), KEEP).run()) for part in parts]
+    found = [(part, LayoutSearch(context, node_group(part), KEEP).run()) for part in parts]
     fits = sorted(
         ((fit, part, one) for part, one in found for fit in one.best),
         key=lambda entry: (entry[0].step.step_seconds, entry[1].world_size),
     )
     own = _own(cluster, given)
     made = tuple(
-        _plan(case, own, fit, _why_own(index, fit, fits[0][0], one), part)
+        _plan(context, own, fit, _why_own(index, fit, fits[0][0], one), part)
         for index, (fit, part, one) in enumerate(fits)
     )
     said = (f"{made[0].layout} on {made[0].where}: {made[0].why}.",) if made else ()
@@ -207,10 +211,14 @@ def _batch(workload: Workload, given: int | None, ranks: int) -> int:
 
 
 def _plan(
-    case: Case, candidate: Candidate, fit: Fit, reason: str, cluster: Cluster | None = None
+    context: SearchContext,
+    candidate: Candidate,
+    fit: FittingLayout,
+    reason: str,
+    cluster: Cluster | None = None,
 ) -> Plan:
     """The complete value; memory is asked again for this card."""
-    workload = case.work(fit.micro_batch, fit.accumulate)
+    workload = context.work(fit.micro_batch, fit.accumulate)
     offer, nodes = candidate.offer, candidate.nodes
     if cluster is None:
         price = offer.spot_usd_per_hour if candidate.spot else offer.usd_per_hour
@@ -257,17 +265,17 @@ def _own(cluster: Cluster, run: RunPlan) -> Candidate:
     return Candidate(offer, cluster.nodes, run, terms, cluster)
 
 
-def _why_own(index: int, fit: Fit, first: Fit, found: Found) -> str:
-    reason = why_layout(found, fit)
+def _why_own(index: int, fit: FittingLayout, first: FittingLayout, result: LayoutResult) -> str:
+    reason = why_layout(result, fit)
     if index == 0:
         return f"fastest; {reason}"
     longer = fit.step.step_seconds / first.step.step_seconds
     return f"{longer:.2f} times the time of the first"
 
 
-def _own_misses(found: list[tuple[Cluster, Found]]) -> tuple[str, ...]:
+def _own_misses(found: list[tuple[Cluster, LayoutResult]]) -> tuple[str, ...]:
     near = [(one.nearest, part.name) for part, one in found]
     short = [(one, where) for one, where in near if one is not None]
     if not short:
         return ("No layout is possible here: see the rejections.",)
-    return (nearest_text(*min(short, key=lambda one: one[0].found - one[0].limit)),)
+    return (nearest_text(*min(short, key=lambda one: one[0].needed - one[0].limit)),)

@@ -10,8 +10,8 @@ from workbench.errors import UsageError
 from workbench.estimate.cost_spot import UNKNOWN_HOURS
 from workbench.estimate.timing import StepTime
 from workbench.plan.market import Limits, where_text
+from workbench.plan.offer_search import Priced
 from workbench.plan.plans import UP_TO, Sensitivity
-from workbench.plan.search import Priced
 from workbench.units import format_seconds, format_usd
 
 Bill = tuple[float, float]

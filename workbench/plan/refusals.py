@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from workbench.describe import Strategy
 from workbench.estimate.parts import SAFETY
-from workbench.plan.space import Choice, Spread
+from workbench.plan.space import Choice, ParallelLayout
 from workbench.units import format_bytes, format_seconds
 
 LAYOUT, MEMORY, HOST, SLOWER = "impossible layout", "memory", "host memory", "slower layout"
@@ -42,17 +42,17 @@ def layout_text(strategy: Strategy, micro_batch: int, accumulate: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Layouts of one spread that are out for one reason, on one kind of machine."""
+    """Layouts of one layout that are out for one reason, on one kind of machine."""
 
     kind: str
     """LAYOUT, MEMORY, HOST, SLOWER, or the kind of a `Bar`."""
-    spread: Spread
+    layout: ParallelLayout
     """Degrees and data parallelism."""
     choices: tuple[Choice, ...] = ()
-    """Recompute and offload of the layouts; empty = an impossible spread."""
+    """Recompute and offload of the layouts; empty = an impossible layout."""
     micro_batches: tuple[int, ...] = ()
     """Micro-batches of the layouts."""
-    found: float = 0.0
+    needed: float = 0.0
     """MEMORY, HOST: bytes that the smallest of them needs (at least); SLOWER: seconds of a step
     that the fastest of them takes at least, 0 = not computed: another layout does less work."""
     limit: float = 0.0
@@ -61,7 +61,7 @@ class Refusal:
     bar: Bar | None = None
     """What the layouts are too slow for, where that is no other layout."""
     rough: bool = False
-    """MEMORY: `found` counts states and buffers alone; they are too much already."""
+    """MEMORY: `needed` counts states and buffers alone; they are too much already."""
 
     @property
     def count(self) -> int:
@@ -72,23 +72,23 @@ class Refusal:
     def reason(self) -> str:
         """One sentence."""
         if self.kind == LAYOUT:
-            return self.spread.reason
+            return self.layout.reason
         if self.kind in {MEMORY, HOST}:
             there = f"the host has {format_bytes(self.limit)} per GPU"
             if self.kind == MEMORY:
                 card = format_bytes(self.limit / (1 - SAFETY))
                 there = f"the card has {card} and {SAFETY:.0%} must stay free to fit"
-            needs, over = format_bytes(self.found), format_bytes(self.found - self.limit)
+            needs, over = format_bytes(self.needed), format_bytes(self.needed - self.limit)
             return f"needs {needs}{self._at_least}, {there}: {over} too much"
         if self.bar is not None:
             return (
-                f"{format_seconds(self.found)} a step or more; from "
+                f"{format_seconds(self.needed)} a step or more; from "
                 f"{format_seconds(self.limit)} on {self.bar.reason}"
             )
-        if not self.found:
+        if not self.needed:
             return "slower: less recompute, less offload or a larger micro-batch fits as well"
         return (
-            f"slower: {format_seconds(self.found)} a step{self._at_least}, another layout on the "
+            f"slower: {format_seconds(self.needed)} a step{self._at_least}, another layout on the "
             f"same machines takes {format_seconds(self.limit)}"
         )
 
@@ -99,8 +99,8 @@ class Refusal:
     def layouts(self) -> Iterator[str]:
         """Every layout it stands for, in words."""
         if not self.choices:
-            yield self.spread.strategy.name
+            yield self.layout.strategy.name
             return
         for choice in self.choices:
             for size in self.micro_batches:
-                yield layout_text(choice.strategy, size, self.spread.accumulate(size))
+                yield layout_text(choice.strategy, size, self.layout.accumulate(size))

@@ -1,4 +1,4 @@
-"""Everything that did not become a plan: counted completely, kept compactly, told on demand."""
+"""Everything that did not become a plan: counted completely, kept compactly, worded on demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 
-from workbench.plan.found import Found
+from workbench.plan.layout_result import LayoutResult
 from workbench.plan.market import Ruled, where_text
 
 ANY = "any"
@@ -36,7 +36,7 @@ class Rejected:
 
     offers: tuple[Ruled, ...]
     """Offers that are out as a whole: each counts once."""
-    searched: tuple[tuple[str, Found], ...]
+    searched: tuple[tuple[str, LayoutResult], ...]
     """(offer in words, its layouts) of every offer whose layouts were looked at."""
 
     @property
@@ -48,8 +48,8 @@ class Rejected:
     def by_kind(self) -> Mapping[str, int]:
         """Kind of reason -> number of combinations, the most frequent first."""
         counts: Counter[str] = Counter(one.kind for one in self.offers)
-        for _, found in self.searched:
-            counts.update(found.refused)
+        for _, result in self.searched:
+            counts.update(result.refused)
         return dict(counts.most_common())
 
     def __len__(self) -> int:
@@ -59,8 +59,8 @@ class Rejected:
         for one in self.offers:
             where = where_text(one.offer, one.nodes, spot=one.spot)
             yield Rejection(ANY, where, one.kind, one.reason)
-        for where, found in self.searched:
-            for refusal in found.refusals:
+        for where, result in self.searched:
+            for refusal in result.refusals:
                 for layout in refusal.layouts():
                     yield Rejection(layout, where, refusal.kind, refusal.reason)
 
@@ -81,7 +81,9 @@ class Rejected:
     def listed(self, most: int = LISTED) -> tuple[Rejection, ...]:
         """At most so many: offers as a whole, then one layout of every reason, offer by offer."""
         whole = islice((one for one in self if one.layout == ANY), most)
-        rows = [[(where, refusal) for refusal in found.refusals] for where, found in self.searched]
+        rows = [
+            [(where, refusal) for refusal in result.refusals] for where, result in self.searched
+        ]
         samples = (
             Rejection(next(refusal.layouts()), where, refusal.kind, refusal.reason)
             for row in zip_longest(*rows)

@@ -1,4 +1,4 @@
-"""Every way to spread one workload over the ranks of a machine, legal or not, with the reason.
+"""Every way to layout one workload over the ranks of a machine, legal or not, with the reason.
 
 The global batch is fixed, so every layout does the same optimisation: ranks and micro-batch decide
 how often a step accumulates. Ranks are dealt tp, cp, dp, pp from the inside (as Megatron and
@@ -35,7 +35,7 @@ class Space:
     """Which layouts are looked at; the defaults are what PyTorch, Accelerate and Megatron run."""
 
     data: tuple[str, ...] = ("ddp", "fsdp", "fsdp-grad-op", "hsdp", "zero1")
-    """Ways to spread data parallelism, of `DATA`; zero2 and zero3 are DeepSpeed's names for what
+    """Ways to layout data parallelism, of `DATA`; zero2 and zero3 are DeepSpeed's names for what
     FSDP does too."""
     most_tp: int | None = None
     """Largest tensor-parallel degree; None = the GPUs of a node."""
@@ -83,19 +83,19 @@ ANY_SCRIPT = Space(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A spread with its recompute and offload decided; only the micro-batch is open."""
+    """A layout with its recompute and offload decided; only the micro-batch is open."""
 
     strategy: Strategy
     """Complete strategy."""
     lighter: tuple[int, ...]
-    """Choices of the same spread (by position) that do no more work: less recompute and less
+    """Choices of the same layout (by position) that do no more work: less recompute and less
     offload. They are never slower at the same micro-batch."""
     fits: dict[int, int] = field(default_factory=dict[int, int], compare=False)
     """Micro-batch -> bytes on the card, as far as anybody asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class ParallelLayout:
     """One set of degrees and one way of data parallelism on a number of ranks."""
 
     strategy: Strategy
@@ -132,10 +132,10 @@ def default_batch(workload: Workload, ranks: int = 1) -> int:
     return 1 << (wanted - 1).bit_length()
 
 
-def spreads(
+def enumerate_layouts(
     workload: Workload, *, nodes: int, per_node: int, batch: int, space: Space
-) -> tuple[Spread, ...]:
-    """Every spread of `nodes` x `per_node` ranks; simple ones (no model parallelism) first.
+) -> tuple[ParallelLayout, ...]:
+    """Every layout of `nodes` x `per_node` ranks; simple ones (no model parallelism) first.
 
     Args:
         workload: What is trained; its own micro-batch and accumulation do not matter.
@@ -145,7 +145,7 @@ def spreads(
         space: What to look at.
     """
     world = nodes * per_node
-    found: list[Spread] = []
+    found: list[ParallelLayout] = []
     for pp in _divisors(world):
         for tp in _divisors(world // pp):
             for cp in _divisors(world // pp // tp):
@@ -163,8 +163,8 @@ def spreads(
     return tuple(sorted(found, key=_simplicity))
 
 
-def _simplicity(spread: Spread) -> tuple[int, ...]:
-    s = spread.strategy
+def _simplicity(layout: ParallelLayout) -> tuple[int, ...]:
+    s = layout.strategy
     return (s.tp * s.cp * s.pp * s.ep, s.pp, s.cp, s.tp, s.zero_stage is not None, s.dp_shard)
 
 
@@ -229,8 +229,10 @@ def _data(base: Strategy, ranks: int, space: Space) -> Iterator[Strategy]:
                 yield replace(base, dp_replicate=replicas, dp_shard=ranks // replicas)
 
 
-def _experts(workload: Workload, strategy: Strategy, batch: int, space: Space) -> Iterator[Spread]:
-    """The spread with every expert-parallel degree, its batch shared out."""
+def _experts(
+    workload: Workload, strategy: Strategy, batch: int, space: Space
+) -> Iterator[ParallelLayout]:
+    """The layout with every expert-parallel degree, its batch shared out."""
     model = workload.model
     ranks = strategy.data_ranks * strategy.cp * strategy.tp
     degrees = [
@@ -239,7 +241,7 @@ def _experts(workload: Workload, strategy: Strategy, batch: int, space: Space) -
     for ep in degrees:
         one = replace(strategy, ep=ep)
         if one.zero_stage is not None and workload.quantization != "none":
-            yield _named(one, f"{workload.quantization} weights are not spread by ZeRO")
+            yield _named(one, f"{workload.quantization} weights are not layout by ZeRO")
         elif batch % one.data_ranks:
             ranks = one.data_ranks
             yield _named(one, f"a batch of {batch} sequences cannot be split over {ranks} ranks")
@@ -247,7 +249,7 @@ def _experts(workload: Workload, strategy: Strategy, batch: int, space: Space) -
             yield _legal(workload, one, batch, space)
 
 
-def _legal(workload: Workload, strategy: Strategy, batch: int, space: Space) -> Spread:
+def _legal(workload: Workload, strategy: Strategy, batch: int, space: Space) -> ParallelLayout:
     share = batch // strategy.data_ranks
     sizes = tuple(
         size
@@ -265,11 +267,11 @@ def _legal(workload: Workload, strategy: Strategy, batch: int, space: Space) -> 
     choices = _choices(workload, named, space)
     if not choices:
         return _named(strategy, why_not(named) or "one GPU shards nothing")
-    return Spread(strategy=named, micro_batches=sizes, share=share, choices=choices)
+    return ParallelLayout(strategy=named, micro_batches=sizes, share=share, choices=choices)
 
 
-def _named(strategy: Strategy, reason: str) -> Spread:
-    return Spread(strategy=replace(strategy, name=layout_name(strategy)), reason=reason)
+def _named(strategy: Strategy, reason: str) -> ParallelLayout:
+    return ParallelLayout(strategy=replace(strategy, name=layout_name(strategy)), reason=reason)
 
 
 def _choices(workload: Workload, strategy: Strategy, space: Space) -> tuple[Choice, ...]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from workbench.estimate.timing import StepTime
-from workbench.plan.space import Spread
+from workbench.plan.space import ParallelLayout
 
 Fitting = dict[int, tuple[int, ...]]
-"""Choice of a spread -> micro-batches that fit."""
+"""Choice of a layout -> micro-batches that fit."""
 
 
-def covered(spread: Spread, position: int, size: int, fitting: Fitting, loose: set[int]) -> bool:
+def is_dominated(
+    layout: ParallelLayout, position: int, size: int, fitting: Fitting, loose: set[int]
+) -> bool:
     """Whether a layout that fits does the same with less work: lighter, or in larger pieces."""
-    flat = spread.strategy.pp == 1
-    for other in spread.choices[position].lighter:
+    flat = layout.strategy.pp == 1
+    for other in layout.choices[position].lighter:
         sizes = fitting.get(other, ())
         if other not in loose and (size in sizes or (flat and sizes and sizes[-1] >= size)):
             return True

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from workbench.estimate.timing import StepTime
 from workbench.plan.refusals import HOST, MEMORY, Refusal
-from workbench.plan.space import Choice, Spread
+from workbench.plan.space import Choice, ParallelLayout
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class FittingLayout:
     """A layout that fits, with its time."""
 
-    spread: Spread
+    layout: ParallelLayout
     choice: Choice
     micro_batch: int
     step: StepTime
@@ -24,15 +24,15 @@ class Fit:
     @property
     def accumulate(self) -> int:
         """Micro-batches per optimizer step."""
-        return self.spread.accumulate(self.micro_batch)
+        return self.layout.accumulate(self.micro_batch)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LayoutResult:
     """What one kind of machine can do."""
 
-    best: tuple[Fit, ...]
-    """The fastest layout of each of the best spreads, fastest first; empty = nothing fits."""
+    best: tuple[FittingLayout, ...]
+    """The fastest layout of each of the best degrees, fastest first; empty = nothing fits."""
     refusals: tuple[Refusal, ...]
     """Every other layout."""
     layouts: int
@@ -49,7 +49,7 @@ class Found:
     def nearest(self) -> Refusal | None:
         """The refusal for memory that lacks least; only those that may be are weighed."""
         short = [
-            (one.found - one.limit, index, one)
+            (one.needed - one.limit, index, one)
             for index, one in enumerate(self.refusals)
             if one.kind in {MEMORY, HOST}
         ]
@@ -59,5 +59,5 @@ class Found:
             if not one.rough or self.weigh is None:
                 return one
             exact = self.weigh(one)
-            heapq.heapreplace(short, (exact.found - exact.limit, index, exact))
+            heapq.heapreplace(short, (exact.needed - exact.limit, index, exact))
         return None

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from workbench.errors import UsageError
 from workbench.estimate.cost import RunCost
 from workbench.estimate.timing import StepTime
-from workbench.plan.case import Case, machines
-from workbench.plan.found import Fit, Found
-from workbench.plan.machines import LayoutSearch
+from workbench.plan.layout_result import FittingLayout, LayoutResult
+from workbench.plan.layout_search import LayoutSearch
 from workbench.plan.market import (
     BUDGET,
     DEADLINE,
@@ -30,6 +29,7 @@ from workbench.plan.market import (
     where_text,
 )
 from workbench.plan.refusals import HOST, Bar
+from workbench.plan.search_context import SearchContext, node_group
 from workbench.units import format_seconds, format_usd
 
 BEST_CASE = "even without any loss "
@@ -38,7 +38,7 @@ SLOWEST = 100.0
 KEEP = 10
 """Plans that must be cheaper before an offer is left out: so many of the cheapest are exact."""
 
-Told = Callable[[int, int, int], None]
+Progress = Callable[[int, int, int], None]
 """Is told while it goes on: offers looked at, of how many, plans found."""
 
 
@@ -47,8 +47,8 @@ class Priced:
     """A candidate with its fastest layout and the bill."""
 
     candidate: Candidate
-    fit: Fit
-    found: Found
+    fit: FittingLayout
+    result: LayoutResult
     cost: RunCost
     usd: float
     """The finished run."""
@@ -70,28 +70,32 @@ class OfferSearch:
     """One search over all candidates; use it once."""
 
     def __init__(
-        self, case: Case, market: Market, limits: Limits, told: Told | None = None
+        self,
+        context: SearchContext,
+        market: Market,
+        limits: Limits,
+        progress: Progress | None = None,
     ) -> None:
-        self.case, self.market, self.limits, self._told = case, market, limits, told
+        self.context, self.market, self.limits, self._progress = context, market, limits, progress
         self.priced: list[Priced] = []
         self.ruled: list[Ruled] = list(market.ruled)
-        self.searched: list[tuple[str, Found]] = []
+        self.searched: list[tuple[str, LayoutResult]] = []
         self.combinations = len(market.ruled)
-        self._found: dict[tuple[object, ...], list[tuple[float, Found]]] = {}
+        self._results: dict[tuple[object, ...], list[tuple[float, LayoutResult]]] = {}
 
     def run(self) -> None:
         """Price every candidate, or say why not."""
         ideals: list[tuple[float, float, int, Candidate]] = []
         for index, candidate in enumerate(self.market.candidates):
-            cost = self._cost(candidate, self.case.ideal(candidate.cluster))
+            cost = self._cost(candidate, self.context.ideal(candidate.cluster))
             if cost is None or self._beyond(candidate, cost, BEST_CASE):
                 self.combinations += 1
             else:
                 assert cost.usd is not None
                 ideals.append((cost.usd, cost.wall_hours, index, candidate))
         for done, (usd, hours, _, candidate) in enumerate(sorted(ideals, key=lambda one: one[:3])):
-            if self._told is not None:
-                self._told(done, len(ideals), len(self.priced))
+            if self._progress is not None:
+                self._progress(done, len(ideals), len(self.priced))
             self._look_at(candidate, usd, hours)
         self.priced.sort(key=lambda one: one.rank)
 
@@ -107,16 +111,16 @@ class OfferSearch:
             )
             self.combinations += 1
             return
-        found = self.found(candidate, self._bar(candidate))
-        self.searched.append((_where(candidate), found))
-        self.combinations += found.layouts
-        if not found.best:
+        result = self.layouts(candidate, self._bar(candidate))
+        self.searched.append((_where(candidate), result))
+        self.combinations += result.layouts
+        if not result.best:
             return
-        fit = found.best[0]
+        fit = result.best[0]
         cost = self._cost(candidate, fit.step)
         if cost is not None and not self._beyond(candidate, cost):
             assert cost.usd is not None
-            one = Priced(candidate, fit, found, cost, cost.usd, cost.wall_hours)
+            one = Priced(candidate, fit, result, cost, cost.usd, cost.wall_hours)
             self.priced.append(one)
 
     def _better(self, candidate: Candidate, usd: float, hours: float) -> Priced | None:
@@ -139,7 +143,7 @@ class OfferSearch:
 
         Bisection between no loss at all and `SLOWEST` times as long; dollars and hours only grow.
         """
-        ideal = self.case.ideal(candidate.cluster)
+        ideal = self.context.ideal(candidate.cluster)
 
         def useless(factor: float) -> tuple[str, str] | None:
             parts = {name: factor * part for name, part in ideal.parts.items()}
@@ -167,7 +171,7 @@ class OfferSearch:
             low, high, why = (middle, high, why) if found is None else (low, middle, found)
         return Bar(high * ideal.step_seconds, *why)
 
-    def found(self, candidate: Candidate, bar: Bar | None = None) -> Found:
+    def layouts(self, candidate: Candidate, bar: Bar | None = None) -> LayoutResult:
         """The layouts on this kind of machine; asked once for all offers of it.
 
         An answer for more host memory holds where its best layout still finds room; one for less,
@@ -175,25 +179,27 @@ class OfferSearch:
         lower bar.
         """
         memory, cluster = candidate.offer.memory_bytes, candidate.cluster
-        where = machines(replace(cluster, memory_bytes=memory))
-        known = self._found.setdefault(where.key[:-1], [])
+        where = node_group(replace(cluster, memory_bytes=memory))
+        known = self._results.setdefault(where.key[:-1], [])
         seconds = bar.seconds if bar else math.inf
-        for host, found in known:
-            stopped = not found.best and found.bar < seconds
+        for host, result in known:
+            stopped = not result.best and result.bar < seconds
             if host >= where.host_bytes:
-                holds = self._needs(found) <= where.host_bytes
+                holds = self._needs(result) <= where.host_bytes
             else:
-                refused = (one.found for one in found.refusals if one.kind == HOST)
+                refused = (one.needed for one in result.refusals if one.kind == HOST)
                 holds = where.host_bytes < min(refused, default=math.inf)
             if holds and not stopped:
-                return found
-        found = LayoutSearch(self.case, where, 1, bar).run()
-        known.append((where.host_bytes, found))
-        return found
+                return result
+        result = LayoutSearch(self.context, where, 1, bar).run()
+        known.append((where.host_bytes, result))
+        return result
 
-    def _needs(self, found: Found) -> float:
+    def _needs(self, result: LayoutResult) -> float:
         """Host memory of the best layout."""
-        return max((self.case.host_bytes(one.spread, one.choice) for one in found.best), default=0)
+        return max(
+            (self.context.host_bytes(one.layout, one.choice) for one in result.best), default=0
+        )
 
     def _cost(self, candidate: Candidate, step: StepTime) -> RunCost | None:
         """The bill; None (and ruled out) when the run never ends or a term has no price."""

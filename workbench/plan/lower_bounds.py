@@ -1,6 +1,6 @@
 """Seconds that a step takes at least, quicker than `step_time`: what a search is ordered by.
 
-Two floors: of the work alone, which is the same for all ways of data parallelism; and with what the
+Two bounds: of the work alone, which is the same for all ways of data parallelism; and with what the
 data-parallel ranks exchange and what is offloaded, as far as compute can hide it, and the
 optimizer's step. tests/plan holds both against `step_time`.
 """
@@ -19,8 +19,8 @@ from workbench.estimate.optimizer_time import optimizer_seconds
 from workbench.estimate.rates import machine
 from workbench.estimate.stages import stages
 from workbench.estimate.step_time import SPREAD
-from workbench.plan.case import Case, Machines
-from workbench.plan.space import Spread
+from workbench.plan.search_context import NodeGroup, SearchContext
+from workbench.plan.space import ParallelLayout
 
 _HIDDEN = 1 - CONTENTION
 """Share of communication beside compute that adds nothing."""
@@ -41,16 +41,16 @@ class _Beside(NamedTuple):
     """Once per step."""
 
 
-class Floors:
-    """Floors on one kind of machine."""
+class LowerBounds:
+    """LowerBounds on one kind of machine."""
 
-    def __init__(self, case: Case, where: Machines) -> None:
-        self._case, self._where = case, where
-        given = case.conditions or Conditions()
+    def __init__(self, context: SearchContext, where: NodeGroup) -> None:
+        self._context, self._where = context, where
+        given = context.conditions or Conditions()
         self._ratio = given.measured_ratio or 1.0
         self._links = links(where.cluster, given)
-        work, accelerator = case.workload, where.cluster.accelerator
-        assert accelerator is not None, "`Case.ideal` has timed one of them"
+        work, accelerator = context.workload, where.cluster.accelerator
+        assert accelerator is not None, "`SearchContext.ideal` has timed one of them"
         self._gpu = machine(accelerator, work.precision, work.kernels.flash_version, given)
         self._besides: dict[tuple[int, tuple[str, ...], int], _Beside] = {}
         nodes = max(1, where.cluster.nodes)
@@ -58,53 +58,55 @@ class Floors:
         self._slowest = 1 + wait + given.straggler
         self._micros: dict[tuple[int, int, int, str, int], float] = {}
 
-    def least(self, spread: Spread) -> float:
-        """Work alone: any layout of the spread."""
-        sizes = spread.micro_batches
-        if spread.strategy.pp == 1:  # the largest needs the fewest turns
+    def least_work(self, layout: ParallelLayout) -> float:
+        """Work alone: any candidate of the layout."""
+        sizes = layout.micro_batches
+        if layout.strategy.pp == 1:  # the largest needs the fewest turns
             sizes = sizes[-1:]
-        return min(self.work(spread, size) for size in sizes)
+        return min(self.work(layout, size) for size in sizes)
 
-    def work(self, spread: Spread, size: int, recompute: str = "none") -> float:
+    def work(self, layout: ParallelLayout, size: int, recompute: str = "none") -> float:
         """Work alone: its micro-batches on one replica, spread evenly.
 
         p stages with m micro-batches work m + p - 1 turns of the slowest stage (arXiv 2104.04473),
         which takes at least 1/p of the whole; other schedules than 1F1B and GPipe idle less. A
         micro-batch takes its share of the largest possible one, and no less than one sequence.
         """
-        return self._slowest * self._turns(spread, size) * self._turn(spread, size, recompute)
+        return self._slowest * self._turns(layout, size) * self._turn(layout, size, recompute)
 
-    def whole(self, spread: Spread, offload: tuple[str, ...]) -> float:
+    def least_step(self, layout: ParallelLayout, offload: tuple[str, ...]) -> float:
         """With everything else that is known quickly: any layout that offloads this."""
-        sizes = spread.micro_batches
-        if spread.strategy.pp == 1:  # the largest exchanges least often
+        sizes = layout.micro_batches
+        if layout.strategy.pp == 1:  # the largest exchanges least often
             sizes = sizes[-1:]
-        return min(self.layout(spread, size, "none", offload) for size in sizes)
+        return min(self.step(layout, size, "none", offload) for size in sizes)
 
-    def layout(self, spread: Spread, size: int, recompute: str, offload: tuple[str, ...]) -> float:
+    def step(
+        self, layout: ParallelLayout, size: int, recompute: str, offload: tuple[str, ...]
+    ) -> float:
         """With exchange, offload traffic and the optimizer's step: one layout."""
-        s = spread.strategy
-        turns, turn = self._turns(spread, size), self._turn(spread, size, recompute)
-        known = self._beside(spread, size, offload)
+        s = layout.strategy
+        turns, turn = self._turns(layout, size), self._turn(layout, size, recompute)
+        known = self._beside(layout, size, offload)
         # Where both hide behind the same work, more of it may take less in all: least at this much.
         busy = max(turn, min(known.each, known.moved / _MOVED_BESIDE))
         each = busy + known.each - _HIDDEN * min(known.each, busy)
         each += max(0.0, known.moved - _MOVED_BESIDE * busy)
-        once, count = known.once, spread.accumulate(size)
+        once, count = known.once, layout.accumulate(size)
         if ways(s).weights == 1:
             beside = HIDEABLE * (1.5 if s.overlap_gradients else 1.0)
             once -= _HIDDEN * min(once, beside * turn)
         rest = (turns - count) * turn + once + known.optimizer
         return self._slowest * (count * each + rest)
 
-    def _beside(self, spread: Spread, size: int, offload: tuple[str, ...]) -> _Beside:
-        """What one stage does besides its work, as if nothing hid it; any stage is a floor."""
-        case, s = self._case, spread.strategy
-        count = spread.accumulate(size)
-        key = (id(spread), offload, count if s.pp > 1 else 1)
+    def _beside(self, layout: ParallelLayout, size: int, offload: tuple[str, ...]) -> _Beside:
+        """Besides its work, what one stage does if nothing hid it; any stage gives a bound."""
+        context, s = self._context, layout.strategy
+        count = layout.accumulate(size)
+        key = (id(layout), offload, count if s.pp > 1 else 1)
         known = self._besides.get(key)
         if known is None:
-            work, strategy = case.work(size, count), case.offloading(spread, offload)
+            work, strategy = context.work(size, count), context.offloading(layout, offload)
             every = stages(work.model, s, count)
             stage = every[len(every) // 2]
             context = rank_context(work, s)
@@ -126,23 +128,23 @@ class Floors:
         return known
 
     @staticmethod
-    def _turns(spread: Spread, size: int) -> int:
-        s, turns = spread.strategy, spread.accumulate(size)
+    def _turns(layout: ParallelLayout, size: int) -> int:
+        s, turns = layout.strategy, layout.accumulate(size)
         bubble = s.pp > 1 and s.pipeline.schedule in {"1f1b", "gpipe", "naive"}
         return turns + s.pp - 1 if bubble else turns
 
-    def _turn(self, spread: Spread, size: int, recompute: str) -> float:
+    def _turn(self, layout: ParallelLayout, size: int, recompute: str) -> float:
         """One micro-batch on one stage."""
-        batch = self._case.batch
-        share = size / batch * self._micro(spread, recompute, batch)
-        return max(share, self._micro(spread, recompute, 1)) / spread.strategy.pp
+        batch = self._context.batch
+        share = size / batch * self._micro(layout, recompute, batch)
+        return max(share, self._micro(layout, recompute, 1)) / layout.strategy.pp
 
-    def _micro(self, spread: Spread, recompute: str, size: int) -> float:
-        s = spread.strategy
+    def _micro(self, layout: ParallelLayout, recompute: str, size: int) -> float:
+        s = layout.strategy
         key = (s.tp, s.cp, s.ep, recompute, size)
         known = self._micros.get(key)
         if known is None:
-            strategy = spread.choices[0].strategy
-            known = self._case.micro_seconds(self._where, strategy, recompute, size)
+            strategy = layout.choices[0].strategy
+            known = self._context.micro_seconds(self._where, strategy, recompute, size)
             self._micros[key] = known
         return known

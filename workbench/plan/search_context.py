@@ -17,7 +17,7 @@ from workbench.estimate.stages import stages
 from workbench.estimate.states import states
 from workbench.estimate.step_time import step_time
 from workbench.estimate.timing import COMMUNICATION, StepTime
-from workbench.plan.space import Choice, Space, Spread, spreads
+from workbench.plan.space import Choice, ParallelLayout, Space, enumerate_layouts
 
 # Parts of a step that no data parallelism, sharding or pipeline makes shorter per token.
 _WORK = (
@@ -27,7 +27,7 @@ _WORK = (
 
 
 @dataclass(frozen=True, slots=True)
-class Machines:
+class NodeGroup:
     """Equal machines as the search sees them: what decides memory and time, no price."""
 
     cluster: Cluster
@@ -48,7 +48,7 @@ class Machines:
         return (gpu, self.card_bytes, len(c.gpus), c.nodes, c.link, fabric, self.host_bytes)
 
 
-def machines(cluster: Cluster) -> Machines:
+def node_group(cluster: Cluster) -> NodeGroup:
     """`cluster` with the host memory that each of its GPUs may use.
 
     Unknown host memory counts as much as the card's: of the offers that state it, all but the
@@ -56,11 +56,11 @@ def machines(cluster: Cluster) -> Machines:
     """
     cards = [gpu.memory_bytes for gpu in cluster.gpus]
     memory = cluster.memory_bytes
-    return Machines(cluster, memory / len(cards) if memory else float(min(cards)))
+    return NodeGroup(cluster, memory / len(cards) if memory else float(min(cards)))
 
 
 @dataclass
-class Case:
+class SearchContext:
     """One workload at one global batch; remembers what does not depend on the machine."""
 
     workload: Workload
@@ -71,7 +71,7 @@ class Case:
     """Calls of `step_time`, for the benchmark."""
     weighed: int = 0
     """Layouts whose memory was worked out, for the benchmark."""
-    _spreads: dict[tuple[int, int], tuple[Spread, ...]] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _layouts: dict[tuple[int, int], tuple[ParallelLayout, ...]] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _works: dict[tuple[int, int], Workload] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _micro: dict[object, float] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _bytes: dict[tuple[object, ...], int] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
@@ -79,14 +79,14 @@ class Case:
     _alone: dict[str, StepTime] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _host: dict[tuple[int, tuple[str, ...]], float] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
 
-    def spreads(self, nodes: int, per_node: int) -> tuple[Spread, ...]:
-        """Every spread over that many ranks."""
+    def layouts(self, nodes: int, per_node: int) -> tuple[ParallelLayout, ...]:
+        """Every layout of that many ranks."""
         key = (nodes, per_node)
-        if key not in self._spreads:
-            self._spreads[key] = spreads(
+        if key not in self._layouts:
+            self._layouts[key] = enumerate_layouts(
                 self.workload, nodes=nodes, per_node=per_node, batch=self.batch, space=self.space
             )
-        return self._spreads[key]
+        return self._layouts[key]
 
     def work(self, micro_batch: int, accumulate: int) -> Workload:
         """The workload with another micro-batch."""
@@ -97,43 +97,43 @@ class Case:
             )
         return self._works[key]
 
-    def bytes(self, spread: Spread, choice: Choice, size: int) -> int:
+    def bytes(self, layout: ParallelLayout, choice: Choice, size: int) -> int:
         """What one rank needs on its card; asked once for all cards."""
         known = choice.fits.get(size)
         if known is None:
-            key = (self._memory_key(choice.strategy), size, self._held(spread, size))
+            key = (self._memory_key(choice.strategy), size, self._held(layout, size))
             known = self._bytes.get(key)
             if known is None:
                 self.weighed += 1
-                work = self.work(size, spread.accumulate(size))
+                work = self.work(size, layout.accumulate(size))
                 self._bytes[key] = known = needed_bytes(work, choice.strategy)
             choice.fits[size] = known
         return known
 
-    def least(self, spread: Spread) -> dict[tuple[str, ...], int]:
-        """What is offloaded -> no layout of the spread needs less: states and buffers alone."""
-        known = self._least.get(id(spread))
+    def least(self, layout: ParallelLayout) -> dict[tuple[str, ...], int]:
+        """What is offloaded -> no candidate of the layout needs less: states and buffers alone."""
+        known = self._least.get(id(layout))
         if known is None:
-            work = self.work(spread.micro_batches[0], spread.accumulate(spread.micro_batches[0]))
-            one_each = {one.strategy.offload: one.strategy for one in spread.choices}
+            work = self.work(layout.micro_batches[0], layout.accumulate(layout.micro_batches[0]))
+            one_each = {one.strategy.offload: one.strategy for one in layout.choices}
             known = {what: least_bytes(work, strategy) for what, strategy in one_each.items()}
-            self._least[id(spread)] = known
+            self._least[id(layout)] = known
         return known
 
-    def offloading(self, spread: Spread, what: tuple[str, ...]) -> Strategy:
-        """The spread's strategy with this in host memory."""
-        return next(one.strategy for one in spread.choices if one.strategy.offload == what)
+    def offloading(self, layout: ParallelLayout, what: tuple[str, ...]) -> Strategy:
+        """The layout's strategy with this in host memory."""
+        return next(one.strategy for one in layout.choices if one.strategy.offload == what)
 
-    def smallest(self, spread: Spread, choices: tuple[Choice, ...], limit: float) -> int:
+    def smallest(self, layout: ParallelLayout, choices: tuple[Choice, ...], limit: float) -> int:
         """What the smallest layout of these choices needs, or the first found within `limit`."""
-        sizes, most = spread.micro_batches, choices[-1].strategy.offload
+        sizes, most = layout.micro_batches, choices[-1].strategy.offload
         # A block that runs again may need more than it saves where activations are few.
         smallest = [one for one in reversed(choices) if one.strategy.offload == most]
-        apart = spread.accumulate(sizes[-1]) == spread.strategy.pp  # see `LayoutSearch._weigh`
+        apart = layout.accumulate(sizes[-1]) == layout.strategy.pp  # see `LayoutSearch._weigh`
         needs: int | None = None
         for size in (sizes[0], sizes[-1]) if apart else sizes[:1]:
             for choice in smallest:
-                found = self.bytes(spread, choice, size)
+                found = self.bytes(layout, choice, size)
                 needs = found if needs is None else min(needs, found)
                 if needs <= limit:
                     return needs
@@ -148,27 +148,29 @@ class Case:
             *(s.fsdp.reshard_after_forward, s.sequence_parallel, s.recompute, s.offload),
         )
 
-    def _held(self, spread: Spread, size: int) -> int:
+    def _held(self, layout: ParallelLayout, size: int) -> int:
         """Micro-batches per step as far as memory notices: more than are in flight do not count."""
-        count = spread.accumulate(size)
-        if spread.strategy.pipeline.schedule == "gpipe":
+        count = layout.accumulate(size)
+        if layout.strategy.pipeline.schedule == "gpipe":
             return count
-        return min(count, 2 * spread.strategy.pp)
+        return min(count, 2 * layout.strategy.pp)
 
-    def seconds(self, cluster: Cluster, spread: Spread, choice: Choice, size: int) -> StepTime:
+    def seconds(
+        self, cluster: Cluster, layout: ParallelLayout, choice: Choice, size: int
+    ) -> StepTime:
         """One optimizer step."""
         self.timed += 1
-        work = self.work(size, spread.accumulate(size))
+        work = self.work(size, layout.accumulate(size))
         return step_time(work, choice.strategy, cluster, self.conditions)
 
-    def host_bytes(self, spread: Spread, choice: Choice) -> float:
+    def host_bytes(self, layout: ParallelLayout, choice: Choice) -> float:
         """What offloading puts into host memory, per GPU: states of the first or the last stage."""
         if not choice.strategy.offload:
             return 0.0
-        key = (id(spread), choice.strategy.offload)
+        key = (id(layout), choice.strategy.offload)
         known = self._host.get(key)
         if known is None:
-            work = self.work(spread.micro_batches[0], spread.accumulate(spread.micro_batches[0]))
+            work = self.work(layout.micro_batches[0], layout.accumulate(layout.micro_batches[0]))
             context = rank_context(work, choice.strategy)
             every = stages(work.model, choice.strategy, work.accumulate)
             known = 0.0
@@ -180,7 +182,7 @@ class Case:
         return known
 
     def micro_seconds(
-        self, where: Machines, strategy: Strategy, recompute: str, size: int
+        self, where: NodeGroup, strategy: Strategy, recompute: str, size: int
     ) -> float:
         """One micro-batch of `size` sequences through the whole model on one replica.
 
