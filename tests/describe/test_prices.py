@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from workbench.describe import catalog, price_terms, prices
+from workbench.describe import catalog, price_files, prices
+from workbench.describe.hardware import Network
 from workbench.describe.live_prices import ProviderAnswer
-from workbench.describe.network import Network
-from workbench.describe.price import MARKS, Offer
-from workbench.describe.price_marks import ODD_ABOVE, last_day, marked, medians
+from workbench.describe.price import MARKS, ODD_ABOVE, Offer, last_day, marked, medians
 from workbench.errors import UnknownNameError, UsageError
 
 TODAY = dt.date(2026, 11, 21)
@@ -23,7 +22,7 @@ ARTICLES = (
     *("ovhcloud", "akash", "salad"),
 )
 ROWS = list(csv.DictReader(prices.FILE.read_text("utf-8").splitlines()))
-FACTS = list(csv.DictReader(price_terms.FILE.read_text("utf-8").splitlines()))
+FACTS = list(csv.DictReader(price_files.FILE.read_text("utf-8").splitlines()))
 
 
 @pytest.fixture(autouse=True)
@@ -225,7 +224,7 @@ def test_terms_are_sourced_cell_by_cell_and_the_rest_is_none() -> None:
     ],
 )
 def test_fabrics(provider, name, gigabits, kind, nodes) -> None:
-    network, joined = price_terms.fabric(provider, name)
+    network, joined = price_files.fabric(provider, name)
     assert joined == nodes
     if gigabits is None:
         assert network is None

@@ -1,10 +1,8 @@
 """The three inputs as frozen values: what (`Workload`), how (`Strategy`), where (`Cluster`)."""
 
 from workbench.describe.accelerators import Accelerator
-from workbench.describe.conditions import Conditions
-from workbench.describe.hardware import Cluster, Gpu
+from workbench.describe.hardware import Cluster, Conditions, Gpu, Network
 from workbench.describe.model import Model, Traced
-from workbench.describe.network import Network
 from workbench.describe.price import Offer, Terms
 from workbench.describe.strategy import Strategy
 from workbench.describe.workload import KERNELS, ImplementationAssumptions, Workload

@@ -15,7 +15,7 @@ from typing import Any
 
 from workbench.describe.accelerators import Accelerator, accelerators, find, lookup
 from workbench.describe.price import Offer
-from workbench.describe.price_terms import fabric, gpu_of
+from workbench.describe.price_files import fabric, gpu_of
 from workbench.units import GIB
 
 # gpuhunt's spellings that the catalog's own rules would miss, or take for a relative.

@@ -1,17 +1,57 @@
-"""Where it runs: GPUs and the machines around them."""
+"""Where it runs: GPUs, the machines around them, their network, and what was measured on them."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, fields
 
 from workbench.describe.accelerators import Accelerator, find
 from workbench.describe.checks import require_choice, require_positive
-from workbench.describe.network import Network
-from workbench.errors import UsageError
+from workbench.errors import UnknownNameError, UsageError
 
 MOST_GPUS, MOST_NODES = 128, 100_000  # beyond them a size is a typing mistake
 LINKS = ("catalog", "nvlink", "pcie")
+NETWORK_KINDS = ("infiniband", "roce", "efa", "tcpx", "omni-path", "ethernet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Fabric between the nodes of a cluster. ``Network.parse("8x400 infiniband")`` builds one."""
+
+    name: str
+    """What people call it."""
+    kind: str
+    """One of `NETWORK_KINDS`; ethernet = TCP without RDMA."""
+    bytes_per_second: float
+    """What one node sends at most, one direction, all its ports together."""
+
+    def __post_init__(self) -> None:
+        require_choice("network kind", self.kind, NETWORK_KINDS)
+        if not 0 < self.bytes_per_second < math.inf:
+            raise UsageError(f"A network's rate must be above 0, not {self.bytes_per_second}.")
+
+    @staticmethod
+    def parse(text: str) -> Network:
+        """Read a fabric as people write it: ports x Gbit/s per node, then the kind.
+
+        Raises:
+            UnknownNameError: no such kind, or no rate.
+
+        >>> Network.parse("8x400 infiniband").bytes_per_second
+        400000000000.0
+        >>> Network.parse("100 ethernet").bytes_per_second
+        12500000000.0
+        """
+        found = re.fullmatch(r"(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*(?:gb\S*)?\s+(\S+)", text.lower())
+        kinds = {"ib": "infiniband", "tcp": "ethernet", "opa": "omni-path"}
+        kind = kinds.get(found[3], found[3]) if found else text
+        if found is None or kind not in NETWORK_KINDS:
+            raise UnknownNameError.near(
+                "network", text, [f"8x400 {name}" for name in NETWORK_KINDS]
+            )
+        rate = float(found[2]) * 1e9 / 8 * int(found[1] or 1)
+        return Network(name=text, kind=kind, bytes_per_second=rate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,3 +168,45 @@ def _price(usd_per_hour: float | None) -> float | None:
             "Leave it out when the price is unknown."
         )
     return float(usd_per_hour)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What a step's time depends on besides workload, strategy and cluster.
+
+    The defaults describe a healthy machine that nobody measured; a calibration replaces them and
+    narrows the range of the estimate.
+    """
+
+    matmul_share: float | None = None
+    """Large matmuls' measured rate over the catalog's dense peak; None = the usual one of the
+    generation."""
+    memory_share: float | None = None
+    """Copy bandwidth over the catalog's; None = the usual one."""
+    link_share: float | None = None
+    """Collectives' bus bandwidth inside a node over the link's; None = the usual one."""
+    network_share: float | None = None
+    """The same between nodes; None = the usual one of the fabric's kind."""
+    input_seconds: float = 0.0
+    """Time the host takes to prepare one micro-batch; what compute does not hide is waited for."""
+    straggler: float = 0.0
+    """Share by which the slowest rank is slower than the others (0.05 = 5 %)."""
+    measured_ratio: float | None = None
+    """Measured over predicted step time of earlier runs like this one; None = none yet."""
+    source: str = ""
+    """Where measured values come from; empty = nothing was measured."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, (int, float)) and not 0 <= value < 1e6:
+                raise UsageError(f"{field.name} must be 0 or above, not {value}.")
+        for name in ("matmul_share", "memory_share", "link_share", "network_share"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1.5:
+                raise UsageError(f"{name} is a share of the data sheet's rate, not {value}.")
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether anything was measured on the machine itself."""
+        return bool(self.source)

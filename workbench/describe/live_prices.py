@@ -25,7 +25,7 @@ from typing import Any
 
 from workbench.describe.gpuhunt_items import offers_of
 from workbench.describe.price import Offer
-from workbench.describe.price_terms import fabric
+from workbench.describe.price_files import fabric
 from workbench.errors import UnknownNameError, UsageError
 
 # Our short names -> gpuhunt's, where they differ.

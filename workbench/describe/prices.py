@@ -21,13 +21,12 @@ import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from workbench.describe import price_terms
+from workbench.describe import price_files
 from workbench.describe.accelerators import find
+from workbench.describe.hardware import Network
 from workbench.describe.live_prices import WITH_KEY, WITHOUT_KEY, cached
-from workbench.describe.network import Network
-from workbench.describe.price import Offer, Terms
+from workbench.describe.price import Offer, Terms, marked, medians
 from workbench.describe.price_files import PriceFile, read_prices
-from workbench.describe.price_marks import marked, medians
 from workbench.errors import UnknownNameError, UsageError
 
 FILE = Path(__file__).parent / "data" / "prices.csv"
@@ -131,7 +130,7 @@ def terms(provider: str) -> Terms:
     >>> terms("runpod").stopped_storage_usd_per_gb_month, terms("cudo").egress_usd_per_gb
     (0.2, None)
     """
-    return price_terms.terms(provider_name(provider, _known_providers()))
+    return price_files.terms(provider_name(provider, _known_providers()))
 
 
 def providers() -> tuple[str, ...]:
@@ -140,7 +139,7 @@ def providers() -> tuple[str, ...]:
 
 
 def _known_providers() -> set[str]:
-    named = {one.provider for one in _table().offers} | set(price_terms.described())
+    named = {one.provider for one in _table().offers} | set(price_files.described())
     named |= {*WITHOUT_KEY, *WITH_KEY}
     return named | {one.provider for one in _own_file().offers}
 
