@@ -60,11 +60,19 @@ def test_what_to_do_about_a_nan_fits_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("seen", "cause", "action"),
     [
-        (None, "No update had been made yet: the first batch", "Look at the first batch"),
+        (None, "No update had been applied yet: the first batch", "Look at the first batch"),
         (("loss", True), "every weight is a finite number", "Look at the first batch"),
-        (("parameter", True), "The weights held it before the first update: head.weight", "Check"),
+        (
+            ("parameter", True),
+            ("The weights were not finite before the first update: head.weight"),
+            "Check",
+        ),
         # looked at after the update, as on a GPU: the NaN of the loss may have spoiled it
-        (("parameter", False), "No update had been made yet: the first batch", "Look at the first"),
+        (
+            ("parameter", False),
+            ("No update had been applied yet: the first batch"),
+            "Look at the first",
+        ),
     ],
 )
 @pytest.mark.parametrize("resumed_at", [0, 300])

@@ -31,7 +31,7 @@ def no_checkpoint(evidence: Evidence) -> Iterator[Finding]:
         "checkpoint.",
         cause="The script saves only at the end, or not at all.",
         next="Save every few hundred steps (--checkpoint-every N in the recipes, "
-        "accelerator.save_state in a script of one's own).",
+        "accelerator.save_state in your own script).",
     )
 
 
@@ -56,8 +56,8 @@ def checkpoint_rate(evidence: Evidence) -> Iterator[Finding]:
         kind="checkpoint-interval",
         confidence=0.6,
         evidence=f"Checkpoints are {format_seconds(gap)} apart; Young's interval is "
-        f"{format_seconds(best)} (saving holds the training up {format_seconds(hold)}; {basis}).",
-        cause="An interruption loses half an interval on average, more than saving would cost.",
+        f"{format_seconds(best)} (each save costs {format_seconds(hold)}; {basis}).",
+        cause="An interruption loses half an interval on average, more than saving costs.",
         next=f"Save every {format_seconds(best)}.",
     )
 
@@ -83,9 +83,9 @@ def idle(evidence: Evidence) -> Iterator[Finding]:
         kind="idle-gpus" if gpus else "idle-machine",
         step=evidence.steps or None,
         confidence=0.9,
-        evidence=f"No {'GPU' if gpus else 'core'} of the run has worked for "
+        evidence=f"No {'GPU' if gpus else 'core'} of the run was active for "
         f"{format_seconds(since)}{cost}.",
-        cause="The run hangs, waits, or has ended its work without ending.",
+        cause="The run hangs, waits, or has finished its work without exiting.",
         next="Stop the run, or let --on-idle stop the machine.",
     )
 
@@ -110,8 +110,8 @@ def unused_gpu(evidence: Evidence) -> Iterator[Finding]:
         confidence=0.8,
         evidence=f"{names} did nothing in the last {len(samples)} samples; "
         f"{len(known) - len(unused)} others work.",
-        cause=f"{len(known)} GPUs are visible, {evidence.processes} processes were asked for.",
-        next="Ask for one process per GPU, or rent fewer GPUs.",
+        cause=f"{len(known)} GPUs are visible, {evidence.processes} processes were requested.",
+        next="Use one process per GPU, or rent fewer GPUs.",
     )
 
 

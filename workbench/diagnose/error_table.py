@@ -73,7 +73,7 @@ ENVIRONMENT = (
         "no-gpu",
         r"not compiled with CUDA|_cuda_setDevice|No CUDA GPUs are available|invalid device ordinal|"
         r"Found no NVIDIA driver|Torch not compiled|CUDA (device )?(is )?not available",
-        "The script asks for a GPU that is not there: run it where there are GPUs, or let "
+        "The script needs a GPU and none is available: run it on a GPU host, or let "
         "Accelerator().device choose.",
     ),
     known_error(
@@ -82,7 +82,7 @@ ENVIRONMENT = (
         r"available|undefined symbol|version `GLIBC\w*' not found|forward "
         r"compatibility was attempted|lib(cud|nccl|nv)\S* *: (cannot open|version)|numpy\.dtype "
         r"size changed|compiled using NumPy 1",
-        "Driver, CUDA, torch and NCCL do not fit together: `workbench doctor` lists them; install "
+        "Driver, CUDA, torch and NCCL are incompatible:  `workbench doctor` lists them; install "
         "the torch build that the driver supports.",
         0.85,
     ),
@@ -96,16 +96,16 @@ ENVIRONMENT = (
     known_error(
         "circular-import",
         r"partially initialized module '(?P<module>[\w.]+)'",
-        "A file of the project named like the library {module} hides it, or two files import each "
-        "other: rename the file, or move one import into the function that needs it.",
+        "A file of the project named like the library {module} shadows it, or two files import "
+        "each other: rename the file, or move one import into the function that needs it.",
     ),
     known_error(
         "version-conflict",
         r"cannot import name '(?P<name>[^']+)' from '(?P<module>[\w.]+)'|cannot import name|"
         r"AttributeError: module '(?P<owner>[\w.]+)' has no attribute|"
         r"is required for a normal functioning of this module, but found|VersionConflict",
-        "{name} is not in the installed version of {package}: look at its version with "
-        "`pip show {package}` and install the one that the code was written for.",
+        "{name}does not exist in the installed version of {package}: check its version with `pip "
+        "show {package}` and install the one that the code was written for.",
         0.85,
     ),
     known_error(
@@ -113,7 +113,7 @@ ENVIRONMENT = (
         r"No module named '?(?P<module>[\w.]+)|requires the (?P<library>\S+) library but it was "
         r"not found|[Cc]ould not import module '(?P<class>\w+)'|not found in your environment|"
         r"PackageNotFoundError",
-        "Install what the script imports into this Python environment: `python -m pip install "
+        "Install the missing package in this Python environment: `python -m pip install "
         "{package}` with the Python that starts it.",
     ),
     known_error(
@@ -135,7 +135,7 @@ ENVIRONMENT = (
         "no-launcher",
         r"environment variable (?P<name>RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected|"
         r"KeyError: '(LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'",
-        "The script expects to be started as ranks: launch it with --nproc N and a strategy, so "
+        "The script expects a distributed launcher: launch it with --nproc N and a strategy, so "
         "that torchrun's variables are set.",
     ),
     known_error(
@@ -159,7 +159,7 @@ MACHINE = (
     known_error(
         "port-in-use",
         r"EADDRINUSE|Address already in use",
-        "Another program has the port: end it, or let the workbench choose a free one.",
+        "Another program uses the port: stop it, or let the workbench choose a free port.",
     ),
     known_error(
         "network-interface",
@@ -173,7 +173,7 @@ MACHINE = (
         "gpu-lost",
         r"fallen off the bus|GPU is lost|uncorrectable ECC|\bXid \(|CUDA error: unspecified launch "
         r"failure|CUDA error: (hardware|ECC)",
-        "A GPU failed: leave it out (CUDA_VISIBLE_DEVICES) or take another machine, then {again}.",
+        "A GPU failed: exclude it (CUDA_VISIBLE_DEVICES) or use another machine, then {again}.",
         0.8,
     ),
     known_error(
@@ -189,14 +189,14 @@ PROCESSES = (
         "spawn-guard",
         r"before the current process has finished its bootstrapping phase|An attempt has been made "
         r"to start a new process before",
-        "The script starts processes when it is imported: put what starts them below "
+        "The script starts processes when it is imported: move that code below "
         '`if __name__ == "__main__":`.',
         0.95,
     ),
     known_error(
         "cuda-fork",
         r"Cannot re-initialize CUDA in forked subprocess",
-        "Processes are forked after CUDA was used: start them with the spawn method, or touch no "
+        "Processes are forked after CUDA was used: use the spawn start method, or do not touch a "
         "GPU before they start.",
         0.95,
     ),
@@ -229,7 +229,7 @@ HUB = (
         "access-denied",
         r"401 Client Error|403 Client Error|[Gg]ated[ _]?[Rr]epo|GatedRepoError|You must have "
         r"access to it|Invalid user token|Invalid username or password",
-        "The model or data set asks for a login: accept its terms and set HF_TOKEN.",
+        "The model or data set requires a login: accept its terms and set HF_TOKEN.",
     ),
     known_error(
         "tokenizer",
@@ -247,7 +247,8 @@ HUB = (
         r"Couldn't reach .*on the Hub|NameResolutionError|Name or service not known|Temporary "
         r"failure in name|Max retries exceeded|in the cached files and it looks like",
         "The files are not in the local cache and the hub cannot be reached: download them where "
-        "there is a network (`hf download NAME`), set HF_HOME to that cache, or give a local folder.",
+        "there is a network (`hf download NAME`), set HF_HOME to that cache, or give a local "
+        "folder.",
     ),
     known_error(
         "not-on-hub",
@@ -255,7 +256,7 @@ HUB = (
         r"model identifier|HFValidationError|Repo id must|404 Client Error|EntryNotFoundError|does "
         r"not appear to have a file named (?P<name>\S+)|DatasetNotFoundError|doesn't exist on the "
         r"Hub|Couldn't find (a|any) (data ?set|data file)",
-        "There is no such model, data set or file: look at the spelling, at the owner before the "
+        "The model, data set or file does not exist: check the spelling, the owner before the "
         "slash, and, for a local folder, at the path from the working directory.",
         0.85,
     ),

@@ -8,13 +8,13 @@ TRAINING = (
     known_error(
         "unused-parameters",
         r"Expected to have finished reduction in the prior iteration",
-        "Some parameters take no part in the loss: use find_unused_parameters=True (--find-unused) "
+        "Some parameters are not used in the loss: use find_unused_parameters=True (--find-unused) "
         "or freeze them.",
     ),
     known_error(
         "wrap-class",
         r"Could not find the transformer layer class (?P<name>\w+)",
-        "The model has no module of class {name}: leave --wrap (or "
+        "The model does not contain a module of class {name}: omit --wrap (or "
         "fsdp_transformer_layer_cls_to_wrap) out and the repeated block is looked for, or give the "
         "class of its blocks as print(model) shows it.",
         0.95,
@@ -29,13 +29,13 @@ TRAINING = (
         "state-dict-mismatch",
         r"[Ee]rror\(s\) in loading state_dict|Missing key\(s\) in state_dict|Unexpected key\(s\) in "
         r"state_dict|size mismatch for |loaded state dict (contains|has) a",
-        "The checkpoint is of another model or wrapping: compare the names and shapes above with "
-        "the model's (sizes, vocabulary, a prefix such as module. or _orig_mod.).",
+        "The checkpoint belongs to another model or wrapping: compare the names and shapes above "
+        "with the model's (sizes, vocabulary, a prefix such as module. or _orig_mod.).",
     ),
     known_error(
         "checkpoint-device",
         r"Attempting to deserialize object on a? ?CUDA device",
-        'The file was saved on a GPU that is not here: load it with map_location="cpu".',
+        'The file was saved on a GPU that this host does not have: load it with map_location="cpu".',
         0.95,
     ),
     known_error(
@@ -74,27 +74,27 @@ TRAINING = (
         r"Expected (\d+D|input batch_size)|invalid for input of size|dimension specified as|"
         r"[Dd]imension out of range|must be broadcastable|mat1 dim|too many values to unpack|"
         r"Expected more than 1 value per channel",
-        "Two shapes do not fit: print the shapes in the line named; compare the batch's with what "
-        "the layer was built for (hidden size, classes, sequence length, last smaller batch).",
+        "Two shapes do not match: print the shapes in the line named; compare the batch's with "
+        "what the layer was built for (hidden size, classes, sequence length, last smaller batch).",
     ),
     known_error(
         "index-out-of-range",
         r"index out of range in self|Target -?\d+ is out of bounds|index \d+ is out of bounds|"
         r"IndexError: list index out of range",
-        "A number is beyond the last one: a token id at or above the vocabulary, a label at or "
+        "An index is out of range: a token id at or above the vocabulary, a label at or "
         "above the number of classes, or a position beyond the longest sequence.",
         0.8,
     ),
     known_error(
         "no-gradient",
         r"does not require grad and does not have a grad_fn|optimizer got an empty parameter list",
-        "Nothing that is trained leads to the loss: unfreeze parameters; with LoRA and recomputed "
-        "activations call model.enable_input_require_grads().",
+        "The loss does not depend on any trainable parameter: unfreeze parameters; with LoRA and "
+        "recomputed activations call model.enable_input_require_grads().",
     ),
     known_error(
         "graph-reused",
         r"backward through the graph a second time|modified by an inplace operation",
-        "A result of an earlier step is still part of the graph: detach() what is carried over, "
+        "A tensor of an earlier step is still part of the graph: detach() what is carried over, "
         "and write no tensor in place that the backward pass needs.",
     ),
     known_error(
@@ -102,7 +102,7 @@ TRAINING = (
         r"returned nan values in its \d+th output|(?i:loss (is|was|became|=|:)? ?\W?(nan|inf)\b)|"
         r"(?i:\b(nan|non-?finite|not finite)\b.{0,30}\b(loss|gradient|grad_norm)|(loss|gradient)\w* "
         r"(is|are|was) (not finite|nan|non-?finite))|non-finite",
-        "The script stopped itself at a loss or gradient that was not a number: see the step, and "
+        "The script stopped at a loss or gradient that was not finite: see the step, and "
         "the nan-loss finding where there is one; check that batch, then lower the learning rate.",
         0.8,
     ),
@@ -114,14 +114,14 @@ FILES = (
         r"[Ii]nvalid ?[Hh]eader|failed finding central directory|BadZipFile|not a ZIP archive|"
         r"WeightsUnpickler error: *\s*Unsupported operand|EOFError|unexpected EOF|Error while deserializing header|Compressed file ended before|"
         r"pickle data was truncated",
-        "A file is damaged or only half written, or is a Git LFS pointer: fetch it again; of a "
-        "checkpoint, `workbench checkpoints --verify` names the newest whole one.",
+        "A file is damaged or only half written, or is a Git LFS pointer: download it again; for "
+        "a checkpoint, `workbench checkpoints --verify` names the newest complete one.",
         0.85,
     ),
     known_error(
         "permission",
         r"PermissionError|Permission denied|Read-only file system|Operation not permitted",
-        "This user may not read or write it: change its owner or mode, or give another folder.",
+        "Permission denied for this user: change the owner or mode, or use another folder.",
         0.85,
     ),
     known_error(
@@ -138,15 +138,15 @@ FILES = (
         "missing-file",
         r"No such file or directory: '?(?P<path>[^'\n]+)|FileNotFoundError|NotADirectoryError|"
         r"IsADirectoryError|NotADirectory|No such file or directory",
-        "{path} is not there: paths are looked up from the working directory, which is the folder "
+        "{path} does not exist: relative paths start at the working directory, which is the folder "
         "the run was launched from; give an absolute path.",
         0.85,
     ),
     known_error(
         "missing-key",
         r"KeyError: ['\"]?(?P<name>[^'\"\n]+)",
-        "There is no {name}: print the keys in the line named (a column of the data set that was "
-        "renamed or dropped, an entry of the configuration or checkpoint).",
+        "Key {name} does not exist: print the keys in the line named (a column of the data set "
+        "that was renamed or dropped, an entry of the configuration or checkpoint).",
         0.75,
     ),
 )
@@ -161,16 +161,16 @@ GENERAL = (
     known_error(
         "recursion",
         r"RecursionError|maximum recursion depth",
-        "A function calls itself without end, mostly a __getattr__ or a property that reads "
-        "itself: look at the line named, which stands on the stack again and again.",
+        "Infinite recursion, often a __getattr__ or a property that reads itself: look at the "
+        "line named, which repeats on the stack.",
         0.85,
     ),
     known_error(
         "collective-timeout",
         r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (send|recv)|"
         r"monitoredBarrier|DistBackendError: .*[Tt]imeout|wait timeout after \d+ms",
-        "A rank did not come to a collective in time: see which one was behind, and whether every "
-        "rank has the same number of batches.",
+        "A rank did not reach a collective in time: find the rank that was behind, and whether "
+        "every rank has the same number of batches.",
         0.7,
     ),
     known_error(
@@ -183,14 +183,14 @@ GENERAL = (
         "peer-lost",
         r"Connection (closed|reset) by peer|gloo/transport|Broken pipe|DistNetworkError|"
         r"RendezvousConnectionError|DistStoreError|failed to connect to",
-        "Another process of the run was gone first, or never came: look at the other ranks' logs, "
-        "and with several machines at address and port.",
+        "Another process of the run exited first or never connected: look at the other ranks' "
+        "logs, andon several machines, at address and port.",
         0.6,
     ),
     known_error(
         "timeout",
         r"TimeoutError|ReadTimeout|ConnectTimeout|TimeoutExpired|[Tt]imed out",
-        "Something did not answer in time: look at what the line named waits for, a server, a "
+        "A request timed out: look at what the line named waits for, a server, a "
         "file system or another process.",
         0.6,
     ),

@@ -66,7 +66,7 @@ class Evidence:
     row_at: float | None = None
     """time.monotonic() at which the latest step was read."""
     single_rank_seconds: float | None = None
-    """What one rank alone takes for a step of the same micro-batch, from another run."""
+    """What a single rank takes for a step of the same micro-batch, from another run."""
     starts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Any])
     """What each rank told of itself at its start and since: versions, samplers, group size."""
     rewinds: Sequence[Rewind] = ()

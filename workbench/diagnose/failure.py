@@ -92,7 +92,7 @@ def explain(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
 def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> Failed:
     if exit_code is not None and exit_code < 0:
         name = signal_name(-exit_code)
-        cause = f"The launcher was killed by {name}; the ranks it left behind were ended"
+        cause = f"The launcher was killed by {name}; its remaining ranks were ended"
         evidence = f"launcher exit code {exit_code}"
         return Failed(cause=cause, evidence=evidence, kind="launcher-killed")
     rank, error = first_exception(ends)
@@ -231,11 +231,11 @@ def _after_signal(paths: RunPaths, failed: Failed, log: str) -> str:
     if failed.killed in {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL}:
         tree = stacks.rank_tree(paths, failed.rank or 0)
         stack = stacks.crashed(failed.text, tree)
-        where = f"it was in {stack.place}" if stack is not None else "its stacks may be there"
-        return f"A crash in C code: {where}, see the end of {log}. Then {_again(paths)}."
+        where = f"Python was at {stack.place}" if stack is not None else "stacks may be in the log"
+        return f"Crash in native code: {where}; see the end of {log}. Then {_again(paths)}."
     return (
-        "Something outside ended it: a person, a scheduler's time limit, or the kernel for lack of "
-        f"memory (`dmesg` tells). Then {_again(paths)}."
+        "An external signal ended it: a user, a scheduler's time limit, or the kernel's "
+        f"out-of-memory killer (see `dmesg`). Then {_again(paths)}."
     )
 
 
@@ -247,7 +247,7 @@ def _again(paths: RunPaths) -> str:
         for one in list_checkpoints(paths):
             if not one.problem and not one.abandoned:
                 return _from(paths, one)
-    return "start it again; it has no checkpoint to resume from"
+    return "start it again; there is no checkpoint to resume from"
 
 
 def _from(paths: RunPaths, checkpoint: Checkpoint) -> str:
@@ -272,7 +272,7 @@ def _memory_action(paths: RunPaths) -> str:
     run = read_json(paths.run) or {}
     general = known_errors.KNOWN[0].next
     parts = memory_advice.largest_parts(run)
-    filled = f" Most of it by the estimate: {parts}." if parts else ""
+    filled = f"Largest estimated parts: {parts}." if parts else ""
     return f"{general}{filled} {memory_advice.advice(run)}".rstrip()
 
 
@@ -280,7 +280,7 @@ def _allocation(text: str) -> str:
     found = _ALLOCATION.search(text)
     if found is None:
         return ""
-    return f"; it asked for {found[1] or format_bytes(int(found[2]))}"
+    return f"; it requested {found[1] or format_bytes(int(found[2]))}"
 
 
 def _peak(paths: RunPaths) -> str:

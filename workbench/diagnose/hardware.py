@@ -23,17 +23,23 @@ _ECC_SECONDS = 10.0
 _XID_CRITICAL = 0x8  # nvmlEventTypeXidCriticalError
 _UNCORRECTED, _VOLATILE = 1, 0  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC
 XIDS: dict[int, tuple[str, str]] = {
-    13: ("an exception in a kernel", "Usually the program: run with CUDA_LAUNCH_BLOCKING=1."),
-    31: ("an illegal address in a kernel", "Usually the program: run under compute-sanitizer."),
-    48: ("an uncorrectable (double-bit) memory error", "Leave the GPU out; it must be reset."),
-    63: ("a memory row that will be remapped", "Go on; have the GPU reset at the next pause."),
-    64: ("a memory row that could not be remapped", "Leave the GPU out; it must be replaced."),
-    74: ("an error of an NVLink", "Leave the GPU out; have the link checked."),
-    79: ("a GPU that has fallen off the bus", "Take another machine; this one must be restarted."),
-    92: ("many corrected memory errors", "Go on; have the GPU tested."),
-    94: ("a contained memory error", "Start the run again; have the GPU reset."),
-    95: ("an uncontained memory error", "Leave the GPU out; it must be reset."),
-    119: ("a GPU whose system processor does not answer", "The machine must be restarted."),
+    13: (
+        "an exception in a kernel",
+        "Usually a bug in the program: run with CUDA_LAUNCH_BLOCKING=1.",
+    ),
+    31: (
+        "an illegal address in a kernel",
+        "Usually a bug in the program: run under compute-sanitizer.",
+    ),
+    48: ("an uncorrectable (double-bit) memory error", "Exclude the GPU; it must be reset."),
+    63: ("a memory row that will be remapped", "Continue; reset the GPU at the next pause."),
+    64: ("a memory row that could not be remapped", "Exclude the GPU; it must be replaced."),
+    74: ("an error of an NVLink", "Exclude the GPU; have the link checked."),
+    79: ("a GPU that has fallen off the bus", "Use another machine; this one must be restarted."),
+    92: ("many corrected memory errors", "Continue; have the GPU tested."),
+    94: ("a contained memory error", "Restart the run; reset the GPU."),
+    95: ("an uncontained memory error", "Exclude the GPU; it must be reset."),
+    119: ("GPU system processor (GSP) timeout", "The machine must be restarted."),
     120: ("an error of the GPU's system processor", "The machine must be restarted."),
 }
 _PROGRAM = {13, 31}  # the program's own mistakes, most of the time
@@ -58,12 +64,16 @@ def throttling(evidence: Evidence) -> Iterator[Finding]:
                 kind="thermal-throttling",
                 rank=rank,
                 confidence=0.95,
-                evidence=f"gpu{index} was slowed down for heat in {hot:.0%} of the last minute's "
+                evidence=f"gpu{index} was throttled for heat in {hot:.0%} of the last minute's "
                 f"samples ({'n/a' if warmest is None else f'{warmest:.0f}'} °C, {clocks}).",
-                cause=f"gpu{index} is too hot: air flow, dust, or a neighbour's heat. All ranks "
-                "wait for the slowest one.",
-                next="Have the cooling looked at, lower its power limit (nvidia-smi -pl), or take "
-                "another machine.",
+                cause=(
+                    f"gpu{index} is too hot: air flow, dust, or a hot neighbour. All ranks wait "
+                    "for the slowest."
+                ),
+                next=(
+                    "Check the cooling, lower the power limit (nvidia-smi -pl), or use another "
+                    "machine."
+                ),
             )
         # At its power limit a card is doing what it can: only clocks well below are a finding.
         low = _clock(seen) < 0.7 * _best_clock(evidence, index)
@@ -73,10 +83,10 @@ def throttling(evidence: Evidence) -> Iterator[Finding]:
                 kind="power-throttling",
                 rank=rank,
                 confidence=0.85,
-                evidence=f"gpu{index} was held back by its power in {max(brake, capped):.0%} of "
+                evidence=f"gpu{index} was throttled for power in {max(brake, capped):.0%} of "
                 f"the last minute's samples ({clocks}, once {_best_clock(evidence, index):.0f}).",
-                cause=f"gpu{index} has a low power limit, or its supply brakes it.",
-                next="Look at nvidia-smi -q -d POWER; raise the limit or take another machine.",
+                cause=f"gpu{index} has a low power limit, or its power supply limits it.",
+                next="Look at nvidia-smi -q -d POWER; raise the limit or use another machine.",
             )
 
 
@@ -100,9 +110,11 @@ def slow_clock(evidence: Evidence) -> Iterator[Finding]:
             kind="slow-clock",
             rank=rank,
             confidence=0.7,
-            evidence=f"gpu{index} works at {clock:.0f} MHz (median of a minute); {best:.0f} MHz "
-            "are its own best or its peers' clock.",
-            cause=f"Something holds gpu{index}'s clock down: heat, power, or a clock limit.",
+            evidence=(
+                f"gpu{index} runs at {clock:.0f} MHz (median of a minute); {best:.0f} MHz is its "
+                "own maximum or its peers' clock."
+            ),
+            cause=f"Something limits gpu{index}'s clock down: heat, power, or a clock limit.",
             next="Look at nvidia-smi -q -d CLOCK,PERFORMANCE; reset limits with nvidia-smi -rgc.",
         )
 
@@ -118,10 +130,12 @@ def lost_gpu(evidence: Evidence) -> Iterator[Finding]:
                 rank=_rank(evidence, index),
                 severity="error",
                 confidence=0.85,
-                evidence=f"gpu{index} gave no reading in the last {len(latest)} samples; it did "
-                "before.",
+                evidence=(
+                    f"gpu{index} returned no reading in the last {len(latest)} samples; it did "
+                    "before."
+                ),
                 cause=f"gpu{index} has fallen off the bus or its driver does not answer.",
-                next="Stop the run, restart the machine or take another, and resume.",
+                next="Stop the run, restart or replace the machine, and resume.",
             )
 
 
@@ -187,9 +201,10 @@ class GpuErrors:
                     confidence=0.95,
                     evidence=f"gpu{index} counted {grown} uncorrectable memory errors since the "
                     "start.",
-                    cause=f"gpu{index}'s memory is faulty: the results of its rank are not to be "
-                    "trusted.",
-                    next="Stop, leave this GPU out, and resume from a checkpoint before.",
+                    cause=(
+                        f"gpu{index}'s memory is faulty: the results of its rank cannot be trusted."
+                    ),
+                    next="Stop, exclude this GPU, and resume from an earlier checkpoint.",
                 )
 
     def _xids(self, evidence: Evidence) -> None:

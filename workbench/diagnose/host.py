@@ -52,9 +52,9 @@ def host_memory(evidence: Evidence) -> Iterator[Finding]:
             if worst is not None
             else "."
         ),
-        cause="The ranks or their loaders keep more and more."
+        cause="The memory of the ranks or their loaders keeps growing."
         if rate
-        else "The ranks, their loader workers and other programs need nearly all of it.",
+        else "The ranks, their loader workers and other programs use nearly all of it.",
         next="Lower num_workers and prefetch_factor, keep no tensors across steps "
         "(loss.item()), and turn off offloading to host memory.",
     )
@@ -133,7 +133,7 @@ class MemoryWatch:
             kind="shared-memory",
             confidence=0.8,
             evidence=f"{format_bytes(used)} of {format_bytes(total)} of /dev/shm are used.",
-            cause="Loader workers hand their batches over through shared memory, and it is small.",
+            cause="Loader workers pass batches through shared memory, which is too small here.",
             next="Enlarge it (docker run --shm-size=8g), or lower num_workers and prefetch_factor.",
         )
 
@@ -150,9 +150,13 @@ class MemoryWatch:
             confidence=0.8,
             evidence=f"{format_bytes(self.swapped[rank])} of rank {rank} are swapped out, "
             f"{format_bytes(held)} are in memory.",
-            cause="The host's memory is too small for the run: every touch of it waits for a disk.",
-            next="Lower the micro-batch, the loader workers or the offloading, or take a larger "
-            "host.",
+            cause=(
+                "The host's memory is too small for the run: every access to a swapped page waits "
+                "for the disk."
+            ),
+            next=(
+                "Lower the micro-batch, the loader workers or the offloading, or use a larger host."
+            ),
         )
 
 

@@ -36,4 +36,4 @@ def advice(run: Mapping[str, Any]) -> str:
         f"{one.name} saves {format_bytes(one.saves_bytes)} ({one.option})"
         for one in found[:_SWITCHES]
     ]
-    return "By the estimate " + ", ".join(saves) + "." if saves else ""
+    return "Estimated savings: " + ", ".join(saves) + "." if saves else ""

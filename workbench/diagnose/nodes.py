@@ -35,29 +35,31 @@ def lost(nodes: Sequence[NodeFacts], step: int, directory: Path) -> Finding | No
         confidence=0.95,
         evidence="; ".join(_evidence(one) for one in gone) + f"; last step {step}",
         cause=f"{names} {'are' if len(gone) > 1 else 'is'} {_how(first)}",
-        next="Look at the machine and its network. Its agent joins again by itself; if the "
-        f"machine was started anew, type there: {node_command(directory, first.node)}",
+        next=(
+            "Look at the machine and its network. Its agent rejoins by itself. If the machine was "
+            f"restarted, run there: {node_command(directory, first.node)}"
+        ),
     )
 
 
 def _how(one: NodeFacts) -> str:
     if one.anew:
-        return f"started anew, and its {one.ranks} are gone"
+        return f"restarted; its {one.ranks} are lost"
     if one.unreachable_seconds:
-        return f"cut off from node 0: its {one.ranks} and the others wait for one another"
-    return f"silent: its {one.ranks} are gone, or it lost the shared storage"
+        return f"disconnected from node 0: its {one.ranks} and the others wait for each other"
+    return f"silent: its {one.ranks} are lost, or the shared storage is"
 
 
 def _evidence(one: NodeFacts) -> str:
     if one.anew:
-        return f"node {one.node}'s agent is another process than at the start of the attempt"
+        return f"node {one.node}'s agent is a different process than at the start of the attempt"
     if one.unreachable_seconds:
         since = time.strftime("%H:%M:%S", time.localtime(time.time() - one.unreachable_seconds))
         return (
             f"node {one.node} has not reached node 0's address since {since} "
             f"({format_seconds(one.unreachable_seconds)})"
         )
-    return f"node {one.node} told nothing for {format_seconds(one.silent_seconds)}"
+    return f"node {one.node} wrote no status for {format_seconds(one.silent_seconds)}"
 
 
 def missing(nodes: Sequence[NodeFacts], waited: float, command: str, step: int) -> Finding:
@@ -65,7 +67,7 @@ def missing(nodes: Sequence[NodeFacts], waited: float, command: str, step: int) 
     who = [one for one in nodes if one.node and one.phase != "ready"]
     names = " and ".join(one.name for one in who)
     heard = [one for one in who if one.phase is not None and one.silent_seconds < SILENT_SECONDS]
-    why = f"{names} did not come within {format_seconds(waited)}"
+    why = f"{names} did not join within {format_seconds(waited)}"
     if heard:
         why = f"{names} did not reach node 0's address within {format_seconds(waited)}"
     return Finding(
@@ -77,7 +79,7 @@ def missing(nodes: Sequence[NodeFacts], waited: float, command: str, step: int) 
         cause=why,
         next="Open the rendezvous port between the machines, or launch with another --address."
         if heard
-        else f"Type on each machine: {command}",
+        else f"Run on each machine: {command}",
     )
 
 
@@ -91,7 +93,7 @@ def failed(one: NodeFacts, step: int) -> Finding:
         severity="error",
         confidence=0.8,
         evidence=one.message or f"logs/launcher-node-{one.node}.log; last step {step}",
-        cause=f"The launcher of {one.name} {how}; its {one.ranks} are gone"
+        cause=f"The launcher of {one.name} {how}; its {one.ranks} are lost"
         if one.message is None
         else f"{one.name} could not start its {one.ranks}",
         next=f"See logs/launcher-node-{one.node}.log of the run, and the logs of its {one.ranks}.",

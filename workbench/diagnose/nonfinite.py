@@ -94,8 +94,8 @@ def _before_update(evidence: Evidence, first: NonFinite) -> str | None:
     if cast("dict[str, Any]", evidence.run.get("workload") or {}).get("precision") == "fp16":
         other = " fp16 overflows above 65504: try bf16."
     return (
-        "Look at the first batch (values that are no numbers in the inputs, labels that are all "
-        f"ignored) and at logarithms and divisions in the loss, then start again.{other}"
+        "Look at the first batch (non-finite inputs, labels that are all ignored) and at "
+        f"logarithms and divisions in the loss, then start again.{other}"
     )
 
 
@@ -103,22 +103,22 @@ def _why_nan(evidence: Evidence, first: NonFinite, rank: int | None) -> str:
     early = _no_update_yet(evidence, first)
     weight = _bad_weights(evidence, first) if early else None
     if weight is not None:
-        return f"The weights held it before the first update: {weight} is not finite."
+        return f"The weights were not finite before the first update: {weight}."
     if rank is not None:
         return (
-            f"Rank {rank}'s own batch or hardware made it: the other ranks had a number at that "
-            "step. Averaging the gradients then spoils the weights of all ranks."
+            f"Rank {rank}'s batch or hardware caused it: the other ranks had finite losses at that "
+            "step. Averaging the gradients then corrupts the weights of all ranks."
         )
     recent = [loss for loss in list(evidence.losses)[-5:] if loss > 0]
     if len(recent) == 5 and recent[-1] > 3 * recent[0]:
-        return "The loss had grown before it: the training diverged (learning rate too high)."
+        return "The loss was growing before: training diverged (learning rate too high)."
     if early:
         looked = _seen(evidence, first)[1]
         fine = looked.get("kind") == "loss" and looked.get("before_backward")
-        weights = ", every weight is a finite number" if fine else ""
+        weights = ", all weights are finite" if fine else ""
         return (
-            f"No update had been made yet{weights}: the first batch or the computation of the loss "
-            "made it, not the learning rate."
+            f"No update had been applied yet{weights}: the first batch or the loss computation "
+            "caused it, not the learning rate."
         )
     if first.step <= 10:
         return "The first steps overflow: bad input values, or a learning rate without warm-up."
@@ -133,7 +133,7 @@ def _after_nan(evidence: Evidence, first: NonFinite) -> str:
         back = f"{'Go' if ended else 'Stop, go'} back to the last checkpoint before step"
         back = f"{back} {first.step}"
     else:
-        back = f"No checkpoint from before step {first.step} is known. "
+        back = f"No checkpoint before step {first.step} exists. "
         back += "Start again" if ended else "Stop, and start again"
     other = ["lower the learning rate", "clip the gradient norm"]
     workload = cast("dict[str, Any]", evidence.run.get("workload") or {})

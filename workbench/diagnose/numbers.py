@@ -25,9 +25,11 @@ def nan_gradient(evidence: Evidence) -> Iterator[Finding]:
         step=evidence.steps - evidence.bad_norms + 1,
         severity="error",
         confidence=0.8,
-        evidence=f"The gradient norm was no number in {evidence.bad_norms} steps in a row, the "
-        "loss was.",
-        cause="The backward pass overflows or divides by zero, so the steps are skipped or spoil "
+        evidence=(
+            f"The gradient norm was not finite in {evidence.bad_norms} consecutive steps; the "
+            "loss was."
+        ),
+        cause="The backward pass overflows or divides by zero, so steps are skipped or corrupt "
         "the weights.",
         next="Run one step under torch.autograd.set_detect_anomaly(True), or use bf16.",
     )
@@ -51,7 +53,7 @@ def loss_spike(evidence: Evidence) -> Iterator[Finding]:
         confidence=0.7,
         evidence=f"{len(high)} of the last {len(now)} losses reach {max(high):.4g}; the steps "
         f"before had {middle:.4g} (spread {spread:.2g}).",
-        cause=f"A bad stretch of data or a step too large near step {step}.",
+        cause=f"Bad data or a too large update near step {step}.",
         next="Wait 50 steps: if the loss stays up, go back to the checkpoint before, skip these "
         "batches, or clip the gradient norm.",
     )
@@ -75,8 +77,10 @@ def divergence(evidence: Evidence) -> Iterator[Finding]:
         step=evidence.steps,
         severity="error",
         confidence=0.75,
-        evidence=f"The loss is {now:.4g} (median of 30 steps); it began at {start:.4g} and its "
-        f"best was {best:.4g}.",
+        evidence=(
+            f"The loss is {now:.4g} (median of 30 steps); it started at {start:.4g}; its best was "
+            f"{best:.4g}."
+        ),
         cause="The training diverges: a learning rate too high for this batch, or no warm-up.",
         next="Stop, lower the learning rate by 3 to 10 times or lengthen the warm-up, and resume "
         "from a checkpoint before the rise.",
@@ -97,7 +101,7 @@ def plateau(evidence: Evidence) -> Iterator[Finding]:
             cause="Nothing is learned: the learning rate is 0."
             if lr == 0
             else "Nothing is learned: the parameters are frozen or not given to the optimizer.",
-            next="Look at the learning-rate schedule and at which parameters the optimizer has.",
+            next="Check the learning-rate schedule and which parameters the optimizer holds.",
         )
     if constant or len(losses) < 1000:
         return
@@ -114,7 +118,10 @@ def plateau(evidence: Evidence) -> Iterator[Finding]:
         confidence=0.5,
         evidence=f"The mean loss of the last {half} steps is {mean(newer):.4g}, that of the "
         f"{half} before {mean(older):.4g}.",
-        cause="The training has converged, or the learning rate is too low or too high to go on.",
+        cause=(
+            "The training has converged, or the learning rate is too low or too high to improve "
+            "further."
+        ),
         next="Compare with the validation loss; end the run, or change the learning rate.",
     )
 
@@ -144,8 +151,8 @@ def _separate(evidence: Evidence, what: str, confidence: float) -> Finding:
         severity="error",
         confidence=confidence,
         evidence=f"Over the latest steps of {evidence.processes} ranks {what}.",
-        cause="Each rank trains a model of its own: the model is not wrapped in "
-        "DistributedDataParallel or prepared by Accelerate, so nobody averages the gradients.",
+        cause="Each rank trains a separate model: the model is not wrapped in "
+        "DistributedDataParallel or prepared by Accelerate, so gradients are not averaged.",
         next="Wrap the model (DistributedDataParallel(model), or accelerator.prepare(model)).",
     )
 
@@ -237,8 +244,8 @@ class UnsynchronizedRanks:
             step=self.before_step,
             severity="error",
             confidence=0.95,
-            evidence=f"No rank began a collective {self.verdict}; the losses now: {told}.",
-            cause="Each rank trains a model of its own: a process group exists, but the model is "
-            "not wrapped in DistributedDataParallel, so nobody averages the gradients.",
+            evidence=f"No rank started a collective {self.verdict}; the losses now: {told}.",
+            cause="Each rank trains a separate model: a process group exists, but the model is "
+            "not wrapped in DistributedDataParallel, so gradients are not averaged.",
             next="Wrap the model (DistributedDataParallel(model), or accelerator.prepare(model)).",
         )

@@ -63,7 +63,7 @@ class ExitWatch:
         stuck = "its script has ended, its process has not" if rank in ended else "it has not ended"
         cause = (
             f"Rank {rank} trained but does not exit: a thread, an exit handler, a child process "
-            "or a collective that nobody joins any more holds it."
+            "or a collective that its peers have left keeps it alive."
         )
         if rank not in ended and stack is not None and stack.waits_for_peers:
             cause = (
@@ -100,14 +100,14 @@ def slow_start(evidence: Evidence) -> Iterator[Finding]:
     if mean(busy) > _IDLE_PERCENT:
         return
     missing = [rank for rank in range(evidence.processes) if rank not in facts.ranks]
-    who = f"; ranks {missing} have not begun" if missing else ""
+    who = f"; ranks {missing} have not started" if missing else ""
     yield Finding(
         kind="slow-start",
         rank=missing[0] if missing else None,
         confidence=0.6,
         evidence=f"No optimizer step in {format_seconds(facts.elapsed_seconds)}, and the run uses "
         f"{mean(busy):.1f} % of one core{who}.",
-        cause="The ranks wait for one another, or for a download or a lock, before training.",
+        cause="The ranks wait for each other, a download or a lock before training.",
         next="Look at the ranks' logs; on several machines at the rendezvous address and port.",
     )
 
@@ -129,8 +129,8 @@ def slow_save(evidence: Evidence) -> Iterator[Finding]:
         step=evidence.steps,
         confidence=0.6,
         evidence=f"Rank {rank} has been saving for {format_seconds(ages[rank])}.",
-        cause="The disk is slow or does not answer, or the ranks wait for one another in the save.",
-        next="Look at the disk's rate; save sharded or asynchronously, or less often.",
+        cause="The disk is slow or does not answer, or the ranks wait for each other while saving.",
+        next="Check the disk's write rate; save sharded or asynchronously, or less often.",
     )
 
 

@@ -23,11 +23,11 @@ def world_size(evidence: Evidence) -> Iterator[Finding]:
         kind="world-size",
         severity="error",
         confidence=0.95,
-        evidence=f"{asked} processes were asked for; the script formed a group of {seen}.",
+        evidence=f"{asked}processes were requested; the script formed a group of {seen}.",
         cause=f"{asked} independent trainings may be running: the script forms no process group."
         if seen == 1
         else "The script uses only some of the processes.",
-        next="Use Accelerator() or init_process_group() in the script, or ask for one process.",
+        next="Use Accelerator() or init_process_group() in the script, or request one process.",
     )
 
 
@@ -40,7 +40,7 @@ def no_steps(evidence: Evidence) -> Iterator[Finding]:
         severity="error",
         confidence=0.9,
         evidence="The script ended with exit code 0 and no optimizer step was seen.",
-        cause="It left early: many examples do when they find too few GPUs or no data.",
+        cause="It exited early: many examples do with too few GPUs or missing data.",
         next="Read the end of logs/rank-0.log.",
     )
 
@@ -65,7 +65,7 @@ def samplers(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 kind="missing-set-epoch",
                 confidence=0.9,
-                evidence=f"{name} began {feed.get('iterations')} passes over the data with the "
+                evidence=f"{name}started {feed.get('iterations')} passes over the data with the "
                 "same epoch number.",
                 cause="Without set_epoch() every epoch has the same order.",
                 next="Call loader.sampler.set_epoch(epoch) at the start of every epoch.",
@@ -88,8 +88,10 @@ def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
                 confidence=0.8,
                 evidence=f"{count} of {unused.get('parameters')} parameters got no gradient on "
                 f"rank {rank}, the first is {unused.get('first')}.",
-                cause="They take no part in the loss, so DDP waits for them in vain or looks for "
-                "them in every step.",
+                cause=(
+                    "They are not used in the loss, so DDP waits for them without end or searches "
+                    "the graph in every step."
+                ),
                 next="Freeze them with requires_grad_(False)"
                 + ("." if looks else ", or set find_unused_parameters=True."),
             )
@@ -99,7 +101,7 @@ def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
                 severity="note",
                 confidence=0.6,
                 evidence="find_unused_parameters is on, and every parameter got a gradient.",
-                cause="DDP walks the graph in every step to find what is never there.",
+                cause="DDP searches the graph in every step for unused parameters and finds none.",
                 next="Leave find_unused_parameters off, unless some batches skip parts.",
             )
         return
@@ -119,8 +121,10 @@ def steps_redone(evidence: Evidence) -> Iterator[Finding]:
         confidence=0.9,
         evidence=f"{_steps_text(latest)} done again{times}: the state that was saved at step "
         f"{latest.first - 1} was loaded after step {latest.last}.",
-        cause="The script went back to a checkpoint of its own, after an error that it caught or "
-        "by a restart of its processes.",
+        cause=(
+            "The script loaded one of its own checkpoints, after an error that it caught or by a "
+            "restart of its processes."
+        ),
         next=f"Read logs/rank-0.log around step {latest.last} for the reason. Each step counts "
         "once in the totals; the time of both passes counts in the cost.",
     )

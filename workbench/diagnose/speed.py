@@ -94,15 +94,15 @@ def _straggler(
         evidence=f"Rank {rank} enters the backward pass {format_seconds(fmean(late))} after the "
         f"first rank (mean of {len(rows)} steps{times}): {share:.0%} of the step time is waiting "
         "for it.",
-        cause=f"Rank {rank} is slower than its peers, which only wait: "
+        cause=f"Rank {rank} is slower than its peers, which wait for it: "
         + (
-            "its process is being stopped again and again."
+            "its process is stopped repeatedly."
             if stopped
             else "a shared or throttled processor or GPU, more work per batch, or other programs "
             "on its device."
         ),
         next=f"Compare rank {rank}'s device and load with the others' (clocks, temperature, other "
-        "processes, cgroup limits); give it equal batches, or leave that device out.",
+        "processes, cgroup limits); give it equal batches, or exclude that device.",
     )
 
 
@@ -226,7 +226,7 @@ def slow_down(evidence: Evidence) -> Iterator[Finding]:
         confidence=0.6,
         evidence=f"A step takes {format_seconds(now)} (median of 64); it took "
         f"{format_seconds(first)} at the start.",
-        cause="The run's memory grows with its steps (something is kept alive)."
+        cause="The run's memory grows with each step (a reference is kept)."
         if grown
         else "Other programs on the machine, throttling, longer sequences, or a growing graph.",
         next="Look at the clocks, the host's load and the memory over time; keep losses as "
@@ -294,11 +294,11 @@ def scaling(evidence: Evidence) -> Iterator[Finding]:
 def _triage(evidence: Evidence) -> str:
     kinds = {kind for kind, _ in evidence.standing}
     known = (
-        ("straggler", "One slow rank holds the others up."),
+        ("straggler", "One slow rank delays the others."),
         ("input-bound", "The data loaders do not keep up with more ranks."),
         ("communication-bound", "The exchange of gradients takes most of the step."),
     )
-    other = "The ranks share something that one alone has for itself: cores, memory or links."
+    other = "The ranks share cores, memory or links that a single rank has for itself."
     return next((cause for kind, cause in known if kind in kinds), other)
 
 

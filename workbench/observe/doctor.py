@@ -119,15 +119,15 @@ def _check_torch(torch: dict[str, Any] | None) -> Check:
     if driver and not torch["available"]:
         fix = (
             f"torch cannot use the GPU: the driver is too old for CUDA {torch['cuda']}, or "
-            "CUDA_VISIBLE_DEVICES hides the GPUs. Take a torch built for the driver's CUDA."
+            "CUDA_VISIBLE_DEVICES hides the GPUs. Install a torch built for the driver's CUDA."
         )
         return _check("torch", ok=False, found=found, fix=fix)
     strange = [one for one in _capabilities() if not _is_built_for(one, torch["archs"])]
     if driver and strange:
         major, minor = strange[0]
         fix = (
-            f"This torch has no kernels for compute capability {major}.{minor}, so the first one "
-            "would fail with 'no kernel image': install a torch build that names it."
+            f"This torch has no kernels for compute capability {major}.{minor}; the first kernel "
+            "would fail with 'no kernel image': install a torch build that includes it."
         )
         return _check("torch", ok=False, found=f"{found} for {' '.join(torch['archs'])}", fix=fix)
     return _check("torch", ok=True, found=found)
@@ -208,7 +208,7 @@ def _check_links() -> Check:
     library = nvml()
     gpus = detect_host().gpus
     if library is None or len(gpus) < 2:
-        return _check("links", ok=True, found="fewer than two GPUs: nothing to connect")
+        return _check("links", ok=True, found="fewer than two GPUs: no links to check")
     active = 0
     handle = library.nvmlDeviceGetHandleByIndex(gpus[0].index)
     for link in range(18):
@@ -268,8 +268,8 @@ def _check_port() -> Check:
         )
     with socket.socket() as probe:
         taken = probe.connect_ex(("127.0.0.1", 29500)) == 0
-    note = "; 29500 is taken, which we never use" if taken else ""
-    return _check("ports", ok=True, found=f"a free one can be had (tried {port}){note}")
+    note = "; port 29500 is in use, which does not matter" if taken else ""
+    return _check("ports", ok=True, found=f"free port available (tried {port}){note}")
 
 
 def _check_store(store: Store) -> Check:
@@ -292,7 +292,7 @@ def _check_disk(store: Store) -> Check:
         "disk",
         free is not None and free >= _MIN_DISK_BYTES,
         f"{format_bytes(free)} free for {store.root}",
-        "Checkpoints need room: free some, or put the store on a larger volume with --store DIR.",
+        "Checkpoints need space: free some, or put the store on a larger volume with --store DIR.",
     )
 
 

@@ -58,7 +58,7 @@ def read_status(paths: RunPaths) -> Status:
     return _read_end(paths) or Status(  # the supervisor may have ended while we looked
         state="interrupted",
         outcome="interrupted",
-        message="Every process of the run is gone and none could say how it ended.",
+        message="All processes of the run are gone; how it ended is unknown.",
     )
 
 

@@ -13,14 +13,14 @@ FEWEST = 5
 """Steady steps below which a step time is not judged."""
 _OVERHEAD, _LONG_SECONDS = 0.15, 60.0
 _MORE = {
-    terms.INPUT: "Give the loader more workers, or prepare the data beforehand.",
-    terms.SLOWEST: "See who waited for whom, and what else runs on that rank's device.",
-    terms.FORWARD: "Look for other load on this host, then calibrate again: workbench calibrate.",
-    terms.BACKWARD: "workbench profile tells computing from waiting for other ranks.",
-    terms.COMPUTE: "workbench profile tells computing from waiting for other ranks.",
+    terms.INPUT: "Use more loader workers, or preprocess the data.",
+    terms.SLOWEST: "Check the rank timeline, and what else runs on that rank's device.",
+    terms.FORWARD: "Check for other load on this host, then recalibrate: workbench calibrate.",
+    terms.BACKWARD: "workbench profile separates computing from waiting for other ranks.",
+    terms.COMPUTE: "workbench profile separates computing from waiting for other ranks.",
 }
-_LESS = "This host does better than was assumed; the next predictions here follow the measurements."
-_CALIBRATE = "The prediction rests on the catalog: workbench calibrate measures this host."
+_LESS = "This host is faster than assumed; the next predictions here use the measurements."
+_CALIBRATE = "The prediction uses catalog rates: workbench calibrate measures this host."
 
 
 def explain(gap: Gap, run: Mapping[str, Any]) -> str:
@@ -84,7 +84,7 @@ def _advice(gap: Gap, found: GapRow | None, step: GapRow) -> str:
 def _not_predicted(run: Mapping[str, Any]) -> str:
     """Why there is no predicted step time, and what would give one."""
     if not run.get("workload"):
-        return "No step time was predicted: what this script trains is not known beforehand."
+        return "No step time was predicted: the model of this script was not known at launch."
     if run.get("device") == "cpu":
         return (
             "No step time was predicted: on a CPU that takes a calibration (workbench calibrate), "
@@ -120,7 +120,7 @@ def _overhead(gap: Gap) -> str:
     if other < _OVERHEAD * elapsed.measured:
         return ""
     return (
-        f"{format_seconds(other)} of {format_seconds(elapsed.measured)} were no steps: starting, "
+        f"{format_seconds(other)} of {format_seconds(elapsed.measured)} were outside steps: start, "
         "checkpoints, evaluation."
     )
 

@@ -29,10 +29,12 @@ def gap_section(gap: Gap, run: Mapping[str, Any], view: Mapping[str, Any], exit_
         _facts("processes", _count(run.get("processes")), _count(view.get("world_size"))),
         _facts("exit code", "0", _count(exit_code)),
     ]
-    head = "<tr><th></th><th>predicted or asked</th><th>measured</th><th>ratio</th><th></th></tr>"
+    head = (
+        "<tr><th></th><th>predicted or requested</th><th>measured</th><th>ratio</th><th></th></tr>"
+    )
     why = f"<p>{html.escape(gap.explanation)}</p>" if gap.explanation else ""
     return (
-        f'<h2>Predicted beside measured</h2>{why}<table class="gap">{head}{"".join(rows)}</table>'
+        f'<h2>Predicted and measured</h2>{why}<table class="gap">{head}{"".join(rows)}</table>'
         f'<p class="mute">{html.escape(_basis(gap))}</p>'
     )
 

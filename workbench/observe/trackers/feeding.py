@@ -43,7 +43,7 @@ class Feeding:
         run = read_json(paths.run)
         if run is None:
             raise UsageError(
-                f"{paths.directory} is no run directory: it has no readable run.json. "
+                f"{paths.directory}is not a run directory: it has no readable run.json. "
                 "List the runs with: workbench runs"
             )
         check_own(paths, "fed to a tracker")  # which is written into its directory
@@ -149,7 +149,7 @@ class Feeding:
                 return None
             found = {
                 "outcome": "interrupted",
-                "message": "Every process of the run is gone and none could say how it ended.",
+                "message": "All processes of the run are gone; how it ended is unknown.",
                 "ended_at": (read_json(self._paths.state) or {}).get("heartbeat"),
             }
         at, outcome = found.get("ended_at"), str(found.get("outcome"))
@@ -192,7 +192,7 @@ class Feeding:
             except OSError as error:
                 raise UsageError(
                     f"Another process feeds {self._paths.directory.name} to {self._name} in "
-                    f"{self.folder} already. It goes on until the run ends; nothing is to be done."
+                    f"{self.folder} already. It continues until the run ends; no action is needed."
                 ) from error
             yield
         finally:

@@ -35,9 +35,9 @@ class Trackio(Sink):
         utils = importlib.import_module("trackio.utils")  # a second
         if utils.TRACKIO_DIR.absolute() != folder:
             raise UsageError(
-                f"Trackio was imported in this process for {utils.TRACKIO_DIR} and cannot write to "
-                f"{folder} too. Feed it in a process of its own: "
-                "python -m workbench.observe.trackers RUN_DIRECTORY --to trackio"
+                f"Trackio was imported in this process for {utils.TRACKIO_DIR} and cannot also "
+                f"write to {folder}. Feed it in a separate process: python -m "
+                "workbench.observe.trackers RUN_DIRECTORY --to trackio"
             )
         self._storage: Any = importlib.import_module("trackio.sqlite_storage").SQLiteStorage
         self._id = self.about.marker
