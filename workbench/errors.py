@@ -26,7 +26,7 @@ class WorkbenchError(Exception):
 
 
 class UsageError(WorkbenchError, ValueError):
-    """The request cannot be carried out as it stands; the message says what would work."""
+    """The request cannot be carried out as it is; the message says what would work."""
 
 
 class UnknownNameError(UsageError):

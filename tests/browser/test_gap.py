@@ -67,7 +67,7 @@ def test_each_term_has_its_bars_its_ratio_and_a_reason(lab: Lab, page: Page, sto
     unknown: dict[str, Any] = {**RUN, "predicted": None, "workload": None}
     said = compare(unknown, {"phase": "running"}, Steady()).document()
     run.write(62, comparison=said)
-    page.until("nothing predicted", lambda: "not known beforehand" in page.text(".wb-gap-why"))
+    page.until("nothing predicted", lambda: "not known at launch" in page.text(".wb-gap-why"))
     assert page.js("return document.querySelector('.wb-gap').hidden")
     assert page.errors() == []
 

@@ -35,7 +35,9 @@ def test_a_profile_from_the_button_to_the_picture(lab: Lab, page: Page, store: P
         120,
     )
     page.until(
-        "its answer", lambda: "All of it: Profile(run)" in page.text(".wb-header .wb-banner"), 120
+        "its answer",
+        lambda: "Full profile: Profile(run)" in page.text(".wb-header .wb-banner"),
+        120,
     )
     page.run_cell(1)
     page.until(

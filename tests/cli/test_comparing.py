@@ -59,7 +59,7 @@ def test_a_loss_that_is_no_number_is_said(command: Command, root: Path, tmp_path
     assert row not in command("compare", "quick", "slow", *place).out
     assert row in command("compare", "quick", "poor", *place).out
     watched = command("attach", "poor", *place).out
-    assert "The loss was NaN or infinite at step 7" in watched
+    assert "First NaN or infinite loss at step 7" in watched
     assert "workbench diagnose poor" in watched
     file = tmp_path / "runs.csv"
     command("runs", *place, "--csv", str(file))
@@ -78,7 +78,7 @@ def test_without_a_price_it_says_so(command: Command, root: Path) -> None:
     for run in ("free", "gift"):
         make_run(root, run, usd_per_hour=None)
     seen = command("compare", "free", "gift", "--by", "usd", "--store", str(root))
-    assert "No price is known of free, gift." in seen.out
+    assert "The price of free, gift is unknown." in seen.out
     assert "WORKBENCH_USD_PER_HOUR" in seen.out
 
 
@@ -104,7 +104,7 @@ def test_show_says_what_people_and_resumes_said(command: Command, root: Path) ->
 
 def test_stop_ends_its_sentences(command: Command, root: Path) -> None:
     said = command("stop", "quick", "--store", str(root)).out.splitlines()
-    assert said == ["succeeded: Done.", "No process of the run is left."]
+    assert said == ["succeeded: Done.", "No process of the run remains."]
 
 
 def test_an_ended_run_names_the_profile_it_has(command: Command, root: Path) -> None:
@@ -125,7 +125,7 @@ def test_an_ended_run_names_the_profile_it_has(command: Command, root: Path) -> 
         (("runs", "--sort", "price"), "Unknown field of runs"),
         (("tag", "quick", "two words"), "is no tag"),
         (("delete", "qui", "--yes"), "give its whole id"),
-        (("delete", "quick"), "Confirm with --yes"),
+        (("delete", "quick"), "Pass --yes"),
     ],
 )
 def test_wrong_usage(command: Command, root: Path, words: tuple[str, ...], message: str) -> None:
@@ -142,7 +142,7 @@ def test_runs_chosen_sorted_written(command: Command, root: Path, tmp_path: Path
     assert set(wb.runs(root)[0]) <= set(found[0])  # the contract's keys
     file = tmp_path / "runs.csv"
     seen = command("runs", "--store", str(root), "--csv", str(file), "--where", "outcome=failed")
-    assert "2 of 3 runs are not what was asked for" in seen.err
+    assert "2 of 3 runs do not match the filter" in seen.err
     with file.open(newline="") as lines:
         assert [one["run"] for one in csv.DictReader(lines)] == ["poor"]
 

@@ -115,7 +115,7 @@ def test_machines_that_nobody_is_known_to_join_are_priced_with_a_warning(run: Ru
     given = ("--model", "llama-3.2-1b", "--gpu", "a100-sxm-80", "--gpus", "8", "--nodes", "8")
     document = json.loads(run(*given, "--tokens", "1B", "--json").out)
     known = [one for one in prices.offers(gpu="a100-sxm-80") if (one.max_nodes or 1) >= 8]
-    warned = any("is not known to join 8" in note for note in document["notes"])
+    warned = any("does not publish whether it connects 8" in note for note in document["notes"])
     assert document["usd"] > 0
     assert warned is not any(one.usd_per_hour for one in known if one.gpus >= 8)
 
@@ -181,7 +181,7 @@ def test_storage_has_its_own_source_and_unknown_prices_stay_unknown(run: Run) ->
     assert unknown["usd"] is None
     assert unknown["usd_known"] > 0
     elsewhere = answer(run, *given, "--provider", "my-lab")
-    assert any("my-lab is not in the table" in note for note in elsewhere["notes"])
+    assert any("my-lab is not in the price table" in note for note in elsewhere["notes"])
 
 
 def test_a_layout_that_does_not_fit_is_said(run: Run) -> None:
@@ -193,16 +193,16 @@ def test_a_layout_that_does_not_fit_is_said(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "Say once how long the run is"),
-        (("--tokens", "1B", "--steps", "5"), "Say once how long the run is"),
-        (("--epochs", "3"), "Say once how long the run is"),
+        ((), "the length of the run exactly once"),
+        (("--tokens", "1B", "--steps", "5"), "the length of the run exactly once"),
+        (("--epochs", "3"), "the length of the run exactly once"),
         (("--tokens", "0"), "--tokens must be a number from 1 upwards, not '0'"),
         (("--tokens", "many"), "Write it as 300B"),
         (("--tokens", "1B", "--usd-per-hour", "0"), "--usd-per-hour must be above 0"),
         (("--tokens", "1B", "--usd-per-hour", "20", "--offer", "x"), "not both"),
         (("--tokens", "1B", "--provider", "runpd"), "Did you mean runpod?"),
         (("--tokens", "1B", "--offer", "p5.48xlarg"), "p5.48xlarge"),
-        (("--tokens", "1B", "--offer", "gpu_1x_a10"), "Known at:"),
+        (("--tokens", "1B", "--offer", "gpu_1x_a10"), "Listed at:"),
         (("--tokens", "1B", "--hours-per-month", "700"), "720 or 730"),
         (("--tokens", "1B", "--spot", "--interruption-hours", "0"), "above 0"),
         (("--tokens", "1B", *OWN, "--spot", "--interruption-hours", "0.001"), "never gets"),

@@ -87,7 +87,7 @@ def test_nothing_fits_is_exit_1_with_the_nearest_miss(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--model", "gpt2"), "needs the length of the run"),
+        (("--model", "gpt2"), "needs the run length"),
         (("--model", "gpt2", "--tokens", "0"), "tokens must be"),
         (("--model", "gpt2", "--tokens", "many"), "tokens must be"),
         (("--model", "gpt2", "--epochs", "2"), "belong together"),
@@ -98,8 +98,8 @@ def test_nothing_fits_is_exit_1_with_the_nearest_miss(run: Run) -> None:
         ((*BASE, "--deadline-hours", "nan"), "deadline_hours must be above 0"),
         ((*BASE, "--global-batch", "0"), "global_batch must be at least 1"),
         ((*BASE, "--providers", "lambda", "--gpu", "mi300x"), "No offer at lambda of mi300x"),
-        ((*BASE, "--strategy", "fsdp"), "--strategy fsdp is what a plan decides"),
-        ((*BASE, "--micro-batch", "4"), "--micro-batch 4 is what a plan decides"),
+        ((*BASE, "--strategy", "fsdp"), "--strategy fsdp is decided by the plan"),
+        ((*BASE, "--micro-batch", "4"), "--micro-batch 4 is decided by the plan"),
         ((*BASE, "--tokens", "1B", "--epochs", "1", "--dataset-tokens", "1M"), "given once"),
     ],
 )

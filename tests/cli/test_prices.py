@@ -77,7 +77,7 @@ def test_the_table_keeps_figures_whole_and_shows_doubts(run) -> None:
     unknown = run("--provider", "salad").out
     assert "n/a" in unknown
     assert "0.00" not in unknown
-    assert "No such offer is known" in run("--provider", "salad", "--gpu", "h100").out
+    assert "No matching offers" in run("--provider", "salad", "--gpu", "h100").out
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_without_a_network_refresh_shows_the_table_and_says_who_did_not_answer(r
     assert "0 of 3 providers answered" in done.out
     assert re.search(r"aws: cannot be reached", done.out)
     assert re.search(r"vastai: cannot be reached", done.out)
-    assert "cudo: has no live prices" in done.out
+    assert "cudo: does not have live prices" in done.out
     assert "p5.48xlarge" in done.out  # the embedded table
     assert "vastai: cannot be reached" in done.err  # told as it came
 

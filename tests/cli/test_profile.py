@@ -68,7 +68,7 @@ def test_dcgms_samples_become_means(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_arguments_that_cannot_be(command: Command, store: Path) -> None:
     found = command("profile", "no-such-run", "--nsys", "--store", str(store))
     assert found.code == 2
-    assert "is taken for a run" in found.err
+    assert "is read as a run" in found.err
     assert command("profile", "no-such-run", "--store", str(store)).code == 2
     for wish in ("0", "five", "1:3"):
         found = command("launch", SCRIPT, "--cpu", "--dry-run", "--profile", wish)

@@ -50,5 +50,5 @@ def test_ctrl_c_ends_with_one_sentence(tmp_path: Path) -> None:
     code, text = told("deepseek-v3", 64, tmp_path / "out", stop=True)
     assert code == 1
     assert (tmp_path / "out").read_bytes() == b""
-    assert b"Stopped before the search was done: no plans." in text
+    assert b"Stopped before the search finished: no plans." in text
     assert b"Traceback" not in text

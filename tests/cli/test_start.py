@@ -73,7 +73,7 @@ def test_a_file_that_hides_a_module_of_python_is_named(file, text, why, tmp_path
         env=environment,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {path} hides Python's own module")
+    assert done.stderr.startswith(f"error: {path} shadows Python's standard module")
     assert why in done.stderr
     assert "Traceback" not in done.stderr
     assert f"take {tmp_path} out of PYTHONPATH" in done.stderr

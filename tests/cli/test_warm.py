@@ -40,7 +40,7 @@ def test_start_status_stop(command: Command) -> None:
     assert listed["pid"] == started["pid"]
     assert "0 launches so far, 0 running" in command("warm", "stop").out
     assert json.loads(command("warm", "status", "--json").out) == []
-    assert command("warm", "stop").out == "No warm server runs.\n"
+    assert command("warm", "stop").out == "No warm server is running.\n"
 
 
 def test_one_that_ends_before_it_is_ready_is_named(

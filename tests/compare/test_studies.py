@@ -116,7 +116,7 @@ def test_the_batch_stops_growing_at_the_memory_limit(store: Path) -> None:
     over = [value for value, outcome in by_value.items() if outcome == "memory"]
     assert max(fits) < min(over) <= max(1.25 * max(fits), max(fits) + 1)  # closed in on
     assert found.best in fits
-    assert "memory ended the doubling (limit 1.07 GiB per rank)" in found.why
+    assert "out of memory (limit 1.07 GiB per rank)" in found.why
 
 
 def test_workers_are_worth_it_while_data_is_waited_for(store: Path) -> None:

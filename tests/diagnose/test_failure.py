@@ -104,7 +104,7 @@ def test_a_watchdog_that_aborts_its_process_is_a_timeout(paths: RunPaths) -> Non
     paths.rank_log(1).write_text("ModuleNotFoundError: No module named 'wandb' (tried, not needed)")
     other = explain(paths, {0: None, 1: None}, 1, 5)
     assert other.kind != "missing-module"
-    assert "crash in C code" in other.next
+    assert "Crash in native code" in other.next
 
 
 def test_the_echo_of_a_lost_peer_is_not_the_cause(paths: RunPaths) -> None:
@@ -127,7 +127,7 @@ def test_out_of_memory_says_what_saves_how_much(paths: RunPaths) -> None:
     )
     paths.run.write_text(json.dumps(document))
     found = failed(paths, CUDA)
-    assert "Most of it by the estimate: activations: blocks 9" in found.next
+    assert "Largest estimated parts: activations: blocks 9" in found.next
     assert "By the estimate" in found.next
     assert "saves" in found.next
     assert "GiB (--" in found.next

@@ -97,8 +97,8 @@ def watched(replay: Replay, fake: Any) -> list[Any]:
     ("xid", "severity", "advice"),
     [
         (79, "error", "another machine"),
-        (48, "error", "Leave the GPU out"),
-        (63, "warning", "Go on"),
+        (48, "error", "Exclude the GPU"),
+        (63, "warning", "Continue"),
         (999, "error", "dmesg"),
     ],
 )

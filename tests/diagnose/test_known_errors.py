@@ -278,7 +278,7 @@ def test_the_next_move_names_what_the_error_names() -> None:
     known = known_errors.recognise(import_error)
     assert known is not None
     assert known.action(import_error).startswith(
-        "Trainer2 is not in the installed version of transf"
+        "Trainer2 does not exist in the installed version of transf"
     )
     missing = "ModuleNotFoundError: No module named 'cv2'"
     known = known_errors.recognise(missing)

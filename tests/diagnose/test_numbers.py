@@ -41,7 +41,7 @@ def test_nan_on_one_rank_names_it_and_its_step(tmp_path: Path) -> None:
     (found,) = Replay(tmp_path).rows(rows)
     assert (found.kind, found.rank, found.step, found.severity) == ("nan-loss", 1, 20, "error")
     assert "2.05" in found.evidence
-    assert "other ranks had a number" in found.cause
+    assert "other ranks had finite losses" in found.cause
     assert "No checkpoint from before step 20 is known. Stop, and start again" in found.next
     assert "fp16" not in found.next
 
@@ -61,7 +61,7 @@ def test_what_to_do_about_a_nan_fits_the_run(tmp_path: Path) -> None:
     ("seen", "cause", "action"),
     [
         (None, "No update had been applied yet: the first batch", "Look at the first batch"),
-        (("loss", True), "every weight is a finite number", "Look at the first batch"),
+        (("loss", True), "all weights are finite", "Look at the first batch"),
         (
             ("parameter", True),
             ("The weights were not finite before the first update: head.weight"),

@@ -43,7 +43,7 @@ def test_within_its_range_is_as_predicted() -> None:
     ("change", "name", "advice"),
     [
         ({"input_seconds": 0.3}, "input wait", "loader"),
-        ({"slowest_seconds": 0.28}, "slowest rank", "who waited for whom"),
+        ({"slowest_seconds": 0.28}, "slowest rank", "rank timeline"),
         ({"forward_seconds": 0.53}, "forward", "calibrate"),
         ({"backward_seconds": 1.02}, "backward, exchange, optimizer", "workbench profile"),
     ],
@@ -69,7 +69,7 @@ def test_seconds_decide_and_not_ratios() -> None:
     faster = replace(STEADY, step_seconds=0.7, forward_seconds=0.2, backward_seconds=0.45)
     found = gap(faster)
     assert "(-30 %): backward, exchange, optimizer took 280 ms less" in found.explanation
-    assert "follow the measurements" in found.explanation
+    assert "use the measurements" in found.explanation
 
 
 def test_causes_add_up_to_the_predicted_step_whatever_is_measured() -> None:
@@ -117,7 +117,7 @@ def test_what_is_unknown_stays_unknown() -> None:
     assert found.explanation.startswith("No step time was predicted: on a CPU that takes a calib")
     nothing = compare({}, {}, Steady())
     assert nothing.rows == ()
-    assert "not known beforehand" in nothing.explanation
+    assert "not known at launch" in nothing.explanation
     soon = gap(replace(STEADY, steps=2))
     assert soon.explanation.startswith("The run ended too soon")
     assert gap(Steady(), phase="running", peak_memory_bytes=[]).explanation == ""
@@ -135,7 +135,7 @@ def test_memory_by_part_on_a_gpu() -> None:
 
 def test_what_was_no_step_is_told_at_the_end_of_a_long_run() -> None:
     assert "87.9 s" not in gap(phase="running").explanation
-    assert "1 min 28 s of 5 min 00 s were no steps" in gap().explanation
+    assert "1 min 28 s of 5 min 00 s were outside steps" in gap().explanation
 
 
 def test_a_document_is_read_back_and_rubbish_is_none() -> None:

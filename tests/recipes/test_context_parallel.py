@@ -75,7 +75,7 @@ def test_parts_merge_to_the_whole():
     ("arguments", "said"),
     [
         ("--cp 3 --seq-len 256", "no multiple of 6"),
-        ("--cp 4 --cp-method ulysses", "2 heads cannot be dealt to --cp 4 ranks"),
+        ("--cp 4 --cp-method ulysses", "2 heads cannot be split over --cp 4 ranks"),
         ("--steps 0", "--steps 0: give a number above 0"),
     ],
 )

@@ -66,7 +66,7 @@ def test_the_script_stays_readable_in_one_sitting():
 
 @pytest.fixture(scope="module")
 def alone():
-    """The loss of each step and of one evaluation, by a plain loop over the whole model."""
+    """The loss of each step and of one evaluation, by a plain loop over the full model."""
     torch.manual_seed(0)
     model = GPT(setting.LAYERS, setting.HIDDEN, setting.HEADS)
     initialise(model, setting.HIDDEN, 0)

@@ -69,7 +69,7 @@ def test_a_press_measures_for_real_and_a_cancel_ends_it(tmp_path: Path) -> None:
     widget._on_message(widget, {"type": "cancel"}, None)
     until(lambda: widget.shown["state"] == "idle", 60, "it ended")
     threads[0].join(30)
-    assert widget.shown["says"] == "Cancelled; nothing was kept."
+    assert widget.shown["says"] == "Cancelled; nothing was saved."
     assert widget.result == made
     assert [one.suffix for one in calibrations.folder(tmp_path).iterdir()] == [".json"]
     widget.close()

@@ -234,7 +234,7 @@ def test_a_failure_is_told_once_and_shows_its_traceback(tmp_path: Path) -> None:
         console.log(JSON.stringify(found));""",
     )
     (banner, alarm_hidden, _, hidden, whose, trace), (_, second_hidden, alarm, *_), none = told
-    assert banner == f"{cause}\nNo process of the run is left."
+    assert banner == f"{cause}\nNo process of the run remains."
     assert alarm_hidden  # the banner has said it
     assert (hidden, whose) == (False, "Traceback of rank 1")
     assert trace.endswith("ValueError: no such label")

@@ -48,7 +48,7 @@ def test_the_title_states_the_bubble_of_wall_time() -> None:
     assert "1f1b: 27.3% of 363 ms is bubble" in drawn.layout.title.text  # 3/11
     assert "4 ranks, 8 micro-batches, at most 4 in flight" in drawn.layout.title.text
     drawn, _ = figure("interleaved", v=2, transfer_seconds=0.0004)
-    assert "2 chunks (later ones paler)" in drawn.layout.title.text
+    assert "2 chunks (later chunks are paler)" in drawn.layout.title.text
     assert "0.4 ms per transfer" in drawn.layout.title.text
 
 

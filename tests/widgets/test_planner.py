@@ -202,7 +202,7 @@ def test_a_split_plan_is_handed_over_with_its_options(planner: Planner, tmp_path
     for refused, at in split.items():
         planner.pick(at)
         used = planner.use()
-        assert ("The launch form stays as it is." in planner.handed["says"]) is refused
+        assert ("The launch form is unchanged." in planner.handed["says"]) is refused
         said = launcher.picker.choice.strategy()
         same = (said.pp, said.tp, said.dp_shard, said.recompute, said.offload) == (
             *(used.strategy.pp, used.strategy.tp, used.strategy.dp_shard),

@@ -42,7 +42,7 @@ def test_its_text_form_and_what_the_page_gets(run: Sample) -> None:
         "Profile of 'made', steps 11 to 11, mean of a step",
         "  rank 0: 100 ms a step: compute 75 ms (75%), idle 25 ms (25%)",
         "  rank 1: 100 ms a step: compute 50 ms (50%), idle 50 ms (50%)",
-        "  No rank waits for another more than 1 % of a step.",
+        "  No rank waits for another rank more than 1 % of a step.",
     ]
     names = [f"rank-{rank}.trace.json.gz" for rank in (0, 1)]
     assert face.profile["files"] == ["merged.trace.json.gz", *names]
@@ -78,7 +78,7 @@ def test_both_buttons_trace_a_living_run(start: Callable[..., wb.Run]) -> None:
     dashboard.send = lambda message, buffers=None: sent.append(message)
     dashboard._on_message(dashboard, {"type": "profile"}, None)
     until(lambda: sent and not sent[-1]["busy"], 120, "the answer")
-    assert str(sent[-1]["text"]).endswith("All of it: Profile(run)")
+    assert str(sent[-1]["text"]).endswith("Full profile: Profile(run)")
     face = Profile(run, steps=2)
     first = face.profile["steps"]
     assert len(first) == 5

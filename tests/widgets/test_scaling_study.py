@@ -43,7 +43,7 @@ def face(store: Path):
 
 
 def test_before_anything_it_says_so(face: ScalingStudy) -> None:
-    assert repr(face) == "ScalingStudy of gpt, 1,2 ranks: Nothing has been measured yet."
+    assert repr(face) == "ScalingStudy of gpt, 1,2 ranks: No measurements yet."
     assert face.fields["to"] == "4,8"
 
 

@@ -153,7 +153,7 @@ TUNED = Tuning(
     results=(trial(1, 3.0), trial(2, 3.0), trial(4)),
     rates=(10.0, 19.0, None),
     best=2,
-    why="memory ended the doubling; the smallest",
+    why="out of memory; the smallest",
 )
 
 
@@ -164,7 +164,7 @@ def test_the_value_to_take_and_the_one_that_failed_are_told_apart() -> None:
     assert (list(crosses.x), list(crosses.text)) == (["4"], ["memory"])
     title = tuning_figure(TUNED).layout.title.text
     assert "Micro-batch: take 2" in title
-    assert "memory ended the doubling" in title
+    assert "out of memory" in title
 
 
 def test_the_trade_names_what_sends_least_at_the_same_loss() -> None:

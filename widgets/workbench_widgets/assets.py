@@ -88,7 +88,7 @@ def plotly_file() -> Path:
         if path.is_file():
             return path
     raise FileNotFoundError(
-        "plotly.js was not found; the charts need it. Install it: pip install 'plotly>=6.1'"
+        "plotly.js was not found, which the charts need. Install it: pip install 'plotly>=6.1'"
     )
 
 

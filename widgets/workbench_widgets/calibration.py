@@ -24,7 +24,7 @@ from workbench_widgets.options import refuse_unknown
 
 _OPTIONS = ("store", "cpu", "seconds")
 _LEAST_SECONDS = 0.2  # between two messages of progress
-_NEVER = "This host was not calibrated yet: estimates use the catalog's usual figures."
+_NEVER = "This host is not calibrated yet: estimates use catalog rates."
 
 
 class _Cancelled(Exception):  # noqa: N818 - not an error: somebody pressed Cancel
@@ -98,7 +98,7 @@ class Calibration(anywidget.AnyWidget):
             )
             last = view(self.result)
         except _Cancelled:
-            last = view(self.result, says="Cancelled; nothing was kept.")
+            last = view(self.result, says="Cancelled; nothing was saved.")
         except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
             last = view(self.result, state="failed", says=sentence(error))
         finally:

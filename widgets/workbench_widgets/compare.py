@@ -199,14 +199,14 @@ class Compare(anywidget.AnyWidget):
         found = size(check_deletable(self.store, self._listed_run(message)))
         saved = f", {found.checkpoints} checkpoints" if found.checkpoints else ""
         return (
-            f"Press again to delete {found.run} for good: {found.files:,} files{saved}, "
+            f"Press again to delete {found.run} permanently: {found.files:,} files{saved}, "
             f"{format_bytes(found.bytes)}."
         )
 
     def _asked_delete(self, message: dict[str, Any]) -> str:
         freed = delete(self.store, self._listed_run(message))
         self.refresh()
-        return f"{freed.run} is deleted; {format_bytes(freed.bytes)} are free."
+        return f"{freed.run} is deleted; {format_bytes(freed.bytes)} freed."
 
     def _listed_run(self, message: dict[str, Any]) -> str:
         """Only what the table shows can be acted upon."""

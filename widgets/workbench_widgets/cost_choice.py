@@ -31,7 +31,7 @@ class CostChoice:
     tokens: str = "20B"
     """Length of the run: 300B, 1.5T, 2e9."""
     provider: str = ""
-    """Rent here; empty = the cheapest known."""
+    """Rent here; empty = the cheapest offer."""
     offer: str = ""
     """The provider's name of the machine; empty = its cheapest."""
     usd_per_hour: str = ""
@@ -49,7 +49,7 @@ class CostChoice:
     stopped_days: float = 0.0
     """Days for which the disks outlive the machines."""
     egress_gb: float = 0.0
-    """Data taken home."""
+    """Data downloaded from the provider."""
     idle_hours: float = 0.0
     """Hours in which the machines do nothing."""
     hours_per_month: str = "720"
@@ -125,7 +125,7 @@ class CostChoice:
         """
         for name in ("storage_gb", "stopped_days", "egress_gb", "idle_hours"):
             if getattr(self, name) is None:
-                raise wb.UsageError(f"{name} is empty. Type a number, 0 for none.")
+                raise wb.UsageError(f"{name} is empty. Enter a number, 0 for none.")
         require_choice("hours_per_month", self.hours_per_month, tuple(map(str, MONTHS)))
         minutes = self.checkpoint_minutes
         return RunPlan(
@@ -175,4 +175,4 @@ def _plain(given: dict[str, Any]) -> dict[str, Any]:
 
 def _in_controls(text: str) -> str:
     """What the command line calls an option is a control here."""
-    return text.replace("give --usd-per-hour X", "type your own price of a node")
+    return text.replace("give --usd-per-hour X", "enter your price of a node")

@@ -43,7 +43,7 @@ def _machines() -> list[dict[str, Any]]:
         of_job("gpus", "GPUs per node"),
         of_job("nodes", "Nodes"),
         select("strategy", "Strategy", STRATEGIES),
-        select("provider", "Provider", known, {"": "the cheapest known"}),
+        select("provider", "Provider", known, {"": "the cheapest offer"}),
         text("usd_per_hour", "Own node price", "20, or 18-24", "$/h"),
         amount("spot_usd_per_hour", "Own node spot", "$/h", "none"),
         check("spot", "Spot: interruptible machines"),
@@ -69,7 +69,7 @@ def _work() -> list[dict[str, Any]]:
 
 def _saving() -> list[dict[str, Any]]:
     return [
-        amount("interruption_hours", "A machine lives", "h", "unknown"),
+        amount("interruption_hours", "Machine lifetime", "h", "unknown"),
         amount("checkpoint_minutes", "Checkpoint every", "min", "best"),
     ]
 
@@ -82,7 +82,7 @@ def _extras() -> list[dict[str, Any]]:
         amount("idle_hours", "Idle", "h"),
         select(
             "hours_per_month",
-            "A month has",
+            "Hours per month",
             tuple(map(str, MONTHS)),
             {"720": "720 h (30 days)", "730": "730 h (a year / 12)"},
         ),

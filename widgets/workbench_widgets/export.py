@@ -22,8 +22,8 @@ from workbench_widgets.controls import Field, amount, check, gpu_field, number, 
 from workbench_widgets.export_choice import ExportChoice
 
 TITLES = {
-    "torchrun": "torchrun, by hand",
-    "accelerate": "accelerate launch, by hand",
+    "torchrun": "torchrun, manual",
+    "accelerate": "accelerate launch, manual",
     "slurm": "Slurm",
     "skypilot": "SkyPilot",
     "dstack": "dstack",
@@ -74,7 +74,7 @@ class Export(Calculator):
             UsageError: the engine refuses what the controls say.
         """
         if self._made is None:
-            raise wb.UsageError("There is nothing to save: the engine refuses what is asked.")
+            raise wb.UsageError("Nothing to save: the engine does not support this request.")
         made = self._made
         where = self._store.root.parent / "exports" / f"{slug(made.job)}-{made.engine}"
         folder = where if folder is None else Path(folder)
@@ -187,7 +187,7 @@ def _fields(known: Sequence[str]) -> list[dict[str, Any]]:
         gpu_field("GPU", "search", "none: CPU"),
         text("strategy", "Strategy", "the run's, or ddp"),
         select("provider", "Provider", ("", *providers), {"": "wherever"}),
-        check("spot", "Spot: may be taken back"),
+        check("spot", "Spot: interruptible"),
         text("address", "First machine's address", "10.0.0.1"),
     ]
     keeping = [
@@ -195,12 +195,12 @@ def _fields(known: Sequence[str]) -> list[dict[str, Any]]:
         number("checkpoint_every", "Steps between", least=1),
         number("restarts", "Restarts", least=0),
         amount("max_hours", "Ends after", "h", "no limit"),
-        number("idle_minutes", "Idle, given back", least=1, unit="min"),
-        text("image", "Container image", "the engine's own"),
+        number("idle_minutes", "Release when idle", least=1, unit="min"),
+        text("image", "Container image", "the engine's default"),
     ]
     return [
         {
-            "title": "What and where to",
+            "title": "Source and target",
             "open": True,
             "fields": [what, text("arguments", "Arguments"), engines],
         },

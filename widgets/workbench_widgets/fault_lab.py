@@ -18,8 +18,8 @@ from workbench_widgets.options import refuse_unknown
 from workbench_widgets.run_dashboard import RunDashboard
 
 _OPTIONS = ("store", "run", "restarts", "transport")
-_BEGIN = "Start the training, wait for its first steps, then break it."
-_GOING = "It trains: two processes on this machine. Break it whenever you like."
+_BEGIN = "Start the training, wait for its first steps, then inject a fault."
+_GOING = "Training runs: two processes on this machine. Inject a fault at any time."
 
 
 class FaultLab(widgets.VBox):
@@ -63,14 +63,16 @@ class FaultLab(widgets.VBox):
         self.rank = widgets.Dropdown(options=[("rank 0", 0), ("rank 1", 1)], value=1)
         self.ms = widgets.BoundedIntText(value=100, min=1, max=60_000)
         self.begin = widgets.Button(description="Start the training", button_style="primary")
-        self.healing = widgets.Button(description="Heal", tooltip="End what lasts: slow, frozen")
+        self.healing = widgets.Button(
+            description="Heal", tooltip=("End lasting faults: slow, frozen")
+        )
         self.begin.on_click(self._begin_once)
         self.healing.on_click(lambda _button: self._later(self.heal))
         fields = widgets.HBox(
             [
                 self.begin,
                 self._labelled("Break", self.rank, "84px"),
-                self._labelled("Milliseconds, for what is slow", self.ms, "84px"),
+                self._labelled("Milliseconds, for slow faults", self.ms, "84px"),
                 self.healing,
             ]
         )
@@ -141,7 +143,9 @@ class FaultLab(widgets.VBox):
             UsageError: the one before still trains.
         """
         if self.run is not None and self.run.status.live:
-            raise wb.UsageError(f"{self.run.id} still trains: break it, or stop it, first.")
+            raise wb.UsageError(
+                f"{self.run.id} is still training: inject a fault, or stop it, first."
+            )
         run = faults.start(store=self.store, **{"restarts": self._restarts, **options})
         self._show(run)
         return run
@@ -163,7 +167,7 @@ class FaultLab(widgets.VBox):
         """End a lasting fault."""
         if self.run is not None:
             faults.heal(self.run)
-            self._say("Healed. The finding clears after some steps without it.")
+            self._say("Fault ended. The finding clears after a few normal steps.")
 
     def _show(self, run: wb.Run) -> None:
         before, self.dashboard = self.dashboard, RunDashboard(run, transport=self._transport)

@@ -44,68 +44,89 @@ FAULTS: dict[str, Fault] = {
             name="nan",
             title="NaN on one rank",
             group="Numbers",
-            look="One loss of rank {rank} was NaN. The mean of the gradients carries it to all "
-            "ranks in the same step: the curve ends for good. The finding names the first rank.",
+            look=(
+                "One loss of rank {rank} was NaN. Averaging the gradients spreads it to all ranks "
+                "in the same step: training cannot recover from it. The finding names the first "
+                "rank."
+            ),
         ),
         Fault(
             name="straggler",
             title="Slow rank",
             group="Slow",
             lasting=True,
-            look="In who waited for whom the orange bar is rank {rank}, grey the wait of the "
-            "others. Step time grows on every rank alike, so it cannot tell which one it is.",
+            look=(
+                "In the rank timeline the orange bar is rank {rank}, grey is the wait of the "
+                "others. Step time grows on every rank equally, so it cannot show which rank is "
+                "slow."
+            ),
         ),
         Fault(
             name="slow-loader",
             title="Slow data on one rank",
             group="Slow",
             lasting=True,
-            look="The same orange bar, but its hover says that rank {rank} waits for data: more "
-            "workers for the loader would help, another GPU would not.",
+            look=(
+                "The same orange bar, but its hover text shows that rank {rank} waits for data: "
+                "more loader workers help, another GPU does not."
+            ),
         ),
         Fault(
             name="hang",
             title="Hang",
             group="Stuck",
-            look="Nothing ends and nothing is printed. After some 15 s the finding names rank "
-            "{rank} and the line of code where it stands; the others wait in the exchange.",
+            look=(
+                "The run does not end and prints nothing. After about 15 s the finding names rank "
+                "{rank} and its line of code; the others wait in the exchange."
+            ),
         ),
         Fault(
             name="stopped",
             title="Frozen rank (SIGSTOP)",
             group="Stuck",
             number=signal.SIGSTOP,
-            look="As with a hang nothing moves, but the table of ranks says that the system "
-            "froze rank {rank}: the code is not to blame.",
+            look=(
+                "As with a hang there is no progress, but the table of ranks shows that the "
+                "system stopped rank {rank}: the code is not the cause."
+            ),
         ),
         Fault(
             name="killed",
             title="Killed rank (SIGKILL)",
             group="Dead",
             number=signal.SIGKILL,
-            look="Within seconds the finding names rank {rank} and the signal; the log of the "
-            "other rank only complains about a closed connection.",
+            look=(
+                "Within seconds the finding names rank {rank} and the signal; the log of the "
+                "other rank shows only a closed connection."
+            ),
         ),
         Fault(
             name="exception",
             title="Exception on one rank",
             group="Dead",
-            look="The finding has the first real error with its line, on rank {rank}. The errors "
-            "of the others are its echo.",
+            look=(
+                "The finding shows the first error with its line, on rank {rank}. The errors of "
+                "the others follow from it."
+            ),
         ),
         Fault(
             name="out-of-memory",
             title="Out of memory",
             group="Dead",
-            look="The finding says how much rank {rank} asked for and what would lower the need. "
-            "It is not started again: the same would happen.",
+            look=(
+                "The finding shows how much memory rank {rank} requested and what lowers the "
+                "need. The run is not restarted: the same would happen again."
+            ),
         ),
         Fault(
             name="disk-full",
             title="Full disk in a checkpoint",
             group="Disk",
-            look="The next checkpoint fails and ends the run. It is not started again: the "
-            "disk would be as full. The checkpoint before is whole: free space, press Resume.",
+            look=(
+                "The next checkpoint fails and ends the run. The run is not restarted: the disk "
+                "is still full. The previous checkpoint is complete: free space, then press "
+                "Resume."
+            ),
         ),
     )
 }
@@ -152,12 +173,12 @@ def inject(run: Any, name: str, *, rank: int = 1, ms: float = 100.0) -> str:
     fault = FAULTS[name]
     state = read_json(Path(run.directory) / "state.json") or {}
     if not run.status.live or not run.view()["steps"]:
-        raise wb.UsageError(f"{run.id} makes no steps now: start it, or resume it, first.")
+        raise wb.UsageError(f"{run.id} is not training now: start or resume it first.")
     if name == "disk-full":
         rank = 0  # the rank that writes
     process = (state.get("ranks") or {}).get(str(rank))
     if process is None:
-        raise wb.UsageError(f"{run.id} has no rank {rank}.")
+        raise wb.UsageError(f"{run.id} does not have rank {rank}.")
     if fault.number is not None:
         processes.send_signal(process, fault.number)
     else:
@@ -192,7 +213,9 @@ def found(run: Any, *kinds: str, seconds: float = 120.0) -> dict[str, Any]:
                 return one
         time.sleep(0.2)
     others = ", ".join(one["kind"] for one in run.view()["findings"]) or "none"
-    raise wb.WorkbenchError(f"No finding {' or '.join(kinds)} in {seconds:g} s; found: {others}.")
+    raise wb.WorkbenchError(
+        f"No finding {' or '.join(kinds)} within {seconds:g} s; findings: {others}."
+    )
 
 
 def told(finding: dict[str, Any]) -> str:
@@ -223,7 +246,7 @@ def trained(run: Any, steps: int, *, attempt: int = 1, seconds: float = 120.0) -
         if line.get("event") == "end" and run.outcome is not None:
             break
         time.sleep(0.1)
-    raise wb.WorkbenchError(f"{run.id} did not train on: {run.status.message}")
+    raise wb.WorkbenchError(f"{run.id} did not continue: {run.status.message}")
 
 
 def _last_line(path: Path) -> dict[str, Any]:

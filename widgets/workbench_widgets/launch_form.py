@@ -34,7 +34,7 @@ class LaunchForm:
         )
         self.name = widgets.Text(options.get("name") or "", placeholder="optional")
         self.restarts = widgets.BoundedIntText(
-            0, min=0, max=1000, tooltip="From the newest whole checkpoint, when the run fails"
+            0, min=0, max=1000, tooltip="From the newest complete checkpoint, when the run fails"
         )
         self.tracker = widgets.Dropdown(options=[("none", ""), *((one, one) for one in names())])
         self.cpu = widgets.Checkbox(bool(options.get("cpu")), indent=False)
@@ -49,9 +49,9 @@ class LaunchForm:
             "Path of the script": self.path,
             "Arguments": self.arguments,
             "Name": self.name,
-            "Start again, at most": self.restarts,
+            "Maximum restarts": self.restarts,
             "Tracker": self.tracker,
-            "On the CPU, not the GPUs": self.cpu,
+            "Use CPU instead of GPUs": self.cpu,
             "Warm start": self.warm,
         }
         for label, field in labels.items():

@@ -127,7 +127,7 @@ class Launcher(widgets.VBox):
             self._show(Look(problem=sentence(error)), said=False)
         else:
             self.run = run
-            self.preview.note = f"Launched as {run.id}. It runs on if you close this page."
+            self.preview.note = f"Launched as {run.id}. It continues if you close this page."
 
     def _show(self, found: Look, *, said: bool = True) -> None:
         """The command, or the problem; one that the picker has `said` is not drawn again."""

@@ -169,7 +169,7 @@ class MemoryChoice:
             UsageError: a control says something that cannot be; the message says what is allowed.
         """
         if not self.gpu:
-            raise wb.UsageError("Choose a GPU; its memory decides what fits.")
+            raise wb.UsageError("Choose a GPU: its memory determines what fits.")
         return self._job(self._layout())
 
     def workload(self) -> wb.Workload:
@@ -195,14 +195,14 @@ class MemoryChoice:
             UsageError: no GPU, or one that the catalog does not have.
         """
         cluster = self.job().cluster
-        assert isinstance(cluster, wb.Cluster), "a GPU was named"
+        assert isinstance(cluster, wb.Cluster), "a GPU was chosen"
         return cluster
 
     def _job(self, strategy: str | wb.Strategy, **more: Any) -> Job:
         model = self.shape()
         for name, value in self.document().items():
             if value is None:
-                raise wb.UsageError(f"{name} is empty. Type a whole number.")
+                raise wb.UsageError(f"{name} is empty. Enter a whole number.")
         tables = {"lora_targets": LORA_TARGETS, "offload": OFFLOADS, "recompute": RECOMPUTES}
         for name, table in tables.items():
             require_choice(name, getattr(self, name), tuple(table))
@@ -233,8 +233,8 @@ class MemoryChoice:
         if self.cards % taken:
             product = " x ".join(f"{name} {degree}" for name, degree in degrees.items())
             raise wb.UsageError(
-                f"{product} = {taken} GPUs do not divide the {self.cards} you have. "
-                f"Change a degree, or take a multiple of {taken} GPUs."
+                f"{product} = {taken} GPUs do not divide your {self.cards}. Change a degree, or "
+                f"use a multiple of {taken} GPUs."
             )
         word = {"zero1": "zero1x", "zero2": "zero2x", "zero3": "zero3x", "ddp": "ddp"}
         parts = [f"{word.get(self.strategy, 'fsdp')}{self.cards // taken}"]
@@ -316,8 +316,8 @@ def model_of(text: str) -> wb.Model:
         return _from_file(str(path), path.stat().st_mtime_ns)
     except OSError as error:
         raise wb.UsageError(
-            f"{path} cannot be read: {error.strerror or error}. "
-            "Give the path of a config.json, or choose a model of the list."
+            f"{path} cannot be read: {error.strerror or error}. Give the path of a config.json, or "
+            "choose a model from the list."
         ) from error
 
 

@@ -67,7 +67,7 @@ def _card(name: str, estimate: Estimate) -> dict[str, Any]:
 def _verdict(free: int) -> str:
     if free >= 0:
         return f"fits, {format_bytes(free)} free"
-    return f"does not fit, {format_bytes(-free)} too much"
+    return f"does not fit, {format_bytes(-free)} over the limit"
 
 
 def _headline(card: dict[str, Any], estimate: Estimate) -> str:

@@ -56,7 +56,11 @@ class ExactRun:
         try:
             last = self._simulate(choice, values)
         except SimulationUnavailable as error:
-            says = "Cancelled." if self._cancelled else f"{error} The closed form above stands."
+            says = (
+                "Cancelled."
+                if self._cancelled
+                else (f"{error} The closed form above is unchanged.")
+            )
             last = {"state": "unavailable", "says": says, "values": values}
         except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
             said = str(error) if isinstance(error, wb.WorkbenchError) else repr(error)
@@ -88,7 +92,7 @@ def result(found: Simulation, estimate: wb.Estimate) -> dict[str, Any]:
         ("Allocated", estimate.allocated_bytes, found.allocated_bytes),
         ("Reserved", estimate.reserved_bytes, found.reserved_bytes),
         ("Reserved, expandable segments", None, found.reserved_expandable_bytes),
-        ("Smallest card, context left out", None, found.smallest_card_bytes),
+        ("Smallest card, without context", None, found.smallest_card_bytes),
     )
     torch = found.versions.get("torch", "n/a")
     return {

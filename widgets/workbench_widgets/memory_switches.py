@@ -75,7 +75,7 @@ def _ways(choice: MemoryChoice, workload: wb.Workload) -> list[dict[str, Any]]:
 
 
 def _as_asked(layout: wb.Strategy) -> str:
-    return "as it stands" if layout.world_size == 1 else layout.name
+    return "current setting" if layout.world_size == 1 else layout.name
 
 
 def _sentence(text: str) -> str:

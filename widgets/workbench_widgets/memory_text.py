@@ -19,7 +19,7 @@ def as_text(figure: dict[str, Any], advice: dict[str, Any]) -> str:
     lines += [f"  {sentence}" for sentence in advice.get("why", [])]
     rows = advice.get("switches", [])[:_SWITCHES_MAX]
     if rows:
-        lines += ["", "What would save memory:"]
+        lines += ["", "Ways to save memory:"]
     for row in rows:
         saved = format_bytes(-row["saves"])
         lines += [f"  {saved:>10}  {row['name']}", f"  {'':>10}  {row['cost']}"]

@@ -34,8 +34,8 @@ def pipeline_figure(run: PipelineRun) -> go.Figure:
     passes = [one for rank in run.ranks for one in rank]
     if len(passes) > _MOST_BARS:
         raise UsageError(
-            f"{len(passes):,} passes are too many to draw; at most {_MOST_BARS:,}. "
-            "Simulate fewer micro-batches: the pattern repeats."
+            f"{len(passes):,} passes are too many to draw; the maximum is {_MOST_BARS:,}. Simulate "
+            "fewer micro-batches: the pattern repeats."
         )
     unit, scale = _unit(run.total_seconds)
     figure = go.Figure()
@@ -116,7 +116,9 @@ def _lay_out(figure: go.Figure, run: PipelineRun, unit: str, scale: float) -> No
 def _titles(run: PipelineRun) -> tuple[str, str]:
     plan = run.schedule
     chunks = (
-        f" x {plan.virtual_stages} chunks (later ones paler)" if plan.virtual_stages > 1 else ""
+        f" x {plan.virtual_stages} chunks (later chunks are paler)"
+        if plan.virtual_stages > 1
+        else ""
     )
     title = (
         f"{plan.name}: {run.bubble_of_wall:.1%} of {format_seconds(run.total_seconds)} is bubble"

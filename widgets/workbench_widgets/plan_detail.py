@@ -31,7 +31,7 @@ def detail(plan: Plan) -> dict[str, Any]:
             {
                 "name": "Per 1M tokens",
                 "value": format_usd(cost.usd_per_million_tokens),
-                "says": f"{format_usd(cost.idle_usd_per_hour)} an hour",
+                "says": f"{format_usd(cost.idle_usd_per_hour)} per hour",
             },
         ],
         "offer": {

@@ -46,7 +46,7 @@ def hand_over(plan: Plan, launcher: Launcher | None) -> str:
     """Set the launch form to the plan as far as it goes; says what was done and what is missing."""
     lacks = _lacks(plan, launcher)
     if launcher is None:
-        done = "There is no launch form here: Workbench() has one, or use the settings below."
+        done = "This page does not have a launch form: use Workbench(), or the settings below."
     else:
         done = _set(plan, launcher)
     return " ".join((done, *lacks))
@@ -55,20 +55,20 @@ def hand_over(plan: Plan, launcher: Launcher | None) -> str:
 def _set(plan: Plan, launcher: Launcher) -> str:
     """Strategy, ranks and options in the picker; the batch in a recipe's arguments."""
     if plan.nodes > 1 or accelerate_config.why_not(plan.strategy, splits=_splits(launcher)):
-        return "The launch form stays as it is."
+        return "The launch form is unchanged."
     try:
         launcher.picker.take(plan.strategy)
     except wb.UsageError as error:
-        return f"The launch form stays as it is. {error}"
+        return f"The launch form is unchanged. {error}"
     many = "1 process" if plan.gpus == 1 else f"{plan.gpus} processes"
     options = ", ".join(f"{name} {_text(value)}" for name, value in _options(plan.strategy).items())
-    said = f"The launch form now says {plan.strategy.name} with {many}"
+    said = f"The launch form is set to {plan.strategy.name} with {many}"
     said += f" and {options}" if options else ""
     flags = _flags(plan, launcher)
     if not flags:
-        return f"{said}. Batch and precision are the script's own: see the settings."
+        return f"{said}. Set batch and precision in the script: see the settings."
     launcher.fields.set_arguments(flags)
-    return f"{said}, {' '.join(map(' '.join, flags.items()))}; the recipe keeps its own model."
+    return f"{said}, {' '.join(map(' '.join, flags.items()))}; the recipe uses its own model."
 
 
 def _flags(plan: Plan, launcher: Launcher) -> dict[str, str]:
@@ -107,7 +107,7 @@ def _missing_gpus(plan: Plan) -> list[str]:
     per_node = plan.gpus // plan.nodes
     have = wb.detect_host().gpus
     if not have:
-        return [f"This host has no GPU; the plan needs {per_node} x {plan.gpu}: {_rent(plan)}"]
+        return [f"This host has 0 GPUs; the plan needs {per_node} x {plan.gpu}: {_rent(plan)}"]
     names = {gpu_name(gpu.name) for gpu in have}
     if len(have) >= per_node and names == {plan.gpu}:
         return []

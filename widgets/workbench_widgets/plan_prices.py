@@ -66,5 +66,5 @@ def _row(answer: ProviderAnswer) -> dict[str, Any]:
         return {"provider": answer.provider, "state": "good", "says": says}
     kept = ""
     if answer.fetched_at:
-        kept = f"; its {len(answer.offers):,} offers of {answer.fetched_at[:10]} stay"
+        kept = f"; its {len(answer.offers):,} offers of {answer.fetched_at[:10]} are used"
     return {"provider": answer.provider, "state": "bad", "says": f"{answer.error}{kept}"}

@@ -21,16 +21,16 @@ _MEANS = {
     "impossible layout": "the degrees do not divide the model, the batch or the nodes",
     "slower layout": "another layout on the same machines is faster",
     "dominated": "ten other plans are cheaper and faster",
-    "price unknown": "no price is known, and unknown is not free",
-    "no fabric": "the machines are not joined, or nobody says by what",
-    "node limit": "the provider joins no more of them",
+    "price unknown": "the price is unknown",
+    "no fabric": "no interconnect, or the provider does not publish it",
+    "node limit": "the provider does not connect more of them",
     "too many GPUs": "more GPUs than allowed",
     "not startable": "the launcher cannot start ranks on them",
     "precision": "the accelerator lacks the precision",
-    "spot not offered": "no spot price there",
-    "over budget": "dearer than the budget",
+    "spot not offered": "no spot price at that provider",
+    "over budget": "over the budget",
     "past the deadline": "slower than the deadline",
-    "never ends": "interrupted more often than it can save",
+    "never ends": "interruptions are more frequent than checkpoints",
 }
 
 

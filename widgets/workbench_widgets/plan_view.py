@@ -128,7 +128,7 @@ def _headline(plans: Plans, kept: Kept, limits: Limits) -> str:
         said = plans.misses
         if everything is not None and everything.priced:
             said = explain.misses(everything, limits) or said
-        return " ".join(("No plan keeps these limits.", *said))
+        return " ".join(("No plan meets these limits.", *said))
     best = plans.plans[kept.best]
     return f"{format_usd(best.usd)} and {hours_text(best.hours)}: {best.where}, {best.layout}."
 
@@ -153,15 +153,15 @@ def _assumptions(plans: Plans, choice: PlannerChoice) -> list[str]:
         ),
         (
             "One plan per offer, number of nodes and kind of price, each with its fastest layout. "
-            "Offers that ten others beat in dollars and hours are left out."
+            "Offers that ten others beat in dollars and hours are hidden."
         ),
         (
-            "Dollars are those of the finished run: work, start-up, checkpoints, lost work and "
-            "billing; no storage, egress or idle hours (the cost calculator adds them)."
+            "Dollars cover the finished run: work, start-up, checkpoints, lost work and billing; "
+            "no storage, egress or idle hours (the cost calculator adds them)."
         ),
     ]
     best = plans.best
     said += [*best.cost.assumptions, *best.step.assumptions] if best else []
     if choice.spot:
-        said.append("Nobody publishes how long spot machines live: 24 h on average is assumed.")
+        said.append("Providers do not publish spot lifetimes: a mean of 24 h is assumed.")
     return list(dict.fromkeys(said))

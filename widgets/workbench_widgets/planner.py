@@ -99,7 +99,9 @@ class Planner(Calculator):
         """
         plans = self.plans
         if plans is None or not 0 <= position < len(plans):
-            raise wb.UsageError(f"There is no plan {position}; there are {len(plans or ())}.")
+            raise wb.UsageError(
+                f"Plan {position} does not exist; number of plans: {len(plans or ())}."
+            )
         with self._changing, self.hold_sync():
             self._picked = plans.plans[position]
             self._show_detail(plans, position)
@@ -112,7 +114,7 @@ class Planner(Calculator):
         """
         plan = self.plan
         if plan is None:
-            raise wb.UsageError("No plan keeps the limits. Raise the budget or the deadline.")
+            raise wb.UsageError("No plan meets the limits. Raise the budget or the deadline.")
         self.handed = {"says": hand_over(plan, self.launcher), "title": plan.where}
         return plan
 
@@ -129,7 +131,7 @@ class Planner(Calculator):
         state = {"set": self._sets, "moves": self._moves}
         if answer is None or plans is None or not _comparable(answer, question):
             self.choice.limits()
-            said = f"Looking for plans over {len(prices.offers()):,} offers …"
+            said = f"Searching plans over {len(prices.offers()):,} offers …"
             return {**_NONE, **state, "headline": said, "setting": "", "exact": False}
         kept = keep(plans, self.choice)
         self._select(plans, kept)
@@ -145,8 +147,8 @@ class Planner(Calculator):
         model = self.choice.job.shape().name
         return (
             f"{model}, {self.choice.tokens} tokens. {len(kept.positions)} of {len(plans)} plans "
-            f"keep the limits; {plans.combinations:,} combinations of layout and offer looked at "
-            f"in {answer.seconds:.1f} s."
+            f"meet the limits; {plans.combinations:,} combinations of layout and offer searched in "
+            f"{answer.seconds:.1f} s."
         )
 
     def _take(self, answer: Answer) -> None:

@@ -97,7 +97,7 @@ class PlannerChoice:
             UsageError: the controls say something that cannot be.
         """
         if self.max_gpus is None or self.global_batch is None:
-            raise wb.UsageError("GPUs and global batch are whole numbers. Type one.")
+            raise wb.UsageError("GPUs and global batch must be whole numbers.")
         if self.global_batch:
             require_positive("global_batch", self.global_batch)
         limits = Limits(

@@ -41,13 +41,13 @@ def fields() -> list[dict[str, Any]]:
             "fields": [
                 limit("budget_usd", "Budget", "$"),
                 limit("deadline_hours", "Deadline", "hours"),
-                slider("max_gpus", "GPUs, at most", "", _GPUS),
-                check("spot", "Spot: interruptible machines too"),
+                slider("max_gpus", "Maximum GPUs", "", _GPUS),
+                check("spot", "Include spot machines"),
                 several("providers", "Providers", prices.providers(), "all; add one") | _EMPTY,
                 gpu_field("Only these GPUs", hint="all; add one") | _EMPTY,
             ],
         },
-        {"title": "How it is trained", "open": False, "fields": _work()},
+        {"title": "Training settings", "open": False, "fields": _work()},
     ]
 
 

@@ -24,13 +24,13 @@ def as_text(
         numbers = f"{one['time']:>12}{one['cost']:>12}"
         lines.append(f"{mark:<5}{one['where']:<40}{numbers}  {one['layout']}{marks}")
     if figure["kept"]:
-        lines.append("* nothing is both cheaper and faster")
+        lines.append("* no other plan is both cheaper and faster")
     if story.get("explain"):
         lines += ["", *story["explain"]]
     if story.get("sensitivity"):
         lines += ["", *(one["says"] for one in story["sensitivity"])]
     groups = [*story.get("lost", []), *rejected.get("groups", [])]
     if groups:
-        lines += ["", "Why not the others:"]
+        lines += ["", "Rejected layouts:"]
         lines += [f"  {one['count']:>9,}  {one['kind']}" for one in groups]
     return "\n".join(lines)

@@ -110,7 +110,7 @@ def trace_and_tell(run: Any, send: Callable[[dict[str, Any]], None]) -> None:
     send({"type": "profiled", "text": "Tracing 5 steps …", "busy": True})
     try:
         found = tracing.trace(run)
-        text = "\n".join([str(found), *(["All of it: Profile(run)"] if found.ranks else [])])
+        text = "\n".join([str(found), *(["Full profile: Profile(run)"] if found.ranks else [])])
     except (wb.WorkbenchError, OSError) as error:
         text = f"Not profiled: {sentence(error)}"
     send({"type": "profiled", "text": text, "busy": False})

@@ -42,7 +42,7 @@ class RunDashboard(RunFace):
         refuse_unknown("RunDashboard", unknown, _OPTIONS)
         check_transport(transport, refresh_seconds)
         if not 0 <= smoothing <= 0.98:
-            raise ValueError(f"smoothing={smoothing!r}: choose between 0 (raw) and 0.98")
+            raise ValueError(f"smoothing={smoothing!r}: give 0 (raw) to 0.98")
         run = wb.attach(run) if isinstance(run, str) else run
         config = run_config(
             run,

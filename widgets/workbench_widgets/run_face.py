@@ -139,7 +139,7 @@ def check_transport(transport: str, refresh_seconds: float) -> None:
     if transport not in _TRANSPORTS:
         raise ValueError(f"transport={transport!r}: choose one of {', '.join(_TRANSPORTS)}")
     if not 0.2 <= refresh_seconds <= 60:
-        raise ValueError(f"refresh_seconds={refresh_seconds!r}: choose between 0.2 and 60")
+        raise ValueError(f"refresh_seconds={refresh_seconds!r}: give 0.2 to 60")
 
 
 def run_config(run: Any, *, face: str, **own: Any) -> dict[str, Any]:

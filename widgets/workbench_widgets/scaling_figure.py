@@ -48,8 +48,8 @@ def scaling_figure(points: Sequence[ScalingPoint]) -> go.Figure:
     last = points[-1]
     dress(
         figure,
-        f"{last.efficiency:.1%} of {points[0].gpus} GPUs' rate is kept on {last.gpus}",
-        "Tokens per second and GPU against the first size; the rest by cause",
+        f"{last.efficiency:.1%} efficiency on {last.gpus} GPUs compared with {points[0].gpus}",
+        "Tokens per second and GPU relative to the first size; losses by cause",
         barmode="relative",
         height=420,
     )
@@ -105,7 +105,7 @@ def efficiency_figure(curves: Mapping[str, Sequence[ScalingPoint]]) -> go.Figure
         UsageError: no curve.
     """
     if not curves:
-        raise UsageError("There is no curve to draw. Give at least one with its label.")
+        raise UsageError("No curve to draw. Give at least one with its label.")
     figure = go.Figure()
     for index, (label, points) in enumerate(curves.items()):
         figure.add_trace(
@@ -120,7 +120,7 @@ def efficiency_figure(curves: Mapping[str, Sequence[ScalingPoint]]) -> go.Figure
             )
         )
     sizes = sorted({point.gpus for points in curves.values() for point in points})
-    dress(figure, "Efficiency", "Tokens per second and GPU against the first size", height=400)
+    dress(figure, "Efficiency", "Tokens per second and GPU relative to the first size", height=400)
     figure.update_xaxes(type="log", tickvals=sizes, ticktext=[str(one) for one in sizes])
     figure.update_xaxes(title={"text": "GPUs", "font": {"color": GREY}})
     return figure.update_yaxes(ticksuffix=" %", rangemode="tozero")

@@ -42,7 +42,7 @@ class ScalingStudy(anywidget.AnyWidget):
         mode: weak, strong or both.
         to: Numbers of ranks to extrapolate to; "" = none.
         steps: Of each run.
-        cpu: CPU ranks although there are GPUs.
+        cpu: Use CPU ranks even if there are GPUs.
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
 
     ``found`` is the finished study, None before.
@@ -79,7 +79,7 @@ class ScalingStudy(anywidget.AnyWidget):
         super().__init__(
             config=store_config(self.store, face="scaling_study.js", recipes=list(recipes())),
             fields=dict(zip(_FIELDS, given, strict=True)),
-            state=_idle("Nothing has been measured yet."),
+            state=_idle("No measurements yet."),
         )
         self.on_msg(self._on_message)
 
@@ -94,7 +94,7 @@ class ScalingStudy(anywidget.AnyWidget):
             "ScalingStudy.start", {k: v for k, v in fields.items() if k not in _FIELDS}, _FIELDS
         )
         if self._thread is not None and self._thread.is_alive():
-            raise wb.UsageError("The study still runs: stop it first, or wait.")
+            raise wb.UsageError("The study is still running: stop it first, or wait.")
         self.fields = {**self.fields, **{name: str(value) for name, value in fields.items()}}
         self._stop = threading.Event()
         self.state = {**_idle("Checking …"), "busy": True}
@@ -174,7 +174,9 @@ def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({int(one) for one in text.split(",") if one.strip()}))
     except ValueError:
-        raise wb.UsageError(f"{text!r}: give whole numbers between commas, as 1,2,4.") from None
+        raise wb.UsageError(
+            f"{text!r}: give whole numbers separated by commas, for example 1,2,4."
+        ) from None
 
 
 def _idle(note: str) -> dict[str, Any]:

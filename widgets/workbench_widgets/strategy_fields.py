@@ -18,7 +18,7 @@ _GOALS = {
 }
 _FAMILIES = {
     "single": "One process",
-    "ddp": "DDP: a whole copy per rank",
+    "ddp": "DDP: a full copy per rank",
     "hsdp": "HSDP: sharded in two groups",
     "tp": "Tensor: slices of each matrix",
     "pp": "Pipeline: blocks in stages",
@@ -36,7 +36,7 @@ _SCHEDULES = {
     "zero-bubble": "zero bubble",
     "naive": "naive: one stage at a time",
 }
-_HOOKS = {"none": "none: as they are", "powersgd": "PowerSGD", "topk": "top-k with error feedback"}
+_HOOKS = {"none": "none: uncompressed", "powersgd": "PowerSGD", "topk": "top-k with error feedback"}
 MOST = 1024
 
 
@@ -66,7 +66,7 @@ def _options() -> list[Field]:
     return [
         select("engine", "Library", tuple(_ENGINES), _ENGINES),
         select("recompute", "Recompute", ("none", "full")),
-        select("offload", "Kept in host memory", tuple(OFFLOADS)),
+        select("offload", "Offloaded to host memory", tuple(OFFLOADS)),
         select("offload_device", "Offload to", ("cpu", "nvme"), {"cpu": "host memory"}),
         select("comm_hook", "Compress gradients", ("none", *COMM_HOOKS), _HOOKS),
         select("schedule", "Schedule", SCHEDULES, _SCHEDULES),

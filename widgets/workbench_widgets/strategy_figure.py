@@ -16,7 +16,7 @@ _WORDS = {"pp": "pp", "dp_replicate": "dp", "dp_shard": "fsdp", "cp": "cp", "tp"
 _NUMBERED = re.compile(r"^(shard|slice|part) (\d+) of ")
 _UNKNOWN_LAYERS = 1024  # of a script nobody has described: stages are drawn, blocks are not named
 NOTHING: dict[str, Any] = {
-    "headline": "Nothing can be started as it is.",
+    "headline": "These settings cannot be started.",
     "setting": "",
     "assumptions": [],
     "sources": [],
@@ -67,7 +67,7 @@ def _memory(request: wb.Request) -> dict[str, Any]:
     """One rank beside its card, or all ranks beside the host."""
     predicted = request.predicted
     if predicted is None:
-        said = f"{_ranks(request)}: memory n/a, nothing is known of the script's model."
+        said = f"{_ranks(request)}: memory n/a, the script's model is unknown."
         return {"headline": said, "fits": None, "parts": [], "whole": 0, "says": ""}
     parts = [{"name": name, "bytes": size} for name, size in predicted.parts.items() if size]
     if request.device == "cuda":
@@ -90,16 +90,18 @@ def _memory(request: wb.Request) -> dict[str, Any]:
 def _step(request: wb.Request) -> str:
     """Seconds of one optimizer step, and whether they were measured here."""
     if request.workload is None:
-        return "Step time: n/a, nothing is known of the script's model."
+        return "Step time: n/a, the script's model is unknown."
     step, basis = request.predicted_time, request.predicted_basis
     if step is None or basis is None:
         if request.device == "cuda":
-            return "Step time: n/a, the catalog has no rates of this GPU."
-        return "Step time: n/a. Calibration() tells it on this CPU, alone and with DDP."
+            return "Step time: n/a, the catalog does not list rates of this GPU."
+        return (
+            "Step time: n/a. Run Calibration() to measure it on this CPU, on one rank and with DDP."
+        )
     return (
         f"Step time: about {format_seconds(step.step_seconds)}, "
-        f"{format_count(step.tokens_per_second)} tokens/s "
-        f"({format_seconds(step.exposed_seconds)} of it waits for communication); {basis}."
+        f"{format_count(step.tokens_per_second)} tokens/s ({format_seconds(step.exposed_seconds)} "
+        f"of it is exposed communication); {basis}."
     )
 
 
@@ -148,7 +150,7 @@ def _hue(place: Place, strategy: wb.Strategy) -> int:
 def _cell(place: Place, strategy: wb.Strategy, texts: dict[str, int], *, named: bool) -> str:
     first, *rest = place.holds.split(" · ")
     if not named:
-        first = f"stage {place.pp + 1}" if strategy.pp > 1 else "the whole model"
+        first = f"stage {place.pp + 1}" if strategy.pp > 1 else "the full model"
     holds = " ".join(_short(text, texts) for text in (first, *rest))
     return f"{holds}|{' '.join(_short(text, texts) for text in place.reads.split(', '))}"
 

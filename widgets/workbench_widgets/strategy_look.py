@@ -83,8 +83,8 @@ def _by_goal(wish: tuple[tuple[str, Any], ...], goal: str, processes: int) -> Pi
     alone = wb.request(**given, strategy="single", processes=1)
     if alone.workload is None:
         raise wb.UsageError(
-            f"Nothing is known of the model in {alone.script.name}, so no goal can be compared. "
-            "Choose by hand, or a recipe."
+            f"The model in {alone.script.name} is unknown, so strategies cannot be ranked. Choose "
+            "one manually or use a recipe."
         )
     cluster = alone.cluster
     if alone.device == "cpu":
@@ -93,8 +93,8 @@ def _by_goal(wish: tuple[tuple[str, Any], ...], goal: str, processes: int) -> Pi
             wb.request(**given, strategy="ddp", processes=processes)  # says how many there can be
     elif processes > len(cluster.gpus):
         raise wb.UsageError(
-            f"{processes} processes were asked for, but {len(cluster.gpus)} GPUs are visible here. "
-            "Take fewer processes, or CPU ranks."
+            f"{processes} processes were requested, but {len(cluster.gpus)} GPUs are visible. Use "
+            "fewer processes, or CPU ranks."
         )
 
     def refused(strategy: wb.Strategy) -> str:

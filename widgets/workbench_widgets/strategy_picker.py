@@ -28,7 +28,7 @@ class StrategyPicker(Calculator):
         target: A recipe's name or the path of a script.
         arguments: The script's arguments, as typed in a shell or as a list; default: the recipe's
             own for a first look on this host.
-        cpu: CPU ranks although there are GPUs.
+        cpu: Use CPU ranks even if there are GPUs.
         **options: A control's first value: ``strategy`` (a name such as ``"fsdp"`` or
             ``"pp2-dp2-tp2"``, or a ``wb.Strategy``), ``processes`` (default all GPUs, or 2 on a
             host without), ``goal`` (``"hand"``, ``"fit"``, ``"fast"``, ``"cheap"``), the degrees

@@ -29,7 +29,7 @@ def step_figure(steps: Mapping[str, StepTime]) -> go.Figure:
         UsageError: nothing to draw.
     """
     if not steps:
-        raise UsageError("There is no step to draw. Give at least one step time with its label.")
+        raise UsageError("No step to draw. Give at least one step time with its label.")
     longest = max(step.step_seconds for step in steps.values())
     unit, scale = _unit(longest)
     figure = go.Figure()
@@ -39,7 +39,7 @@ def step_figure(steps: Mapping[str, StepTime]) -> go.Figure:
     dress(
         figure,
         "Where a step's time goes",
-        "Estimate of one optimizer step by part; beside each bar its total and range",
+        "Estimate of one optimizer step by part; each bar is labelled with total and range",
         barmode="stack",
         height=_FRAME + _ROW * len(steps),
         margin_b=112,
@@ -138,7 +138,7 @@ def all_reduce_figure(
             )
         )
     title = "Kilobytes take microseconds, gradients take longer"
-    dress(figure, title, "One all-reduce, nothing hidden behind compute", height=420)
+    dress(figure, title, "One all-reduce, without overlap with compute", height=420)
     sizes = [2.0**power for power in range(10, 36, 5)]
     figure.update_xaxes(type="log", tickvals=sizes, ticktext=[format_bytes(one) for one in sizes])
     times = [10.0**power for power in range(-5, 3)]

@@ -79,12 +79,12 @@ def compression_figure(found: Compression) -> go.Figure:
         found: what ``compression`` returned.
 
     Raises:
-        UsageError: no variant told both its bytes and its loss.
+        UsageError: no variant reported both its bytes and its loss.
     """
     told = [one for one in found.results if one.good and one.loss is not None and one.sent_bytes]
     if not told:
         why = "; ".join(f"{one.label}: {one.problem}" for one in found.results if one.problem)
-        raise UsageError(f"{found.study}: no variant told both its bytes and its loss. {why}")
+        raise UsageError(f"{found.study}: no variant reported both its bytes and its loss. {why}")
     figure = go.Figure()
     for index, one in enumerate(told):
         figure.add_trace(
@@ -112,7 +112,7 @@ def compression_figure(found: Compression) -> go.Figure:
 def _trade(told: Sequence[TrialResult], plain: TrialResult | None) -> str:
     """What sends least at the same loss."""
     if plain is None or plain.loss is None or not plain.sent_bytes:
-        return "The trade of fewer bytes"
+        return "Trade-off of fewer bytes"
     kept = [one for one in told if (one.loss or 0) <= (1 + _KEPT) * plain.loss]
     least = min(kept, key=lambda one: one.sent_bytes or 0)
     if least is plain:

@@ -9,8 +9,8 @@ import ipywidgets as widgets
 import workbench as wb
 from workbench.launch.start.warm_server import start_ahead
 
-_STARTING = "Warm start: torch is being imported, once, in the background …"
-_READY = "Warm start ready: launches are forked from process {pid}, which has torch imported."
+_STARTING = "Warm start: importing torch in the background …"
+_READY = "Warm start ready: launches are forked from process {pid}, which has imported torch."
 _LATER = "Warm start: torch is imported with the first launch."
 
 

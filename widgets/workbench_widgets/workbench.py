@@ -26,8 +26,8 @@ _OPTIONS = ("store", "open", "warm")
 _FOLDED = (
     "Memory: will it fit?",
     "Cost: what will the run cost?",
-    "Plan: which machines, how soon, how much?",
-    "Compare: what differed, and what did it cost?",
+    "Plan: which machines, how long, how much?",
+    "Compare: settings, results, cost",
 )
 _HINT = "<p class='wb-hint'>No run is open. Launch one above, or open one from the list below.</p>"
 

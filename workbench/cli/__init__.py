@@ -18,7 +18,7 @@ def main() -> None:
 
         run_app()
     except KeyboardInterrupt:
-        sys.stderr.write("Interrupted before anything was done.\n")
+        sys.stderr.write("Interrupted before any work was done.\n")
         sys.exit(130)
     except Exception as error:
         text = _hidden_module(error)
@@ -42,9 +42,9 @@ def _hidden_module(error: Exception) -> str | None:
         name = file.removesuffix(".py")
         if name in sys.stdlib_module_names and folder in map(os.path.abspath, sys.path):
             return (
-                f"error: {path} hides Python's own module {name}, and with it workbench cannot "
-                f"run: {type(error).__name__}: {error}.\n"
-                f"Next: rename that file, or take {folder} out of PYTHONPATH.\n"
+                f"error: {path} shadows Python's standard module {name}, so workbench cannot run: "
+                f"{type(error).__name__}: {error}.\nNext: rename that file, or remove {folder} "
+                "from PYTHONPATH.\n"
             )
     return None
 

@@ -27,12 +27,14 @@ _CPU_HELP = "Measure the CPU of a machine with GPUs."
 def calibrate(
     *,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A third of the time, for a first look.")
+        bool, typer.Option("--quick", help="Take a third of the time, for a first estimate.")
     ] = False,
     cpu: Annotated[bool, typer.Option("--cpu", help=_CPU_HELP)] = False,
     show: Annotated[
         bool,
-        typer.Option("--show", help="Only show what was measured last; exit code 1 if nothing."),
+        typer.Option(
+            "--show", help="Show the latest measurements only; exit code 1 if there are none."
+        ),
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -41,7 +43,7 @@ def calibrate(
     if show:
         found = kept(store, cpu=cpu)
         if found is None:
-            hint = "This host was not calibrated yet. Next: workbench calibrate"
+            hint = "This host is not calibrated yet. Next: workbench calibrate"
             print_json(None) if as_json else console.print(hint, markup=False)
             raise typer.Exit(1)
     else:
@@ -65,7 +67,7 @@ def _measured(seconds: float, store: str | None, *, cpu: bool) -> Calibration:
 
             return measure(store, seconds=seconds, on_progress=told, cpu=cpu)
     except KeyboardInterrupt:
-        stderr.print("Stopped; nothing was kept, and no process is left.", markup=False)
+        stderr.print("Stopped; nothing was saved and all processes have ended.", markup=False)
         raise typer.Exit(1) from None
 
 
@@ -110,6 +112,11 @@ def _print(found: Calibration, store: str | os.PathLike[str] | None) -> None:
         console.print(f"! {trouble.what}", style="bold red", markup=False)
         console.print(f"  {trouble.next}", markup=False)
     if found.device == "cpu":
-        console.print("The catalog has no CPUs: there is nothing to compare with.", markup=False)
+        console.print(
+            "The catalog does not list CPUs, so there is no reference to compare with.",
+            markup=False,
+        )
     path = folder(store) / f"{found.key}.json"
-    console.print(f"kept in {path}; estimates of this host now say: measured here", markup=False)
+    console.print(
+        f"saved in {path}; estimates of this host now use these measurements", markup=False
+    )

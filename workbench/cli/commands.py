@@ -32,20 +32,20 @@ COMMANDS = {
     "launch": Source(
         "launch",
         "launch",
-        "Start a training run on this host; it goes on when this terminal closes.",
+        "Start a training run on this host; it continues when the terminal closes.",
     ),
     "runs": Source("listing", "runs", "List the runs of the store, newest first."),
     "show": Source(
         "run_commands",
         "show",
-        "Show one run: outcome, losses, speed, memory measured beside predicted.",
+        "Show one run: outcome, losses, speed, measured and predicted memory.",
     ),
     "metrics": Source(
         "run_commands",
         "metrics",
         "Print loss, lr, grad norm and step time of every optimizer step.",
     ),
-    "logs": Source("run_commands", "logs", "Print what the ranks wrote."),
+    "logs": Source("run_commands", "logs", "Print the ranks' logs."),
     "attach": Source(
         "run_commands",
         "attach",
@@ -54,24 +54,23 @@ COMMANDS = {
     "stop": Source(
         "run_commands",
         "stop",
-        "Stop a run: same step on all ranks and a checkpoint, then harder; confirm nothing is "
-        "left.",
+        "Stop a run gracefully with a checkpoint, then by signals; confirm that no process "
+        "remains.",
     ),
     "demo": Source(
         "run_commands",
         "demo",
-        "Run the main job: predict, launch the embedded recipe, watch, compare with the "
-        "prediction.",
+        "Predict, launch and watch the embedded recipe, then compare with the prediction.",
     ),
     "doctor": Source(
         "run_commands",
         "doctor",
-        "Say what this host has, what is wrong with it, and how to fix each.",
+        "Check this host; show each problem and its fix.",
     ),
     "resume": Source(
         "recovery",
         "resume",
-        "Go on from a checkpoint: in the same run, or in a new one with another strategy or size.",
+        "Resume from a checkpoint, in the same run or in a new one with another strategy or size.",
     ),
     "rerun": Source(
         "branching", "rerun", "Start a run again as a new run, and list what has changed since."
@@ -84,33 +83,31 @@ COMMANDS = {
     "adopt": Source(
         "recovery",
         "adopt",
-        "Watch a run again that nobody watches; let one from elsewhere be resumed.",
+        "Restart the supervisor of a run that lost it; accept a run from another host.",
     ),
     "checkpoints": Source(
-        "recovery", "checkpoints", "List what a run can be resumed from, newest first."
+        "recovery", "checkpoints", "List the checkpoints of a run, newest first."
     ),
-    "diagnose": Source(
-        "recovery", "diagnose", "Say what is wrong with a run, why, and what to do next."
-    ),
+    "diagnose": Source("recovery", "diagnose", "Diagnose a run: findings, causes and next steps."),
     "track": Source(
         "tracking",
         "track",
-        "Write a run's curves, samples and outcome to a tracker, from the first step on.",
+        "Send a run's curves, samples and outcome to a tracker, starting at its first step.",
     ),
     "memory": Source(
         "memory",
         "memory",
-        "Predict a rank's peak memory, explain it, and rank what would lower it.",
+        "Predict and explain a rank's peak memory; rank options that lower it.",
     ),
     "cost": Source(
         "cost",
         "cost",
-        "Price a finished run: hours, dollars by term with source and date, spot or not.",
+        "Estimate the cost of a finished run: hours, and dollars per term with source and date.",
     ),
     "plan": Source(
         "plan",
         "plan",
-        "Rank machines and layouts for a run by dollars and hours until it is finished.",
+        "Rank machines and layouts by dollars and hours to finish a run.",
     ),
     "advise": Source(
         "advising",
@@ -120,13 +117,13 @@ COMMANDS = {
     "prices": Source(
         "prices",
         "prices_command",
-        "List prices of machines, cheapest per GPU first; doubtful ones are marked.",
+        "List prices of machines, cheapest per GPU first; doubtful prices are marked.",
     ),
     "models": Source("listings", "models_command", "List the model shapes of the catalog."),
     "gpus": Source(
         "listings",
         "gpus_command",
-        "List the accelerators of the catalog; cells marked ? have no second source.",
+        "List the accelerators of the catalog; cells marked ? have a single source.",
     ),
     "calibrate": Source(
         "calibrating",
@@ -136,51 +133,48 @@ COMMANDS = {
     "scale": Source(
         "scaling",
         "scale",
-        "Run the same work on 1, 2, 4 … ranks: what each loses to what, and what more would do.",
+        "Scaling study on 1, 2, 4 … ranks: efficiency, losses by cause, extrapolation.",
     ),
     "study": Source("studies", "study", "Tune one number, or compare compressions."),
     "profile": Source(
         "profiling",
         "profile",
-        "Trace some steps on every rank; say where their time goes and who waits for whom.",
+        "Trace some steps on every rank; show where time goes and which ranks wait.",
     ),
     "compare": Source(
         "comparing",
         "compare",
-        "Set runs beside each other: what differs, what came of it, what a loss cost.",
+        "Compare runs: differing settings, results, and cost to reach a loss.",
     ),
-    "tag": Source(
-        "labelling", "tag", "Give a run tags, take tags away, or, without any, show them."
-    ),
-    "note": Source("labelling", "note", "Keep a note with a run, in place of the one before."),
+    "tag": Source("labelling", "tag", "Add or remove tags of a run; without arguments, show them."),
+    "note": Source("labelling", "note", "Set the note of a run."),
     "archive": Source(
         "labelling",
         "archive",
-        "Hide runs from lists; nothing of them is removed, and --undo brings them back.",
+        "Hide runs from lists without deleting them; --undo shows them again.",
     ),
     "delete": Source(
         "labelling",
         "delete",
-        "Delete ended runs for good, checkpoints and all. To only hide them: workbench archive.",
+        "Delete ended runs permanently, including checkpoints. To hide them: workbench archive.",
     ),
     "export": Source(
         "exporting",
         "export",
-        "Turn a run, script or plan into the files of another engine, or say what it refuses.",
+        "Export a run, script or plan as files of another engine, or explain why it cannot.",
     ),
     "submit": Source(
         "nodes",
         "submit",
-        "Hand a run to Slurm: its directory is there at once, its nodes join it when they are "
-        "free.",
+        "Submit a run to Slurm: its directory exists at once, nodes join when allocated.",
     ),
     "warm": Source(
         "warm",
         "warm",
-        "Keep a process with torch imported, from which --warm launches start seconds sooner.",
+        "Keep a process with torch imported, so that --warm launches start seconds sooner.",
     ),
     "node": Source(
-        "nodes", "node", "Join a run over several machines; stays until the run has ended."
+        "nodes", "node", "Join a multi-node run as one of its machines, until the run ends."
     ),
 }
 """In the order in which ``--help`` lists them."""

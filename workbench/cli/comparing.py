@@ -36,7 +36,7 @@ _RESULT_NAMES = {
     "samples_per_second": "samples/s",
     "step_seconds_median": "step, median",
     "memory_bytes": "peak memory",
-    "hours": "time at work",
+    "hours": "running time",
     "usd": "cost",
     "step_ratio": "step ÷ predicted",
     "memory_ratio": "memory ÷ predicted",
@@ -48,15 +48,13 @@ def compare(
         list[str], typer.Argument(metavar="RUN...", help="2 to 10 ids, unique prefixes or names.")
     ],
     *,
-    by: Annotated[
-        str, typer.Option(help=f"What losses are aligned by: {', '.join(AXES)}.")
-    ] = "step",
+    by: Annotated[str, typer.Option(help=f"Axis to align losses by: {', '.join(AXES)}.")] = "step",
     loss: Annotated[
         float | None,
         typer.Option(help="Cost to reach this loss [default: the highest of the last losses]."),
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write every step of all of them as CSV.")
+        Path | None, typer.Option(metavar="FILE", help="Write every step of all runs as CSV.")
     ] = None,
     parquet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The same as Parquet (pip install pyarrow).")
@@ -64,7 +62,7 @@ def compare(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set runs beside each other: what differs, what came of it, what a loss cost."""
+    """Compare runs: differing settings, results, and cost to reach a loss."""
     place = wb.Store(store)
     files = [path for path in (csv, parquet) if path is not None]
     for path in files:
@@ -109,11 +107,11 @@ def _not_aligned(found: Comparison, aligned: Mapping[str, Any]) -> Generator[str
     unpriced = [run for run, one in found.curves.items() if not any(map(_is_known, one.usd))]
     if by == "usd" and unpriced:
         yield (
-            f"No price is known of {', '.join(unpriced)}. Give one before a run starts: "
-            "WORKBENCH_USD_PER_HOUR=2.50 workbench launch … (dollars an hour of the whole host)."
+            f"The price of {', '.join(unpriced)} is unknown. Set it before a run starts: "
+            "WORKBENCH_USD_PER_HOUR=2.50 workbench launch … (dollars per hour of the whole host)."
         )
     elif not aligned["at"]:
-        yield f"By {by} the runs have no stretch in common."
+        yield f"The runs do not overlap when aligned by {by}."
 
 
 def _is_known(value: object) -> bool:
@@ -158,7 +156,7 @@ def _tables(
         cells = [number(aligned["loss"][run][index]) for run in runs]
         losses.add_row(_AXIS_TEXT[by](at), *cells)
     return [
-        ("Asked for differently", asked),
+        ("Different settings", asked),
         ("What came of it", came),
         (f"Smoothed loss, aligned by {by}", losses),
         (f"To a loss of {number(reach['loss'])} ({reach['chosen']})", _reached(reach, runs)),

@@ -35,7 +35,7 @@ class CostAsked(Description):
     epochs: Annotated[float | None, option("Or passes over --dataset-tokens.")] = None
     dataset_tokens: Annotated[str | None, option("Tokens of one epoch.")] = None
     provider: Annotated[
-        str | None, option("Rent here [default: the cheapest known].", metavar="P")
+        str | None, option("Rent here [default: the cheapest offer].", metavar="P")
     ] = None
     offer: Annotated[str | None, option("The provider's name of the machine.", metavar="O")] = None
     usd_per_hour: Annotated[
@@ -46,7 +46,8 @@ class CostAsked(Description):
     ] = None
     spot: Annotated[bool, option("Rent interruptible machines.", "--spot")] = False
     interruption_hours: Annotated[
-        float | None, option("spot: mean hours until one machine is taken [default: unknown].")
+        float | None,
+        option("Spot: mean hours between interruptions of one machine [default: unknown]."),
     ] = None
     failure_gpu_hours: Annotated[
         float, option("GPU-hours between failures that stop the job; 0 = never.")
@@ -64,11 +65,11 @@ class CostAsked(Description):
     restart_minutes: Annotated[float, option("From an interruption to the next step.")] = 10.0
     evaluation: Annotated[float, option("Evaluation's share on top of training.")] = 0.0
     failed: Annotated[float, option("Share of thrown-away attempts on top.")] = 0.0
-    idle_hours: Annotated[float, option("Hours the machines run and do nothing.")] = 0.0
+    idle_hours: Annotated[float, option("Idle machine hours.")] = 0.0
     storage_gb: Annotated[float, option("Data kept on the provider's disks.")] = 0.0
     keep_checkpoints: Annotated[int, option("Checkpoints kept there too.")] = 0
-    stopped_days: Annotated[float, option("Days the disks outlive the machines.")] = 0.0
-    egress_gb: Annotated[float, option("Data taken home.")] = 0.0
+    stopped_days: Annotated[float, option("Days to keep the disks after the machines.")] = 0.0
+    egress_gb: Annotated[float, option("Data downloaded from the provider.")] = 0.0
     hours_per_month: Annotated[int, option("720 (30 days) or 730 (a year / 12).")] = 720
     as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
 
@@ -94,7 +95,7 @@ class Costed:
 
 @with_options
 def cost(asked: CostAsked) -> None:
-    """Price a finished run: hours, dollars by term with source and date, spot or not."""
+    """Estimate the cost of a finished run: hours, and dollars per term with source and date."""
     from workbench.cli.cost_view import cost_view  # noqa: PLC0415  (loads Rich)
 
     found = answer(asked)
@@ -118,7 +119,7 @@ def answer(asked: CostAsked) -> Costed:
     cluster = job.cluster
     if not isinstance(cluster, Cluster) or cluster.accelerator is None:
         raise UsageError(
-            "A cost needs a GPU of the catalog, and this host's is none. Add --gpu G "
+            "Cost estimates need a GPU of the catalog; this host does not have one. Add --gpu G "
             "(workbench gpus lists them) and --gpus N."
         )
     priced = priced_offer(asked, cluster)
@@ -139,8 +140,8 @@ def answer(asked: CostAsked) -> Costed:
     if memory.fits is False:
         needs, card = format_bytes(memory.on_card_bytes), format_bytes(memory.card_bytes)
         problem = (
-            f"This layout does not fit: it needs {needs} of {card}. The figures below are those "
-            "of a card that had them; workbench memory says what would fit."
+            f"This layout does not fit: it needs {needs} of {card}. Costs below assume a card with "
+            "enough memory. Run `workbench memory` for layouts that fit."
         )
     notes = (*priced.notes, *job.notes)
     return Costed(job=job, cost=bill, notes=notes, problem=problem)
@@ -164,7 +165,7 @@ def _length(asked: CostAsked) -> dict[str, Any]:
     given = [name for name in ("tokens", "steps", "epochs") if getattr(asked, name) is not None]
     if len(given) != 1 or (asked.epochs is None) != (asked.dataset_tokens is None):
         raise UsageError(
-            "Say once how long the run is: --tokens T, --steps N, or --epochs E with "
+            "Give the length of the run exactly once: --tokens T, --steps N, or --epochs E with "
             "--dataset-tokens D."
         )
     counts = ("tokens", "steps", "dataset_tokens")

@@ -1,4 +1,4 @@
-"""The offer that ``workbench cost`` prices a run at: yours, a named one, or the cheapest known."""
+"""The offer that ``workbench cost`` prices a run at: yours, a named one, or the cheapest offer."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def _own(asked: CostAsked, cluster: Cluster, source: str = "given by you") -> Pr
         terms, notes = prices.terms(asked.provider), ()
     except UnknownNameError:
         terms = Terms(provider=asked.provider)
-        notes = (f"{asked.provider} is not in the table: its storage and egress have no price.",)
+        notes = (
+            f"{asked.provider} is not in the price table: storage and egress prices are unknown.",
+        )
     return Priced(offer=offer, terms=terms, notes=notes, price_range=ranged)
 
 
@@ -103,8 +105,8 @@ def _from_table(asked: CostAsked, cluster: Cluster) -> Priced:
     if not found and (asked.offer or asked.provider):
         at = ", ".join(sorted({one.provider for one in every})) or "no provider"
         raise UsageError(
-            f"{asked.offer or asked.provider} has no {needed} x {gpu.id} in the table. "
-            f"Known at: {at}. Choose one of them, or give --usd-per-hour X."
+            f"{asked.offer or asked.provider} does not list {needed} x {gpu.id} in the price "
+            f"table. Listed at: {at}. Choose one of them, or give --usd-per-hour X."
         )
     if not found:
         note = f"No machine with {needed} x {gpu.id} in the table: give --usd-per-hour X."
@@ -117,7 +119,8 @@ def _from_table(asked: CostAsked, cluster: Cluster) -> Priced:
         notes.append(_chosen(best, able, spot=asked.spot))
     if (best.max_nodes or 1) < cluster.nodes:
         notes.append(
-            f"{best.provider} is not known to join {cluster.nodes} of them: ask before you rent."
+            f"{best.provider} does not publish whether it connects {cluster.nodes} of them: ask "
+            "before renting."
         )
     return Priced(offer=best, terms=prices.terms(best.provider), notes=tuple(notes))
 
@@ -152,7 +155,7 @@ def _chosen(best: Offer, found: list[Offer], *, spot: bool) -> str:
         )
     passed = [one for one in found if (_price(one, spot=spot) or usual) < usual]
     if passed:
-        text += f", {len(passed)} cheaper ones of doubtful price left out"
+        text += f", {len(passed)} cheaper offers with doubtful prices excluded"
     return text + "."
 
 

@@ -58,7 +58,7 @@ def _inputs(found: Costed) -> Table:
     marks = f" ({', '.join(offer.marks)})" if offer.marks else ""
     kind = "spot" if cost.spot else "on demand"
     nodes = f"{job.nodes} node{'s' * (job.nodes > 1)}: {offer.name or offer.gpu}"
-    where = f"{nodes} at {offer.provider}, {kind}, {format_usd(price)} an hour each{marks}"
+    where = f"{nodes} at {offer.provider}, {kind}, {format_usd(price)} per hour each{marks}"
     how = f"{strategy.name} on {strategy.world_size} x {offer.gpu}"
     return _facts([("What", what), ("How", how), ("Where", where)])
 
@@ -105,7 +105,7 @@ def _bill(cost: RunCost) -> Table:
     table.add_row("total", Text(format_usd(cost.usd), style="bold"), "")
     nothing = [term.name for term in cost.terms if term.how == NOTHING]
     if nothing:
-        table.add_row("", "", Text(f"nothing for: {', '.join(nothing)}", style="dim"))
+        table.add_row("", "", Text(f"not included: {', '.join(nothing)}", style="dim"))
     for source, number in sources.items():
         table.add_row("", "", Text(f"[{number}] {source}", style="dim"))
     return table

@@ -70,8 +70,8 @@ def _measure_steps(console: Console, checked: Request, *, quiet: bool) -> bool:
         return False
     if not quiet:
         console.print(
-            f"[bold]Calibrating[/] this host for {STEP_SECONDS:g} s, so that the step time can be "
-            "predicted (workbench calibrate measures more, and longer) …"
+            f"[bold]Calibrating[/] this host for {STEP_SECONDS:g} s to predict the step time "
+            "(workbench calibrate measures more) …"
         )
     try:
         calibrate(
@@ -142,5 +142,5 @@ def _show_result(console: Console, run: Run, summary: dict[str, Any]) -> None:
 def _in_jupyter() -> str:
     """What shows this run in a notebook: in a checkout of the repository, or installed alone."""
     if (Path(__file__).parents[2] / "Makefile").is_file():
-        return "make lab   (opens the same workbench with this run in its list)"
+        return "make lab   (opens the workbench with this run in its list)"
     return "jupyter lab, then: from workbench_widgets import Workbench; Workbench()"

@@ -171,7 +171,7 @@ def describe(asked: Description) -> Job:
     values = dict(asked.job)
     model = values.pop("model", None)
     if model is None:
-        raise UsageError("No model was given. Add --model M; workbench models lists them.")
+        raise UsageError("The model is missing. Add --model M; workbench models lists them.")
     return Job.of(model, **values)
 
 

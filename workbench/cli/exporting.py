@@ -66,7 +66,7 @@ class ExportAsked:
 
 @with_options
 def export(asked: ExportAsked) -> None:
-    """Turn a run, script or plan into the files of another engine, or say what it refuses."""
+    """Export a run, script or plan as files of another engine, or explain why it cannot."""
     if asked.why:
         _why(asked)
         return

@@ -25,11 +25,11 @@ def tag(
     run: RunArgument,
     tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG]...")] = None,
     *,
-    remove: Annotated[list[str] | None, typer.Option(help="A tag to take away.")] = None,
+    remove: Annotated[list[str] | None, typer.Option(help="Tag to remove.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a run tags, take tags away, or, without any, show them."""
+    """Add or remove tags of a run; without arguments, show them."""
     paths = wb.Store(store).find(run)
     away = [check_tag(one) for one in remove or ()]
     _tell(paths.directory.name, change_labels(paths, add=tags or (), remove=away), as_json=as_json)
@@ -37,12 +37,12 @@ def tag(
 
 def note(
     run: RunArgument,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The note; '' takes it away.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Note text; '' removes it.")],
     *,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Keep a note with a run, in place of the one before."""
+    """Set the note of a run."""
     paths = wb.Store(store).find(run)
     _tell(paths.directory.name, change_labels(paths, note=text), as_json=as_json)
 
@@ -54,7 +54,7 @@ def archive(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Hide runs from lists; nothing of them is removed, and --undo brings them back."""
+    """Hide runs from lists without deleting them; --undo shows them again."""
     place = wb.Store(store)
     every = [place.find(one) for one in runs]  # all are known before the first is changed
     done = {one.directory.name: change_labels(one, archived=not undo) for one in every}
@@ -76,11 +76,11 @@ def _tell(run: str, labels: Labels, *, as_json: bool) -> None:
 def delete(
     runs: _Ids,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete ended runs for good, checkpoints and all. To only hide them: workbench archive."""
+    """Delete ended runs permanently, including checkpoints. To hide them: workbench archive."""
     place = wb.Store(store)
     sizes = [size(check_deletable(place, run)) for run in dict.fromkeys(runs)]
     if not yes:
@@ -101,7 +101,10 @@ def _ask(sizes: list[Size]) -> None:
         text = f"{one.run}: {one.files:,} files{checkpoints}, {format_bytes(one.bytes)}"
         errors.print(text, markup=False)
     if not sys.stdin.isatty():
-        raise wb.UsageError("Deleting asks first, and nobody is at a terminal. Confirm with --yes.")
-    if not typer.confirm(f"Delete {len(sizes)} for good?", err=True):
+        raise wb.UsageError(
+            "Deleting needs confirmation and this is not an interactive terminal. Pass --yes to "
+            "delete."
+        )
+    if not typer.confirm(f"Delete {len(sizes)} permanently?", err=True):
         errors.print("nothing deleted")
         raise typer.Exit(1)

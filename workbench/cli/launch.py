@@ -44,7 +44,7 @@ def launch(
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Start a training run on this host; it goes on when this terminal closes."""
+    """Start a training run on this host; it continues when the terminal closes."""
     script = f"{MODULE}{script}" if module else script
     if (
         {"-h", "--help"} & set(arguments or ())
@@ -139,6 +139,6 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
 def _print_next_steps(run: wb.Run) -> None:
     for node in range(1, int(run.document.get("nodes") or 1)):
         line = node_command(run.directory, node)
-        console.print(f"type on machine {node}:  {line}", markup=False, soft_wrap=True)
+        console.print(f"run on machine {node}:   {line}", markup=False, soft_wrap=True)
     for verb in ("attach", "logs", "stop"):
         console.print(f"  workbench {verb} {run.id}", markup=False)

@@ -70,7 +70,7 @@ def _say_who_is_not_watched(found: list[dict[str, Any]]) -> None:
 
 def _say_the_rest(known: int, found: int, *, asked: bool) -> None:
     if found > _FIRST:
-        errors.print(f"{found - _FIRST:,} more; --where chooses, --csv writes them all")
+        errors.print(f"{found - _FIRST:,} more; filter with --where, write all with --csv")
     if found < known:
-        hidden = "are not what was asked for" if asked else "are archived (--all shows them)"
+        hidden = "do not match the filter" if asked else "are archived (--all shows them)"
         errors.print(f"{known - found:,} of {known:,} runs {hidden}")

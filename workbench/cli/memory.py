@@ -32,14 +32,14 @@ _LOG_WIDTH = 100
 class MemoryAsked(Description):
     """The options of ``workbench memory``."""
 
-    headroom: Annotated[float, option("Share of the card that should stay free.")] = (
-        answers.HEADROOM
-    )
+    headroom: Annotated[float, option("Share of the card to keep free.")] = answers.HEADROOM
     simulate: Annotated[
-        bool, option("Run the real model on fake tensors beside it.", "--simulate")
+        bool, option("Also simulate the real model on fake tensors.", "--simulate")
     ] = False
-    timeout: Annotated[float, option("Seconds after which the simulation is given up.")] = 300.0
-    inference: Annotated[bool, option("Serving instead of training.", "--inference")] = False
+    timeout: Annotated[float, option("Time limit of the simulation in seconds.")] = 300.0
+    inference: Annotated[bool, option("Estimate serving instead of training.", "--inference")] = (
+        False
+    )
     kv_bytes: Annotated[int, option("inference: bytes per cached element.")] = 2
     as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
 
@@ -53,7 +53,7 @@ class Answered:
     estimate: Estimate
     """Closed form."""
     headroom: float
-    """Share of the card that should stay free."""
+    """Share of the card to keep free."""
     explanation: tuple[str, ...]
     """Why the peak is where it is."""
     switches: tuple[answers.Switch, ...]
@@ -84,7 +84,7 @@ def accelerator(cluster: Cluster | str) -> Accelerator | None:
 
 @with_options
 def memory(asked: MemoryAsked) -> None:
-    """Predict a rank's peak memory, explain it, and rank what would lower it."""
+    """Predict and explain a rank's peak memory; rank options that lower it."""
     from workbench.cli.memory_view import inference_view, training_view  # noqa: PLC0415
 
     console = plain_console()
@@ -175,7 +175,7 @@ def _simulated(found: Answered, timeout_seconds: float) -> Answered:
                 timeout_seconds=timeout_seconds,
             )
     except SimulationUnavailable as error:
-        stderr.print(f"No simulation, the closed form stands alone: {error}", markup=False)
+        stderr.print(f"Simulation failed; showing the closed form only: {error}", markup=False)
         return replace(found, no_simulation=str(error))
     return replace(found, simulation=result)
 
@@ -232,8 +232,8 @@ def _served(asked: MemoryAsked) -> tuple[Job, Estimate]:
     named = asked.job.get("strategy")
     if named is not None and named.strip().lower() not in {"single", "tp"}:
         raise UsageError(
-            f"Inference is estimated for single and tp, not {named!r}. "
-            "Leave --strategy out: all GPUs share the model."
+            f"Inference is estimated for single and tp, not {named!r}. Omit --strategy: all GPUs "
+            "share the model."
         )
     frozen = {"quantization": None, "lora_rank": None, "strategy": None}
     job = describe(replace(asked, job={**asked.job, **frozen}))

@@ -160,7 +160,7 @@ def _verdict(estimate: Estimate, headroom: float | None) -> Text:
     if free is None or card is None:
         return Text("unknown: name one with --gpu")
     if free < 0:
-        return Text(f"does not fit: {format_bytes(-free)} too much", style="bold red")
+        return Text(f"does not fit: {format_bytes(-free)} over the limit", style="bold red")
     if not estimate.fits:
         text = f"too close: {format_bytes(free)} free, {free / card:.1%} of the card"
         return Text(f"{text}; an estimate needs {SAFETY:.0%}", style="bold red")
@@ -200,7 +200,7 @@ def _bar(start: int, size: int, whole: int, room: int, end: int, colour: str) ->
 def _peaks(estimate: Estimate) -> Table:
     table = _table("competing peaks", "allocated", "")
     for name, size in (estimate.peaks or {}).items():
-        mark = Text("◄ the peak", style="bold") if name == estimate.peak else ""
+        mark = Text("◄ peak", style="bold") if name == estimate.peak else ""
         table.add_row(Text(name, style="not bold"), format_bytes(size), mark)
     return table
 
@@ -236,14 +236,14 @@ def _switches(found: Answered) -> Table | None:
         return None
     same = [one for one in found.switches if not one.changes_result]
     other = [one for one in found.switches if one.changes_result]
-    table = _table("saves", "then", "switches that keep the result", right=(0, 1))
+    table = _table("saves", "then", "switches that do not change the result", right=(0, 1))
     _switch_rows(table, same[:_SWITCHES], fits=found.estimate.fits)
     if other:
-        table.add_row("", "", Text("switches that change what is learned", style="bold"))
+        table.add_row("", "", Text("switches that change the result", style="bold"))
         _switch_rows(table, other[:_OTHERS], fits=found.estimate.fits)
     more = max(0, len(same) - _SWITCHES) + max(0, len(other) - _OTHERS)
     if more:
-        table.add_row("", "", Text(f"… and {more} that save less: --json", style="dim"))
+        table.add_row("", "", Text(f"… and {more} that save less, see --json", style="dim"))
     return table
 
 
@@ -296,6 +296,6 @@ def _options(found: Answered) -> Table | None:
         if one.nodes > 1:
             text.append(f" on {one.nodes} nodes")
         if one.changes_result:
-            text.append("  changes what is learned", style="dim")
+            text.append("  changes the result", style="dim")
         table.add_row(str(one.gpus), format_bytes(one.free_bytes), text)
     return table

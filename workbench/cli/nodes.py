@@ -34,7 +34,7 @@ from workbench.recover.policy import Recovery
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 
-_DIRECTORY_HELP = "The run directory, as this machine sees it on the shared storage."
+_DIRECTORY_HELP = "Run directory on the shared storage, as mounted on this machine."
 _QUEUE_SECONDS = 5.0
 _SOMEWHERE = "node-0"  # in run.json, until Slurm has chosen the machines
 
@@ -42,19 +42,19 @@ _SOMEWHERE = "node-0"  # in run.json, until Slurm has chosen the machines
 def node(
     directory: Annotated[Path, typer.Argument(metavar="RUN_DIR", help=_DIRECTORY_HELP)],
     *,
-    rank: Annotated[int, typer.Option(help="Which machine of the run this is, from 1.")],
+    rank: Annotated[int, typer.Option(help="Number of this machine in the run, from 1.")],
     address: Annotated[
-        str | None, typer.Option(help="Of node 0, where an engine starts that one too.")
+        str | None, typer.Option(help="Address of node 0, where an engine starts that one too.")
     ] = None,
-    port: Annotated[int | None, typer.Option(help="Rendezvous port there.")] = None,
+    port: Annotated[int | None, typer.Option(help="Rendezvous port of node 0.")] = None,
 ) -> None:
-    """Join a run over several machines; stays until the run has ended."""
+    """Join a multi-node run as one of its machines, until the run ends."""
     paths = RunPaths(directory.expanduser().absolute())
     run = read_json(paths.run)
     if run is None:
         raise UsageError(
             f"{paths.run} cannot be read. Give the run directory that `workbench launch --nodes` "
-            "printed, at the place where this machine sees the shared storage."
+            "printed, at the path where this machine mounts the shared storage."
         )
     if rank == 0 and run.get("engine"):
         exit_with(lead(paths, address, port, _say))
@@ -65,7 +65,7 @@ def node(
     try:
         code = agent.work()
     except KeyboardInterrupt:
-        _say("left the run; its processes here are ended")
+        _say("left the run; its processes on this machine have ended")
         code = 130
     raise typer.Exit(code)
 
@@ -93,9 +93,11 @@ class SubmitAsked:
     partition: Annotated[str | None, option("Slurm's [its default].")] = None
     account: Annotated[str | None, option("Slurm's [yours].")] = None
     cpus: Annotated[int | None, option("Cores of each rank [1; beside a GPU 4].")] = None
-    grace: Annotated[int, option("Seconds from Slurm's notice to the end.")] = GRACE_SECONDS
-    requeues: Annotated[int, option("Starts after the first, from the newest checkpoint.")] = 3
-    restarts: Annotated[int, option("As for launch: within one start of the job.")] = 0
+    grace: Annotated[int, option("Seconds between Slurm's notice and the end.")] = GRACE_SECONDS
+    requeues: Annotated[
+        int, option("Maximum further starts of the job, from the newest checkpoint.")
+    ] = 3
+    restarts: Annotated[int, option("As for launch: restarts within one start of the job.")] = 0
     name: Annotated[str | None, option("Display name of the run.")] = None
     dry_run: Annotated[bool, option("Only show the batch script.", "--dry-run")] = False
     wait: WaitOption = False
@@ -105,7 +107,7 @@ class SubmitAsked:
 
 @with_options
 def submit(asked: SubmitAsked) -> None:
-    """Hand a run to Slurm: its directory is there at once, its nodes join it when they are free."""
+    """Submit a run to Slurm: its directory exists at once, nodes join when allocated."""
     if asked.to != "slurm":
         raise UsageError(
             f"submit knows slurm, not {asked.to!r}. For other engines: workbench export --to …"

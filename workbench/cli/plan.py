@@ -51,26 +51,31 @@ class PlanAsked(Description):
     global_batch: Annotated[
         int | None, option("Sequences per optimizer step, all GPUs [default: ~0.5 M tokens].")
     ] = None
-    budget_usd: Annotated[float | None, option("Most dollars of the finished run.")] = None
-    deadline_hours: Annotated[float | None, option("Most hours, start-up included.")] = None
+    budget_usd: Annotated[float | None, option("Maximum cost of the run, in USD.")] = None
+    deadline_hours: Annotated[float | None, option("Maximum hours, including start-up.")] = None
     providers: Annotated[str, option("Only these: runpod,lambda.", metavar="P,P")] = ""
     regions: Annotated[str, option("Only regions with one of these words.", metavar="R,R")] = ""
-    max_gpus: Annotated[int | None, option("Most GPUs [default: 128].")] = None
-    spot: Annotated[bool, option("Interruptible machines too.", "--spot")] = False
+    max_gpus: Annotated[int | None, option("Maximum number of GPUs [default: 128].")] = None
+    spot: Annotated[bool, option("Include interruptible machines.", "--spot")] = False
     interruption_hours: Annotated[
-        float | None, option("spot: mean hours until one machine is taken [default: unknown].")
+        float | None,
+        option("Spot: mean hours between interruptions of one machine [default: unknown]."),
     ] = None
-    here: Annotated[bool, option("On this host's GPUs instead of rented ones.", "--here")] = False
-    no_offload: Annotated[bool, option("Nothing in host memory.", "--no-offload")] = False
+    here: Annotated[bool, option("Plan for this host's GPUs instead of rented ones.", "--here")] = (
+        False
+    )
+    no_offload: Annotated[bool, option("Exclude offloading to host memory.", "--no-offload")] = (
+        False
+    )
     any_script: Annotated[
-        bool, option("Only layouts that suit any script: DDP, FSDP, hybrid.", "--any-script")
+        bool, option("Only layouts that work with any script: DDP, FSDP, hybrid.", "--any-script")
     ] = False
     all_layouts: Annotated[
         bool,
-        option("Estimate layouts too that the launcher does not start.", "--all-layouts"),
+        option("Include layouts that the launcher cannot start.", "--all-layouts"),
     ] = False
-    zero: Annotated[bool, option("DeepSpeed's ZeRO-2 and ZeRO-3 too.", "--zero")] = False
-    rejections: Annotated[int, option("Single rejections to list.")] = LISTED
+    zero: Annotated[bool, option("Include DeepSpeed's ZeRO-2 and ZeRO-3.", "--zero")] = False
+    rejections: Annotated[int, option("Number of rejected layouts to list.")] = LISTED
     as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
 
 
@@ -92,13 +97,13 @@ class Planned:
 
 @with_options
 def plan(asked: PlanAsked) -> None:
-    """Rank machines and layouts for a run by dollars and hours until it is finished."""
+    """Rank machines and layouts by dollars and hours to finish a run."""
     from workbench.cli.plan_view import plan_view  # noqa: PLC0415  (loads Rich)
 
     try:
         found = answer(asked)
     except KeyboardInterrupt:
-        typer.echo("Stopped before the search was done: no plans.", err=True)
+        typer.echo("Stopped before the search finished: no plans.", err=True)
         raise typer.Exit(1) from None
     if asked.as_json:
         print_json(document(found))
@@ -171,8 +176,8 @@ def _refuse_decided(asked: PlanAsked) -> None:
     for name in asked.HIDDEN:
         if asked.job.get(name) is not None:
             raise UsageError(
-                f"{options()[name].flag} {asked.job[name]} is what a plan decides. Leave it out, "
-                "or ask workbench cost about one layout."
+                f"{options()[name].flag} {asked.job[name]} is decided by the plan. Remove it, or "
+                "use workbench cost for one layout."
             )
 
 
@@ -192,8 +197,7 @@ def _limits(asked: PlanAsked) -> Limits:
 def _run(asked: PlanAsked, workload: Workload) -> RunPlan:
     if asked.tokens is None and asked.epochs is None:
         raise UsageError(
-            "A plan needs the length of the run. Give --tokens 300B, or --epochs with "
-            "--dataset-tokens."
+            "A plan needs the run length. Give --tokens 300B, or --epochs with --dataset-tokens."
         )
     sizes = {
         name: None if (text := getattr(asked, name)) is None else read_count(text, name)

@@ -58,12 +58,12 @@ def _launchable(plans: Plans) -> tuple[str, ...]:
     lacks = why_not(first.strategy, splits=SPLITS)
     if launchable(first.strategy):
         return (f"On such a machine: {launch_line(first)}", *_to_know(first))
-    said = f"The first plan is not launched from here: {lacks}"
+    said = f"The first plan cannot be launched from here: {lacks}"
     for number, plan in enumerate(plans.plans, start=1):
         line = launch_line(plan)
         if line is not None:
             return (said, f"Plan {number} is: {line}", *_to_know(plan))
-    return (f"{said} None of the others is either; see --any-script.",)
+    return (f"{said} The other plans cannot either; see --any-script.",)
 
 
 def _to_know(plan: Plan) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def to_know(strategy: Strategy, micro_batch: int, accumulate: int) -> tuple[str,
     script = f"with micro-batch {micro_batch} and accumulation {accumulate} in the script."
     if backend(strategy) != "deepspeed":
         return (script,)
-    needs = f"{strategy.name} is DeepSpeed's: pip install deepspeed there first."
+    needs = f"{strategy.name} needs DeepSpeed: run pip install deepspeed there first."
     if not why_not(strategy.with_options(engine="torch"), splits=recipes.find("gpt").splits):
         needs += " The recipe gpt also runs it without DeepSpeed, with --engine torch."
     return (script, needs)
@@ -123,7 +123,7 @@ def _table(plans: Plans) -> Table:
         seen.add((one.usd, one.hours))
         if position < _SHOWN or (position in front and new):
             table.add_row(f"{position + 1}{'*' if position in front else ''}", *_row(one))
-    table.caption = "* on the Pareto front: no other plan is both cheaper and faster"
+    table.caption = "* Pareto front: no other plan is both cheaper and faster"
     table.caption_justify = "left"
     return table
 

@@ -17,14 +17,14 @@ from workbench.describe.live_prices import WITH_KEY, WITHOUT_KEY, ProviderAnswer
 from workbench.describe.price import STALE_DAYS
 from workbench.units import UNKNOWN
 
-_HELP = """List prices of machines, cheapest per GPU first; doubtful ones are marked.
+_HELP = """List prices of machines, cheapest per GPU first; doubtful prices are marked.
 
-The embedded table is dated; --refresh asks the providers now and keeps their answers; your own
-prices ($WORKBENCH_PRICES, a CSV file) come on top. Nothing is fetched without --refresh.
+The embedded table is dated; --refresh queries the providers now and caches their answers; your own
+prices ($WORKBENCH_PRICES, a CSV file) come on top. No data is fetched without --refresh.
 
 With --json an array of offers; with --refresh --json an object {"offers": [...], "providers":
-[{"provider", "offers", "error", "fetched_at"}]}. A provider that does not answer is a row, and the
-exit code stays 0: its older prices are shown.
+[{"provider", "offers", "error", "fetched_at"}]}. A provider that fails is a row, and the
+exit code stays 0: its cached prices are shown.
 """
 _COLUMNS = ("GPUs", "provider", "machine", "$/h", "$/GPU", "spot $", "region", "date", "marks")
 _MONEY = ("$/h", "$/GPU", "spot $")
@@ -36,15 +36,15 @@ _LEAST = {"GPUs": 9, "provider": 8, "machine": 10, "region": 6, "marks": 9}
 def prices_command(
     *,
     gpu: Annotated[
-        str | None, typer.Option(help="One GPU, by any usual name.", metavar="G")
+        str | None, typer.Option(help="One GPU, by any common name.", metavar="G")
     ] = None,
     provider: Annotated[
         list[str] | None, typer.Option(help="One provider; may be repeated.", metavar="P")
     ] = None,
     spot: Annotated[
-        bool, typer.Option("--spot", help="Only interruptible machines, cheapest first.")
+        bool, typer.Option("--spot", help="Show only interruptible machines, cheapest first.")
     ] = False,
-    ask: Annotated[bool, typer.Option("--refresh", help="Ask the providers now.")] = False,
+    ask: Annotated[bool, typer.Option("--refresh", help="Query the providers now.")] = False,
     seconds: Annotated[float, typer.Option(help="--refresh: limit for each provider.")] = 10.0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON value and nothing else.")
@@ -77,7 +77,7 @@ def _asked(names: list[str], seconds: float) -> tuple[ProviderAnswer, ...]:
     stderr = Console(stderr=True, highlight=False)
     live = [name for name in names if name in (*WITHOUT_KEY, *WITH_KEY)]
     others = [
-        ProviderAnswer(provider=name, error="has no live prices: gpuhunt does not list it")
+        ProviderAnswer(provider=name, error="does not have live prices: gpuhunt does not list it")
         for name in names
         if name not in live
     ]
@@ -95,7 +95,9 @@ def _asked(names: list[str], seconds: float) -> tuple[ProviderAnswer, ...]:
 def _sentence(answer: ProviderAnswer) -> str:
     if answer.error is None:
         return f"{answer.provider}: {len(answer.offers)} offers"
-    kept = f"; its {len(answer.offers)} offers of {answer.fetched_at} stay" if answer.offers else ""
+    kept = (
+        (f"; using its {len(answer.offers)} offers of {answer.fetched_at}") if answer.offers else ""
+    )
     return f"{answer.provider}: {answer.error}{kept}"
 
 
@@ -139,12 +141,12 @@ def _print(found: tuple[Offer, ...], answers: tuple[ProviderAnswer, ...]) -> Non
     if found:
         show(console, _table(_condensed(found), console.width))
         console.print(
-            "\nUSD per hour, of a machine and of one of its GPUs; n/a = unknown, never free."
-            f" stale = older than {STALE_DAYS} days, odd = far from the usual or spot above on"
-            " demand; +7 = in seven more regions, none cheaper. All, with sources: --json."
+            "\nUSD per hour, of a machine and of one of its GPUs; n/a = unknown. stale = older "
+            f"than {STALE_DAYS} days, odd = far from the usual or spot above on demand; +7 = in "
+            "seven more regions, none cheaper. All, with sources: --json."
         )
     else:
-        console.print("No such offer is known. Other GPUs and providers: workbench prices")
+        console.print("No matching offers. List other GPUs and providers: workbench prices")
     failed = [one for one in answers if one.error is not None]
     if answers:
         console.print(f"\n{len(answers) - len(failed)} of {len(answers)} providers answered.")

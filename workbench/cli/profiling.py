@@ -35,18 +35,22 @@ class Asked:
 
     target: Annotated[str, typer.Argument(metavar="RUN_OR_SCRIPT", help=_TARGET)]
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Of the script.")
+        list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Arguments of the script.")
     ] = None
     steps: Annotated[int, option("Optimizer steps to trace.")] = 5
-    first: Annotated[int, option("A new run: the first step traced.", "--from")] = tracing.FIRST
-    memory: Annotated[bool, option("Allocations, too: the memory timeline.", "--memory")] = False
-    shapes: Annotated[bool, option("The operators' shapes, too.", "--shapes")] = False
-    show: Annotated[bool, option("A run's latest profile; trace nothing.", "--show")] = False
-    stop: Annotated[bool, option("Stop the run once it is traced.", "--stop")] = False
-    strategy: Annotated[str | None, option("Of a new run, as for launch.")] = None
+    first: Annotated[int, option("New run: first step to trace.", "--from")] = tracing.FIRST
+    memory: Annotated[
+        bool, option("Record allocations too, for the memory timeline.", "--memory")
+    ] = False
+    shapes: Annotated[bool, option("Record the operators' shapes too.", "--shapes")] = False
+    show: Annotated[bool, option("Show the latest profile of a run; do not trace.", "--show")] = (
+        False
+    )
+    stop: Annotated[bool, option("Stop the run after the trace.", "--stop")] = False
+    strategy: Annotated[str | None, option("New run: as for launch.")] = None
     nproc: NprocOption = None
     cpu: CpuOption = False
-    nsys: Annotated[bool, option("A new run: under Nsight Systems, too.", "--nsys")] = False
+    nsys: Annotated[bool, option("New run: also run under Nsight Systems.", "--nsys")] = False
     timeout: Annotated[float, option("Seconds to wait for the traces.")] = 600.0
     store: StoreOption = None
     as_json: JsonOption = False
@@ -54,7 +58,7 @@ class Asked:
 
 @with_options
 def profile(asked: Asked) -> None:
-    """Trace some steps on every rank; say where their time goes and who waits for whom."""
+    """Trace some steps on every rank; show where time goes and which ranks wait."""
     with dcgm_sampled() as gpus:
         run, folder = _traced(asked)
     found = read_profile(RunPaths(run.directory), folder)
@@ -75,7 +79,7 @@ def profile(asked: Asked) -> None:
         if asked.nsys:
             console.print(f"Nsight Systems writes {_nsys(run)} when the run ends.", markup=False)
         if run.status.live:
-            console.print(f"The run goes on; stop it: workbench stop {run.id}", markup=False)
+            console.print(f"The run continues; to stop it: workbench stop {run.id}", markup=False)
     if not found.ranks:
         raise typer.Exit(1)
 
@@ -92,8 +96,9 @@ def _traced(asked: Asked) -> tuple[wb.Run, Path | None]:
         return _launched(asked)
     if asked.arguments or asked.nsys:
         raise UsageError(
-            f"{asked.target!r} is taken for a run, as there is no such script or recipe. Arguments "
-            "and --nsys are for a new run: give a script, or a recipe of `workbench launch --help`."
+            f"{asked.target!r} is read as a run because no script or recipe has that name. "
+            "Arguments and --nsys are for a new run: give a script, or a recipe of `workbench "
+            "launch --help`."
         )
     run = wb.attach(asked.target, asked.store)
     with _progress(run, quiet=asked.as_json) as told:
@@ -143,6 +148,6 @@ def _progress(run: wb.Run, *, quiet: bool) -> Generator[Callable[[str], None]]:
             with errors.status("waiting for the traces") as status:
                 yield lambda text: status.update(f"waiting for the traces: {text}")
     except KeyboardInterrupt:
-        told = "no longer waiting; the run goes on and keeps its traces. Stop it with:"
+        told = "stopped waiting; the run continues and keeps its traces. To stop it:"
         errors.print(f"{told} workbench stop {run.id}", markup=False, soft_wrap=True)
         raise typer.Exit(0) from None

@@ -33,7 +33,7 @@ _TABLE_ROWS = 1000
 def show(
     run: RunArgument = "last", *, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show one run: outcome, losses, speed, memory measured beside predicted."""
+    """Show one run: outcome, losses, speed, measured and predicted memory."""
     handle = wb.attach(run, store)
     told = settle(handle) if handle.document.get("engine") else None
     summary = handle.summary()
@@ -48,7 +48,9 @@ def show(
 def metrics(
     run: RunArgument = "last",
     *,
-    rank: Annotated[int | None, typer.Option(help="One rank, not the mean over ranks.")] = None,
+    rank: Annotated[
+        int | None, typer.Option(help="One rank instead of the mean over ranks.")
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -79,10 +81,12 @@ def logs(
     *,
     rank: Annotated[int | None, typer.Option(help="One rank only.")] = None,
     tail: Annotated[int | None, typer.Option(help="The last N lines.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Every state of progress bars too.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Include every state of progress bars.")
+    ] = False,
     store: StoreOption = None,
 ) -> None:
-    """Print what the ranks wrote."""
+    """Print the ranks' logs."""
     text = wb.attach(run, store).logs(rank, tail)
     if not raw:
         text = re.sub(r"[^\n]*\r(?![\n\r]|$)", "", text)
@@ -101,11 +105,13 @@ def attach(run: RunArgument = "last", *, store: StoreOption = None) -> None:
 def stop(
     run: RunArgument = "last",
     *,
-    now: Annotated[bool, typer.Option("--now", help="No checkpoint, no patience.")] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Stop immediately, without a checkpoint.")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop a run: same step on all ranks and a checkpoint, then harder; confirm nothing is left."""
+    """Stop a run gracefully with a checkpoint, then by signals; confirm that no process remains."""
     handle = wb.attach(run, store)
     if not as_json and handle.status.live:
         console.print(f"stopping {handle.id} …", markup=False)
@@ -122,8 +128,8 @@ def stop(
         left = result["processes_left"]
         said = f"{result['outcome']}: {handle.status.message}"
         console.print(said, markup=False, soft_wrap=True)
-        count = f"{left} of the run's processes are" if left else "No process of the run is"
-        console.print(f"{count} left.", markup=False)
+        count = f"{left} processes of the run remain" if left else "No process of the run remains"
+        console.print(f"{count}.", markup=False)
     if result["processes_left"]:
         raise typer.Exit(1)
 
@@ -136,7 +142,7 @@ def demo(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the main job: predict, launch the embedded recipe, watch, compare with the prediction."""
+    """Predict, launch and watch the embedded recipe, then compare with the prediction."""
     from workbench.cli.demo import run_demo  # noqa: PLC0415
 
     code = run_demo(
@@ -146,7 +152,7 @@ def demo(
 
 
 def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Say what this host has, what is wrong with it, and how to fix each."""
+    """Check this host; show each problem and its fix."""
     result = wb.doctor(store)
     if as_json:
         print_json(result)

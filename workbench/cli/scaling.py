@@ -35,14 +35,16 @@ from workbench.errors import UsageError
 Target = Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help="What to run.")]
 Arguments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- ARGS...]", help="Its own arguments; {value} where one is varied."),
+    typer.Argument(
+        metavar="[-- ARGS...]", help="Arguments of the script; {value} marks the varied one."
+    ),
 ]
 Strategy = Annotated[str, typer.Option(help="Of more than one rank.")]
 Resume = Annotated[
-    str | None, typer.Option(metavar="STUDY", help="Go on with that study, or 'last'.")
+    str | None, typer.Option(metavar="STUDY", help="Continue that study, or 'last'.")
 ]
-_SIZES = "Numbers of ranks, as 1,2,4."
-_GPU = "Estimate --nodes-to on rented GPUs of this kind, as h100-sxm."
+_SIZES = "Numbers of ranks, for example 1,2,4."
+_GPU = "Estimate --nodes-to on rented GPUs of this kind, for example h100-sxm."
 
 
 def scale(  # noqa: PLR0913 - a command's options are its arguments
@@ -51,11 +53,11 @@ def scale(  # noqa: PLR0913 - a command's options are its arguments
     *,
     sizes: Annotated[str, typer.Option(help=_SIZES)] = "1,2",
     mode: Annotated[str, typer.Option(help="weak, strong or both.")] = "weak",
-    steps: Annotated[int, typer.Option(help="Of each run; the first are not measured.")] = 30,
+    steps: Annotated[int, typer.Option(help="Steps of each run; the first are not measured.")] = 30,
     strategy: Strategy = "ddp",
     to: Annotated[str, typer.Option(help="Extrapolate to these numbers of ranks.")] = "",
     nodes_to: Annotated[
-        str, typer.Option(help="With --gpu: numbers of rented GPUs, as 8,64.")
+        str, typer.Option(help="With --gpu: numbers of rented GPUs, for example 8,64.")
     ] = "",
     gpu: Annotated[str | None, typer.Option(help=_GPU)] = None,
     global_batch: Annotated[int | None, typer.Option(help="Strong scaling of a script.")] = None,
@@ -64,9 +66,12 @@ def scale(  # noqa: PLR0913 - a command's options are its arguments
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the same work on 1, 2, 4 … ranks: what each loses to what, and what more would do."""
+    """Scaling study on 1, 2, 4 … ranks: efficiency, losses by cause, extrapolation."""
     if bool(gpu) != bool(nodes_to):
-        raise UsageError("--gpu and --nodes-to belong together, as --gpu h100-sxm --nodes-to 8,64.")
+        raise UsageError(
+            "--gpu and --nodes-to must be given together, for example --gpu h100-sxm --nodes-to "
+            "8,64."
+        )
     rent = numbers("--nodes-to", nodes_to)
     with shown() as told:
         found = run_scale(
@@ -118,7 +123,8 @@ def numbers(option: str, text: str, *, least: int = 1) -> tuple[int, ...]:
         found = [least - 1]
     if found and found[0] < least:
         raise UsageError(
-            f"{option} {text!r}: give whole numbers from {least} up, between commas, as 1,2,4."
+            f"{option} {text!r}: give whole numbers of at least {least}, separated by commas, for "
+            "example 1,2,4."
         )
     return tuple(found)
 
@@ -140,5 +146,7 @@ def shown() -> Generator[Told | None]:
 
             yield told
     except KeyboardInterrupt:
-        errors.print("Stopped. What is done is kept: go on with --resume last.", markup=False)
+        errors.print(
+            "Stopped. Finished trials are kept: continue with --resume last.", markup=False
+        )
         raise typer.Exit(1) from None

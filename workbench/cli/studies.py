@@ -36,7 +36,7 @@ study = typer.Typer(
     help="Tune one number, or compare compressions.",
 )
 Steps = Annotated[int, option("Of each trial.")]
-Ranks = Annotated[int, option("Ranks of every trial.", "--nproc")]
+Ranks = Annotated[int, option("Number of ranks of every trial.", "--nproc")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +85,10 @@ class TuningAsked(StudyAsked):
 class BatchSizeAsked(TuningAsked):
     """The batch-size finder."""
 
-    start: Annotated[int, option("The first micro-batch; then it doubles.")] = 1
-    most: Annotated[int, option("The largest that is tried.")] = 65_536
+    start: Annotated[int, option("First micro-batch; doubled after each trial.")] = 1
+    most: Annotated[int, option("Largest micro-batch to try.")] = 65_536
     memory_limit: Annotated[
-        float | None, option("Of a rank; default on CPU 80 % / ranks.", metavar="GIB")
+        float | None, option("Memory limit of a rank; default on CPU 80 % / ranks.", metavar="GIB")
     ] = None
 
 
@@ -125,7 +125,9 @@ def find_batch_size(asked: BatchSizeAsked) -> None:
     """Find the smallest micro-batch that is as fast as any: doubled until memory or gain ends."""
     limit = asked.memory_limit
     if asked.start < 1 or asked.most < asked.start or (limit is not None and not limit > 0):
-        raise UsageError("--start, --most and --memory-limit are above 0, and --most >= --start.")
+        raise UsageError(
+            "--start, --most and --memory-limit must be above 0, and --most >= --start."
+        )
     with shown() as told:
         bench = asked.bench(told, None if limit is None else int(limit * 2**30))
         found = batch_size(bench, asked.varied("batch-size"), start=asked.start, most=asked.most)

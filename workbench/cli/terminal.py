@@ -28,9 +28,9 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
 NprocOption = Annotated[
     int | None, typer.Option(help="Processes [default: the strategy's, all GPUs, or 2 on CPU].")
 ]
-_WAIT_HELP = "Stay to the end (Ctrl-C detaches; SIGTERM is passed on to the run)."
+_WAIT_HELP = "Wait for the end (Ctrl-C detaches; SIGTERM is passed on to the run)."
 WaitOption = Annotated[bool, typer.Option("--wait", help=_WAIT_HELP)]
-CpuOption = Annotated[bool, typer.Option("--cpu", help="CPU ranks although there are GPUs.")]
+CpuOption = Annotated[bool, typer.Option("--cpu", help="Use CPU ranks even if there are GPUs.")]
 
 
 PREEMPTED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, try again later
@@ -49,7 +49,7 @@ def stay(run: Run, *, quiet: bool, passes_on_sigterm: bool = False) -> None:
             else:
                 follow(run, console)
     except KeyboardInterrupt:
-        hint = f"detached; the run goes on. Stop it with: workbench stop {run.id}"
+        hint = f"detached; the run continues. To stop it: workbench stop {run.id}"
         errors.print(hint, markup=False)
         raise typer.Exit(0) from None
 

@@ -25,16 +25,18 @@ def track(
     *,
     to: Annotated[str, typer.Option(help=f"One of {', '.join(names())}.")] = "tensorboard",
     folder: Annotated[
-        Path | None, typer.Option(help="Where it writes [default: trackers/ of the run].")
+        Path | None, typer.Option(help="Output folder [default: trackers/ of the run].")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until the run ends.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Keep sending until the run ends.")
+    ] = False,
     store: StoreOption = None,
 ) -> None:
-    """Write a run's curves, samples and outcome to a tracker, from the first step on."""
+    """Send a run's curves, samples and outcome to a tracker, starting at its first step."""
     handle = wb.attach(run, store)
     feed(RunPaths(handle.directory), to, follow=follow, folder=folder)
     place = folder or default_folder(RunPaths(handle.directory), to)
     console.print(f"{handle.id} is in {to}: {place}", markup=False, soft_wrap=True)
     look = _LOOK.get(to)
     if look is not None:
-        console.print(f"look at it with: {look.format(place=place)}", markup=False, soft_wrap=True)
+        console.print(f"view it with: {look.format(place=place)}", markup=False, soft_wrap=True)

@@ -17,10 +17,10 @@ warm = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    help="Keep a process with torch imported, from which --warm launches start seconds sooner.",
+    help="Keep a process with torch imported, so that --warm launches start seconds sooner.",
 )
-_TARGET_HELP = "Recipe or script whose launches the server is to fit."
-_NONE = "No warm server runs. Start one: workbench warm start"
+_TARGET_HELP = "Recipe or script to preload the packages of."
+_NONE = "No warm server is running. Start one: workbench warm start"
 
 
 @warm.command()
@@ -42,7 +42,7 @@ def start(
         return
     _print(f"Ready: {_described(ready)}.")
     minutes = ready["idle_seconds"] / 60
-    _print(f"Launch with --warm. It ends when no launch has used it for {minutes:.0f} minutes.")
+    _print(f"Launch with --warm. It exits when no launch has used it for {minutes:.0f} minutes.")
 
 
 @warm.command()
@@ -68,7 +68,7 @@ def stop(*, as_json: JsonOption = False) -> None:
     for one in ended:
         _print(f"Ended: {_described(one)}, {_launches(one)}")
     if not ended:
-        _print("No warm server runs.")
+        _print("No warm server is running.")
 
 
 def _document(server: dict[str, Any]) -> dict[str, Any]:

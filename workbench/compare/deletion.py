@@ -72,14 +72,16 @@ def check_deletable(store: Store, run: str) -> RunPaths:
     """
     paths = store.find(run)
     if paths.directory.name != run:
-        raise UsageError(f"{run!r} means {paths.directory.name}. To delete it, give its whole id.")
+        raise UsageError(
+            f"{run!r} refers to {paths.directory.name}. To delete it, give its full id."
+        )
     check_own(paths, "deleted", own_links=True)  # a link goes, never what it leads to
     status = read_status(paths)
     marker = str((read_json(paths.run) or {}).get("marker") or "")
     if status.live or (marker and processes.find_marked(marker)):
         raise UsageError(
-            f"{run} is {status.state}, or a process of it is left. Stop it first: "
-            f"workbench stop {run}"
+            f"{run} is {status.state}, or a process of it still runs. Stop it first: workbench "
+            f"stop {run}"
         )
     return paths
 
@@ -109,7 +111,7 @@ def _trash(root: Path) -> Path:
     trash.mkdir(mode=0o700, exist_ok=True)
     about = os.lstat(trash)
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
-        raise PermissionError(f"{trash} is not a folder of ours; remove it first")
+        raise PermissionError(f"{trash} was not created by workbench; remove it first")
     return trash
 
 

@@ -132,12 +132,14 @@ def check(path: Path) -> None:
 
     Raises:
         HostError: Parquet without pyarrow.
-        StoreError: there is no such folder.
+        StoreError: the folder does not exist.
     """
     if path.suffix == ".parquet":
         _pyarrow()
     if not path.absolute().parent.is_dir():
-        raise StoreError(f"{path} cannot be written: there is no folder {path.absolute().parent}.")
+        raise StoreError(
+            f"{path} cannot be written: folder {path.absolute().parent} does not exist."
+        )
 
 
 def _csv(path: Path, rows: Iterable[Row], columns: Mapping[str, type], told: Told) -> int:

@@ -86,7 +86,7 @@ def conditions(text: str) -> list[Condition]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"{text!r} cannot be read: {error}. Close the quotation.") from error
+        raise UsageError(f"{text!r} cannot be read: {error}. Close the quote.") from error
     return [_condition(word) for word in words]
 
 
@@ -94,7 +94,7 @@ def _condition(word: str) -> Condition:
     found = _CONDITION.fullmatch(word)
     if found is None:
         raise UsageError(
-            f"{word!r} is no condition. Write FIELD, one of = != ~ < <= > >=, and a value, for "
+            f"{word!r} is not a condition. Write FIELD, one of = != ~ < <= > >=, and a value, for "
             "example strategy=ddp loss<2 tag=baseline name~gpt."
         )
     field, sign, value = found.groups()
@@ -103,7 +103,7 @@ def _condition(word: str) -> Condition:
             float(value)
         except ValueError:
             raise UsageError(
-                f"{word!r} compares with {value!r}, which is no number. For texts there are = != ~."
+                f"{word!r} compares with {value!r}, which is not a number. Use =, != or ~ for text."
             ) from None
     return Condition(field=named(field), sign=sign, value=value)
 

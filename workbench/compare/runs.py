@@ -80,8 +80,8 @@ def find(store: Store, names: Sequence[str]) -> list[RunPaths]:
     found = {paths.directory.name: paths for paths in map(store.find, names)}
     if not 2 <= len(found) <= MOST:
         raise UsageError(
-            f"{len(found)} run{'s' * (len(found) != 1)} given; 2 to {MOST} different ones can be "
-            "compared. workbench runs lists them."
+            f"{len(found)} run{'s' * (len(found) != 1)} given; give 2 to {MOST} different runs. "
+            "List them: workbench runs"
         )
     return list(found.values())
 

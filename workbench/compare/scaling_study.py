@@ -131,7 +131,7 @@ def scale(  # noqa: PLR0913 - every argument by keyword
         strategy: Of the sizes above one rank.
         to: Numbers of ranks to extrapolate to.
         global_batch: For strong scaling of a script.
-        cpu: CPU ranks although there are GPUs.
+        cpu: Use CPU ranks even if there are GPUs.
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
         resume: A study to go on with: its finished trials are not repeated.
         on_progress: Told how far it is.
@@ -171,8 +171,8 @@ def _check_reach(sizes: Sequence[int], to: Sequence[int]) -> None:
     wrong = [size for size in to if not 1 <= size <= furthest]
     if wrong:
         raise UsageError(
-            f"{wrong[0]} ranks lie beyond what {max(sizes, default=1)} measured ones can tell. "
-            f"Extrapolate to {furthest} at most, or measure more ranks."
+            f"{wrong[0]} ranks is too far from the {max(sizes, default=1)} measured. Extrapolate "
+            f"to {furthest} at most, or measure more ranks."
         )
 
 
@@ -214,13 +214,14 @@ def notes_on(host: Host, curves: Sequence[Curve], to: Sequence[int]) -> list[str
     most = max((point.ranks for curve in curves for point in curve.points), default=1)
     if host.cores is not None and most > 1:
         notes.append(
-            f"CPU ranks share {host.cores} cores: a rank loses threads as the ranks grow, and "
-            "beyond one rank per core each waits for its turn. Ranks with a GPU each do not."
+            f"CPU ranks share {host.cores} cores: more ranks mean fewer threads per rank, and "
+            "above one rank per core they wait for each other. Ranks with a GPU each are not "
+            "affected."
         )
     if host.cores is None:
         notes.append(
-            "On GPUs the exchange is what a step takes beyond the smallest size's: Python runs "
-            "ahead of the GPU, so the parts of a step are not seen from outside."
+            "On GPUs the exchange is the step time beyond that of the smallest size: Python runs "
+            "ahead of the GPU, so the parts of a step cannot be measured separately."
         )
     short = [curve.mode for curve in curves if sum(one.measured for one in curve.points) < 2]
     odd = [
@@ -231,10 +232,10 @@ def notes_on(host: Host, curves: Sequence[Curve], to: Sequence[int]) -> list[str
     ]
     if odd:
         notes.append(
-            f"More than 100 % at {', '.join(map(str, dict.fromkeys(odd)))} ranks says that the "
-            "smallest size was held up by other work on this host: its steps are no base for the "
-            "others. Run the study again, without --resume, when nothing else runs."
+            f"More than 100 % at {', '.join(map(str, dict.fromkeys(odd)))} ranks means that other "
+            "work on this host slowed the smallest size down, so it is not a valid baseline. "
+            "Repeat the study on an idle host, without --resume."
         )
     if to and short:
-        notes.append(f"One {short[0]} size alone tells nothing about others: measure two.")
+        notes.append(f"One {short[0]} size alone cannot be extrapolated: measure two.")
     return notes

@@ -82,7 +82,7 @@ ENVIRONMENT = (
         r"available|undefined symbol|version `GLIBC\w*' not found|forward "
         r"compatibility was attempted|lib(cud|nccl|nv)\S* *: (cannot open|version)|numpy\.dtype "
         r"size changed|compiled using NumPy 1",
-        "Driver, CUDA, torch and NCCL are incompatible:  `workbench doctor` lists them; install "
+        "Driver, CUDA, torch and NCCL are incompatible: `workbench doctor` lists them; install "
         "the torch build that the driver supports.",
         0.85,
     ),
@@ -104,7 +104,7 @@ ENVIRONMENT = (
         r"cannot import name '(?P<name>[^']+)' from '(?P<module>[\w.]+)'|cannot import name|"
         r"AttributeError: module '(?P<owner>[\w.]+)' has no attribute|"
         r"is required for a normal functioning of this module, but found|VersionConflict",
-        "{name}does not exist in the installed version of {package}: check its version with `pip "
+        "{name} does not exist in the installed version of {package}: check its version with `pip "
         "show {package}` and install the one that the code was written for.",
         0.85,
     ),

@@ -184,7 +184,7 @@ GENERAL = (
         r"Connection (closed|reset) by peer|gloo/transport|Broken pipe|DistNetworkError|"
         r"RendezvousConnectionError|DistStoreError|failed to connect to",
         "Another process of the run exited first or never connected: look at the other ranks' "
-        "logs, andon several machines, at address and port.",
+        "logs, and on several machines at address and port.",
         0.6,
     ),
     known_error(

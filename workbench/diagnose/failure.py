@@ -272,7 +272,7 @@ def _memory_action(paths: RunPaths) -> str:
     run = read_json(paths.run) or {}
     general = known_errors.KNOWN[0].next
     parts = memory_advice.largest_parts(run)
-    filled = f"Largest estimated parts: {parts}." if parts else ""
+    filled = f" Largest estimated parts: {parts}." if parts else ""
     return f"{general}{filled} {memory_advice.advice(run)}".rstrip()
 
 

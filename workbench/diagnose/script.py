@@ -23,7 +23,7 @@ def world_size(evidence: Evidence) -> Iterator[Finding]:
         kind="world-size",
         severity="error",
         confidence=0.95,
-        evidence=f"{asked}processes were requested; the script formed a group of {seen}.",
+        evidence=f"{asked} processes were requested; the script formed a group of {seen}.",
         cause=f"{asked} independent trainings may be running: the script forms no process group."
         if seen == 1
         else "The script uses only some of the processes.",
@@ -65,7 +65,7 @@ def samplers(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 kind="missing-set-epoch",
                 confidence=0.9,
-                evidence=f"{name}started {feed.get('iterations')} passes over the data with the "
+                evidence=f"{name} started {feed.get('iterations')} passes over the data with the "
                 "same epoch number.",
                 cause="Without set_epoch() every epoch has the same order.",
                 next="Call loader.sampler.set_epoch(epoch) at the start of every epoch.",

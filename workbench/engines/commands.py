@@ -182,8 +182,8 @@ def _torchrun(job: Job, words: list[str]) -> list[str]:
     who = backend(job.strategy, _splits(job))
     if who not in {"single", "ddp", "script"}:
         raise UsageError(
-            f"{job.strategy.name} is set up by Accelerate's config file ({who}), which torchrun "
-            "does not read. Use the accelerate commands, or --strategy ddp."
+            f"{job.strategy.name} is configured in Accelerate's config file ({who}), which "
+            "torchrun does not read. Use the accelerate commands, or --strategy ddp."
         )
     return [
         *(job.python, "-m", "torch.distributed.run"),

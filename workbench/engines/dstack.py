@@ -31,10 +31,10 @@ def task_files(job: Job, name: str) -> Made:
         f"dstack apply -f {FILE}",
         f"dstack logs {name}",
     )
-    notes = ["The task waits for its fleet: dstack says 'no fleets' where there is none."]
+    notes = ["The task waits for its fleet: without one dstack reports 'no fleets'."]
     if job.provider is None and (job.nodes > 1 or job.spot):
         there = able("dstack", nodes=job.nodes, spot=job.spot)
-        notes.append(f"dstack does this at {', '.join(there)}.")
+        notes.append(f"dstack supports this at {', '.join(there)}.")
     return files, next_, tuple(notes)
 
 

@@ -63,9 +63,8 @@ def name_notes(engine: str, gpu: str, provider: str | None) -> list[str]:
         others = [one for one in gpus_named(engine, name, provider) if one != gpu]
         if not others:
             return []
-        return [
-            f"{name} at {provider} may be {' or '.join([gpu, *others])}: look at what is proposed."
-        ]
+        names = " or ".join([gpu, *others])
+        return [f"{name} at {provider} may be {names}: check the proposed machine."]
     notes: list[str] = []
     for where in sorted({there for who, there, _gpu in _there() if who == engine}):
         found, there = gpus_named(engine, name, where), gpu_name(engine, gpu, where)
@@ -75,5 +74,5 @@ def name_notes(engine: str, gpu: str, provider: str | None) -> list[str]:
             notes.append(f"{name} at {where} is {' or '.join(found)}, not {gpu}: give --provider.")
         else:
             called = f"where {gpu} is called {there}: --provider {where} takes that name."
-            notes.append(f"{name} is not found at {where}, {called}")
+            notes.append(f"{name} is not offered at {where}, {called}")
     return notes

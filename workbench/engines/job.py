@@ -57,7 +57,7 @@ class Job:
     spot: bool = False
     """Whether the machines may be taken back."""
     restarts: int = 0
-    """Starts after the first, from the newest checkpoint."""
+    """Maximum further starts of the job, from the newest checkpoint."""
     max_hours: float | None = None
     """The engine ends the job then; None = no limit."""
     max_usd_per_hour: float | None = None

@@ -129,5 +129,5 @@ def _notes(job: Job) -> list[str]:
             "Restarts are the runtime's: backoffLimit of its job, failurePolicy of the set."
         )
     if job.gpu is not None:
-        notes.append(f"Which nodes have {job.gpu} only the cluster knows: add a nodeSelector.")
+        notes.append(f"Add a nodeSelector for {job.gpu}; label names depend on your cluster.")
     return notes

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from workbench.engines.job import Job
 
 _PLAIN = {
-    "max_hours": "Plain commands have no time limit.",
-    "max_usd_per_hour": "Plain commands know no prices.",
-    "idle_minutes": "Plain commands give no machines back.",
-    "restarts": "Plain commands are not started again.",
-    "image": "Plain commands start no container.",
+    "max_hours": "Plain commands do not have a time limit.",
+    "max_usd_per_hour": "Plain commands do not have prices.",
+    "idle_minutes": "Plain commands do not release machines.",
+    "restarts": "Plain commands do not restart.",
+    "image": "Plain commands do not start containers.",
     "region": "Plain commands run on machines that you have.",
     "disk_gb": "Plain commands run on machines that you have.",
 }
@@ -19,20 +19,20 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
     "torchrun": _PLAIN,
     "accelerate": _PLAIN,
     "slurm": {
-        "max_usd_per_hour": "Slurm knows no prices.",
-        "idle_minutes": "Slurm gives no machines back: they are there anyway.",
-        "image": "Slurm itself starts no container.",
-        "region": "Slurm's nodes are where they are.",
-        "disk_gb": "Slurm's nodes have the disks that they have.",
+        "max_usd_per_hour": "Slurm does not know prices.",
+        "idle_minutes": "Slurm does not release machines: they exist anyway.",
+        "image": "Slurm itself does not start containers.",
+        "region": "Slurm's nodes have a fixed location.",
+        "disk_gb": "Slurm's nodes have fixed disks.",
     },
     "kubeflow": {
-        "max_usd_per_hour": "Kubeflow knows no prices.",
-        "idle_minutes": "Kubeflow gives no machines back: they are there anyway.",
-        "region": "A cluster's nodes are where they are.",
-        "disk_gb": "A cluster's nodes have the disks that they have.",
+        "max_usd_per_hour": "Kubeflow does not know prices.",
+        "idle_minutes": "Kubeflow does not release machines: they exist anyway.",
+        "region": "A cluster's nodes have a fixed location.",
+        "disk_gb": "A cluster's nodes have fixed disks.",
     },
     "runpod": {
-        "max_usd_per_hour": "A RunPod cluster has no limit of dollars.",
+        "max_usd_per_hour": "A RunPod cluster does not have a cost limit.",
         "idle_minutes": "A RunPod cluster runs until it is deleted.",
         "restarts": "A RunPod cluster starts the training once.",
     },

@@ -128,7 +128,7 @@ def starters(provider: str, *, nodes: int = 1, spot: bool = False) -> dict[str, 
     for engine in RENTING:
         here = place(engine, provider)
         if here is None:
-            found[engine] = f"it does not rent at {provider}"
+            found[engine] = f"it does not support {provider}"
         elif engine == "runpod" and not CLUSTER_NODES[0] <= nodes <= CLUSTER_NODES[1]:
             found[engine] = f"a cluster has {CLUSTER_NODES[0]} to {CLUSTER_NODES[1]} machines"
         else:
@@ -166,7 +166,7 @@ def _rented(job: Job, engine: str) -> list[Refusal]:
     if here is None:
         names = ", ".join(one.provider for one in places() if one.engine == engine)
         return [
-            Refusal("provider", f"{title} does not rent at {provider}.", f"It rents at: {names}.")
+            Refusal("provider", f"{title} does not support {provider}.", f"Supported: {names}.")
         ]
     absent = ABSENT.get(engine, {})
     asked = {
@@ -196,9 +196,11 @@ def _instead(job: Job, engine: str, what: str) -> str:
     if what in {"image", "limit"}:
         return f"Leave {'--image' if what == 'image' else '--idle-minutes'} out."
     if what == "spot" and engine == "runpod":
-        return "Leave --spot out, or use --to skypilot."
+        return "Remove --spot, or use --to skypilot."
     kind = f"{nodes} {'spot ' if spot else ''}machines" if nodes > 1 else "that"
-    others = f"For {kind} it can rent at: {', '.join(there)}." if there else "No provider does."
+    others = (
+        f"For {kind} it supports: {', '.join(there)}." if there else ("No provider offers that.")
+    )
     if what == "nodes" and job.provider == "runpod" and engine == "skypilot" and not spot:
         return f"Use --to runpod (Instant Cluster). {others}"
     if what == "storage" and engine == "skypilot":
@@ -215,7 +217,7 @@ def _unnamed_gpu(job: Job, engine: str) -> list[Refusal]:
         return []
     where = f"{engine} for {job.provider}" if job.provider else engine
     known = ", ".join(known_gpus(engine, job.provider))
-    return [Refusal("gpu", f"No name of {job.gpu} at {where} is known.", f"Known: {known}.")]
+    return [Refusal("gpu", f"The name of {job.gpu} at {where} is unknown.", f"Known: {known}.")]
 
 
 def _cluster(job: Job) -> list[Refusal]:
@@ -229,22 +231,22 @@ def _cluster(job: Job) -> list[Refusal]:
         )
         found.append(Refusal("nodes", reason, "One machine there: --to skypilot or --to dstack."))
     if job.gpu is not None and not job.gpu.startswith(CLUSTER_FAMILIES):
-        reason = f"RunPod Instant Clusters have no {job.gpu}."
-        found.append(Refusal("gpu", reason, f"They have: {', '.join(CLUSTER_FAMILIES)}."))
+        reason = f"RunPod Instant Clusters do not offer {job.gpu}."
+        found.append(Refusal("gpu", reason, f"They offer: {', '.join(CLUSTER_FAMILIES)}."))
     return found
 
 
 def _not_rented(job: Job, engine: str) -> list[Refusal]:
     found: list[Refusal] = []
     if job.provider is not None and not (engine == "kubeflow" and job.provider == "kubernetes"):
-        reason = f"{engine} rents nothing: it runs on machines that you have."
-        found.append(Refusal("provider", reason, f"Leave --provider {job.provider} out."))
+        reason = f"{engine} does not rent machines: it runs on your own."
+        found.append(Refusal("provider", reason, f"Remove --provider {job.provider}."))
     if job.spot and engine in {"torchrun", "accelerate"}:
-        reason = "Plain commands are not started again when a spot machine is taken back."
+        reason = "Plain commands do not restart after a spot interruption."
         found.append(Refusal("spot", reason, "Use --to skypilot, dstack or slurm."))
     if job.spot and engine == "kubeflow":
         reason = "A TrainJob cannot ask for spot: the cluster's node pools decide that."
-        found.append(Refusal("spot", reason, "Leave --spot out and give --restarts."))
+        found.append(Refusal("spot", reason, "Remove --spot and give --restarts."))
     return found
 
 
@@ -257,7 +259,9 @@ def _stored(job: Job, engine: str) -> list[Refusal]:
         known = storage_kind(where) in kinds
         return [] if known else [Refusal("storage", f"{sentence}, not {where}.", ways)]
     if job.spot:
-        reason = "Spot machines are taken back with their disks: each time all steps would be lost."
+        reason = (
+            "Spot machines lose their disks when interrupted: all steps would be lost each time."
+        )
         return [Refusal("storage", reason, ways)]
     return [Refusal("storage", f"{sentence}.", ways)] if engine == "runpod" else []
 

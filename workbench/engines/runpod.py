@@ -31,17 +31,19 @@ def request_files(job: Job, name: str) -> Made:
     next_ = (
         f"# copy this folder to {name}-files on the network volume {volume}",
         post,
-        f"curl -X DELETE {ADDRESS}/ID {key}    # ends the bill",
+        f"curl -X DELETE {ADDRESS}/ID {key}    # stops the billing",
     )
     notes = [
-        "A cluster runs, and costs, until it is deleted: nothing here ends it.",
+        "A cluster runs and costs money until you delete it.",
         "Traffic between the machines goes over ens1; over eth0 it would time out.",
-        "Not tried against RunPod itself: it needs an account.",
+        "Not tested against RunPod itself: that needs an account.",
     ]
     if job.max_hours is not None:
-        notes.append("--max-hours ends the training, not the bill: delete the cluster then.")
+        notes.append(
+            "--max-hours ends the training, not the billing: delete the cluster afterwards."
+        )
     if job.secrets:
-        notes.append(f"Make these secrets at RunPod first: {', '.join(job.secrets)}.")
+        notes.append(f"Create these secrets at RunPod first: {', '.join(job.secrets)}.")
     return {FILE: body}, next_, tuple(notes)
 
 
@@ -76,7 +78,7 @@ def start_text(job: Job, name: str) -> str:
         *setup_lines(job, torch=False),
         "export MASTER_ADDR=$PRIMARY_ADDR MASTER_PORT=$PRIMARY_PORT",
         f"({limited(job, f'bash {CHECKPOINTS}/{name}-files/{LAUNCH}')}) || echo 'training failed'",
-        "echo 'the cluster costs until it is deleted'",
+        "echo 'the cluster costs money until it is deleted'",
         "sleep infinity",
     ]
     return "\n".join(lines) + "\n"

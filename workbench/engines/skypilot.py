@@ -33,7 +33,7 @@ def task_files(job: Job, name: str) -> Made:
     look = (
         ("sky jobs queue", f"sky jobs logs -n {name}")
         if managed
-        else (f"sky logs {name}", f"sky down {name}    # gives the machines back")
+        else (f"sky logs {name}", f"sky down {name}    # releases the machines")
     )
     comments = (f"{job.name}: {job.nodes} x {job.processes_per_node} ranks", f"start: {start}")
     return {FILE: yaml_text(task(job, name), comments)}, (start, *look), tuple(_notes(job, managed))
@@ -91,17 +91,19 @@ def _storage(job: Job) -> dict[str, Any]:
 def _notes(job: Job, managed: bool) -> list[str]:  # noqa: FBT001
     notes: list[str] = []
     if managed:
-        notes.append("Managed jobs need a controller machine of their own, which costs too.")
+        notes.append("Managed jobs need a separate controller machine, which also costs money.")
         if job.idle_minutes is not None:
-            notes.append("Managed jobs give their machines back at once: no idle minutes are used.")
+            notes.append("Managed jobs release their machines at once: idle minutes are not used.")
     if job.max_hours is not None:
         notes.append("The time limit counts from each start, recoveries included.")
     if job.nodes > 1 and "://" in (job.checkpoint_uri or ""):
         notes.append(
-            "MOUNT_CACHED uploads behind the writer's back: the machines see each other's "
-            "checkpoint files late. For several machines prefer --checkpoints volume:NAME."
+            "MOUNT_CACHED uploads in the background: the machines see each other's checkpoint "
+            "files late. Prefer --checkpoints volume:NAME for several machines."
         )
     if job.provider is None and (job.nodes > 1 or job.spot):
         there = able("skypilot", nodes=job.nodes, spot=job.spot)
-        notes.append(f"SkyPilot does this at {', '.join(there)} and silently leaves others out.")
+        notes.append(
+            f"SkyPilot supports this at {', '.join(there)} and silently skips other providers."
+        )
     return notes + (name_notes("skypilot", job.gpu, job.provider) if job.gpu else [])

@@ -214,19 +214,21 @@ def check(job: Job) -> list[str]:
     problems: list[str] = []
     if job.image is not None:
         problems.append(
-            f"Slurm itself starts no container ({job.image}). Leave --image out and prepare the "
+            f"Slurm itself does not start containers ({job.image}). Remove --image and prepare the "
             "nodes with modules or an environment on shared storage."
         )
     if job.checkpoint_uri is not None and "://" in job.checkpoint_uri:
         problems.append(
-            f"Slurm mounts no bucket ({job.checkpoint_uri}). Name a folder on storage that all "
-            "nodes see, as /shared/checkpoints."
+            f"Slurm does not mount buckets ({job.checkpoint_uri}). Give a folder on shared "
+            "storage, for example /shared/checkpoints."
         )
     if job.provider is not None or job.region is not None:
         where = " ".join(filter(None, [job.provider, job.region]))
-        problems.append(f"Slurm's nodes are where they are, not at {where}. Leave it out.")
+        problems.append(
+            f"Slurm's nodes have a fixed location, not at {where}. Remove the provider."
+        )
     if job.max_usd_per_hour is not None:
-        problems.append("Slurm knows no prices. Leave the limit of dollars out; use max hours.")
+        problems.append("Slurm does not know prices. Remove the cost limit; use max hours.")
     if job.max_hours is not None and job.max_hours * 3600 < 60:
         problems.append(
             f"Slurm counts its time limit in minutes; {job.max_hours:g} hours are less than one."
@@ -238,7 +240,7 @@ def _check_site(
     job: Job, partition: str | None, account: str | None, grace_seconds: int
 ) -> list[str]:
     problems = [
-        f"{name}={value!r} is no name of Slurm's: letters, digits, - and _."
+        f"{name}={value!r} is not a valid Slurm name: use letters, digits, - and _."
         for name, value in (("partition", partition), ("account", account))
         if value is not None and not _WORD.fullmatch(value)
     ]
@@ -249,6 +251,6 @@ def _check_site(
     if job.max_hours is not None and grace_seconds >= 3600 * job.max_hours:
         problems.append(
             f"The grace of {grace_seconds} s is not shorter than the time limit of "
-            f"{3600 * job.max_hours:.0f} s, so the notice would come at once."
+            f"{3600 * job.max_hours:.0f} s, so the notice would arrive at once."
         )
     return problems

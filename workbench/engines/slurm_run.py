@@ -47,7 +47,7 @@ def job_of_request(request: Request, limits: Limits, python: str) -> Job:
     """The job that a checked request is, for an engine on machines like this one."""
     if request.module is not None:
         raise UsageError(
-            f"A job starts a file, not the module {request.module}. Give a script that runs it."
+            f"Slurm jobs start a file, not the module {request.module}. Give a script that runs it."
         )
     accelerator = request.cluster.accelerator
     gpu = None
@@ -146,9 +146,9 @@ def settle(run: Run) -> str | None:
         over = job is None or not (job.waiting or job.at_work)
         paths = RunPaths(run.directory)
         if over and not paths.exit.exists() and not paths.state.exists():
-            how = "is not in Slurm's queue any more" if job is None else f"ended: {job.state}"
+            how = "is no longer in Slurm's queue" if job is None else f"ended: {job.state}"
             _end(paths, "interrupted", f"Slurm job {job_id} {how}, before the run began.")
-        return f"Slurm has forgotten job {job_id}." if job is None else job.sentence
+        return f"Slurm no longer lists job {job_id}." if job is None else job.sentence
     return None
 
 

@@ -65,8 +65,8 @@ def run_slurm(*words: str, check: bool = True) -> subprocess.CompletedProcess[st
     program = shutil.which(words[0])
     if program is None:
         raise HostError(
-            f"{words[0]} is not on this machine. Submit from a login node of the cluster, or write "
-            "the batch script for it: workbench export … --to slurm."
+            f"{words[0]} is not installed on this machine. Submit from a login node of the "
+            "cluster, or write the batch script for it: workbench export … --to slurm."
         )
     try:
         done = subprocess.run(
@@ -110,7 +110,7 @@ def look(job_id: str) -> SlurmJob | None:
         UsageError: that is no job's number.
     """
     if not _JOB.fullmatch(job_id):
-        raise UsageError(f"{job_id!r} is no number of a Slurm job.")
+        raise UsageError(f"{job_id!r} is not a Slurm job id.")
     done = run_slurm("scontrol", "--oneliner", "show", "job", job_id, check=False)
     if done.returncode:
         if "Invalid job id" in done.stderr:
@@ -169,8 +169,7 @@ def test_only(script: Path) -> str:
         if "not available" not in str(error):
             raise
         raise UsageError(
-            f"{error}. Ask for less; `sinfo` shows the nodes, and those that are down or drained "
-            "do not count."
+            f"{error}. Request less; `sinfo` lists the nodes; down or drained ones do not count."
         ) from error
     return " ".join(done.stderr.split())  # it says so there
 
@@ -184,5 +183,5 @@ def submit(script: Path) -> str:
     """
     told = run_slurm("sbatch", "--parsable", str(script)).stdout.strip().partition(";")[0]
     if not _JOB.fullmatch(told):
-        raise WorkbenchError(f"sbatch answered {told!r}, which is no job's number.")
+        raise WorkbenchError(f"Unexpected sbatch output: {told!r} (expected a job id).")
     return told

@@ -61,13 +61,13 @@ def _check(folder: Path, name: str, content: str | Path, ours: frozenset[str]) -
         if part == folder:
             break
         if part.is_symlink():
-            raise StoreError(f"{part} is a link, which an export does not follow. Remove it.")
+            raise StoreError(f"{part} is a link, which exports do not follow. Remove it.")
     if not path.exists() or name in ours:
         return
     wanted = content.encode() if isinstance(content, str) else content.read_bytes()
     if not path.is_file() or path.read_bytes() != wanted:
         raise StoreError(
-            f"{path} is there already, and no export wrote it. Choose another --out, or move it."
+            f"{path} exists and was not written by an export. Choose another --out, or move it."
         )
 
 

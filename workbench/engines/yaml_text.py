@@ -22,8 +22,8 @@ def yaml_text(document: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
         import yaml  # noqa: PLC0415  (not a dependency of the core)
     except ImportError:
         raise HostError(
-            "These files are YAML and PyYAML is missing. Install it: pip install pyyaml (it comes "
-            "with training-workbench[train])."
+            "Writing YAML needs PyYAML. Install it: pip install pyyaml (it comes with "
+            "training-workbench[train])."
         ) from None
 
     class Dumper(yaml.SafeDumper):

@@ -229,6 +229,6 @@ class Plans:
             hours = format_seconds(3600 * one.hours)
             row = f"{mark:<5}{one.where:<42}{one.layout:<52}{hours:>12}{format_usd(one.usd):>12}"
             lines.append(row)
-        lines.append(f"* nothing is both cheaper and faster; {len(self.plans)} plans, ")
+        lines.append(f"* no other plan is both cheaper and faster; {len(self.plans)} plans, ")
         lines[-1] += f"{self.rejected.total:,} combinations rejected"
         return "\n".join(lines)

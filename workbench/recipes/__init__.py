@@ -78,7 +78,7 @@ _RECIPES: Mapping[str, Recipe] = {
     "vision": Recipe(
         name="vision",
         path=_HERE / "vision.py",
-        summary="A ViT or ResNet on shapes that are drawn as they are needed.",
+        summary="A ViT or ResNet on generated images of shapes.",
         cpu_arguments=("--steps", "100"),
         gpu_arguments=(
             *("--size", "6", "--image", "64", "--micro-batch", "256"),
@@ -89,7 +89,7 @@ _RECIPES: Mapping[str, Recipe] = {
     "tensor_parallel": Recipe(
         name="tensor_parallel",
         path=_HERE / "tensor_parallel.py",
-        summary="Tensor parallelism alone, to be read: matrices cut over the ranks.",
+        summary="Tensor parallelism from scratch, for reading: matrices split over the ranks.",
         cpu_arguments=("--steps", "100"),
         gpu_arguments=("--size", "12", "--seq-len", "1024", "--steps", "100"),
         block="Block",
@@ -99,7 +99,7 @@ _RECIPES: Mapping[str, Recipe] = {
     "context_parallel": Recipe(
         name="context_parallel",
         path=_HERE / "context_parallel.py",
-        summary="Context parallelism alone, to be read: ring attention and Ulysses.",
+        summary="Context parallelism from scratch, for reading: ring attention and Ulysses.",
         cpu_arguments=("--steps", "100"),
         gpu_arguments=("--size", "12", "--seq-len", "4096", "--steps", "100"),
         block="Block",
@@ -110,7 +110,9 @@ _RECIPES: Mapping[str, Recipe] = {
         name="pipeline",
         path=_HERE / "pipeline.py",
         alone=("pp",),
-        summary="A pipeline alone, to be read: GPipe, 1F1B, interleaved, zero-bubble, naive.",
+        summary=(
+            "A pipeline from scratch, for reading: GPipe, 1F1B, interleaved, zero-bubble, naive."
+        ),
         cpu_arguments=("--steps", "100"),
         gpu_arguments=("--size", "12", "--layers", "12", "--seq-len", "1024", "--steps", "100"),
         block="Block",
@@ -193,7 +195,8 @@ def shape(arguments: Sequence[str] = (), *, recipe: str = DEFAULT) -> dict[str, 
     script = find(recipe)
     if {"-h", "--help"} & set(arguments):
         raise UsageError(
-            f"--help describes no run. The options of {recipe}: workbench launch {recipe} -- --help"
+            f"--help is not a run. Show the options of {recipe}: workbench launch {recipe} -- "
+            "--help"
         )
     try:
         options = _parser_of(script.path)(list(arguments))

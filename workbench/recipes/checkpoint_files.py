@@ -99,11 +99,11 @@ def why_broken(folder: Path, *, read: bool = True) -> str:
         read: Read every byte. False: names and sizes only, which takes no time.
 
     >>> why_broken(Path("/nowhere"))
-    'there is no such folder'
+    'the folder does not exist'
     """
     folder = Path(folder)
     if not folder.is_dir():
-        return "there is no such folder"
+        return "the folder does not exist"
     manifest = manifest_of(folder)
     if manifest is None:
         missing = not (folder / MANIFEST).exists()
@@ -119,9 +119,9 @@ def differs(folder: Path, manifest: Mapping[str, Any], *, read: bool = True) -> 
         try:
             size, digest = entry["bytes"], str(entry["sha256"])
         except (KeyError, TypeError):
-            return f"{MANIFEST} does not say what {name!r} is"
+            return f"{MANIFEST} does not describe {name!r}"
         if Path(name).is_absolute() or ".." in Path(name).parts or type(size) is not int:
-            return f"{MANIFEST} names what cannot be in it: {name!r}"
+            return f"{MANIFEST} lists an impossible file: {name!r}"
         expected[Path(name)] = (size, digest)
     for name, (size, _) in expected.items():
         found = _size(folder / name)
@@ -154,7 +154,7 @@ def newest_whole(parent: Path) -> tuple[Path | None, list[str]]:
         problem = why_broken(folder)
         if not problem:
             return folder, passed
-        passed.append(f"{folder.name} is passed over: {problem}.")
+        passed.append(f"{folder.name} is skipped: {problem}.")
     return None, passed
 
 
@@ -249,7 +249,7 @@ def _other_content(folder: Path, expected: Mapping[Path, tuple[int, str]]) -> st
         if real is None:
             return f"{name} cannot be read"
         if real != digest:
-            return f"{name} has other content than was saved (its SHA-256 differs)"
+            return f"{name} was changed after it was saved (its SHA-256 differs)"
     return ""
 
 

@@ -128,9 +128,13 @@ class Checkpoints:
             if self.accelerator.is_main_process:
                 shutil.rmtree(self._partial(self._step), ignore_errors=True)
                 left = checkpoint_files.whole(self.options.checkpoint_dir)
-                newest = f"the newest whole one is {left[0]}" if left else "there is no other one"
+                newest = (
+                    (f"the newest complete one is {left[0]}")
+                    if left
+                    else ("no other checkpoint exists")
+                )
                 print(
-                    f"CHECKPOINT NOT SAVED at step {self._step}: {error}. The training goes on; "
+                    f"CHECKPOINT NOT SAVED at step {self._step}: {error}. Training continues; "
                     f"{newest}.",
                     file=sys.stderr,
                     flush=True,

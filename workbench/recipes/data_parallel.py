@@ -1,6 +1,6 @@
 """Data parallelism, plain or sharded: whatever `accelerate launch` was told (DDP, FSDP, DeepSpeed).
 
-Every process has the whole model to compute with and its own part of the batch. Who keeps which
+Every process has the full model to compute with and its own part of the batch. Who keeps which
 part of the states between the steps is decided outside; only what is an argument of a constructor
 in the script (the options of DDP, the optimizer) comes as a flag.
 """
@@ -141,7 +141,7 @@ def check_flags(options: argparse.Namespace, accelerator: Accelerator) -> None:
         sys.exit("--precision fp16: on a CPU Accelerate trains in fp32 instead. Use bf16 or fp32.")
     if asked and not kind.startswith("MULTI_"):
         name = asked[0].replace("_", "-")
-        sys.exit(f"--{name} is an option of DDP; this is {kind}. Leave it out, or launch as DDP.")
+        sys.exit(f"--{name} is an option of DDP; this is {kind}. Remove it, or launch as DDP.")
 
 
 def zero_adamw(weights: Iterable[Tensor]) -> torch.optim.Optimizer:

@@ -82,7 +82,7 @@ class Reader(dcp.FileSystemReader):
         with Path(self.path, ".metadata").open("rb") as file:
             metadata = _Unpickler(file).load()
         if not isinstance(metadata, Metadata):
-            raise pickle.UnpicklingError(f"{self.path} has no table of contents")
+            raise pickle.UnpicklingError(f"{self.path} does not have a table of contents")
         metadata.storage_meta = metadata.storage_meta or StorageMeta()
         metadata.storage_meta.load_id = self.load_id
         return metadata

@@ -33,7 +33,7 @@ ONCE = {
     "hang": "this rank never enters the next backward pass",
     "exception": "this rank raises an error",
     "out-of-memory": "this rank asks for more memory than any machine has",
-    "disk-full": "the disk takes nothing more in the next checkpoint",
+    "disk-full": "the disk is full in the next checkpoint",
 }
 FAULTS = LASTING | ONCE
 _HUGE_BYTES = 1 << 50
@@ -42,16 +42,16 @@ _HUGE_BYTES = 1 << 50
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line; ValueError if it cannot be."""
     home = Path(os.environ.get("WORKBENCH_RUN_DIR", ""), "checkpoints")
-    parser = Parser(description="Train, and break when told to.", allow_abbrev=False)
+    parser = Parser(description="Train, and inject faults on request.", allow_abbrev=False)
     add = parser.add_argument
     add("--steps", type=int, default=400, help="optimizer steps")
-    add("--step-ms", type=float, default=40.0, help="what a step computes at least, on each rank")
+    add("--step-ms", type=float, default=40.0, help="minimum compute time of a step on each rank")
     add("--batch", type=int, default=32, help="examples per process")
     add("--lr", type=float, default=3e-3)
-    add("--seed", type=int, default=0, help="of the weights and of the data's order")
+    add("--seed", type=int, default=0, help="seed of the weights and the data order")
     add("--checkpoint-every", type=int, default=50, help="steps; 0: never")
     add("--checkpoint-dir", type=local_folder, default=home, help=f"default: {home}")
-    add("--resume", type=local_folder, metavar="DIR", help="go on from this checkpoint")
+    add("--resume", type=local_folder, metavar="DIR", help="resume from this checkpoint")
     options = parser.parse_args(arguments)
     check_positive(parser, options, {"seed", "checkpoint_every", "step_ms"})
     return options
@@ -128,7 +128,7 @@ def break_down(name: str) -> None:
     if name == "hang":
         wait_for_ever()
     if name == "exception":
-        raise ValueError("label 7 is out of range: the model knows 4 classes")
+        raise ValueError("label 7 is out of range: the model has 4 classes")
     if name == "out-of-memory":
         torch.empty(_HUGE_BYTES, dtype=torch.uint8)
 

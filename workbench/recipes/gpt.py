@@ -43,16 +43,16 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--micro-batch", type=int, default=8, help="sequences per process and micro-step")
     add("--accumulate", type=int, default=1, help="micro-steps per optimizer step")
     add("--steps", type=int, help="stop after this many optimizer steps")
-    add("--minutes", type=float, help="stop after this long in the loop; 2 if no --steps")
-    add("--lr", type=float, help="peak learning rate; follows the width if not given")
+    add("--minutes", type=float, help="time limit of the loop; 2 without --steps")
+    add("--lr", type=float, help="peak learning rate; default: from the width")
     add("--warmup", type=int, default=30, help="steps until the peak")
     add("--precision", choices=("fp32", "bf16", "fp16"), default="fp32")
     add("--optimizer", choices=OPTIMIZERS, default="adamw-fused", help="see optimizers.py")
     add("--compile", action="store_true", help="torch.compile each block")
-    add("--seed", type=int, default=0, help="of the weights and of the data's order")
+    add("--seed", type=int, default=0, help="seed of the weights and the data order")
     add("--log-every", type=int, default=10, help="steps")
     add("--eval-every", type=int, default=100, help="steps; 0: only at the end")
-    add("--fingerprint", action="store_true", help="say a SHA-256 of all weights at the end")
+    add("--fingerprint", action="store_true", help="print a SHA-256 of all weights at the end")
     add_checkpoints(parser)
     _add_layout(parser)
     options = parser.parse_args(arguments)
@@ -62,7 +62,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if options.static_graph and options.accumulate > 1:
         parser.error(
             "--static-graph fails in DDP's reducer with --accumulate above 1 (micro-steps without "
-            "exchange are another graph): leave one of them out"
+            "exchange have another graph): remove one of them"
         )
     check_layout(options, parser)
     options.minutes = options.minutes or (None if options.steps else 2.0)
@@ -74,24 +74,29 @@ def _add_layout(parser: Parser) -> None:
     add = parser.add_argument
     schedules = ("1f1b", "gpipe", "interleaved", "zero-bubble", "naive")
     add("--tp", type=int, default=1, help="tensor-parallel ranks")
-    add("--sequence-parallel", action="store_true", help="tp: split the norms' activations too")
+    add("--sequence-parallel", action="store_true", help="tp: also split the norms' activations")
     add("--cp", type=int, default=1, help="context-parallel ranks")
     add("--cp-method", choices=("ring", "ulysses"), default="ring")
     add("--pp", type=int, default=1, help="pipeline stages; --accumulate counts the micro-batches")
-    add("--schedule", choices=schedules, default="1f1b", help="naive: one stage works at a time")
+    add("--schedule", choices=schedules, default="1f1b", help="naive: one stage runs at a time")
     add("--virtual-stages", type=int, default=1, help="pieces of the model per pipeline rank")
-    add("--dp-shard", type=int, default=1, help="beside tp, cp or pp: ranks that share one copy")
-    add("--recompute", choices=("none", "full"), default="none", help="where FSDP does not do it")
+    add("--dp-shard", type=int, default=1, help="with tp, cp or pp: ranks that share one copy")
+    add(
+        "--recompute",
+        choices=("none", "full"),
+        default="none",
+        help="recompute activations where FSDP does not",
+    )
     add("--sync-gradients", choices=("micro-batch", "step"), help="default: step; fsdp micro-batch")
     hooks = ("fp16", "bf16", "powersgd", "topk")
     add("--comm-hook", choices=hooks, help="ddp: compress gradients")
     add("--topk-density", type=float, default=0.01, help="topk: share of the gradients sent")
-    add("--no-error-feedback", action="store_true", help="topk: forget what was not sent")
-    add("--count-bytes", action="store_true", help="ddp: say what the gradients' exchange sends")
+    add("--no-error-feedback", action="store_true", help="topk: discard what was not sent")
+    add("--count-bytes", action="store_true", help="ddp: print the bytes of the gradient exchange")
     add("--bucket-elements", type=int, help="ddp: gradients per bucket; default 25 MiB of fp32")
     add("--bucket-views", action="store_true", help="ddp: gradients are views of the buckets")
     add("--static-graph", action="store_true", help="ddp: the graph never changes")
-    add("--find-unused", action="store_true", help="ddp: look for parameters without gradient")
+    add("--find-unused", action="store_true", help="ddp: find parameters without gradient")
     add("--zero-optimizer", action="store_true", help="ddp: torch's ZeroRedundancyOptimizer")
 
 
@@ -105,33 +110,40 @@ def check_layout(options: argparse.Namespace, parser: Parser) -> None:
     dealt = dealt and options.schedule not in {"gpipe", "naive"}  # in equal rounds
     uneven = options.pp > 1 and dealt and count % max(1, count // options.pp)
     wrong = {
-        f"--heads {heads} is no multiple of --tp {tp}: each rank takes whole heads": heads % tp,
-        f"--seq-len {length} is no multiple of {parts}, the parts of --cp {cp}": length % parts,
-        f"--seq-len {length} over --cp {cp} is no multiple of --tp {tp}, which "
+        f"--heads {heads} is not a multiple of --tp {tp}: each rank holds complete heads": heads
+        % tp,
+        f"--seq-len {length} is not a multiple of {parts}, the number of parts of --cp {cp}": length
+        % parts,
+        f"--seq-len {length} over --cp {cp} is "
+        f"not a multiple of --tp {tp}, which "
         "--sequence-parallel needs": options.sequence_parallel and length // cp % tp,
-        f"--cp-method ulysses deals {heads // tp} heads to --cp {cp} ranks: give a multiple, or "
-        "take ring": cp > 1 and not ring and heads // tp % cp,
-        f"--layers {options.layers} cannot make {stages} stages: at least as many blocks, or a "
-        "smaller --pp or --virtual-stages": options.layers < stages,
-        f"--schedule {options.schedule} with --pp {options.pp} wants a multiple of it as "
-        f"--accumulate, not {count}: add --accumulate {2 * options.pp}": uneven,
-        f"--optimizer {options.optimizer} is not split by tensor, context or pipeline ranks: take "
-        "adamw-fused": options.optimizer != "adamw-fused" and tp * cp * options.pp > 1,
-        f"--topk-density {options.topk_density} is a share: give more than 0, at most 1": (
-            options.topk_density > 1
-        ),
-        "--topk-density and --no-error-feedback belong to --comm-hook topk": (
+        f"--cp-method ulysses splits {heads // tp} "
+        f"heads over --cp {cp} ranks: use a multiple, "
+        "or ring": cp > 1 and not ring and heads // tp % cp,
+        f"--layers {options.layers} cannot make {stages} stages: use "
+        "more layers, or a smaller --pp or --virtual-stages": options.layers < stages,
+        f"--schedule {options.schedule} with --pp {options.pp} needs a multiple of it as "
+        f"--accumulate, not {count}: use --accumulate {2 * options.pp}": uneven,
+        "--optimizer "
+        f"{options.optimizer} "
+        "does not support TP, CP "
+        "or PP: use adamw-fused": options.optimizer != "adamw-fused" and tp * cp * options.pp > 1,
+        f"--topk-density {options.topk_density} is a fraction: give a value above 0 and at most "
+        "1": (options.topk_density > 1),
+        "--topk-density and --no-error-feedback need --comm-hook topk": (
             options.comm_hook != "topk"
             and (options.no_error_feedback or options.topk_density != 0.01)
         ),
-        "--zero-optimizer spreads AdamW: leave --optimizer out": (
+        "--zero-optimizer works with AdamW only: remove --optimizer": (
             options.zero_optimizer and options.optimizer != "adamw-fused"
         ),
-        "fp16 needs a loss scaler, which a split model has not: take --precision bf16": (
+        "fp16 needs a loss scaler, which split models do not have: use --precision bf16": (
             options.precision == "fp16" and tp * cp * options.pp > 1
         ),
-        f"--dp-shard {options.dp_shard} goes beside --tp, --cp or --pp; data parallelism alone is "
-        "Accelerate's: choose FSDP there": options.dp_shard > 1 and tp * cp * options.pp == 1,
+        f"--dp-shard {options.dp_shard} works "
+        "with --tp, --cp or --pp; for data "
+        "parallelism alone choose FSDP in "
+        "Accelerate": options.dp_shard > 1 and tp * cp * options.pp == 1,
     }
     for sentence in (sentence for sentence, applies in wrong.items() if applies):
         parser.error(sentence)

@@ -63,7 +63,7 @@ class GPT(nn.Module):
     """A decoder-only transformer over bytes, or one pipeline stage of it.
 
     Args:
-        layers: Blocks of the whole model.
+        layers: Blocks of the full model.
         hidden: Width of the residual stream.
         heads: Attention heads.
         blocks: Numbers of the blocks of this stage; None = all. The stage with block 0 has the

@@ -34,7 +34,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     check_positive(parser, options, {"seed"})
     if options.replicas and options.batch % options.replicas:
-        parser.error(f"--batch {options.batch} is no multiple of --replicas {options.replicas}")
+        parser.error(f"--batch {options.batch} is not a multiple of --replicas {options.replicas}")
     return options
 
 
@@ -61,7 +61,7 @@ def devices(replicas: int | None) -> list[str]:
     if tf.config.list_physical_devices("GPU"):
         gpus = tf.config.list_logical_devices("GPU")
         if (replicas or 1) > len(gpus):
-            sys.exit(f"--replicas {replicas}: {len(gpus)} GPUs are here")
+            sys.exit(f"--replicas {replicas}: this host has {len(gpus)} GPUs")
         return [device.name for device in gpus[:replicas]]
     (cpu,) = tf.config.list_physical_devices("CPU")
     parts = [tf.config.LogicalDeviceConfiguration() for _ in range(replicas or 2)]
@@ -97,7 +97,7 @@ def main(options: argparse.Namespace) -> None:
     strategy = tf.distribute.MirroredStrategy(devices(options.replicas))
     replicas = strategy.num_replicas_in_sync
     if options.batch % replicas:
-        sys.exit(f"--batch {options.batch} is no multiple of the {replicas} replicas")
+        sys.exit(f"--batch {options.batch} is not a multiple of the {replicas} replicas")
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():  # variables made in here exist once per device
         model = byte_model(options.hidden)

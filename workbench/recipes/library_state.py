@@ -104,7 +104,7 @@ def check_format(store: Portable | Library, folder: Path) -> None:
     try:
         kept: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SystemExit(f"{folder} is no checkpoint of this recipe: {error}") from error
+        raise SystemExit(f"{folder} is not a checkpoint of this recipe: {error}") from error
     name, ranks = kept.get("format"), kept.get("world_size")
     optimizer, own = (_optimizer(one) for one in (kept, store.record))
     same = name == store.format and (

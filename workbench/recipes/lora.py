@@ -48,24 +48,24 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--lora-rank", type=int, default=8, help="0: train all weights")
     add("--lora-targets", default="q,k,v,o,gate,up,down", help="linear layers with adapters")
     add("--qlora", action="store_true", help="freeze the base model in 4 bits (nf4)")
-    add("--seq-len", type=int, default=192, help="longer pairs are left out")
+    add("--seq-len", type=int, default=192, help="longer pairs are skipped")
     add("--micro-batch", type=int, default=8, help="pairs per process and micro-step")
     add("--accumulate", type=int, default=1, help="micro-steps per optimizer step")
     add("--steps", type=int, default=100, help="optimizer steps")
     add("--lr", type=float, help="peak learning rate; 2e-3 for adapters, 1e-3 for all weights")
     add("--warmup", type=int, default=10, help="steps until the peak")
     add("--precision", choices=("fp32", "bf16", "fp16"), default="fp32")
-    add("--seed", type=int, default=0, help="of the weights and of the data's order")
+    add("--seed", type=int, default=0, help="seed of the weights and the data order")
     add("--log-every", type=int, default=10, help="steps")
     add_checkpoints(parser)
     options = parser.parse_args(arguments)
     check_positive(parser, options, {"lora_rank", "warmup", "seed", "checkpoint_every"})
     check_checkpoints(parser, options)
     if options.qlora and not options.lora_rank:
-        parser.error("--qlora --lora-rank 0: weights of 4 bits cannot be trained; give a rank")
+        parser.error("--qlora --lora-rank 0: 4-bit weights cannot be trained; give a rank")
     options.lora_targets = tuple(options.lora_targets.split(","))
     if unknown := set(options.lora_targets) - set(TARGETS):
-        parser.error(f"--lora-targets {min(unknown)!r}: choose of {','.join(TARGETS)}")
+        parser.error(f"--lora-targets {min(unknown)!r}: choose from {','.join(TARGETS)}")
     options.lr = options.lr or (2e-3 if options.lora_rank else 1e-3)
     options.minutes = None  # the steps are always known
     options.quantization = "nf4" if options.qlora else "none"

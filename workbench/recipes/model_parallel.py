@@ -83,7 +83,7 @@ class ModelParallel:
         copy = options.tp * options.cp * options.pp * options.dp_shard
         if ranks % copy:
             raise SystemExit(
-                f"gpt.py: error: {ranks} processes cannot be dealt out: --pp {options.pp} x "
+                f"gpt.py: error: {ranks} processes cannot be divided: --pp {options.pp} x "
                 f"--dp-shard {options.dp_shard} x --cp {options.cp} x --tp {options.tp} = {copy}. "
                 f"Start a multiple of {copy}."
             )

@@ -43,7 +43,7 @@ def build(name: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
         return Muon(model, lr)
     if name == "adamw-8bit":
         return _eight_bit(weights, lr)
-    raise ValueError(f"--optimizer {name}: there is {', '.join(OPTIMIZERS)}")
+    raise ValueError(f"--optimizer {name}: choose from {', '.join(OPTIMIZERS)}")
 
 
 def _eight_bit(weights: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:

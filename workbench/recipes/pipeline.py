@@ -42,7 +42,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--accumulate", type=int, default=8, help="micro-batches per optimizer step")
     add_steps(parser)
     add("--pp", type=int, default=int(os.environ.get("WORLD_SIZE", "1")), help="ranks: all of them")
-    add("--schedule", choices=SCHEDULES, default="1f1b", help="naive: one stage works at a time")
+    add("--schedule", choices=SCHEDULES, default="1f1b", help="naive: one stage runs at a time")
     add("--virtual-stages", type=int, help="pieces of the model per rank; zbv: 2, else 1")
     options = parser.parse_args(arguments)
     check_positive(parser, options, {"warmup", "seed"})
@@ -63,9 +63,9 @@ def why_not(options: argparse.Namespace) -> str:
     if options.layers < pp * chunks:
         return f"--layers {options.layers} cannot make {pp} ranks x {chunks} pieces"
     if name == "zbv" and chunks != 2:
-        return f"zbv deals two pieces to each rank, not --virtual-stages {chunks}"
+        return f"zbv places two pieces on each rank, not --virtual-stages {chunks}"
     if dealt and count % rounds:
-        return f"{name} on {pp} ranks wants a multiple of {pp} as --accumulate, not {count}"
+        return f"{name} on {pp} ranks needs a multiple of {pp} as --accumulate, not {count}"
     return ""
 
 
@@ -220,7 +220,7 @@ class Pipeline:
 
 
 def clip(parameters: Sequence[nn.Parameter], limit: float = 1.0) -> None:
-    """By the norm of the whole model's gradient: each rank has only its stages' part."""
+    """By the norm of the full model's gradient: each rank has only its stages' part."""
     gradients = [weight.grad for weight in parameters if weight.grad is not None]
     dist.all_reduce(square := nn.utils.get_total_norm(gradients).square())
     nn.utils.clip_grads_with_norm_(parameters, limit, square.sqrt())
@@ -231,7 +231,7 @@ def main(options: argparse.Namespace) -> None:
     device = start()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if ranks != options.pp:
-        sys.exit(f"pipeline.py: --pp {options.pp}, but there are {ranks} ranks: each is one")
+        sys.exit(f"pipeline.py: --pp {options.pp}, but {ranks} ranks run: each is one stage")
     layout = (ranks, options.virtual_stages, options.schedule)
     modules = list[nn.Module]()
     for blocks in blocks_of(options.layers, *layout)[rank]:

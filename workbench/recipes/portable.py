@@ -29,7 +29,7 @@ class Portable:
     """Weights, AdamW's moments, random states and the loss scale, saved by name.
 
     `record` is kept beside them, to be compared when a run resumes; `shapes` too: the weights of
-    the whole model as they were before anybody wrapped or split it. What is saved is held against
+    the full model as they were before anybody wrapped or split it. What is saved is held against
     them, here and by whoever verifies a checkpoint. Errors are CheckpointErrors.
     """
 
@@ -44,7 +44,7 @@ class Portable:
     ) -> None:
         self.accelerator, self.training = accelerator, training
         if unknown := training.names - set(shapes):
-            raise AssertionError(f"the model itself has no weight {min(unknown)}")
+            raise AssertionError(f"the model does not have the weight {min(unknown)}")
         weights = {name: list(shape) for name, shape in shapes.items()}
         self.record = {"format": self.format, **record, "weights": weights}
         self._group: Any = None  # of its own when it saves beside training
@@ -87,7 +87,7 @@ class Portable:
             there = reader.read_metadata().state_dict_metadata
         # The whole model's, so that every rank sees the same and none waits for another.
         if missing := set(self.record["weights"]) - set(there):
-            raise SystemExit(f"{folder} lacks {min(missing)}: it is of another model.")
+            raise SystemExit(f"{folder} lacks {min(missing)}: it belongs to another model.")
         # Random states are a rank's own: other ranks than those that saved begin with fresh ones.
         own = {name: value for name, value in self._own_state().items() if name in there}
         with one_error():

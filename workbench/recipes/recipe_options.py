@@ -42,9 +42,9 @@ def add_steps(parser: Parser) -> None:
     """How long the recipes of one idea train, how fast, and from which numbers."""
     add = parser.add_argument
     add("--steps", type=int, default=200, help="optimizer steps")
-    add("--lr", type=float, help="peak learning rate; follows the width if not given")
+    add("--lr", type=float, help="peak learning rate; default: from the width")
     add("--warmup", type=int, default=30, help="steps until the peak")
-    add("--seed", type=int, default=0, help="of the weights and of the data's order")
+    add("--seed", type=int, default=0, help="seed of the weights and the data order")
 
 
 def check_positive(
@@ -63,7 +63,7 @@ def complete_gpt(parser: Parser, options: argparse.Namespace) -> None:
     options.hidden = options.hidden or 64 * options.size
     options.heads = options.heads or max(1, options.hidden // 64)
     if options.hidden % (2 * options.heads):  # rotary positions pair the channels of a head
-        parser.error(f"--hidden {options.hidden} is no multiple of 2 x --heads {options.heads}")
+        parser.error(f"--hidden {options.hidden} is not a multiple of 2 x --heads {options.heads}")
     options.lr = options.lr or 4e-3 * math.sqrt(128 / options.hidden)  # wider wants smaller steps
     # Per block 4 h² attention + 8 h² MLP; embedding and head V h.
     options.vocab, options.mlp, options.tied = VOCABULARY, 4 * options.hidden, False
@@ -84,12 +84,12 @@ def add_checkpoints(parser: Parser) -> None:
     add = parser.add_argument
     home = Path(os.environ.get("WORKBENCH_RUN_DIR", ""), "checkpoints")
     add("--checkpoint-every", type=int, default=0, help="steps; 0: never")
-    add("--checkpoint-minutes", type=float, help="save so often, whatever the steps")
+    add("--checkpoint-minutes", type=float, help="minutes between checkpoints")
     add("--checkpoint-auto", type=float, metavar="HOURS", help="mean time between interruptions")
     add("--checkpoint-dir", type=local_folder, default=home, help=f"default: {home}")
-    add("--checkpoint-async", action="store_true", help="write while the training goes on")
+    add("--checkpoint-async", action="store_true", help="write while training continues")
     add("--keep-last", type=int, metavar="K", help="checkpoints; default: all")
-    add("--keep-best", type=int, metavar="K", help="and those of lowest loss")
+    add("--keep-best", type=int, metavar="K", help="also keep those of lowest loss")
     add("--resume", metavar="DIR", type=local, help="a checkpoint, or 'latest' of the folder")
 
 
@@ -97,8 +97,8 @@ def local(text: str) -> str:
     """A path of a mounted file system; Python would make a local folder of any other address."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
         raise argparse.ArgumentTypeError(
-            f"{text} is an address of an object store, and checkpoints go to mounted folders only. "
-            "Give a folder, for example of a mounted network volume or bucket"
+            f"{text} is an object-store address; checkpoints need a mounted folder. Give a folder, "
+            "for example on a mounted network volume or bucket"
         )
     return text
 
@@ -111,7 +111,7 @@ def local_folder(text: str) -> Path:
 def check_checkpoints(parser: Parser, options: argparse.Namespace) -> None:
     """Refuse two answers to the question how often."""
     if options.checkpoint_minutes and options.checkpoint_auto:
-        parser.error("--checkpoint-minutes and --checkpoint-auto both say how often: take one")
+        parser.error("--checkpoint-minutes and --checkpoint-auto both set the interval: use one")
 
 
 def find_checkpoint(options: argparse.Namespace) -> Path | None:
@@ -134,13 +134,13 @@ def find_checkpoint(options: argparse.Namespace) -> Path | None:
         for sentence in passed if first_rank() else ():
             print(sentence, file=sys.stderr)
         if passed and newest is None:
-            raise ValueError(f"--resume latest: no checkpoint in {parent} is whole")
+            raise ValueError(f"--resume latest: {parent} does not hold a complete checkpoint")
         return newest
     chosen = Path(options.resume)
     if files.step_of(chosen) is None or not chosen.is_dir():
         raise ValueError(f"--resume {chosen}: give an existing folder …/step-00000100, or latest")
     if problem := files.why_broken(chosen, read=first_rank()):
-        raise ValueError(f"--resume {chosen}: {problem}; --resume latest finds a whole one")
+        raise ValueError(f"--resume {chosen}: {problem}; --resume latest finds a complete one")
     return chosen
 
 
@@ -192,7 +192,7 @@ def compare_with(checkpoint: Path, options: argparse.Namespace) -> None:
         kept: dict[str, Any] = json.loads((checkpoint / RECORD).read_text(encoding="utf-8"))
         before = dict[str, Any](kept["options"])
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{checkpoint} is no checkpoint of this recipe ({error})") from error
+        raise ValueError(f"{checkpoint} is not a checkpoint of this recipe ({error})") from error
     now = record(options, "")["options"]
     differ = [name for name in {**now, **before} if now.get(name) != before.get(name)]
 
@@ -200,11 +200,11 @@ def compare_with(checkpoint: Path, options: argparse.Namespace) -> None:
         return ", ".join(f"{name} {before.get(name)} -> {now.get(name)}" for name in names)
 
     if model := [name for name in differ if name in {*_MODEL, "size"}]:
-        raise ValueError(f"{checkpoint} is of another model: {both(model)}")
+        raise ValueError(f"{checkpoint} belongs to another model: {both(model)}")
     if differ and first_rank():
         script = Path(sys.argv[0]).name
         print(
-            f"{script}: warning: the curve will not go on as it was: {both(differ)}",
+            f"{script}: warning: the curve will not continue exactly: {both(differ)}",
             file=sys.stderr,
         )
 

@@ -33,7 +33,7 @@ from recipe_options import (
 
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line and fill in what follows from it; ValueError if it cannot be."""
-    parser = Parser(description="Train a small GPT whose matrices are cut.", allow_abbrev=False)
+    parser = Parser(description="Train a small GPT with split matrices.", allow_abbrev=False)
     add = parser.add_argument
     add_gpt(parser)
     add("--seq-len", type=int, default=128, help="bytes per sequence")
@@ -42,7 +42,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--precision", choices=("fp32", "bf16"), default="fp32")
     add("--log-every", type=int, default=10, help="steps")
     add("--tp", type=int, default=int(os.environ.get("WORLD_SIZE", "1")), help="ranks: all of them")
-    add("--sequence-parallel", action="store_true", help="split the residual stream too")
+    add("--sequence-parallel", action="store_true", help="also split the residual stream")
     options = parser.parse_args(arguments)
     check_positive(parser, options, {"warmup", "seed"})
     complete_gpt(parser, options)
@@ -56,9 +56,9 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def why_not(heads: int, tp: int, split_length: int) -> str:
     """What stands against these choices, as a sentence; empty if nothing does."""
     if heads % tp:
-        return f"{heads} heads cannot be dealt to --tp {tp} ranks: give a multiple as --heads"
+        return f"{heads} heads cannot be split over --tp {tp} ranks: use a multiple as --heads"
     if split_length % tp:
-        return f"sequence parallelism cuts {split_length} positions into {tp}: it does not divide"
+        return f"sequence parallelism splits {split_length} positions into {tp}: not divisible"
     return ""
 
 

@@ -43,18 +43,18 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--lr", type=float, default=1e-3, help="peak learning rate")
     add("--warmup", type=int, default=10, help="steps until the peak")
     add("--precision", choices=("fp32", "bf16", "fp16"), default="fp32")
-    add("--channels-last", action="store_true", help="ResNet: the layout that tensor cores want")
+    add("--channels-last", action="store_true", help="ResNet: memory layout for tensor cores")
     add("--compile", action="store_true", help="torch.compile each block")
-    add("--seed", type=int, default=0, help="of the weights and of the images' order")
+    add("--seed", type=int, default=0, help="seed of the weights and the image order")
     add("--log-every", type=int, default=10, help="steps")
     add_checkpoints(parser)
     options = parser.parse_args(arguments)
     check_positive(parser, options, {"warmup", "seed", "checkpoint_every"})
     check_checkpoints(parser, options)
     if options.arch == "vit" and options.image % options.patch:
-        parser.error(f"--image {options.image} is no multiple of --patch {options.patch}")
+        parser.error(f"--image {options.image} is not a multiple of --patch {options.patch}")
     if options.arch == "resnet" and options.image % 4:
-        parser.error(f"--image {options.image} is no multiple of 4: a ResNet halves it twice")
+        parser.error(f"--image {options.image} is not a multiple of 4: a ResNet halves it twice")
     # What others ask of every recipe; images have no layers of tokens that an estimate would know.
     for name in ("layers", "hidden", "heads", "vocab", "mlp", "tied", "parameters"):
         setattr(options, name, None)

@@ -129,7 +129,7 @@ def newest_whole(
         problem = verify(checkpoint)
         if not problem:
             return checkpoint, passed
-        passed.append(f"Checkpoint {checkpoint.name} is passed over: {problem}.")
+        passed.append(f"Checkpoint {checkpoint.name} is skipped: {problem}.")
     return None, passed
 
 

@@ -92,7 +92,7 @@ def _missing_bytes(folder: Path, table: Table) -> str:
 
 def _shorter(folder: Path, file: str, end: int) -> str:
     if Path(file).is_absolute() or ".." in Path(file).parts:
-        return f"{TABLE} names what cannot be in it: {file!r}"
+        return f"{TABLE} lists an impossible file: {file!r}"
     path = folder / file
     if not path.is_file():
         return f"{file} is missing"

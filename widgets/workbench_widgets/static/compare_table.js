@@ -12,7 +12,7 @@ const NAMES = {
   samples_per_second: "samples/s",
   step_seconds_median: "step, median",
   memory_bytes: "peak memory",
-  hours: "time at work",
+  hours: "running time",
   usd: "cost",
   step_ratio: "step ÷ predicted",
   memory_ratio: "memory ÷ predicted",
@@ -63,9 +63,9 @@ export function lines(comparison) {
     .filter((one, index) => index === 0 || one.cells.some((/** @type {string} */ cell) => cell !== UNKNOWN));
   const head = (/** @type {string} */ what) => ({ what, cells: null });
   return [
-    head(asked.length ? "Asked for differently" : "Nothing was asked for differently"),
+    head(asked.length ? "Different settings" : "Nothing was asked for differently"),
     ...asked,
-    head("What came of it"),
+    head("Results"),
     ...came,
     ...(known(reach.loss) ? [head(`To a smoothed loss of ${number(reach.loss)}`), ...took] : []),
   ];

@@ -161,7 +161,7 @@ export class Header {
     if (["failed", "interrupted", "no-steps", "preempted"].includes(view.outcome)) tone = "bad";
     if (exit && known(exit.processes_left) && !/process/.test(message ?? "")) {
       const left = exit.processes_left;
-      sentences.push(left ? `Processes of the run still there: ${count(left)}.` : "No process of the run is left.");
+      sentences.push(left ? `Processes of the run still there: ${count(left)}.` : "No process of the run remains.");
     }
     if (this.resumeNote.text) sentences.push(this.resumeNote.text);
     if (this.profileNote.text) sentences.push(this.profileNote.text);

@@ -18,7 +18,7 @@ export class Table {
       this.open = !this.open;
       this.show();
     });
-    this.none = element("p", { class: "wb-note", hidden: "" }, "No plan keeps the limits.");
+    this.none = element("p", { class: "wb-note", hidden: "" }, "No plan meets the limits.");
     const head = element("tr", {}, ...HEAD.map((text) => element("th", { scope: "col" }, text)));
     const table = element("table", { class: "wbp-table" }, element("thead", {}, head), this.body);
     this.scroll = element("div", { class: "wbc-scroll wbp-scroll" }, table);

@@ -29,7 +29,7 @@ LEAST_SECONDS, USUAL_SECONDS = 5.0, 60.0
 QUICK_SECONDS = 20.0
 STEP_SECONDS = 10.0
 """With `steps_only` and one number of processes: enough for a prediction of the recipe's step."""
-STEPS_ONLY = "only steps: neither disk nor loader was measured (workbench calibrate measures all)"
+STEPS_ONLY = "steps only; disk and loader were not measured (workbench calibrate measures all)"
 FRESH_SECONDS = 30 * 86400.0
 """Older than this, drivers, clocks and neighbours may be others."""
 LOADING_SHARE = 0.42  # of the time goes into starting the processes and into rounds begun late
@@ -100,13 +100,13 @@ def calibrate(
 def _check(host: Cluster, seconds: float) -> None:
     if not seconds >= LEAST_SECONDS:
         raise UsageError(
-            f"A calibration in {seconds:g} s says nothing. Give at least {LEAST_SECONDS:g} s; "
-            f"{USUAL_SECONDS:g} s are usual."
+            f"{seconds:g} s is too short for a calibration. Give at least {LEAST_SECONDS:g} s; "
+            f"{USUAL_SECONDS:g} s is usual."
         )
     if host.nodes > 1 or host.name != detect_host().name:
         raise UsageError(
-            f"{host.name!r} is not this host, so it cannot be measured from here. Leave the "
-            "cluster out, and run workbench calibrate there."
+            f"{host.name!r} is not this host and cannot be measured from here. Omit the cluster, "
+            "or run workbench calibrate there."
         )
 
 

@@ -115,17 +115,17 @@ class ProbeProcesses:
             words = "".join(self._last_words(rank) for rank in bad[:1])
             raise HostError(
                 f"The calibration's process {bad[0] if bad else 0} ended early.{words} Nothing was "
-                "kept; workbench doctor says whether torch works here."
+                "saved; workbench doctor checks whether torch works here."
             )
         if time.monotonic() > self._deadline:
             raise HostError(
-                "The calibration did not come to an end: the host is too busy to be measured. "
-                "Nothing was kept; try again when nothing else runs on it."
+                "The calibration did not finish: the host is too busy to measure. Nothing was "
+                "saved; try again on an idle host."
             )
 
     def _last_words(self, rank: int) -> str:
         text = self._errors[rank].read_text(encoding="utf-8", errors="replace").strip()
-        return f" Its last words:\n{text[-_TAIL:]}\n" if text else ""
+        return f" Last output:\n{text[-_TAIL:]}\n" if text else ""
 
     def end(self) -> None:
         """Kill what is left and remove the scratch folder."""

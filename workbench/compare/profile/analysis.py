@@ -43,8 +43,8 @@ def read_profile(paths: RunPaths, folder: Path | None = None) -> Profile:
     found = profiles(paths)
     if folder is None and not found:
         raise UsageError(
-            f"{paths.directory.name} has no profile. Make one while it runs: workbench profile "
-            f"{paths.directory.name}; or of a new run: workbench profile SCRIPT"
+            f"{paths.directory.name} does not have a profile. Make one while it runs: workbench "
+            f"profile {paths.directory.name}; or profile a new run: workbench profile SCRIPT"
         )
     folder = folder or found[-1]
     abouts = {rank: about for rank, about in accounts(folder).items() if about.get("steps")}

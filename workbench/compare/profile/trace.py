@@ -77,7 +77,7 @@ def read_events(path: Path) -> tuple[int, list[dict[str, Any]]]:
         zero = int(document.get("baseTimeNanoseconds", 0))
         listed: list[Any] = document["traceEvents"]
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path} is no trace that can be read: {error}") from error
+        raise StoreError(f"{path} is not a readable trace: {error}") from error
     return zero, [cast("dict[str, Any]", one) for one in listed if isinstance(one, dict)]
 
 

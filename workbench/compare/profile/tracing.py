@@ -38,13 +38,13 @@ def request_text(first: int, steps: int, *, memory: bool = False, shapes: bool =
     """
     if not 1 <= steps <= MAX_STEPS:
         raise UsageError(
-            f"{steps} steps cannot be traced: choose 1 to {MAX_STEPS}. 5 are usual; each is about "
-            "a megabyte per rank."
+            f"{steps} steps cannot be traced: give 1 to {MAX_STEPS}. 5 is usual; each step takes "
+            "about 1 MB per rank."
         )
     if first < 2:
         raise UsageError(
-            f"The trace cannot begin with step {first}: the profiler warms up in the step before. "
-            "Choose 2 or later."
+            f"The trace cannot start at step {first}: the profiler warms up in the step before. "
+            "Give 2 or later."
         )
     return json.dumps({"from": first, "steps": steps, "memory": memory, "shapes": shapes})
 
@@ -61,12 +61,12 @@ def traced_from_the_start(wish: str | None, *, capture: bool = True) -> dict[str
     if wish is None:
         return {}
     if not capture:
-        raise UsageError("--profile needs the capture hook. Leave --no-capture out.")
+        raise UsageError("--profile needs the capture hook. Remove --no-capture.")
     first, _, steps = wish.rpartition(":")
     if not steps.isdecimal() or not (first or str(FIRST)).isdecimal():
         raise UsageError(
-            f"--profile {wish}: give a number of steps, as --profile 5, or the first step and a "
-            "number, as --profile 100:5."
+            f"--profile {wish}: give a number of steps (--profile 5), or the first step and a "
+            "number (--profile 100:5)."
         )
     return {VARIABLE: request_text(int(first or FIRST), int(steps))}
 
@@ -84,16 +84,16 @@ def ask(
     """
     paths = RunPaths(run.directory)
     if not run.status.live:
-        kept = f"See the one it has: workbench profile {run.id} --show. "
+        kept = f"Show its existing profile: workbench profile {run.id} --show. "
         raise UsageError(
-            f"{run.id} has ended: only steps to come can be traced. "
-            f"{kept if profiles(paths) else ''}"
-            "Start it again under the profiler: workbench profile SCRIPT_OR_RECIPE [-- ARGS]"
+            f"{run.id} has ended: only future steps can be traced. "
+            f"{kept if profiles(paths) else ''}Start it again under the profiler: workbench "
+            "profile SCRIPT_OR_RECIPE [-- ARGS]"
         )
     if not run.document.get("capture", True):
         raise UsageError(
-            f"{run.id} was started with --no-capture, so nobody in it hears the request. Start it "
-            "without that option."
+            f"{run.id} was started with --no-capture and cannot be profiled. Relaunch it without "
+            "that option."
         )
     check_own(paths, "profiled")
     first = _first_step(run, paths, patience)
@@ -101,7 +101,7 @@ def ask(
     try:
         write_text_atomic(paths.profile_request, text)
     except OSError as error:
-        raise StoreError(f"Cannot ask {run.id} for a profile: {error}") from error
+        raise StoreError(f"Cannot request a profile of {run.id}: {error}") from error
     return folder_of(paths, first)
 
 
@@ -147,14 +147,14 @@ def collect(
         if ended:  # looked once more after the end
             missing = ", ".join(map(str, sorted(wanted - there - set(why))))
             raise WorkbenchError(
-                f"{run.id} ended ({run.outcome}) without a trace of rank {missing}. Give it more "
+                f"{run.id} ended ({run.outcome}) before rank {missing} wrote a trace. Use more "
                 f"steps, or see: workbench logs {run.id}"
             )
         told(f"step {run.view()['steps']}; {len(there)} of {len(wanted)} ranks traced")
         if deadline is not None and time.monotonic() > deadline:
             raise WorkbenchError(
-                f"{run.id} has not traced its steps after {timeout:g} s. Wait longer, or look at "
-                f"it: workbench show {run.id}"
+                f"{run.id} has not traced its steps after {timeout:g} s. Wait longer, or check the "
+                f"run: workbench show {run.id}"
             )
         ended = not live
         time.sleep(_LOOK_SECONDS)
@@ -180,8 +180,8 @@ def profile(
         if collect(run, folder, timeout=timeout, told=told):
             return folder
     raise WorkbenchError(
-        f"{run.id} was asked {_TRIES} times and each time had passed the step to begin with. Start "
-        "it under the profiler: workbench profile SCRIPT_OR_RECIPE"
+        f"{run.id} passed the first requested step before it read the request, {_TRIES} times. "
+        "Start it under the profiler: workbench profile SCRIPT_OR_RECIPE"
     )
 
 

@@ -127,7 +127,7 @@ class Profile:
         wall = max((one.seconds("wall") for one in self.ranks), default=0.0)
         told = [one for one in self.waits if one.seconds > _NEGLIGIBLE * wall][:SHOWN_WAITS]
         if not told and len(self.ranks) > 1:
-            return ["No rank waits for another more than 1 % of a step."]
+            return ["No rank waits for another rank more than 1 % of a step."]
         return [
             f"Rank {one.rank} waits {format_seconds(one.seconds)} a step for rank {one.for_rank}."
             for one in told

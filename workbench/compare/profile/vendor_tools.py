@@ -41,8 +41,8 @@ def nsys_wrapper() -> tuple[str, ...]:
     found = shutil.which("nsys")
     if found is None:
         raise HostError(
-            "--nsys needs Nsight Systems, and there is no nsys on PATH here. Install NVIDIA's "
-            "package nsight-systems, or leave --nsys out."
+            "--nsys needs Nsight Systems, and nsys is not on PATH. Install NVIDIA's package "
+            "nsight-systems, or remove --nsys."
         )
     report = "{run}/" + NSYS_REPORT.removesuffix(".nsys-rep")
     return (

@@ -105,14 +105,16 @@ def _check(bench: Bench, processes: int, variants: Sequence[str]) -> None:
     if bench.target not in known or "ddp" not in known[bench.target].splits:
         able = [name for name, one in known.items() if "ddp" in one.splits]
         raise UsageError(
-            f"{bench.target} does not let its gradients' exchange be chosen from outside. Use "
-            f"{' or '.join(able)}; its file gradient_hooks.py fits any DDP script."
+            f"{bench.target} does not have an option for its gradient exchange. Use "
+            f"{' or '.join(able)}; its file gradient_hooks.py works with any DDP script."
         )
     if processes < 2:
-        raise UsageError(f"{processes} rank sends no gradients. Use --nproc 2 or more.")
+        raise UsageError(f"{processes} rank does not exchange gradients. Use --nproc 2 or more.")
     wrong = [one for one in variants if one not in VARIANTS]
     if wrong or not variants:
-        raise UsageError(f"Unknown variant {wrong or 'none given'}. Known: {', '.join(VARIANTS)}.")
+        raise UsageError(
+            f"Unknown variant {wrong or 'none given'}. Variants: {', '.join(VARIANTS)}."
+        )
 
 
 def _fp8(processes: int) -> TrialResult:
@@ -123,8 +125,10 @@ def _fp8(processes: int) -> TrialResult:
         "the recipe computes in fp32, bf16 or fp16; Accelerate's fp8 needs TransformerEngine or "
         "torchao and a model whose linear layers they can replace"
         if able
-        else "no GPU with fp8 tensor cores here (Ada, Hopper, Blackwell: compute capability 8.9 "
-        "or newer), and on other devices fp8 is emulated, slower than fp32"
+        else (
+            "no GPU with fp8 tensor cores here (Ada, Hopper, Blackwell: compute capability 8.9 or "
+            "newer); other devices emulate fp8, slower than fp32"
+        )
     )
     return TrialResult(
         label="precision-fp8",

@@ -50,8 +50,8 @@ def rented(
     checked = request(found.target, list(arguments), processes=1, cpu=found.device == "cpu")
     if checked.workload is None:
         raise UsageError(
-            f"What {found.target} computes is not known, so the catalog cannot say what it would "
-            "do on other GPUs. Take a recipe, or run workbench scale on the rented machine."
+            f"The model of {found.target} is unknown, so the catalog cannot estimate it on other "
+            "GPUs. Use a recipe, or run workbench scale on the rented machine."
         )
     cluster = Cluster.rented(gpu, 8)
     points = scaling(

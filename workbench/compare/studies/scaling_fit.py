@@ -131,7 +131,9 @@ def law(
         UsageError: fewer than two sizes.
     """
     if len(points) < 2:
-        raise UsageError(f"{len(points)} size was measured; a fit needs two, such as --sizes 1,2.")
+        raise UsageError(
+            f"{len(points)} size was measured; a fit needs two, for example --sizes 1,2."
+        )
     parts = parts_of(points, host)
     first, last = points[0], points[-1]
     start, end = parts[0], parts[-1]

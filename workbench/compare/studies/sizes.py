@@ -34,7 +34,7 @@ class Sizes:
     global_batch: int | None = None
     """Strong scaling of a script: samples per step over all ranks."""
     cpu: bool = False
-    """CPU ranks although there are GPUs."""
+    """Use CPU ranks even if there are GPUs."""
 
     def __post_init__(self) -> None:
         """Refuse what would measure nothing."""
@@ -42,11 +42,11 @@ class Sizes:
             raise UsageError(f"mode must be weak or strong, not {self.mode!r}.")
         if not self.sizes or list(self.sizes) != sorted(set(self.sizes)) or self.sizes[0] < 1:
             raise UsageError(
-                f"sizes must be rising numbers of ranks such as 1,2,4, not {self.sizes}."
+                f"sizes must be increasing numbers of ranks such as 1,2,4, not {self.sizes}."
             )
         if self.steps < FEWEST_STEPS:
             raise UsageError(
-                f"{self.steps} steps tell nothing: the first ones warm up. Use at least "
+                f"{self.steps} steps are too few: the first ones are warm-up. Use at least "
                 f"{FEWEST_STEPS}; 20 to 50 are usual."
             )
 
@@ -88,7 +88,7 @@ def _trial(asked: Sizes, ranks: int) -> Trial:
 def _recipe(asked: Sizes, ranks: int) -> tuple[str, ...]:
     if asked.global_batch is not None:
         raise UsageError(
-            "--global-batch is for scripts; of a recipe it is micro-batch x accumulation of the "
+            "--global-batch is for scripts; for a recipe it is micro-batch x accumulation of the "
             "smallest size."
         )
     arguments = (*asked.arguments, "--steps", str(asked.steps))
@@ -97,7 +97,7 @@ def _recipe(asked: Sizes, ranks: int) -> tuple[str, ...]:
     whole = request(asked.target, list(arguments), processes=1, cpu=asked.cpu).arguments
     shape = recipes.shape(whole, recipe=asked.target)
     if shape["accumulate"] is None or shape["micro_batch"] is None:
-        raise UsageError(f"{asked.target} has no accumulation to divide. Use --mode weak.")
+        raise UsageError(f"{asked.target} does not have accumulation to divide. Use --mode weak.")
     total = shape["micro_batch"] * shape["accumulate"] * asked.sizes[0]
     micro, accumulate = spread(total, ranks, shape["micro_batch"])
     return (*arguments, "--micro-batch", str(micro), "--accumulate", str(accumulate))
@@ -108,9 +108,9 @@ def _script(asked: Sizes, ranks: int) -> tuple[str, ...]:
     if asked.mode == "strong":
         if asked.global_batch is None or not any("{micro_batch}" in one for one in asked.arguments):
             raise UsageError(
-                "Strong scaling keeps the whole batch, and how a script divides it is not known: "
-                "give --global-batch N and {micro_batch} among its arguments, as in "
-                "-- --batch-size {micro_batch}."
+                "Strong scaling keeps the global batch, and how a script divides it is unknown: "
+                "give --global-batch N and use {micro_batch} in its arguments, for example -- "
+                "--batch-size {micro_batch}."
             )
         micro, _once = spread(asked.global_batch, ranks, asked.global_batch)
         words["{micro_batch}"] = str(micro)

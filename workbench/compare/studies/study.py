@@ -69,7 +69,7 @@ class Bench:
     store: Store
     """Where the runs and the study's file go."""
     cpu: bool = False
-    """CPU ranks although there are GPUs."""
+    """Use CPU ranks even if there are GPUs."""
     memory_limit_bytes: int | None = None
     """A rank that needs more ends its trial as out of memory; None = no such limit."""
     on_progress: Told | None = None
@@ -125,7 +125,7 @@ class Study:
                 f"{self.folder} cannot be written: {error.strerror}. Choose another store with "
                 "--store DIR."
             ) from error
-        raise StoreError(f"{self.folder} has 100,000 studies of the kind {kind}.")
+        raise StoreError(f"{self.folder} holds 100,000 {kind} studies, the maximum.")
 
     def save(self, **found: Any) -> None:
         """Replace the file; `found` is what the study has concluded."""
@@ -257,13 +257,13 @@ def _read(run: Run, blank: TrialResult, over: str | None) -> TrialResult:
         sent_bytes=_sent_bytes(run),
     )
     if over == MEMORY:
-        return _with(measured, outcome=MEMORY, problem="a rank needed more than the limit")
+        return _with(measured, outcome=MEMORY, problem="a rank exceeded the memory limit")
     if over is not None or run.outcome not in {"succeeded", "stopped"}:
         known = {one.kind for one in run.findings()}
         outcome = MEMORY if OUT_OF_MEMORY in known else "failed"
         return _with(measured, outcome=outcome, problem=over or str(summary["message"]))
     if not splits:
-        why = f"only {summary['steps'] or 0} steps were seen; give it more of them"
+        why = f"only {summary['steps'] or 0} steps were recorded; use more steps"
         return _with(measured, outcome="failed", problem=why)
     return measured
 
@@ -310,5 +310,5 @@ def find_study(store: Store, study: str, kind: str) -> str:
     if study in known:
         return study
     if not known:
-        raise UsageError(f"There is no {kind} study in {store.root} yet to go on with.")
+        raise UsageError(f"{store.root} does not hold a {kind} study to continue.")
     raise UnknownNameError.near(f"{kind} study", study, known)

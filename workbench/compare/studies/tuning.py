@@ -66,7 +66,7 @@ class Varied:
     strategy: str = "ddp"
     """Where there are several."""
     steps: int = 15
-    """Of each trial."""
+    """Steps of each trial."""
 
     def trial(self, target: str, value: int) -> Trial:
         """The trial of that value.
@@ -94,14 +94,14 @@ class Varied:
                 "-- --workers {value}."
             )
         if shape["accumulate" if self.kind == "accumulate" else "micro_batch"] is None:
-            raise UsageError(f"The recipe {target} has no {flag} to vary. Take gpt or vision.")
+            raise UsageError(f"The recipe {target} does not have {flag}. Use gpt or vision.")
         return (*self.arguments, "--steps", str(self.steps), flag, str(value))
 
     def _script(self, value: int) -> tuple[str, ...]:
         if not any(VALUE in one for one in self.arguments):
             raise UsageError(
-                f"How the script takes its {self.kind} is not known: put {VALUE} among its "
-                f"arguments, as in -- --batch {VALUE}."
+                f"The script's option for {self.kind} is unknown: put {VALUE} in its arguments, "
+                f"for example -- --batch {VALUE}."
             )
         return tuple(one.replace(VALUE, str(value)) for one in self.arguments)
 
@@ -140,11 +140,11 @@ def batch_size(
     if bad is not None and results[-1].outcome == MEMORY:
         _close_in(good, bad, rate_of)
     limit = bench.memory_limit_bytes
-    why = f"two doublings in a row gained less than {gain:.0%}"
+    why = f"two consecutive doublings gained less than {gain:.0%}"
     if value > most:
         why = f"{most} is the largest allowed"
     if any(one.outcome == MEMORY for one in results):
-        why = "memory ended the doubling"
+        why = "out of memory"
         why += f" (limit {format_bytes(limit)} per rank)" if limit else ""
     elif bad is not None:
         why = f"{bad} did not run: {results[-1].problem}"
@@ -213,7 +213,7 @@ def _concluded(
         results=tuple(ordered),
         rates=tuple(rates),
         best=near[0] if near else None,
-        why=f"{why}; the smallest value within {1 - ENOUGH:.0%} of the best rate is taken",
+        why=f"{why}; chosen: the smallest value within {1 - ENOUGH:.0%} of the best rate",
     )
     study.save(found=found.document())
     return found

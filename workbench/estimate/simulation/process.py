@@ -126,7 +126,7 @@ class SimulationProcess:
     def _last_words(self) -> str:
         self._errors.seek(0)
         text = self._errors.read().decode(errors="replace").strip()
-        return f" Its last words:\n{text[-_TAIL:]}" if text else ""
+        return f" Last output:\n{text[-_TAIL:]}" if text else ""
 
     def _read(self) -> None:
         stream = self._child.stdout

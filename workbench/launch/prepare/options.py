@@ -55,7 +55,7 @@ class LaunchOptions:
     """Number of machines."""
     address: Annotated[str | None, Option(help="Where the other machines reach this one.")] = None
     """Of node 0; needed with several machines."""
-    cpu: Annotated[bool, Option(help="CPU ranks although there are GPUs.")] = False
+    cpu: Annotated[bool, Option(help="Use CPU ranks even if there are GPUs.")] = False
     """Where there is no GPU the ranks are on the CPU anyway."""
     name: Annotated[str | None, Option(help="Display name of the run.")] = None
     """Default: the script's name and the strategy."""

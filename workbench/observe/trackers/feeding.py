@@ -43,7 +43,7 @@ class Feeding:
         run = read_json(paths.run)
         if run is None:
             raise UsageError(
-                f"{paths.directory}is not a run directory: it has no readable run.json. "
+                f"{paths.directory} is not a run directory: it has no readable run.json. "
                 "List the runs with: workbench runs"
             )
         check_own(paths, "fed to a tracker")  # which is written into its directory
