@@ -73,7 +73,7 @@ def test_findings_appear_lead_to_the_panel_and_clear(lab: Lab, page: Page, store
     focused = "return document.activeElement.className"
     page.until("the panel has the focus", lambda: "wb-area-findings" in page.js(focused))
     run.write(130, findings=[{**hang(), "cleared_at": time.time()}])
-    page.until("cleared", lambda: page.text(".wb-area-findings .wb-note") == "Nothing stands")
+    page.until("cleared", lambda: page.text(".wb-area-findings .wb-note") == "No open findings")
     assert page.js(HIDDEN, ".wb-alarm")
     assert "pwned" not in page.driver.title
     assert page.errors() == []

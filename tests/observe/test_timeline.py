@@ -1,4 +1,4 @@
-"""Who waited for whom, at any number of ranks."""
+"""Rank timeline, at any number of ranks."""
 
 from __future__ import annotations
 

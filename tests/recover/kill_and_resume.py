@@ -44,7 +44,7 @@ class Tally:
     kills: int = 0
     in_a_save: int = 0
     lost: list[int] = field(default_factory=list[int])
-    """Steps done again after each kill."""
+    """Steps repeated after each kill."""
     wrong_losses: int = 0
     """Steps whose printed loss is not that of the undisturbed run."""
     left: int = 0

@@ -285,7 +285,7 @@ def test_no_checkpoint_yet_is_said_of_a_living_run_only(tmp_path: Path) -> None:
         }});
         console.log(JSON.stringify(seen));""",
     )
-    assert told == ["No checkpoint yet", "No checkpoint was saved"]
+    assert told == ["No checkpoint yet", "No checkpoint saved"]
 
 
 def test_a_page_finds_a_view_from_the_first_moment(

@@ -294,7 +294,7 @@ def test_nonsense_messages_are_left_alone(planner: Planner) -> None:
 
 def test_text_for_pages_without_javascript(planner: Planner) -> None:
     text = repr(planner)
-    for words in ("keep the limits", "cost", "The runner-up", "Why not the others", "* nothing is"):
+    for words in ("keep the limits", "cost", "The runner-up", "Rejected layouts", "* nothing is"):
         assert words in text
 
 

@@ -139,7 +139,7 @@ class StrategyChoice:
         """By hand, exactly this strategy.
 
         Raises:
-            UsageError: it has something that no control says.
+            UsageError: it has an option without a control.
         """
         options = strategy.options()
         values = {name: _said(name, options[name]) for name in OPTIONS}

@@ -1,4 +1,4 @@
-"""Runs beside each other: losses at the same step, token count, time or bill, and what one cost."""
+"""Comparison of runs: losses at the same step, token count, time or bill, and what one cost."""
 
 from __future__ import annotations
 

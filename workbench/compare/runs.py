@@ -18,12 +18,12 @@ from workbench.store.layout import RunPaths
 from workbench.store.runs import Store
 
 MOST = 10
-"""Runs beside each other; more than that nobody can tell apart in one figure."""
+"""Most runs of a comparison: more cannot be told apart in one figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Runs beside each other."""
+    """Runs compared with each other."""
 
     rows: Mapping[str, Mapping[str, Any]]
     """The table's row of each run, by id, in the order asked for."""

@@ -238,7 +238,7 @@ HUB = (
         r"template|padding token",
         "The tokenizer is missing something: its files beside the model, `pip install "
         "sentencepiece tiktoken`, a padding token (tokenizer.pad_token = tokenizer.eos_token) or "
-        "a chat template; the text above says which.",
+        "a chat template; the text above shows which.",
     ),
     known_error(
         "hub-unreachable",

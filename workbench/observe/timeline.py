@@ -1,4 +1,4 @@
-"""The latest steps rank by rank, for "who waited for whom"."""
+"""The latest steps rank by rank, for the rank timeline."""
 
 from __future__ import annotations
 

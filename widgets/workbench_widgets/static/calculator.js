@@ -85,7 +85,7 @@ export class Calculator {
     else delete this.headline.dataset.fits;
     setText(this.setting, figure.setting);
     this.problem.hidden = !wrong;
-    setText(this.problem, wrong ? `${problem.message}${figure.setting ? " The figure shows the last setting that can be." : ""}` : "");
+    setText(this.problem, wrong ? `${problem.message}${figure.setting ? " The figure shows the last valid settings." : ""}` : "");
     this.drawing.dataset.stale = String(wrong);
     this.drawing.inert = wrong; // its buttons belong to the setting before
     this.headline.dataset.stale = String(wrong);

@@ -68,7 +68,7 @@ class Calibration {
     const heads = COLUMNS.map((text) => element("th", { scope: "col" }, text));
     this.table = element("table", { class: "wb-calibrated" }, element("thead", {}, element("tr", {}, ...heads)), this.body);
     this.key = element("p", { class: "wb-note" });
-    this.box = element("div", { class: "wb-table-box", tabindex: "0", role: "region", "aria-label": "Table of what was measured" }, this.table);
+    this.box = element("div", { class: "wb-table-box", tabindex: "0", role: "region", "aria-label": "Table of measurements" }, this.table);
     this.node = element(
       "section",
       { class: "wb-panel wb-calibration", "aria-label": "Calibration of this host" },
@@ -108,7 +108,7 @@ class Calibration {
     this.troubles.replaceChildren(
       ...shown.troubles.map(({ what, next }) => element("li", {}, element("strong", {}, what), next)),
     );
-    const usual = "Bars: measured; the line is what the catalog's part usually reaches.";
+    const usual = "Bars: measured; line: typical of the catalog's part.";
     const alone = "Bars: each figure over the best of its kind. The catalog has no CPUs to compare with.";
     setText(this.key, shown.compared ? usual : alone);
   }

@@ -92,7 +92,7 @@ export class Checkpoints {
     this.table.hidden = rows.length === 0;
     const sizes = found.map((one) => one.bytes).filter(known);
     setText(this.total, sizes.length ? bytes(sizes.reduce((sum, one) => sum + one, 0)) : "");
-    setText(this.note, this.said || (rows.length ? "" : view.phase === "ended" ? "No checkpoint was saved" : "No checkpoint yet"));
+    setText(this.note, this.said || (rows.length ? "" : view.phase === "ended" ? "No checkpoint saved" : "No checkpoint yet"));
   }
 
   /** An answer of the kernel, or what is being done. @param {string} text @param {boolean} bad */

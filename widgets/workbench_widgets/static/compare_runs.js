@@ -77,8 +77,8 @@ class Editor {
     // what somebody is typing outlives a refresh of the table
     if (other || document.activeElement !== this.tags) this.tags.value = row.tags.join(" ");
     if (other || document.activeElement !== this.note) this.note.value = row.note ?? "";
-    setText(this.archive, row.archived ? "Bring back" : "Archive");
-    this.remove.refuse(row.outcome ? "" : "It still runs: stop it first");
+    setText(this.archive, row.archived ? "Unarchive" : "Archive");
+    this.remove.refuse(row.outcome ? "" : "It is still running: stop it first");
     if (other) this.remove.arm(false);
   }
 }
@@ -104,10 +104,10 @@ class Face {
     this.heads = COLUMNS.map((column) => this.head(column));
     this.body = element("tbody");
     this.editor = new Editor((message) => this.model.send(message));
-    this.overlay = new Overlay(context, { title: "Loss", empty: "Tick two or more runs to lay their curves over each other" });
+    this.overlay = new Overlay(context, { title: "Loss", empty: "Tick two or more runs to overlay their curves" });
     this.loss = /** @type {HTMLInputElement} */ (element("input", { type: "number", step: "any", "aria-label": "Loss to reach" }));
     finished(this.loss, () => this.pick(this.model.get("picked")));
-    this.beside = element("div", { class: "wb-table-box wbx-all", tabindex: "0", role: "region", "aria-label": "Runs beside each other" });
+    this.beside = element("div", { class: "wb-table-box wbx-all", tabindex: "0", role: "region", "aria-label": "Comparison of runs" });
     this.differences = this.besidePanel();
     this.shell = element("div", { class: "wb-root wbx" }, this.choice(), this.overlay.node, this.differences);
     this.onMessage = (/** @type {any} */ message) => {
@@ -139,7 +139,7 @@ class Face {
     return element(
       "section",
       { class: "wb-panel", "aria-label": "Differences", hidden: "" },
-      element("header", {}, element("h3", {}, "Beside each other"), ask),
+      element("header", {}, element("h3", {}, "Comparison"), ask),
       this.beside,
     );
   }

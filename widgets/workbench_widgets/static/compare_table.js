@@ -1,5 +1,5 @@
 // @ts-check
-/** Runs beside each other as one table: what was asked for differently, what came of it, what a loss took. */
+/** Comparison of runs as one table: what was asked for differently, what came of it, what a loss took. */
 
 import { element } from "./dom.js";
 import { bytes, count, known, number, seconds, short, shortSeconds, UNKNOWN, usd } from "./format.js";

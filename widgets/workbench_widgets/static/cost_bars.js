@@ -50,7 +50,7 @@ function look(name) {
 /** The bill of a finished run. */
 export class Bill {
   /** @param {string} title */
-  constructor(title = "The bill, term by term") {
+  constructor(title = "Cost by term") {
     this.total = element("span", { class: "wb-panel-value" });
     this.bar = element("div", { class: "wbm-bar wbc-bar", role: "img" });
     this.body = element("tbody");
@@ -77,7 +77,7 @@ export class Bill {
     const sources = [...new Set(bill.terms.map(cited).filter(Boolean))];
     this.body.replaceChildren(...bill.terms.map((/** @type {any} */ term) => this.row(term, sources)));
     this.nothing.hidden = bill.nothing.length === 0;
-    setText(this.nothing, `Nothing for: ${bill.nothing.join(", ")}.`);
+    setText(this.nothing, `Not included: ${bill.nothing.join(", ")}.`);
     this.sources.replaceChildren(...sources.map((one) => element("li", {}, one)));
   }
 
@@ -107,9 +107,9 @@ export function doubts(marks) {
 
 const DOUBTS = {
   stale: "The price is older than 30 days",
-  odd: "Far from what others ask for the same accelerator",
+  odd: "Far from other prices for the same accelerator",
   unverified: "Read from one source that nothing confirms",
-  undated: "The source gives no day",
+  undated: "The source is undated",
   "form unknown": "The source does not say which form of the card it is; the slower one is assumed",
 };
 

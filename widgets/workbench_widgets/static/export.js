@@ -26,11 +26,11 @@ class Export extends Calculator {
     super(root, context, "Export");
     this.shell.classList.add("wbx");
     this.chosen = "";
-    this.reasons = element("ul", { class: "wbx-reasons", role: "status", "aria-label": "Why it is refused" });
-    this.notes = element("ul", { class: "wbx-notes", "aria-label": "To know before" });
+    this.reasons = element("ul", { class: "wbx-reasons", role: "status", "aria-label": "Why this is not supported" });
+    this.notes = element("ul", { class: "wbx-notes", "aria-label": "Notes" });
     this.tabs = element("div", { class: "wbx-tabs", role: "tablist", "aria-label": "Files" });
     this.file = box("", "the file");
-    this.next = box("wbx-next", "what to type");
+    this.next = box("wbx-next", "commands");
     this.copies = element("p", { class: "wb-note" });
     this.save = element("button", { type: "button", class: "wb-button" }, "Save the folder");
     this.saved = element("span", { class: "wb-note", role: "status", "aria-live": "polite" });
@@ -38,7 +38,7 @@ class Export extends Calculator {
     this.engines = element("tbody");
     const saving = element("div", { class: "wbx-save" }, this.save, this.saved);
     this.files = panel("Files", this.tabs, this.file.node, this.copies, saving);
-    this.typing = panel("Type in that folder", this.next.node);
+    this.typing = panel("Run in that folder", this.next.node);
     const table = element("table", { class: "wbx-engines" }, this.engines);
     this.build([this.reasons, this.files, this.typing, this.notes, panel("The same on each engine", table)]);
   }
@@ -61,7 +61,7 @@ class Export extends Calculator {
     this.drawFiles(figure.files);
     setText(this.next.text, figure.next.join("\n"));
     const { copies } = figure;
-    setText(this.copies, copies.length ? `Beside them: ${copies[0]} and ${copies.length - 1} modules that it imports.` : "");
+    setText(this.copies, copies.length ? `Also copied: ${copies[0]} and ${copies.length - 1} modules that it imports.` : "");
     this.engines.replaceChildren(...figure.engines.map((/** @type {any} */ one) => this.row(one, figure)));
   }
 
@@ -92,7 +92,7 @@ class Export extends Calculator {
   /** @param {{name: string, title: string, refused: Reason[]}} one @param {any} figure */
   row(one, figure) {
     const able = one.refused.length === 0;
-    const says = able ? "nothing against it" : one.refused.map(({ reason }) => reason).join(" ");
+    const says = able ? "supported" : one.refused.map(({ reason }) => reason).join(" ");
     const chosen = figure.engine === one.name;
     const take = element("button", { type: "button", class: "wb-button", "aria-label": `Show ${one.title}`, "aria-pressed": String(chosen) }, chosen ? "shown" : "show");
     take.addEventListener("click", () => this.moves.move({ engine: one.name }));

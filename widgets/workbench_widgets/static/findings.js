@@ -83,7 +83,7 @@ export class Findings {
     const key = JSON.stringify([now, gone]);
     if (key === this.key) return;
     this.key = key;
-    setText(this.calm, now.length ? "" : gone.length ? "Nothing stands" : "No findings");
+    setText(this.calm, now.length ? "" : gone.length ? "No open findings" : "No findings");
     setText(this.count, now.length > 1 ? count(now.length) : "");
     setAttribute(this.node, "data-severity", now.length ? severityOf(now[0]) : "none");
     this.list.replaceChildren(...now.map(card));

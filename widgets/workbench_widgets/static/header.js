@@ -132,7 +132,7 @@ export class Header {
     if (running) facts.push(["Time left", seconds(view.eta_seconds)]);
     if (known(view.usd_per_hour)) facts.push(["Cost so far", usd(view.usd_so_far)]);
     if (view.restarts > 0) facts.push(["Restarts", count(view.restarts)]);
-    if (view.steps_redone > 0) facts.push(["Steps done again", count(view.steps_redone)]);
+    if (view.steps_redone > 0) facts.push(["Steps repeated", count(view.steps_redone)]);
     const terms = this.facts.querySelectorAll("dt");
     if ([...terms].map((term) => term.textContent).join() === facts.map(([name]) => name).join()) {
       this.facts.querySelectorAll("dd").forEach((node, index) => setText(node, facts[index][1]));
@@ -161,7 +161,7 @@ export class Header {
     if (["failed", "interrupted", "no-steps", "preempted"].includes(view.outcome)) tone = "bad";
     if (exit && known(exit.processes_left) && !/process/.test(message ?? "")) {
       const left = exit.processes_left;
-      sentences.push(left ? `Processes of the run still there: ${count(left)}.` : "No process of the run remains.");
+      sentences.push(left ? `Remaining processes of the run: ${count(left)}.` : "No process of the run remains.");
     }
     if (this.resumeNote.text) sentences.push(this.resumeNote.text);
     if (this.profileNote.text) sentences.push(this.profileNote.text);

@@ -13,7 +13,7 @@ export class Logs {
   /** @param {RunSource} source */
   constructor(source) {
     this.source = source;
-    this.select = /** @type {HTMLSelectElement} */ (element("select", { "aria-label": "Which log" }));
+    this.select = /** @type {HTMLSelectElement} */ (element("select", { "aria-label": "Log" }));
     this.text = element("pre", { class: "wb-log", tabindex: "0", role: "region", "aria-label": "Log" });
     this.node = element(
       "section",
@@ -24,7 +24,7 @@ export class Logs {
     this.view = /** @type {any} */ ({ ranks: [] });
     this.drawnAt = 0;
     this.select.addEventListener("change", () => this.refresh(true));
-    setText(this.text, "Nothing written yet");
+    setText(this.text, "No output yet");
   }
 
   /** @param {any} view */
@@ -69,7 +69,7 @@ export class Logs {
     const { scrollTop, scrollHeight, clientHeight } = this.text;
     const following = scrollHeight - scrollTop - clientHeight < 24;
     const text = lines.slice(-LINES_SHOWN).map(plainLine).join("\n");
-    setText(this.text, text || "Nothing written yet");
+    setText(this.text, text || "No output yet");
     if (following) this.text.scrollTop = this.text.scrollHeight;
   }
 }

@@ -31,7 +31,7 @@ const LOOKS = new Map([
 const NUMBERS = [
   { key: "allocated", name: "Allocated", says: "PyTorch's tensors", title: "torch.cuda.max_memory_allocated()" },
   { key: "reserved", name: "Reserved", says: "with the allocator's cache", title: "torch.cuda.max_memory_reserved()" },
-  { key: "on_card", name: "On the card", says: "as nvidia-smi shows it", title: "with CUDA's context and NCCL" },
+  { key: "on_card", name: "On the card", says: "as nvidia-smi shows it", title: "with CUDA context and NCCL" },
 ];
 
 /** @param {string} name */

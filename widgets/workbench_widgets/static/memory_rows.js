@@ -38,7 +38,7 @@ export class Rows {
     this.peaks = element(
       "section",
       { class: "wb-panel", "aria-label": "Moments of a step" },
-      element("header", {}, element("h3", {}, "Which moment needs most")),
+      element("header", {}, element("h3", {}, "Peak by moment")),
       this.moments,
       this.why,
     );

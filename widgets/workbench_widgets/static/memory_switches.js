@@ -1,5 +1,5 @@
 // @ts-check
-/** What would save memory and ways to make it fit, each with a button that sets the controls. */
+/** Ways to save memory and ways to make it fit, each with a button that sets the controls. */
 
 import { element } from "./dom.js";
 import { bytes, count } from "./format.js";
@@ -53,14 +53,14 @@ export class Switches {
   /** @param {Apply} apply */
   constructor(apply) {
     this.apply = apply;
-    this.saving = new List("What would save memory", "Nothing left that would save memory here.");
+    this.saving = new List("Ways to save memory", "No further way to save memory.");
     this.fitting = new List("Ways to fit, one GPU first", "None up to 1,024 GPUs of this type.");
     this.fitting.list.classList.add("wbm-ways");
     this.advice = /** @type {any} */ ({});
     this.key = "";
-    this.node = element("section", { class: "wb-panel", "aria-label": "What would save memory" }, ...this.saving.nodes);
+    this.node = element("section", { class: "wb-panel", "aria-label": "Ways to save memory" }, ...this.saving.nodes);
     this.facts = element("dl", { class: "wbm-facts" });
-    this.reach = element("section", { class: "wb-panel", "aria-label": "How far it reaches" }, this.facts, ...this.fitting.nodes);
+    this.reach = element("section", { class: "wb-panel", "aria-label": "Limits" }, this.facts, ...this.fitting.nodes);
   }
 
   /** @param {any} advice */

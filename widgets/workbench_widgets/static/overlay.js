@@ -16,7 +16,7 @@ import { someKnown, smooth } from "./traces.js";
 const AXES = [
   { name: "Steps", column: "step", title: "optimizer step", text: short },
   { name: "Tokens", column: "tokens", title: "tokens", text: short },
-  { name: "Time", column: "seconds", title: "seconds at work", text: seconds },
+  { name: "Time", column: "seconds", title: "running seconds", text: seconds },
   { name: "Dollars", column: "usd", title: "US dollars", text: usd },
 ];
 // Ten runs, eight colours: the last two are dashed.
@@ -63,7 +63,7 @@ export class Overlay {
     const drawn = shown.filter(({ curve }) => someKnown(curve[axis.column]));
     const missing = shown.filter((one) => !drawn.includes(one)).map(({ curve }) => curve.name);
     const last = (/** @type {Curve} */ curve) => number(smooth(curve.loss, this.options.smoothing).filter((one) => one !== null).at(-1));
-    const without = missing.length ? ` Not known along ${axis.name.toLowerCase()}: ${missing.join(", ")}.` : "";
+    const without = missing.length ? ` Unknown along ${axis.name.toLowerCase()}: ${missing.join(", ")}.` : "";
     this.panel.draw(
       {
         traces: drawn.map((one) => this.trace(one.curve, one.color, one.dash, theme.font)),
@@ -74,7 +74,7 @@ export class Overlay {
           color,
           dash: dash !== "solid",
         })),
-        empty: drawn.length ? undefined : curves.length ? `Not known along ${axis.name.toLowerCase()}` : undefined,
+        empty: drawn.length ? undefined : curves.length ? `Unknown along ${axis.name.toLowerCase()}` : undefined,
         layout: {
           xaxis: { title: { text: axis.title } },
           yaxis: { type: this.options.logLoss ? "log" : "linear" },

@@ -18,7 +18,7 @@ export class Detail {
     this.memory = element("div", { class: "wbm-bar wbc-bar", role: "img" });
     this.stepSays = element("span");
     this.step = element("ol", { class: "wbm-rows wbc-rows" });
-    this.bill = new Bill("Its bill");
+    this.bill = new Bill("Cost");
     this.bill.node.classList.remove("wb-panel");
     this.settings = element("pre", { class: "wb-command wbp-settings", tabindex: "0" });
     this.lacks = element("ul", { class: "wbm-assumptions" });

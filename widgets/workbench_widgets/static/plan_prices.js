@@ -13,10 +13,10 @@ export class Prices {
       this.button.disabled = true; // until Python says that it is done
       refresh();
     });
-    this.progress = /** @type {HTMLProgressElement} */ (element("progress", { max: "1", value: "0", "aria-label": "Providers that have answered", hidden: "" }));
-    this.says = element("span", { class: "wb-note", role: "status" }, "Live prices of the providers that answer without a key.");
+    this.progress = /** @type {HTMLProgressElement} */ (element("progress", { max: "1", value: "0", "aria-label": "Providers that answered", hidden: "" }));
+    this.says = element("span", { class: "wb-note", role: "status" }, "Live prices of providers that do not need a key.");
     this.list = element("ul", { class: "wbp-providers" });
-    this.fold = element("details", { hidden: "" }, element("summary", { tabindex: "0" }, "What each provider answered"), this.list);
+    this.fold = element("details", { hidden: "" }, element("summary", { tabindex: "0" }, "Result per provider"), this.list);
     this.node = element("section", { class: "wb-panel wbp-prices", "aria-label": "Prices" }, element("header", {}, this.button, this.progress, this.says), this.fold);
   }
 

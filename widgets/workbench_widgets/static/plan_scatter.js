@@ -82,7 +82,7 @@ function drawing({ rows, figure, values, selected }, theme) {
     { ...trace("cheapest for its time", groups.front, { color: theme.accent, size: 12 }), mode: "lines+markers", line: { color: theme.accent, width: 1.5, shape: "hv" } },
     ring(known.find(({ at }) => at === selected), theme),
   ];
-  const many = `${figure.kept.length} of ${rows.length} plans keep the limits, ${figure.front.length} of them on the Pareto front`;
+  const many = `${figure.kept.length} of ${rows.length} plans meet the limits, ${figure.front.length} of them on the Pareto front`;
   return {
     traces: traces.filter(({ x }) => x.length > 0),
     value: "",

@@ -11,9 +11,9 @@ export class Story {
     this.worse = element("ul", { class: "wbp-worse" });
     this.total = element("span", { class: "wb-note" });
     this.groups = element("div", { class: "wbp-groups" });
-    this.words = titled("In plain words", [this.sentences]);
-    this.sensitivity = titled("What if it turns out worse", [this.worse]);
-    this.rejected = titled("Why not the others", [this.groups], [this.total]);
+    this.words = titled("Explanation", [this.sentences]);
+    this.sensitivity = titled("Sensitivity", [this.worse]);
+    this.rejected = titled("Rejected layouts", [this.groups], [this.total]);
     this.key = "";
     /** @type {Set<string>} reasons that somebody has opened, whatever search they belong to */
     this.opened = new Set();

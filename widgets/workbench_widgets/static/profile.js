@@ -57,7 +57,7 @@ class Face {
     this.waits = element("div");
     this.body = element("tbody");
     this.files = element("p", { class: "wb-detail" });
-    this.memory = new Panel("Memory allocated", { empty: "Not traced: ask with memory=True" });
+    this.memory = new Panel("Memory allocated", { empty: "Not traced: use memory=True" });
     this.time = section("Time of a step", this.bars, this.legend, this.waits, this.files);
     this.table = section("Longest operations", table(this.body));
     const title = element("div", { class: "wb-title" }, element("h2", {}, "Profile"), this.button);
@@ -164,7 +164,7 @@ function section(title, ...children) {
 
 /** @param {HTMLElement} body */
 function table(body) {
-  const heads = ["Kernel or operator", "Calls a step", "Own time a step", "Share"].map((text) => element("th", { scope: "col" }, text));
+  const heads = ["Kernel or operator", "Calls a step", "Self time per step", "Share"].map((text) => element("th", { scope: "col" }, text));
   const all = element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body);
   return element("div", { class: "wb-table-box wb-tall", tabindex: "0", role: "region", "aria-label": "Longest operations" }, all);
 }

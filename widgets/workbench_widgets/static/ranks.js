@@ -38,7 +38,7 @@ export class Ranks {
       bytes(one.peak_memory_bytes ?? one.rss_bytes),
       state(one, view),
     ]);
-    if (view.ranks_hidden) rows.push([`${view.ranks_hidden} more ranks have no room here: none has failed, is further behind or later`]);
+    if (view.ranks_hidden) rows.push([`${view.ranks_hidden} more ranks are hidden: none has failed, is further behind or later`]);
     const key = JSON.stringify(rows);
     if (this.body.dataset.key === key) return;
     this.body.dataset.key = key;

@@ -44,13 +44,13 @@ function makePanels(lossOptions) {
     { panel: new Panel("Loss", { area: "loss", controls: lossOptions, empty: traces.WAITING }), draw: traces.loss },
     { panel: new Panel("Learning rate", { empty: "Not reported by the script" }), draw: traces.learningRate },
     { panel: new Panel("Gradient norm", { empty: "Not reported by the script" }), draw: traces.gradNorm },
-    { panel: new Panel("Throughput", { empty: "Not known for this script" }), draw: traces.throughput },
+    { panel: new Panel("Throughput", { empty: "Unknown for this script" }), draw: traces.throughput },
     { panel: new Panel("Step time", { empty: traces.WAITING }), draw: traces.stepTime },
     { panel: new Panel("Utilisation", { area: "device" }), draw: devices.utilisation },
     { panel: new Panel("Memory", { area: "device" }), draw: devices.memory },
     { panel: new Panel("Temperature", { area: "device" }), draw: devices.temperature },
     { panel: new Panel("Power", { area: "device" }), draw: devices.power },
-    { panel: new Panel("Who waited for whom", { area: "waits", empty: "Needs two ranks that report their steps" }), draw: timeline.waiting },
+    { panel: new Panel("Rank timeline", { area: "waits", empty: "Needs two ranks that report steps" }), draw: timeline.waiting },
   ];
 }
 

@@ -27,7 +27,7 @@ const STYLE = `
 `;
 const FIELDS = [
   { name: "target", label: "Recipe or script", wide: true },
-  { name: "arguments", label: "Its arguments", wide: true },
+  { name: "arguments", label: "Arguments", wide: true },
   { name: "sizes", label: "Ranks" },
   { name: "mode", label: "Scaling", choices: ["weak", "strong", "both"] },
   { name: "to", label: "Extrapolate to" },
@@ -77,7 +77,7 @@ export function drawing(curve, theme, where) {
     layout: {
       barmode: "relative",
       bargap: 0.35,
-      xaxis: { type: "category", title: { text: `${where} (paler: predicted, with its range)` } },
+      xaxis: { type: "category", title: { text: `${where} (paler: predicted, with range)` } },
       yaxis: { ticksuffix: " %", gridcolor: fade(theme.muted, 0.2) },
     },
   };
@@ -102,7 +102,7 @@ class Study {
     const buttons = element("div", { class: "wbs-buttons" }, this.go, this.halt, this.bar);
     addRules(ID, STYLE);
     const head = element("header", {}, element("h3", {}, "Scaling study"));
-    const ask = element("section", { class: "wb-panel", "aria-label": "What to measure" }, head, this.form, buttons, this.note);
+    const ask = element("section", { class: "wb-panel", "aria-label": "Study settings" }, head, this.form, buttons, this.note);
     this.shell = element("div", { class: "wb-root", role: "group", "aria-label": "Scaling study" }, ask, this.figures, this.table, this.more);
     root.append(this.shell);
     this.go.addEventListener("click", () => this.model.send({ type: "start", fields: this.values() }));

@@ -52,18 +52,18 @@ export function runState(view, age, link, status) {
     return { ...lost, badge: badge({ phase: "ended", outcome }), sentence, ended: true, outcome };
   }
   if (status?.state === "unsupervised") {
-    const sentence = `${status.message ?? "The supervisor is gone; training goes on."} The figures are ${since} old.`;
+    const sentence = `${status.message ?? "The supervisor has ended; training continues."} The figures are ${since} old.`;
     return { ...lost, badge: { state: "unsupervised", text: "Not supervised" }, sentence };
   }
   const dead = link.kernel === "gone" || link.kernel === "silent";
   if (link.transport === "comm" && dead) {
     const why = link.kernel === "gone" ? "The kernel of this cell was restarted or shut down" : "The kernel does not answer";
-    const sentence = `${why}, and this page has no other way to the run, whose figures are ${since} old. The training does not depend on it. Run the cell again.`;
+    const sentence = `${why}, and this page cannot reach the run another way; its figures are ${since} old. Training is not affected. Run the cell again.`;
     return { ...lost, badge: { state: "unsupervised", text: "Not connected" }, sentence };
   }
   const old = `Supervisor silent for ${since}; the figures are that old.`;
   if (/** @type {number} */ (age) <= GONE_AFTER_SECONDS || status) return { ...usual, sentence: old, silent: true };
   const name = view.run ? ` ${view.run}` : "";
-  const next = `It is gone, or this machine stood still; the ranks may train on. workbench show${name} says which.`;
+  const next = `It has ended, or this machine was suspended; the ranks may still train. workbench show${name} shows which.`;
   return { ...lost, badge: { state: "unsupervised", text: "Not supervised" }, sentence: `${old} ${next}` };
 }

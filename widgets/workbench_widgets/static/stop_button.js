@@ -46,7 +46,7 @@ export class StopButton {
     try {
       await this.requestStop(now);
       this.asked = true;
-      setText(this.note, now ? "Ending every process …" : "Asked to stop …");
+      setText(this.note, now ? "Ending every process …" : "Stopping …");
     } catch (error) {
       setText(this.note, `Stop failed: ${/** @type {Error} */ (error).message}`);
     }

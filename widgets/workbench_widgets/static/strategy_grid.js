@@ -12,7 +12,7 @@ const COLOURS = {
   stage: "Colour: pipeline stage.",
   shard: "Colour: shard of the states.",
   slice: "Colour: slice of each matrix.",
-  copy: "Every rank holds a whole copy.",
+  copy: "Every rank holds a full copy.",
 };
 
 /** @param {Axis} axis @param {number} rank */

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Who waited for whom: the latest steps, one row per rank. In each step the bar of a rank says how
+ * Rank timeline: the latest steps, one row per rank. In each step the bar of a rank says how
  * long it was still on its way after the first rank had entered backward, how long it then waited
  * for the last one, and how long they exchanged gradients together. No DOM here.
  *
@@ -47,11 +47,11 @@ export function slots(view) {
 /** What a rank's bar says in words. @param {Slot} slot @param {Moment} one */
 export function words(slot, one) {
   const { last } = slot;
-  const data = known(one.data) && one.data > NOTICED ? `; ${shortSeconds(one.data)} of its time went into waiting for data` : "";
+  const data = known(one.data) && one.data > NOTICED ? `; ${shortSeconds(one.data)} of that was waiting for data` : "";
   if (!last || !known(one.entered)) return `step ${slot.step}: rank ${one.rank} n/a`;
   const late = /** @type {number} */ (last.entered);
   const begin = `step ${slot.step}: rank ${one.rank} entered backward`;
-  if (late < NOTICED) return `${begin} together with the others, within ${shortSeconds(late)}${data}`;
+  if (late < NOTICED) return `${begin} with the others, within ${shortSeconds(late)}${data}`;
   if (one.rank === last.rank) return `${begin} ${shortSeconds(late)} after the first; the others waited${data}`;
   const when = one.entered < NOTICED ? "first" : `${shortSeconds(one.entered)} after the first`;
   return `${begin} ${when} and waited ${shortSeconds(late - one.entered)} for rank ${last.rank}${data}`;
@@ -117,13 +117,13 @@ function axes(found, theme) {
 export function waiting(view, { theme }) {
   const hidden = (view.processes ?? 1) < 2;
   const found = slots(view);
-  const label = "Who waited for whom";
+  const label = "Rank timeline";
   if (!found.length) return { traces: [], value: "", label: `${label}: n/a`, hidden };
   const [onTheWay, waits, together] = [theme.series[1], fade(theme.muted, 0.4), fade(theme.series[0], 0.5)];
   const last = (/** @type {Slot} */ slot) => slot.last?.entered ?? 0;
   const { rank, late } = latest(view, found);
   const more = view.timeline.ranks_hidden || 0;
-  const left = more ? `; ${more} of ${more + view.timeline.ranks.length} ranks are not drawn, they lie between` : "";
+  const left = more ? `; ${more} of ${more + view.timeline.ranks.length} ranks in between are hidden` : "";
   const noticed = late >= NOTICED;
   const value = noticed ? `rank ${rank}: ${shortSeconds(late)} late` : `together within ${shortSeconds(Math.max(late, 1e-4))}`;
   const others = noticed ? `rank ${rank} entered backward ${shortSeconds(late)} after the first (median); the others waited` : "all ranks entered backward together";
@@ -134,10 +134,10 @@ export function waiting(view, { theme }) {
       bars(found, (slot, one) => [last(slot), one.ended ?? 0], { color: together }),
     ],
     chips: [
-      { text: "still on its way", color: onTheWay },
+      { text: "before backward", color: onTheWay },
       { text: "waits for the last", color: waits },
       { text: "backward and exchange", color: together },
-      ...(more ? [{ text: `${more} ranks between not drawn`, color: "transparent" }] : []),
+      ...(more ? [{ text: `${more} ranks in between hidden`, color: "transparent" }] : []),
     ],
     value,
     label: `${label}: over the last ${found.length} steps ${others}${left}`,

@@ -18,7 +18,7 @@ export const WAITING = "Waiting for the first step …";
 /** What an empty chart says. @param {any} view @returns {string | undefined} */
 function emptySentence(view) {
   if (view.steps > 0) return undefined;
-  return view.phase === "ended" ? "No step was made." : WAITING;
+  return view.phase === "ended" ? "No steps were run." : WAITING;
 }
 
 /** Exponential moving average with the start's bias removed; gaps stay gaps.

@@ -1,4 +1,4 @@
-"""A profile: where each rank's time went in the traced steps, and who waited for whom.
+"""A profile: where each rank's time went in the traced steps, and which rank waits.
 
 At each moment of a step a rank does the first of these that applies: it computes; it communicates
 and does not compute (*exposed* communication); it copies between host and device; it waits for
