@@ -93,9 +93,9 @@ def test_reload_while_the_kernel_is_busy(lab: Lab, page: Page, store: Path) -> N
         PATIENCE,
     )
     page.until(
-        "the keeper steps aside",
+        "the fallback steps aside",
         lambda: (
-            page.js("return document.querySelectorAll('[data-workbench-keeper] .wb-root').length")
+            page.js("return document.querySelectorAll('[data-workbench-fallback] .wb-root').length")
             == 0
         ),
     )

@@ -107,8 +107,8 @@ def diagnose(paths: RunPaths) -> None:
 
 def draw_page(paths: RunPaths) -> None:
     pytest.importorskip("workbench_widgets")
-    from workbench_widgets.runs import read_rows
-    from workbench_widgets.snapshots import snapshot_of
+    from workbench_widgets.run.snapshots import snapshot_of
+    from workbench_widgets.store.runs import read_rows
 
     json.dumps(read_rows(paths.directory.parent))
     snapshot_of(paths.directory)

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import Calibration
-from workbench_widgets import calibration as face
+from workbench_widgets.host import calibration as face
 
 from tests.conftest import until
 from tests.estimate.test_calibration import calibrated, on_gpus

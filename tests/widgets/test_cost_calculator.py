@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import CostCalculator, Workbench
-from workbench_widgets.cost_choice import FIELDS, OWN, CostChoice
-from workbench_widgets.cost_fields import fields
+from workbench_widgets.cost.choice import FIELDS, OWN, CostChoice
+from workbench_widgets.cost.fields import fields
 
 import workbench as wb
 from tests.widgets.calculators import move

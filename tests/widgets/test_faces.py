@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import Launcher, RunDashboard, Runs, Workbench, assets
-from workbench_widgets.snapshots import SnapshotPusher, snapshot_of
+from workbench_widgets.run.snapshots import SnapshotPusher, snapshot_of
 
 import workbench as wb
 from tests.conftest import until as wait_until

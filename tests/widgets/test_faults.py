@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 pytest.importorskip("accelerate", reason="the train extra is not installed")
 
-from workbench_widgets import faults
+from workbench_widgets.faults import faults
 
 import workbench as wb
 from tests.conftest import until

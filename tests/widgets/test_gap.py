@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import RunDashboard
-from workbench_widgets.snapshots import snapshot_of
+from workbench_widgets.run.snapshots import snapshot_of
 
 from tests.widgets.sample_gap import STEADY, comparison
 from tests.widgets.sample_runs import SampleRun

@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import MemoryCalculator, Workbench
-from workbench_widgets.memory_choice import FIELDS, MemoryChoice
-from workbench_widgets.memory_fields import fields
-from workbench_widgets.memory_figure import figure
-from workbench_widgets.memory_simulation import POINTS_MAX, timeline
-from workbench_widgets.memory_switches import advice
+from workbench_widgets.memory.choice import FIELDS, MemoryChoice
+from workbench_widgets.memory.fields import fields
+from workbench_widgets.memory.figure import figure
+from workbench_widgets.memory.simulation import POINTS_MAX, timeline
+from workbench_widgets.memory.switches import advice
 
 import workbench as wb
 from tests.widgets.calculators import move, until

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="the lab extra is not installed")
 
-from workbench_widgets.pipeline_figure import pipeline_figure
+from workbench_widgets.figures.pipeline import pipeline_figure
 
 from workbench.errors import UsageError
 from workbench.estimate.pipeline import schedule, simulate_pipeline

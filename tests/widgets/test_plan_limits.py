@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
-from workbench_widgets.plan_view import keep, marks
-from workbench_widgets.planner_choice import FIELDS, PlannerChoice
-from workbench_widgets.planner_fields import fields
+from workbench_widgets.planner.choice import FIELDS, PlannerChoice
+from workbench_widgets.planner.fields import fields
+from workbench_widgets.planner.view import keep, marks
 
 from workbench.describe import prices
 from workbench.plan import Limits, Plans, plan

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import Launcher, Planner, Workbench
-from workbench_widgets.plan_view import points
+from workbench_widgets.planner.view import points
 
 import workbench as wb
 from tests.describe.price_catalogue import item, publish

@@ -1,4 +1,4 @@
-"""Paths behind `/files/`, the keeper's markup, the assets, and the pure JavaScript."""
+"""Paths behind `/files/`, the fallback's markup, the assets, and the pure JavaScript."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 import nbformat
-from workbench_widgets import RunDashboard, Workbench, assets, keeper
+from workbench_widgets import RunDashboard, Workbench, assets, fallback_output
+from workbench_widgets.fallback_output import face_config, fallback_bundle, fallback_html
 from workbench_widgets.jupyter_files import served_path, server_roots
-from workbench_widgets.keeper import face_config, keeper_bundle, keeper_html
 
 from tests.widgets.sample_runs import SampleRun
 
@@ -72,7 +72,7 @@ class _Tags(HTMLParser):
 def test_keeper_holds_no_foreign_markup() -> None:
     evil = "</script><img src=x onerror=alert(1)><!--<script>&lt;"
     config = face_config(face="run_dashboard.js", run=evil, about={"name": evil})
-    html = keeper_html({**config, "assets_path": "runs/_assets"})
+    html = fallback_html({**config, "assets_path": "runs/_assets"})
     tags = _Tags()
     tags.feed(html)
     assert tags.tags == ["div", "script", "script"]
@@ -85,19 +85,19 @@ def test_a_face_is_displayed_before_its_keeper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[dict] = []
-    monkeypatch.setattr(keeper, "display", lambda data, **_more: shown.append(data))
-    monkeypatch.setattr(keeper, "served_path", lambda _store: "runs")
+    monkeypatch.setattr(fallback_output, "display", lambda data, **_more: shown.append(data))
+    monkeypatch.setattr(fallback_output, "served_path", lambda _store: "runs")
     sample = SampleRun(tmp_path, "sample")
     for face in (RunDashboard(sample), Workbench(store=tmp_path, open=None)):
         shown.clear()
         face._ipython_display_()
         assert "application/vnd.jupyter.widget-view+json" in shown[0]
-        assert "data-workbench-keeper" in shown[1]["text/html"]
+        assert "data-workbench-fallback" in shown[1]["text/html"]
         face.close()
 
 
 def test_no_keeper_where_jupyter_serves_nothing() -> None:
-    assert keeper_bundle(face_config(face="run_dashboard.js")) is None
+    assert fallback_bundle(face_config(face="run_dashboard.js")) is None
 
 
 def test_assets_are_published_once(tmp_path: Path) -> None:

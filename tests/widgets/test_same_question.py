@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import typer
-from workbench_widgets.cost_choice import CostChoice
-from workbench_widgets.memory_choice import LORA_TARGETS, OFFLOADS, MemoryChoice
-from workbench_widgets.planner_choice import WORK, PlannerChoice
+from workbench_widgets.cost.choice import CostChoice
+from workbench_widgets.memory.choice import LORA_TARGETS, OFFLOADS, MemoryChoice
+from workbench_widgets.planner.choice import WORK, PlannerChoice
 
 import workbench as wb
 from workbench.cli import memory as memory_command

@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
-from workbench_widgets import ScalingStudy, scaling_study
+from workbench_widgets import ScalingStudy
+from workbench_widgets.host import scaling_study
 
 import workbench as wb
 from tests.conftest import SCRIPTS, until

@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import Launcher, StrategyPicker
-from workbench_widgets.strategy_choice import FIELDS, StrategyChoice
-from workbench_widgets.strategy_fields import fields
-from workbench_widgets.strategy_figure import grid
+from workbench_widgets.strategy.choice import FIELDS, StrategyChoice
+from workbench_widgets.strategy.fields import fields
+from workbench_widgets.strategy.figure import grid
 
 import workbench as wb
 from tests.widgets.calculators import move, until

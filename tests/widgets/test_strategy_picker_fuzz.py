@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
-from workbench_widgets.strategy_choice import FAMILIES, FIELDS, StrategyChoice
-from workbench_widgets.strategy_fields import fields
-from workbench_widgets.strategy_look import Look, look
+from workbench_widgets.strategy.choice import FAMILIES, FIELDS, StrategyChoice
+from workbench_widgets.strategy.fields import fields
+from workbench_widgets.strategy.preview import Look, look
 
 import workbench as wb
 

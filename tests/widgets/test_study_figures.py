@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("plotly", reason="the lab extra is not installed")
 
 import plotly.graph_objects as go
-from workbench_widgets.scaling_figure import efficiency_figure, scaling_figure
-from workbench_widgets.study_theme import PARTS, SERIES, dress, ink, part_colour, part_label
-from workbench_widgets.time_figures import all_reduce_figure, step_figure
-from workbench_widgets.trial_figures import compression_figure, tuning_figure
+from workbench_widgets.figures.scaling import efficiency_figure, scaling_figure
+from workbench_widgets.figures.step_time import all_reduce_figure, step_figure
+from workbench_widgets.figures.theme import PARTS, SERIES, dress, ink, part_colour, part_label
+from workbench_widgets.figures.trials import compression_figure, tuning_figure
 
 from workbench.compare.studies.compression import Compression
 from workbench.compare.studies.step_split import StepSplit

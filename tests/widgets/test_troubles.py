@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
-from workbench_widgets import Checkpoints, FaultLab, RunDashboard, faults
+from workbench_widgets import Checkpoints, FaultLab, RunDashboard
+from workbench_widgets.faults import faults
 
 import workbench as wb
 from tests.conftest import until

@@ -19,20 +19,20 @@
 
 from __future__ import annotations
 
-from workbench_widgets.calibration import Calibration
-from workbench_widgets.checkpoints import Checkpoints
-from workbench_widgets.compare import Compare
-from workbench_widgets.cost_calculator import CostCalculator
-from workbench_widgets.export import Export
-from workbench_widgets.fault_lab import FaultLab
-from workbench_widgets.launcher import Launcher
-from workbench_widgets.memory_calculator import MemoryCalculator
-from workbench_widgets.planner import Planner
-from workbench_widgets.profile import Profile
-from workbench_widgets.run_dashboard import RunDashboard
-from workbench_widgets.runs import Runs
-from workbench_widgets.scaling_study import ScalingStudy
-from workbench_widgets.strategy_picker import StrategyPicker
+from workbench_widgets.cost.calculator import CostCalculator
+from workbench_widgets.faults.fault_lab import FaultLab
+from workbench_widgets.host.calibration import Calibration
+from workbench_widgets.host.scaling_study import ScalingStudy
+from workbench_widgets.launch.export import Export
+from workbench_widgets.launch.launcher import Launcher
+from workbench_widgets.memory.calculator import MemoryCalculator
+from workbench_widgets.planner.planner import Planner
+from workbench_widgets.run.checkpoints import Checkpoints
+from workbench_widgets.run.dashboard import RunDashboard
+from workbench_widgets.run.profile import Profile
+from workbench_widgets.store.compare import Compare
+from workbench_widgets.store.runs import Runs
+from workbench_widgets.strategy.picker import StrategyPicker
 from workbench_widgets.workbench import Workbench
 
 __all__ = [

@@ -21,7 +21,7 @@ from typing import Any
 
 STATIC = Path(__file__).parent / "static"
 LOADER = STATIC / "loader.js"
-KEEPER = "keeper.js"
+FALLBACK = "fallback.js"
 ASSETS_FOLDER = "_assets"
 _IMPORT = re.compile(r'from "\./([\w.]+)"')  # as loader.js links them
 
@@ -45,7 +45,7 @@ def faces() -> list[str]:
 def bundle_text(face: str) -> str:
     """The style sheet and the modules that `face` ("runs.js") needs, as one JSON document."""
     found: dict[str, str] = {}
-    waiting = [face, KEEPER]
+    waiting = [face, FALLBACK]
     while waiting:
         name = waiting.pop()
         if name not in found:

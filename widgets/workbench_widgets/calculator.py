@@ -12,7 +12,7 @@ import traitlets
 import workbench as wb
 from workbench_widgets import assets
 from workbench_widgets.assets import send_asset
-from workbench_widgets.keeper import store_config
+from workbench_widgets.fallback_output import store_config
 
 
 class Choice(Protocol):

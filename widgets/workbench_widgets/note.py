@@ -9,7 +9,7 @@ import anywidget
 import traitlets
 
 from workbench_widgets import assets
-from workbench_widgets.keeper import store_config
+from workbench_widgets.fallback_output import store_config
 
 
 class Note(anywidget.AnyWidget):

@@ -12,15 +12,15 @@ import ipywidgets as widgets
 
 import workbench as wb
 from workbench_widgets import assets
-from workbench_widgets.compare import Compare
-from workbench_widgets.cost_calculator import CostCalculator
-from workbench_widgets.keeper import show, store_config
-from workbench_widgets.launcher import Launcher, close_tree
-from workbench_widgets.memory_calculator import MemoryCalculator
+from workbench_widgets.cost.calculator import CostCalculator
+from workbench_widgets.fallback_output import show, store_config
+from workbench_widgets.launch.launcher import Launcher, close_tree
+from workbench_widgets.memory.calculator import MemoryCalculator
 from workbench_widgets.options import refuse_unknown
-from workbench_widgets.planner import Planner
-from workbench_widgets.run_dashboard import RunDashboard
-from workbench_widgets.runs import Runs
+from workbench_widgets.planner.planner import Planner
+from workbench_widgets.run.dashboard import RunDashboard
+from workbench_widgets.store.compare import Compare
+from workbench_widgets.store.runs import Runs
 
 _OPTIONS = ("store", "open", "warm")
 _FOLDED = (
@@ -126,12 +126,12 @@ class Workbench(widgets.VBox):
         return f"open-{self._identity}.json"
 
     def _note_open(self, run_id: str) -> None:
-        """Tell the keeper which run to draw while the kernel cannot."""
+        """Tell the fallback which run to draw while the kernel cannot."""
         try:
             folder = self.store / assets.ASSETS_FOLDER
             assets.write_atomic(folder / self._open_name, json.dumps({"run": run_id}).encode())
         except OSError:
-            return  # a read-only store has no keeper
+            return  # a read-only store has no fallback
 
     def close(self) -> None:
         """End the faces. Runs go on."""
@@ -139,8 +139,8 @@ class Workbench(widgets.VBox):
         super().close()
 
     def _ipython_display_(self) -> None:
-        keeper = {"transport": "auto", "refresh_ms": 700, "smoothing": 0.6}
-        config = store_config(self.store, face="run_dashboard.js", **keeper)
+        fallback = {"transport": "auto", "refresh_ms": 700, "smoothing": 0.6}
+        config = store_config(self.store, face="run_dashboard.js", **fallback)
         config["open_file"] = f"{config['assets_path']}/{self._open_name}"
         show(super()._repr_mimebundle_(), config)
 

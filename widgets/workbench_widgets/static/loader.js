@@ -10,7 +10,7 @@
  * @typedef {{instance: string, face: string, run: string|null, run_path: string|null,
  *   store_path: string|null, assets_path: string|null, bundle: string, plotly: string,
  *   version: string, refresh_ms: number, smoothing: number, transport: string,
- *   keeper?: boolean, open_file?: string,
+ *   fallback?: boolean, open_file?: string,
  *   openable?: boolean}} Config
  * @typedef {{get: (name: string) => any, on: Function, off: Function, send: Function}} Model
  * @typedef {{config: Config, model: Model|null, connected?: () => boolean, plotly: () => Promise<any>,
@@ -226,15 +226,15 @@ async function render({ model, el }) {
 
 export default { render };
 
-/** Called by the keeper's inline script: see keeper.js.
+/** Called by the fallback's inline script: see fallback.js.
  * @param {string} id of the element that holds the configuration */
 export async function keep(id) {
-  for (const root of document.querySelectorAll(`[data-workbench-keeper="${CSS.escape(id)}"]`)) {
+  for (const root of document.querySelectorAll(`[data-workbench-fallback="${CSS.escape(id)}"]`)) {
     const node = /** @type {HTMLElement} */ (root);
     if (node.dataset.claimed) continue;
     node.dataset.claimed = "yes";
     const config = JSON.parse(node.querySelector("script")?.textContent || "{}");
-    const { keep: keepRun } = await import((await bundle(config, null))["keeper.js"]);
+    const { keep: keepRun } = await import((await bundle(config, null))["fallback.js"]);
     keepRun(node, { config, model: null, url: filesUrl }, mount);
   }
 }

@@ -1,0 +1,1 @@
+"""Cost calculator: hours and dollars of a finished run, term by term."""

@@ -1,0 +1,147 @@
+"""What the cost calculator shows for one choice, as plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import workbench as wb
+from workbench.describe import prices
+from workbench.describe.price import Offer
+from workbench.estimate.cost import RunCost
+from workbench.units import UNKNOWN, format_bytes, format_count, format_seconds, format_usd
+from workbench_widgets.cost.choice import CostChoice
+from workbench_widgets.cost.parts import bill, hours_text, priced_at, step_parts
+
+_OFFERS_MAX = 12  # rows of the table of offers
+
+
+def figure(choice: CostChoice) -> dict[str, Any]:
+    """Everything that is drawn, as plain values.
+
+    Raises:
+        UsageError: the sentence says which value cannot be and what would work.
+    """
+    cost, priced = choice.cost()
+    workload, layout = choice.job.workload(), choice.job.layout()
+    memory = wb.training_memory(workload, layout, choice.job.cluster())
+    lacks = ""
+    if memory.fits is False:
+        lacks = (
+            f"This layout does not fit: it needs {format_bytes(memory.on_card_bytes)} of "
+            f"{format_bytes(memory.card_bytes)}. See the memory calculator."
+        )
+    offer = cost.job.offer
+    return {
+        "headline": _headline(cost),
+        "setting": _setting(choice, cost, layout),
+        "lacks": lacks,
+        "numbers": _numbers(cost),
+        "offer": {
+            "says": priced_at(offer, cost.job.nodes, spot=cost.spot),
+            "source": offer.source,
+            "date": offer.date or "undated",
+            "marks": list(offer.marks),
+        },
+        "bill": bill(cost),
+        "step": step_parts(cost.step),
+        "spot": _spot(cost),
+        "offers": _offers(choice, offer),
+        "assumptions": [*priced.notes, *cost.assumptions, *cost.step.assumptions],
+        "sources": list(cost.step.sources),
+    }
+
+
+def _headline(cost: RunCost) -> str:
+    many = "1 GPU" if cost.step.gpus == 1 else f"{cost.step.gpus:,} GPUs"
+    return f"{cost.total_text} and {hours_text(cost.wall_hours)} on {many} for the finished run."
+
+
+def _setting(choice: CostChoice, cost: RunCost, layout: wb.Strategy) -> str:
+    model = choice.job.shape()
+    return (
+        f"{model.name}, {format_count(model.parameters)} parameters; {format_count(cost.tokens)} "
+        f"tokens in {cost.job.steps:,} steps of {format_count(cost.step.tokens)}; {layout.name}."
+    )
+
+
+def _numbers(cost: RunCost) -> list[dict[str, str]]:
+    step, low, high = cost.step, cost.low, cost.high
+    mfu = UNKNOWN if step.mfu is None else f"{step.mfu:.0%}"
+    hourly = format_usd(cost.idle_usd_per_hour)
+    rows = (
+        ("Finished run", format_usd(cost.usd), _range(format_usd(low.usd), format_usd(high.usd))),
+        (
+            "Time",
+            hours_text(cost.wall_hours),
+            _range(hours_text(low.wall_hours), hours_text(high.wall_hours)),
+        ),
+        ("Per 1M tokens", format_usd(cost.usd_per_million_tokens), "trained on"),
+        ("Per step", format_usd(cost.usd_per_step), f"of {format_seconds(step.step_seconds)}"),
+        (
+            "Per month",
+            format_usd(cost.usd_per_month),
+            f"of {cost.job.plan.hours_per_month} h; {hourly} an hour",
+        ),
+        ("Tokens/s", format_count(step.tokens_per_second), f"MFU {mfu}"),
+    )
+    return [{"name": name, "value": value, "says": says} for name, value, says in rows]
+
+
+def _range(low: str, high: str) -> str:
+    return "" if low == high else f"{low} to {high}"
+
+
+def _spot(cost: RunCost) -> dict[str, Any]:
+    """One run rented both ways; `share` of the dearer one."""
+    answer = cost.spot_answer()
+    kinds = (
+        ("on demand", answer.usd_on_demand, answer.wall_hours_on_demand, not cost.spot),
+        ("spot", answer.usd if answer.offered else None, answer.wall_hours, cost.spot),
+    )
+    most = max((usd for _, usd, _, _ in kinds if usd), default=0.0)
+    given = answer.interruption_hours
+    return {
+        "rows": [
+            {
+                "name": name,
+                "share": usd / most if usd and most else None,
+                "says": f"{format_usd(usd)}, {hours_text(hours)}" if usd else UNKNOWN,
+                "chosen": chosen,
+            }
+            for name, usd, hours, chosen in kinds
+        ],
+        "verdict": answer.verdict,
+        "break_even": hours_text(answer.break_even_hours),
+        "lives": UNKNOWN if given is None else hours_text(given),
+    }
+
+
+def _offers(choice: CostChoice, chosen: Offer) -> list[dict[str, Any]]:
+    """Machines with enough of these GPUs, by price; one row per provider and machine."""
+    needed = choice.job.cluster()
+    gpu = needed.accelerator
+    if gpu is None:
+        return []
+    spot = bool(choice.spot)
+
+    def price(one: Offer) -> float | None:
+        return one.spot_usd_per_hour if spot else one.usd_per_hour
+
+    found = [one for one in prices.offers(gpu=gpu.id) if one.gpus >= len(needed.gpus)]
+    found.sort(key=lambda one: (price(one) is None, price(one) or 0.0))
+    seen: dict[tuple[str, str, int], Offer] = {}
+    for one in found:
+        seen.setdefault((one.provider, one.name, one.gpus), one)
+    return [
+        {
+            "provider": one.provider,
+            "name": one.name,
+            "gpus": one.gpus,
+            "region": one.region,
+            "price": format_usd(price(one)),
+            "date": one.date or "undated",
+            "marks": list(one.marks),
+            "chosen": (one.provider, one.name) == (chosen.provider, chosen.name),
+        }
+        for one in list(seen.values())[:_OFFERS_MAX]
+    ]

@@ -1,0 +1,27 @@
+"""Something that follows a move once nobody moves any more."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Debouncer:
+    """At most one call waits; a newer one takes its place. Runs in a daemon thread."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._timer: threading.Timer | None = None
+
+    def after(self, seconds: float, action: Callable[..., object], *given: Any) -> None:
+        """Call `action` after so many seconds without another call."""
+        self.cancel()
+        timer = self._timer = threading.Timer(seconds, action, given)
+        timer.name, timer.daemon = self._name, True
+        timer.start()
+
+    def cancel(self) -> None:
+        """Nothing waits any more."""
+        if self._timer is not None:
+            self._timer.cancel()

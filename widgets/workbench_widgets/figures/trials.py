@@ -1,0 +1,132 @@
+"""Figures of studies: what each value of one number brings, and what fewer bytes cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from workbench.compare.studies.compression import Compression
+from workbench.compare.studies.trial import TrialResult
+from workbench.compare.studies.tuning import Tuning
+from workbench.errors import UsageError
+from workbench.units import format_bytes, format_count, format_seconds
+from workbench_widgets.figures.theme import GREY, SERIES, dress, ink
+
+_TAKEN, _OTHER = "#1a7f5a", "#1668c7"
+_KEPT = 0.02
+"""Share of the uncompressed loss by which another may differ and still be called the same."""
+_NAMES = {"batch-size": "Micro-batch", "accumulate": "Accumulation", "workers": "Loader workers"}
+
+
+def tuning_figure(found: Tuning) -> go.Figure:
+    """Draw the rate of every value as a bar, the one to take in green, what failed as a cross.
+
+    Args:
+        found: what ``batch_size`` or ``sweep`` returned.
+
+    Raises:
+        UsageError: no value could be measured.
+    """
+    if all(rate is None for rate in found.rates):
+        raise UsageError(f"{found.study}: no value could be measured. {found.why}.")
+    unit = "steps/s" if found.kind == "workers" else "samples/s"
+    pairs = list(zip(found.results, found.rates, strict=True))
+    good = [(one, rate) for one, rate in pairs if rate is not None]
+    colours = [_TAKEN if one.value == found.best else _OTHER for one, _ in good]
+    figure = go.Figure(
+        go.Bar(
+            x=[str(one.value) for one, _ in good],
+            y=[rate for _, rate in good],
+            marker={"color": colours, "line": {"width": 0}},
+            text=[f"{rate:.3g}" for _, rate in good],
+            textposition="inside",
+            insidetextfont={"color": [ink(colour) for colour in colours]},
+            hovertext=[_hover(one, f"{rate:.4g} {unit}") for one, rate in good],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    )
+    failed = [one for one, rate in pairs if rate is None]
+    if failed:
+        figure.add_trace(
+            go.Scatter(
+                x=[str(one.value) for one in failed],
+                y=[0.0] * len(failed),
+                mode="markers+text",
+                marker={"symbol": "x", "size": 11, "color": "#c9402b"},
+                text=[one.outcome for one in failed],
+                textposition="top center",
+                hovertext=[f"<b>{one.label}</b><br>{one.problem}" for one in failed],
+                hovertemplate="%{hovertext}<extra></extra>",
+                cliponaxis=False,
+            )
+        )
+    name = _NAMES.get(found.kind, found.kind)
+    title = f"{name}: take {found.best}"
+    below = f"{unit}; {found.why.partition(';')[0]}"
+    dress(figure, title, below, showlegend=False, height=380)
+    order = [str(one.value) for one in found.results]
+    figure.update_xaxes(type="category", categoryarray=order, title=name, showgrid=False)
+    return figure.update_yaxes(title=unit, rangemode="tozero")
+
+
+def compression_figure(found: Compression) -> go.Figure:
+    """Draw the trade: bytes sent per step (logarithmic) against the loss after the same steps.
+
+    Lower is better and so is further left; dotted lines cross at the uncompressed run.
+
+    Args:
+        found: what ``compression`` returned.
+
+    Raises:
+        UsageError: no variant reported both its bytes and its loss.
+    """
+    told = [one for one in found.results if one.good and one.loss is not None and one.sent_bytes]
+    if not told:
+        why = "; ".join(f"{one.label}: {one.problem}" for one in found.results if one.problem)
+        raise UsageError(f"{found.study}: no variant reported both its bytes and its loss. {why}")
+    figure = go.Figure()
+    for index, one in enumerate(told):
+        figure.add_trace(
+            go.Scatter(
+                name=str(one.value),
+                x=[one.sent_bytes],
+                y=[one.loss],
+                mode="markers",
+                marker={"size": 13, "color": SERIES[index % len(SERIES)], "symbol": index},
+                hovertext=[_hover(one, f"{format_bytes(one.sent_bytes)} sent per step and rank")],
+                hovertemplate="%{hovertext}<extra></extra>",
+            )
+        )
+    plain = found.plain
+    if plain in told and plain is not None:
+        figure.add_hline(y=plain.loss, line={"dash": "dot", "color": GREY, "width": 1})
+        figure.add_vline(x=plain.sent_bytes, line={"dash": "dot", "color": GREY, "width": 1})
+    dress(figure, _trade(told, plain), "Loss against gradient bytes sent by one rank", height=400)
+    figure.update_xaxes(
+        type="log", title="sent per step", exponentformat="SI", ticksuffix="B", dtick=1
+    )
+    return figure.update_yaxes(title="loss")
+
+
+def _trade(told: Sequence[TrialResult], plain: TrialResult | None) -> str:
+    """What sends least at the same loss."""
+    if plain is None or plain.loss is None or not plain.sent_bytes:
+        return "Trade-off of fewer bytes"
+    kept = [one for one in told if (one.loss or 0) <= (1 + _KEPT) * plain.loss]
+    least = min(kept, key=lambda one: one.sent_bytes or 0)
+    if least is plain:
+        return f"Fewer bytes cost more than {_KEPT:.0%} of the loss, after these steps"
+    share = (least.sent_bytes or 0) / plain.sent_bytes
+    return f"{least.value}: {share:.1%} of the bytes, loss {(least.loss or 0) - plain.loss:+.3f}"
+
+
+def _hover(one: TrialResult, first: str) -> str:
+    lines = [f"<b>{one.label}</b>", first, f"{format_seconds(one.step_seconds)} per step"]
+    if one.tokens_per_second:
+        lines.append(f"{format_count(one.tokens_per_second)} tokens/s")
+    if one.loss is not None:
+        lines.append(f"loss {one.loss:.3f}")
+    if one.peak_memory_bytes:
+        lines.append(f"{format_bytes(one.peak_memory_bytes)} at most")
+    return "<br>".join(lines)

@@ -1,0 +1,1 @@
+"""Measurements of this host: calibration and scaling study."""

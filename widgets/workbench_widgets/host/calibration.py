@@ -1,0 +1,184 @@
+"""``Calibration``: measure this host at the press of a button, beside what the catalog promises."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+import workbench as wb
+from workbench.compare.calibration.calibrate import USUAL_SECONDS, calibrate, kept
+from workbench.estimate import calibration as measured
+from workbench.estimate.calibration_check import Line, amount, lines, troubles
+from workbench.units import format_ratio, format_seconds
+from workbench_widgets import assets
+from workbench_widgets.assets import send_asset
+from workbench_widgets.calculator import sentence
+from workbench_widgets.fallback_output import store_config
+from workbench_widgets.options import refuse_unknown
+
+_OPTIONS = ("store", "cpu", "seconds")
+_LEAST_SECONDS = 0.2  # between two messages of progress
+_NEVER = "This host is not calibrated yet: estimates use catalog rates."
+
+
+class _Cancelled(Exception):  # noqa: N818 - not an error: somebody pressed Cancel
+    """Ends the measurement from within its progress."""
+
+
+class Calibration(anywidget.AnyWidget):
+    """*Calibrate this host*: live progress, then every figure beside the catalog's, what is slow.
+
+    Args:
+        store: Folder of runs, where it is kept; default ``$WORKBENCH_STORE``, else ``./runs``.
+        cpu: Measure the CPU of a machine with GPUs.
+        seconds: About how long it may take.
+
+    ``result`` is the kept ``Calibration`` value, None before the first one. It measures in
+    processes of its own and a daemon thread: the kernel stays free.
+
+    Raises:
+        TypeError: an unknown option.
+    """
+
+    _esm = assets.LOADER
+    config = traitlets.Dict().tag(sync=True)
+    shown = traitlets.Dict().tag(sync=True)
+    _cancelled: threading.Event | None = None  # ipywidgets closes what could not be made, too
+
+    def __init__(
+        self,
+        *,
+        store: str | os.PathLike[str] | None = None,
+        cpu: bool = False,
+        seconds: float = USUAL_SECONDS,
+        **unknown: object,
+    ) -> None:
+        refuse_unknown("Calibration", unknown, _OPTIONS)
+        self.store = Path(wb.Store(store).root)
+        self._cpu, self._seconds = cpu, seconds
+        self._busy = threading.Lock()
+        self._told_at = 0.0
+        self.result = kept(self.store, cpu=cpu)
+        config = store_config(self.store, face="calibration.js")
+        super().__init__(config=config, shown=view(self.result))
+        self.on_msg(self._on_message)
+
+    def start(self) -> None:
+        """Measure in the background; nothing happens while it already does."""
+        if self._busy.acquire(blocking=False):
+            self._cancelled = threading.Event()
+            self.shown = view(self.result, state="running", says="starting")
+            threading.Thread(
+                target=self._run,
+                args=(self._cancelled,),
+                name="workbench-calibration",
+                daemon=True,
+            ).start()
+
+    def cancel(self) -> None:
+        """End a measurement that is under way; the earlier calibration stays."""
+        if self._cancelled is not None:
+            self._cancelled.set()
+
+    def _run(self, cancelled: threading.Event) -> None:
+        def told(share: float, says: str) -> None:
+            if cancelled.is_set() or self.comm is None:
+                raise _Cancelled
+            self._progress(share, says)
+
+        try:
+            self.result = calibrate(
+                self.store, seconds=self._seconds, on_progress=told, cpu=self._cpu
+            )
+            last = view(self.result)
+        except _Cancelled:
+            last = view(self.result, says="Cancelled; nothing was saved.")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
+            last = view(self.result, state="failed", says=sentence(error))
+        finally:
+            self._busy.release()
+        if self.comm is not None:
+            self.shown = last
+
+    def _progress(self, share: float, says: str) -> None:
+        now = time.monotonic()
+        if now - self._told_at >= _LEAST_SECONDS:
+            self._told_at = now
+            self.shown = {**self.shown, "state": "running", "share": share, "says": says}
+
+    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
+        """Answer the front end; never blocks."""
+        kind = message.get("type") if isinstance(message, dict) else None
+        if kind == "asset" and message.get("name") in ("bundle", "plotly"):
+            send_asset(self, message["name"])
+        elif kind == "calibrate":
+            self.start()
+        elif kind == "cancel":
+            self.cancel()
+
+    def close(self) -> None:
+        """End the widget, and a measurement that is under way."""
+        self.cancel()
+        super().close()
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        """The widget; where no JavaScript runs, the same figures as text."""
+        bundle = super()._repr_mimebundle_(**options)
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        if data is not None:
+            data["text/plain"] = repr(self)
+        return bundle
+
+    def __repr__(self) -> str:
+        """Plain text for terminals, screen readers and saved notebooks."""
+        shown = self.shown
+        text = [shown["title"], shown["when"], shown["says"]]
+        text += [
+            f"  {row['name']:<36}{row['measured']:>15}{row['catalog']:>15}{row['ratio']:>8}"
+            for row in shown["rows"]
+        ]
+        text += [f"! {one['what']} {one['next']}" for one in shown["troubles"]]
+        return "\n".join(one for one in text if one)
+
+
+def view(
+    found: measured.Calibration | None, *, state: str = "idle", says: str = ""
+) -> dict[str, Any]:
+    """What the page draws, as plain values."""
+    shown = {"state": state, "share": 0.0, "says": says, "rows": [], "troubles": []}
+    if found is None:
+        return {**shown, "title": "This host", "when": "" if says else _NEVER, "compared": False}
+    device = f"{found.gpus} x {found.device_name}" if found.gpus else found.device_name or "CPU"
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.measured_at))
+    table = lines(found)
+    return {
+        **shown,
+        "title": f"{found.host}: {device}, {found.cores} cores",
+        "when": f"Measured here on {when}, in {format_seconds(found.seconds)}, "
+        f"torch {found.versions.get('torch', 'n/a')}.",
+        "compared": any(one.expected for one in table),
+        "rows": [_row(one, table) for one in table],
+        "troubles": [{"what": one.what, "next": one.next} for one in troubles(found)],
+    }
+
+
+def _row(line: Line, table: tuple[Line, ...]) -> dict[str, Any]:
+    """A line and its bar: over the catalog's figure, else the best of its kind; a time has none."""
+    best = max(one.measured for one in table if one.unit == line.unit)
+    alone = None if any(one.expected for one in table) else line.measured / best
+    share = None if line.unit == "s" else line.ratio or alone
+    return {
+        "name": line.name,
+        "measured": amount(line.measured, line.unit),
+        "catalog": amount(line.expected, line.unit),
+        "ratio": format_ratio(line.measured, line.expected),
+        "share": share,
+        "compared": line.expected is not None,
+        "slow": line.is_slow,
+    }

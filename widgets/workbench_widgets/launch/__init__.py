@@ -1,0 +1,1 @@
+"""Launch form and export to other engines."""

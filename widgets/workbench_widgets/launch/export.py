@@ -1,0 +1,209 @@
+"""``Export``: a run, recipe or script as the files of another engine, or why it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import traitlets
+
+import workbench as wb
+from workbench.describe import prices
+from workbench.engines.asked import wished_job
+from workbench.engines.exporting import Export as Files
+from workbench.engines.exporting import RefusedError, export, slug
+from workbench.engines.job import Job
+from workbench.engines.limits import ABSENT
+from workbench.engines.refusals import ENGINES, RENTING, places, refusals
+from workbench_widgets.calculator import Calculator, sentence
+from workbench_widgets.controls import Field, amount, check, gpu_field, number, select, text
+from workbench_widgets.launch.export_choice import ExportChoice
+
+TITLES = {
+    "torchrun": "torchrun, manual",
+    "accelerate": "accelerate launch, manual",
+    "slurm": "Slurm",
+    "skypilot": "SkyPilot",
+    "dstack": "dstack",
+    "kubeflow": "Kubeflow TrainJob",
+    "runpod": "RunPod Instant Cluster",
+}
+_NOTHING: dict[str, Any] = {"engine": "", "files": [], "next": [], "notes": [], "copies": []}
+
+
+class Export(Calculator):
+    """The files with which another engine starts the same training; reasons where it refuses.
+
+    Args:
+        what: A ``Run``, a run's id, a recipe's name or the path of a script.
+        store: Store of the runs; default as everywhere.
+        **options: A control's first value: ``arguments``, ``engine`` (``"skypilot"``, ``"slurm"``
+            …), ``strategy``, ``nodes``, ``processes_per_node``, ``gpu``, ``provider``, ``spot``,
+            ``checkpoints`` (``"s3://…"``, ``"volume:NAME"`` …), ``checkpoint_every``,
+            ``restarts``, ``max_hours``, ``idle_minutes``, ``image``, ``address``.
+
+    ``export`` is what the controls say as a value: ``export.write(folder)`` writes it.
+
+    Raises:
+        TypeError: an unknown option.
+        UsageError: no such run, recipe or script, or a strategy that nothing starts.
+    """
+
+    saved = traitlets.Unicode("").tag(sync=True)
+
+    def __init__(self, what: Any = "gpt", *, store: Any = None, **options: Any) -> None:
+        if isinstance(what, wb.Run):
+            store = what.directory.parent if store is None else store
+            what = what.id
+        choice = ExportChoice.from_options({"what": str(what), **options})
+        self._store = store if isinstance(store, wb.Store) else wb.Store(store)
+        self._made: Files | None = None
+        super().__init__(choice, face="export.js", groups=_fields(self._known()))
+
+    @property
+    def export(self) -> Files | None:
+        """The files of the controls; None while the engine refuses."""
+        return self._made
+
+    def save(self, folder: str | Path | None = None) -> list[Path]:
+        """Write the files; by default into a folder of the job's name beside the store.
+
+        Raises:
+            UsageError: the engine refuses what the controls say.
+        """
+        if self._made is None:
+            raise wb.UsageError("Nothing to save: the engine does not support this request.")
+        made = self._made
+        where = self._store.root.parent / "exports" / f"{slug(made.job)}-{made.engine}"
+        folder = where if folder is None else Path(folder)
+        written = made.write(folder)
+        self.saved = f"{len(written)} files in {folder}"
+        return written
+
+    def _known(self) -> Sequence[str]:
+        return [*wb.recipes.recipes(), *self._store.ids()[:50]]
+
+    def _figure(self) -> dict[str, Any]:
+        """The files, or each engine's answer where this one refuses."""
+        choice: ExportChoice = self.choice
+        self._made = None
+        job = wished_job(choice.wish(), self._store)
+        try:
+            made = export(job, choice.engine, address=choice.address or None)
+        except RefusedError as error:
+            return {**self._head(job), **_NOTHING, "refused": _reasons(error.refusals)}
+        except wb.WorkbenchError as error:  # one sentence has the reason and the way out
+            said = {"what": "", "reason": str(error), "instead": ""}
+            return {**self._head(job), **_NOTHING, "refused": [said]}
+        self._made = made
+        return {
+            **self._head(job),
+            "engine": choice.engine,
+            "files": [{"name": name, "text": body} for name, body in made.files.items()],
+            "copies": list(made.copies),
+            "next": list(made.next),
+            "notes": list(made.notes),
+            "refused": [],
+        }
+
+    def _head(self, job: Job) -> dict[str, Any]:
+        where = f" at {job.provider}" if job.provider else ""
+        kind = f"{job.processes_per_node} x {job.gpu or 'CPU'}"
+        machines = f"{job.nodes} x {kind}" if job.nodes > 1 else kind
+        return {
+            "headline": f"{job.name} on {TITLES[self.choice.engine]}",
+            "setting": f"{machines}{' spot' if job.spot else ''}{where}, {job.strategy.name}",
+            "engines": [
+                {
+                    "name": name,
+                    "title": TITLES[name],
+                    "refused": _reasons(refusals(_asked_of(job, name), name)),
+                }
+                for name in ENGINES
+            ],
+            "assumptions": [],
+            "sources": sorted({f"{one.source}, {one.date}" for one in _rows(job)}),
+        }
+
+    def _asked(self, kind: str, message: dict[str, Any]) -> None:  # noqa: ARG002
+        """The page's *Save*."""
+        if kind == "save":
+            try:
+                self.save()
+            except (ValueError, OSError) as error:
+                self.saved = sentence(error)
+
+    def _change(self, changes: dict[str, Any], token: str = "") -> None:
+        self.saved = ""
+        super()._change(changes, token)
+
+    def _text(self) -> str:
+        """The files as text."""
+        shown = self.figure
+        if not shown:
+            return "Export"
+        lines = [shown["headline"], shown["setting"]]
+        lines += [f"Refused: {one['reason']} {one['instead']}" for one in shown["refused"]]
+        lines += [f"Note: {one}" for one in shown["notes"]]
+        for one in shown["files"]:
+            lines += ["", f"# {one['name']}", one["text"].rstrip("\n")]
+        if shown["next"]:
+            lines += ["", "Type:", *(f"  {one}" for one in shown["next"])]
+        return "\n".join(lines)
+
+
+def _reasons(found: Sequence[Any]) -> list[dict[str, str]]:
+    return [{"what": one.what, "reason": one.reason, "instead": one.instead} for one in found]
+
+
+def _asked_of(job: Job, engine: str) -> Job:
+    """What an engine has not is hidden when it is chosen, so it does not count in its row."""
+    gone: dict[str, Any] = dict.fromkeys(ABSENT.get(engine, ()))
+    gone |= {"restarts": 0} if "restarts" in gone else {}
+    gone |= {} if engine in RENTING else {"provider": None}
+    return replace(job, **gone)
+
+
+def _rows(job: Job) -> list[Any]:
+    return [one for one in places() if job.provider in {None, one.provider}]
+
+
+def _fields(known: Sequence[str]) -> list[dict[str, Any]]:
+    """Groups of controls in reading order."""
+    providers = sorted({*prices.providers(), *(one.provider for one in places())})
+    what: Field = {
+        "name": "what",
+        "label": "Run, recipe or script",
+        "kind": "search",
+        "options": [{"value": one, "text": one} for one in known],
+        "hint": "a run's id, gpt, train.py",
+    }
+    engines = select("engine", "Engine", ENGINES, TITLES)
+    machines = [
+        number("nodes", "Machines", most=1000),
+        number("processes_per_node", "GPUs each", most=128),
+        gpu_field("GPU", "search", "none: CPU"),
+        text("strategy", "Strategy", "the run's, or ddp"),
+        select("provider", "Provider", ("", *providers), {"": "wherever"}),
+        check("spot", "Spot: interruptible"),
+        text("address", "First machine's address", "10.0.0.1"),
+    ]
+    keeping = [
+        text("checkpoints", "Checkpoints to", "s3://…, volume:NAME"),
+        number("checkpoint_every", "Steps between", least=1),
+        number("restarts", "Restarts", least=0),
+        amount("max_hours", "Ends after", "h", "no limit"),
+        number("idle_minutes", "Release when idle", least=1, unit="min"),
+        text("image", "Container image", "the engine's default"),
+    ]
+    return [
+        {
+            "title": "Source and target",
+            "open": True,
+            "fields": [what, text("arguments", "Arguments"), engines],
+        },
+        {"title": "Machines", "open": True, "fields": machines},
+        {"title": "Checkpoints, limits", "open": True, "fields": keeping},
+    ]

@@ -1,0 +1,186 @@
+"""``Launcher``: the form that starts a run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import ipywidgets as widgets
+import traitlets
+
+import workbench as wb
+from workbench.launch.prepare.accelerate_config import CPU_RANKS
+from workbench.units import format_bytes
+from workbench_widgets import assets
+from workbench_widgets.assets import send_asset
+from workbench_widgets.calculator import sentence
+from workbench_widgets.fallback_output import store_config
+from workbench_widgets.launch.launch_form import LaunchForm
+from workbench_widgets.launch.warm_note import WarmNote
+from workbench_widgets.options import refuse_unknown
+from workbench_widgets.strategy.picker import StrategyPicker
+from workbench_widgets.strategy.preview import Look
+
+_OPTIONS = ("store", "target", "arguments", "strategy", "processes", "goal", "cpu", "name", "warm")
+_SHIM = "\0cpu_ranks.py\n"  # stands for the file's text, which travels once
+
+
+class LaunchPreview(anywidget.AnyWidget):
+    """The exact command, or why there is none. Drawn as text, never as markup."""
+
+    _esm = assets.LOADER
+    config = traitlets.Dict().tag(sync=True)
+    text = traitlets.Unicode("").tag(sync=True)
+    problem = traitlets.Unicode("").tag(sync=True)
+    said = traitlets.Bool(default_value=False).tag(sync=True)
+    note = traitlets.Unicode("").tag(sync=True)
+
+    def __init__(self, store: Path) -> None:
+        self._shim = CPU_RANKS.read_text(encoding="utf-8")
+        files = {"mark": _SHIM, "text": self._shim}
+        super().__init__(config=store_config(store, face="preview.js", shim=files))
+        self.on_msg(self._on_message)
+
+    @property
+    def command(self) -> str:
+        """Pasteable shell text, all files in it."""
+        return self.text.replace(_SHIM, self._shim)
+
+    @command.setter
+    def command(self, text: str) -> None:
+        self.text = text.replace(self._shim, _SHIM)
+
+    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
+        if isinstance(message, dict) and message.get("name") == "bundle":
+            send_asset(self, "bundle")
+
+    def __repr__(self) -> str:
+        """Plain text for terminals and saved notebooks."""
+        return self.problem or "".join(self.command.splitlines()[-1:])
+
+
+class Launcher(widgets.VBox):
+    """Choose what to train and how to spread it; shows the exact command, then starts it.
+
+    Args:
+        store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
+        target: A recipe's name or the path of a script to begin with.
+        arguments: The script's arguments, as typed in a shell.
+        strategy: A name such as ``"ddp"``, ``"fsdp"`` or ``"pp2-dp2-tp2"``, or a ``wb.Strategy``.
+        processes: Number of processes; default all GPUs, or 2 on a host without.
+        goal: ``"fit"``, ``"fast"`` or ``"cheap"`` picks the strategy; default ``"hand"``.
+        cpu: Use CPU processes although there are GPUs.
+        name: Display name of the run.
+        warm: Import torch once, in a process that launches are then forked from: they start seconds
+            sooner. It begins at once, in the background.
+
+    The trait ``run`` is the handle of the run that was launched last; ``picker`` is the
+    `StrategyPicker` inside.
+
+    Raises:
+        TypeError: an unknown option.
+        UsageError: a strategy that the picker's controls cannot say.
+    """
+
+    run = traitlets.Any(None, allow_none=True)
+
+    def __init__(self, *, store: str | Path | None = None, **options: Any) -> None:
+        self._launching = threading.Lock()
+        unknown = {name: value for name, value in options.items() if name not in _OPTIONS}
+        refuse_unknown("Launcher", unknown, _OPTIONS)
+        self.store = Path(wb.Store(store).root)
+        self.fields = LaunchForm(**options)
+        names = ("strategy", "processes", "goal")
+        chosen: dict[str, Any] = {name: options.get(name) for name in names}
+        self.picker = StrategyPicker(_wish=self._wish, **chosen)
+        self.preview = LaunchPreview(self.store)
+        self.button = widgets.Button(description="Launch", button_style="primary", icon="play")
+        self.warm_note = WarmNote()
+        parts = [self.fields.box, self.picker, self.preview, self.button, self.warm_note]
+        super().__init__(parts)
+        self.add_class("wb-form")
+        self.button.on_click(self._on_click)
+        self.fields.observe(self._on_change)
+        self.picker.on_look(self._show)
+        self._show(self.picker.seen)
+        self.fields.warm.observe(self._switch_warm, names="value")
+        self._switch_warm()
+
+    def _wish(self) -> dict[str, Any]:
+        return {**self.fields.wish(), "store": self.store}
+
+    def refresh(self) -> None:
+        """Dry-run the form: show the command, or the sentence that says what would work."""
+        self.picker.look()
+
+    def launch(self) -> None:
+        """Start what the form says. Errors appear in the form."""
+        found = self.picker.look()
+        if found.request is None:
+            return  # the picker says why not
+        try:
+            run = wb.launch(**self._wish(), strategy=found.strategy)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the form has to say it
+            self._show(Look(problem=sentence(error)), said=False)
+        else:
+            self.run = run
+            self.preview.note = f"Launched as {run.id}. It continues if you close this page."
+
+    def _show(self, found: Look, *, said: bool = True) -> None:
+        """The command, or the problem; one that the picker has `said` is not drawn again."""
+        request = found.request
+        with self.preview.hold_sync():
+            self.preview.command = request.shell() if request else ""
+            self.preview.problem, self.preview.said = found.problem, said
+            self.preview.note = _note(request) if request else ""
+        self.button.disabled = found.request is None
+
+    def _on_change(self, _change: object) -> None:
+        self.picker.look_soon()
+
+    def _switch_warm(self, _change: object = None) -> None:
+        self.warm_note.switch(on=self.fields.warm.value, request=self.picker.seen.request)
+
+    def _on_click(self, _button: object) -> None:
+        """Runs in the kernel's main thread or in a subshell, so it only hands over."""
+        threading.Thread(target=self._launch_once, name="workbench-launch", daemon=True).start()
+
+    def _launch_once(self) -> None:
+        if not self._launching.acquire(blocking=False):
+            return  # a double click is one launch
+        try:
+            self.button.disabled = True
+            self.launch()
+        finally:
+            self.button.disabled = not self.preview.text
+            self._launching.release()
+
+    def close(self) -> None:
+        """End the form. Runs go on."""
+        close_tree(self.children)
+        super().close()
+
+    def __repr__(self) -> str:
+        """Plain text for terminals, screen readers and saved notebooks."""
+        return f"Launcher({self.preview!r})"
+
+
+def close_tree(faces: Iterable[widgets.Widget]) -> None:
+    """Close widgets and what is inside them; ipywidgets leaves the children open."""
+    for face in faces:
+        close_tree(face.children if isinstance(face, widgets.Box) else ())
+        if face.comm is not None:
+            face.close()
+
+
+def _note(request: wb.Request) -> str:
+    """One line under the command: where it runs and what it is predicted to need."""
+    device = "GPU" if request.device == "cuda" else "CPU"
+    many = "process" if request.processes == 1 else "processes"
+    parts = [f"{request.processes} {device} {many}"]
+    if request.predicted is not None:
+        parts.append(f"{format_bytes(request.predicted.total_bytes)} predicted for each")
+    return ", ".join(parts) + "."

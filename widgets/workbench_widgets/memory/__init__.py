@@ -1,0 +1,1 @@
+"""Memory calculator: memory of the fullest GPU, and ways to lower it."""

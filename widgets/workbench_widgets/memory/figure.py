@@ -1,0 +1,99 @@
+"""What the memory calculator shows for one choice, as plain values: the figure, at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import workbench as wb
+from workbench.describe import catalog
+from workbench.estimate.parts import OUTSIDE_ALLOCATOR, Estimate, StageMemory
+from workbench.units import format_bytes, format_count
+from workbench_widgets.memory.choice import MemoryChoice
+
+_STAGES_MAX = 64  # rows drawn; a pipeline with more shows the first ones
+
+
+def figure(choice: MemoryChoice) -> dict[str, Any]:
+    """Everything that is drawn, as plain values.
+
+    Raises:
+        UsageError: the sentence says which value cannot be and what would work.
+    """
+    job = choice.job()
+    workload, layout = job.workload, job.strategy
+    estimate = wb.training_memory(job)
+    cards = [_card(name, estimate) for name in choice.gpu]
+    return {
+        "headline": _headline(cards[0], estimate),
+        "fits": cards[0]["fits"],
+        "setting": _setting(workload, layout),
+        "allocated": estimate.allocated_bytes,
+        "reserved": estimate.reserved_bytes,
+        "on_card": estimate.on_card_bytes,
+        "parts": _parts(estimate),
+        "cards": cards,
+        "peaks": [{"name": name, "bytes": size} for name, size in (estimate.peaks or {}).items()],
+        "peak": estimate.peak,
+        "stages": [_stage(stage) for stage in estimate.stages[:_STAGES_MAX]]
+        if len(estimate.stages) > 1
+        else [],
+        "assumptions": list(estimate.assumptions),
+        "sources": list(estimate.sources),
+    }
+
+
+def _parts(estimate: Estimate) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "bytes": size, "outside": name in OUTSIDE_ALLOCATOR}
+        for name, size in estimate.parts.items()
+        if size
+    ]
+
+
+def _card(name: str, estimate: Estimate) -> dict[str, Any]:
+    gpu = catalog.gpu(name)
+    free = gpu.memory_bytes - estimate.on_card_bytes
+    return {
+        "id": gpu.id,
+        "name": gpu.name,
+        "bytes": gpu.memory_bytes,
+        "fits": free >= 0,
+        "free": free,
+        "unverified": "memory_bytes" in gpu.unverified,
+        "says": _verdict(free),
+    }
+
+
+def _verdict(free: int) -> str:
+    if free >= 0:
+        return f"fits, {format_bytes(free)} free"
+    return f"does not fit, {format_bytes(-free)} over the limit"
+
+
+def _headline(card: dict[str, Any], estimate: Estimate) -> str:
+    needed = format_bytes(estimate.on_card_bytes)
+    has = f"{needed} of {format_bytes(card['bytes'])} on one {card['name']}"
+    if card["fits"]:
+        return f"Fits: {has}, {format_bytes(card['free'])} free."
+    return f"Does not fit: {has}, {format_bytes(-card['free'])} too much."
+
+
+def _setting(workload: wb.Workload, layout: wb.Strategy) -> str:
+    """The line under the headline: what is on how many GPUs."""
+    tokens = workload.tokens_per_step(layout.data_ranks)
+    many = "1 GPU" if layout.world_size == 1 else f"{layout.world_size} GPUs, {layout.name}"
+    return (
+        f"{workload.model.name}, {format_count(workload.model.parameters)} parameters, on {many}; "
+        f"{format_count(tokens)} tokens per optimizer step. Each figure is for the fullest GPU."
+    )
+
+
+def _stage(stage: StageMemory) -> dict[str, Any]:
+    return {
+        "stage": stage.stage,
+        "layers": stage.layers,
+        "in_flight": stage.in_flight,
+        "peak": stage.peak.name,
+        "bytes": stage.peak.total_bytes,
+        "parts": [{"name": name, "bytes": size} for name, size in stage.peak.parts.items() if size],
+    }

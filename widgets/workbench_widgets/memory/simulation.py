@@ -1,0 +1,125 @@
+"""The exact simulation behind the calculator's button: one at a time, in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import workbench as wb
+from workbench.estimate.simulate import (
+    Simulation,
+    SimulationProcess,
+    SimulationUnavailable,
+    start_simulation,
+)
+from workbench.units import MIB, format_seconds
+from workbench_widgets.memory.choice import MemoryChoice
+
+POINTS_MAX = 400  # moments of the timeline that are sent; the highest one of each stretch
+_BOTTOM = ("parameters", "optimizer states", "gradients", "activations")  # what lasts, first
+_LEAST_SECONDS = 0.2  # between two messages of progress
+
+
+class ExactRun:
+    """Starts, follows and cancels; ``tell`` gets a plain document at every turn."""
+
+    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._busy = False
+        self._process: SimulationProcess | None = None
+        self._cancelled = False
+        self._told_at = 0.0
+
+    def start(self, choice: MemoryChoice) -> None:
+        """Simulate what the controls say; nothing happens while one is under way."""
+        with self._lock:
+            if self._busy:
+                return
+            self._busy, self._cancelled = True, False
+        values = choice.document()
+        self._tell({"state": "running", "share": 0.0, "says": "starting", "values": values})
+        threading.Thread(
+            target=self._run, args=(choice, values), name="workbench-simulation", daemon=True
+        ).start()
+
+    def cancel(self) -> None:
+        """End the simulation that is under way, if there is one."""
+        self._cancelled = True
+        process = self._process
+        if process is not None:
+            process.cancel()
+
+    def _run(self, choice: MemoryChoice, values: dict[str, Any]) -> None:
+        try:
+            last = self._simulate(choice, values)
+        except SimulationUnavailable as error:
+            says = (
+                "Cancelled."
+                if self._cancelled
+                else (f"{error} The closed form above is unchanged.")
+            )
+            last = {"state": "unavailable", "says": says, "values": values}
+        except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
+            said = str(error) if isinstance(error, wb.WorkbenchError) else repr(error)
+            last = {"state": "unavailable", "says": said, "values": values}
+        with self._lock:
+            self._busy, self._process = False, None
+        self._tell(last)
+
+    def _simulate(self, choice: MemoryChoice, values: dict[str, Any]) -> dict[str, Any]:
+        job = choice.job()
+        estimate = wb.training_memory(job)
+        process = self._process = start_simulation(job.workload, job.strategy)
+        if self._cancelled:  # pressed before there was anything to cancel
+            process.cancel()
+
+        def progress(share: float, says: str) -> None:
+            now = time.monotonic()
+            if now - self._told_at >= _LEAST_SECONDS:
+                self._told_at = now
+                self._tell({"state": "running", "share": share, "says": says, "values": values})
+
+        found = process.wait(progress)
+        return {"state": "done", "values": values, **result(found, estimate)}
+
+
+def result(found: Simulation, estimate: wb.Estimate) -> dict[str, Any]:
+    """The simulation beside the closed form, compact enough for one message."""
+    pairs = (
+        ("Allocated", estimate.allocated_bytes, found.allocated_bytes),
+        ("Reserved", estimate.reserved_bytes, found.reserved_bytes),
+        ("Reserved, expandable segments", None, found.reserved_expandable_bytes),
+        ("Smallest card, without context", None, found.smallest_card_bytes),
+    )
+    torch = found.versions.get("torch", "n/a")
+    return {
+        "says": f"Simulated in {format_seconds(found.seconds)} with torch {torch}; "
+        f"highest in: {found.peak}.",
+        "rows": [{"name": name, "closed": closed, "exact": exact} for name, closed, exact in pairs],
+        "timeline": timeline(found.timeline, found.phases),
+        "assumptions": list(found.assumptions),
+    }
+
+
+def timeline(
+    moments: Sequence[tuple[int, Mapping[str, int]]], phases: Sequence[tuple[int, str]]
+) -> dict[str, Any]:
+    """One column of MiB per part, thinned so that the highest moment of each stretch stays."""
+    stretch = -(-len(moments) // POINTS_MAX) or 1
+    kept = [
+        max(moments[at : at + stretch], key=lambda moment: sum(moment[1].values()))
+        for at in range(0, len(moments), stretch)
+    ]
+    found = dict.fromkeys(name for _, parts in kept for name, size in parts.items() if size)
+    names = [name for name in _BOTTOM if name in found]
+    names += [name for name in found if name not in _BOTTOM]
+    return {
+        "event": [event for event, _ in kept],
+        "parts": {
+            name: [round(parts.get(name, 0) / MIB, 1) for _, parts in kept] for name in names
+        },
+        "phases": [{"event": event, "name": name} for event, name in phases],
+    }

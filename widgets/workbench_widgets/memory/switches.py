@@ -1,0 +1,165 @@
+"""What would help, each with the controls that make it: ranked switches and ways to fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import workbench as wb
+from workbench.describe import KERNELS
+from workbench.estimate import answers
+from workbench_widgets.memory.choice import (
+    COMBINED,
+    LORA_TARGETS,
+    OFFLOADS,
+    RECOMPUTES,
+    STRATEGIES,
+    MemoryChoice,
+)
+
+_SAME_NAME = (
+    *("micro_batch", "seq_len", "accumulate", "precision", "optimizer", "lora_rank"),
+    *("quantization", "attention", "loss"),
+)
+
+
+def advice(choice: MemoryChoice) -> dict[str, Any]:
+    """Why the peak is where it is, what would lower it, how far the card reaches, ways to fit.
+
+    Raises:
+        UsageError: the controls say something that cannot be.
+    """
+    job, cluster = choice.job(), choice.cluster()
+    workload, layout = job.workload, job.strategy
+    estimate = wb.training_memory(job)
+    switches = [
+        {
+            "name": switch.name,
+            "saves": switch.saves_bytes,
+            "cost": _sentence(switch.cost),
+            "result": switch.changes_result,
+            "how": switch.in_practice,
+            "changes": moves(choice, switch.workload, switch.strategy),
+        }
+        for switch in answers.switches(workload, layout, cluster)
+    ]
+    return {
+        "why": list(answers.explain(estimate, workload, layout, cluster)),
+        "switches": switches,
+        "ways": _ways(choice, workload),
+        "reach": [
+            {"name": name, "value": answer.value, "unit": answer.unit, "says": answer.reason}
+            for name, answer in (
+                ("Largest micro-batch", answers.largest_micro_batch(workload, layout, cluster)),
+                ("Longest sequence", answers.longest_sequence(workload, layout, cluster)),
+            )
+        ],
+    }
+
+
+def _ways(choice: MemoryChoice, workload: wb.Workload) -> list[dict[str, Any]]:
+    """On how few of the chosen GPUs it would fit: one GPU first."""
+    rows: list[dict[str, Any]] = []
+    for option in answers.fewest_gpus(workload, choice.gpu[0]):
+        size = {"gpus": option.gpus // option.nodes, "nodes": option.nodes}
+        rows.append(
+            {
+                "gpus": option.gpus,
+                "name": " + ".join(option.switches) or _as_asked(option.strategy),
+                "free": option.free_bytes,
+                "result": option.changes_result,
+                "changes": moves(choice, option.workload, option.strategy, size),
+            }
+        )
+    return rows
+
+
+def _as_asked(layout: wb.Strategy) -> str:
+    return "current setting" if layout.world_size == 1 else layout.name
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def moves(
+    choice: MemoryChoice,
+    workload: wb.Workload,
+    layout: wb.Strategy,
+    size: dict[str, int] | None = None,
+) -> dict[str, Any] | None:
+    """Controls to set so that they say `workload` and `layout`; None if they cannot.
+
+    ``size`` gives GPUs and nodes where they change with the layout.
+    """
+    wanted = {name: getattr(workload, name) for name in _SAME_NAME}
+    wanted |= {
+        "lora_targets": _key(LORA_TARGETS, workload.lora_targets),
+        "offload": _key(OFFLOADS, layout.offload),
+        "recompute": _recompute(layout),
+        "kernels": _kernels(workload),
+        "expandable_segments": workload.kernels.expandable_segments,
+        "optimizer_in_backward": workload.kernels.optimizer_in_backward,
+        "bucket_views": layout.ddp.bucket_views,
+        "schedule": layout.pipeline.schedule,
+        "sequence_parallel": layout.sequence_parallel,
+    }
+    for strategy in _strategies(layout, size or {}):
+        after = dataclasses.replace(choice, **wanted | strategy)
+        if _says(after, workload, layout):
+            now = choice.document()
+            return {name: value for name, value in after.document().items() if value != now[name]}
+    return None
+
+
+def _says(choice: MemoryChoice, workload: wb.Workload, layout: wb.Strategy) -> bool:
+    try:
+        job = choice.job()
+    except wb.UsageError:
+        return False
+    strategy = dataclasses.replace(job.strategy, name=layout.name)
+    return job.workload == workload and strategy == layout
+
+
+def _strategies(layout: wb.Strategy, size: dict[str, int]) -> list[dict[str, Any]]:
+    """Settings of the layout's controls to try, the present one first."""
+    degrees = {name: getattr(layout, name) for name in ("tp", "pp", "cp", "ep")}
+    if layout.world_size == 1:
+        size = {"gpus": 1, "nodes": 1}
+    if layout.name in STRATEGIES:
+        near = [layout.name]
+    else:
+        near = [name for name in COMBINED if _base(layout) == name]
+    return [size, *({"strategy": name, **degrees, **size} for name in near)]
+
+
+def _base(layout: wb.Strategy) -> str:
+    if layout.zero_stage:
+        return f"zero{layout.zero_stage}"
+    if layout.dp_shard == 1:
+        return "ddp"
+    return "fsdp" if layout.fsdp.reshard_after_forward else "fsdp-grad-op"
+
+
+def _key(table: dict[str, tuple[str, ...]], wanted: tuple[str, ...]) -> str:
+    return next((name for name, value in table.items() if set(value) == set(wanted)), "")
+
+
+def _recompute(layout: wb.Strategy) -> str:
+    for name, options in RECOMPUTES.items():
+        if layout.options() | options == layout.options():
+            return name
+    return ""
+
+
+def _kernels(workload: wb.Workload) -> str:
+    own = workload.kernels
+    for name, preset in KERNELS.items():
+        same = dataclasses.replace(
+            preset,
+            expandable_segments=own.expandable_segments,
+            optimizer_in_backward=own.optimizer_in_backward,
+        )
+        if same == own:
+            return name
+    return ""

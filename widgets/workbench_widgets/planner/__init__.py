@@ -1,0 +1,1 @@
+"""Planner: machines and layouts ranked by cost and time."""

@@ -1,0 +1,120 @@
+"""From a plan to the launcher: what it takes, the exact settings, what this host lacks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import workbench as wb
+from workbench.launch.prepare import accelerate_config
+from workbench.plan import Plan
+from workbench_widgets.launch.launcher import Launcher
+from workbench_widgets.memory.choice import gpu_name
+
+_RECIPE_PRECISIONS = ("fp32", "bf16", "fp16")
+
+
+def launch_terms(plan: Plan) -> dict[str, Any]:
+    """The settings to launch with, and every reason why this host cannot start it as it is."""
+    strategy, workload = plan.strategy, plan.workload
+    lacks = _lacks(plan)
+    target = "gpt" if strategy.tp * strategy.cp * strategy.pp > 1 else "train.py"
+    options = _options(strategy)
+    given = f", options={options!r}" if options else ""
+    call = f'"{target}", strategy="{strategy.name}", processes={plan.gpus}{given}'
+    settings = [
+        f"wb.launch({call})",
+        f"micro_batch = {workload.micro_batch}",
+        f"accumulate = {workload.accumulate}",
+        f"seq_len = {workload.seq_len}",
+        f'precision = "{workload.precision}"',
+        f'optimizer = "{workload.optimizer}"',
+    ]
+    if plan.nodes > 1:
+        settings.append(f"nodes = {plan.nodes}, {plan.gpus // plan.nodes} processes on each")
+    return {"settings": settings, "lacks": lacks, "here": not lacks}
+
+
+def _options(strategy: wb.Strategy) -> dict[str, Any]:
+    """What its name does not say; the recomputed parts count with selective recompute alone."""
+    options = strategy.options_beside_name()
+    if strategy.recompute != "selective":
+        options.pop("recompute_parts", None)
+    return options
+
+
+def hand_over(plan: Plan, launcher: Launcher | None) -> str:
+    """Set the launch form to the plan as far as it goes; says what was done and what is missing."""
+    lacks = _lacks(plan, launcher)
+    if launcher is None:
+        done = "This page does not have a launch form: use Workbench(), or the settings below."
+    else:
+        done = _set(plan, launcher)
+    return " ".join((done, *lacks))
+
+
+def _set(plan: Plan, launcher: Launcher) -> str:
+    """Strategy, ranks and options in the picker; the batch in a recipe's arguments."""
+    if plan.nodes > 1 or accelerate_config.why_not(plan.strategy, splits=_splits(launcher)):
+        return "The launch form is unchanged."
+    try:
+        launcher.picker.take(plan.strategy)
+    except wb.UsageError as error:
+        return f"The launch form is unchanged. {error}"
+    many = "1 process" if plan.gpus == 1 else f"{plan.gpus} processes"
+    options = ", ".join(f"{name} {_text(value)}" for name, value in _options(plan.strategy).items())
+    said = f"The launch form is set to {plan.strategy.name} with {many}"
+    said += f" and {options}" if options else ""
+    flags = _flags(plan, launcher)
+    if not flags:
+        return f"{said}. Set batch and precision in the script: see the settings."
+    launcher.fields.set_arguments(flags)
+    return f"{said}, {' '.join(map(' '.join, flags.items()))}; the recipe uses its own model."
+
+
+def _flags(plan: Plan, launcher: Launcher) -> dict[str, str]:
+    """What a recipe is told of the plan's batch; nothing for a script."""
+    if launcher.fields.recipe is None:
+        return {}
+    work = plan.workload
+    flags = {
+        "--micro-batch": str(work.micro_batch),
+        "--accumulate": str(work.accumulate),
+        "--seq-len": str(work.seq_len),
+    }
+    if work.precision in _RECIPE_PRECISIONS:
+        flags["--precision"] = work.precision
+    return flags
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _splits(launcher: Launcher | None) -> frozenset[str] | None:
+    """What the form's recipe does itself; of no form, what the recipe gpt does."""
+    name = "gpt" if launcher is None else launcher.fields.recipe
+    return None if name is None else wb.recipes.find(name).splits
+
+
+def _lacks(plan: Plan, launcher: Launcher | None = None) -> list[str]:
+    """What the launcher cannot do, then what this host has not."""
+    unsupported = accelerate_config.why_not(plan.strategy, plan.nodes, _splits(launcher))
+    return [*([unsupported] if unsupported else []), *_missing_gpus(plan)]
+
+
+def _missing_gpus(plan: Plan) -> list[str]:
+    """What this host lacks of the plan's GPUs, in one sentence."""
+    per_node = plan.gpus // plan.nodes
+    have = wb.detect_host().gpus
+    if not have:
+        return [f"This host has 0 GPUs; the plan needs {per_node} x {plan.gpu}: {_rent(plan)}"]
+    names = {gpu_name(gpu.name) for gpu in have}
+    if len(have) >= per_node and names == {plan.gpu}:
+        return []
+    found = f"{len(have)} x {', '.join(sorted(names))}"
+    return [f"This host has {found}; the plan needs {per_node} x {plan.gpu}: {_rent(plan)}"]
+
+
+def _rent(plan: Plan) -> str:
+    name = plan.offer.name or plan.gpu
+    return f"rent {name} at {plan.provider} and open the workbench there."

@@ -1,0 +1,266 @@
+"""``Planner``: which machines and which layout finish a run, for how much, how soon, and why."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import traitlets
+
+import workbench as wb
+from workbench.describe import prices
+from workbench.plan import Plan, Plans
+from workbench_widgets.calculator import Calculator
+from workbench_widgets.debounce import Debouncer
+from workbench_widgets.launch.launcher import Launcher
+from workbench_widgets.planner.choice import PlannerChoice
+from workbench_widgets.planner.detail import detail
+from workbench_widgets.planner.fields import fields
+from workbench_widgets.planner.handover import hand_over
+from workbench_widgets.planner.prices import PriceRefresh
+from workbench_widgets.planner.search import Answer, PlanSearch
+from workbench_widgets.planner.story import rejected, story
+from workbench_widgets.planner.text import as_text
+from workbench_widgets.planner.view import Kept, keep, marks, points, view
+
+STORY_SECONDS = 0.12  # without a move; then explanation, sensitivity and rejections follow
+SEARCH_SECONDS = 0.4  # without a move; then a search starts
+_NONE = {"kept": [], "front": [], "why": {}, "lost": {}, "assumptions": [], "sources": []}
+
+
+class Planner(Calculator):
+    """Budget and deadline sliders over every plan; the best ones, what else there is, why not.
+
+    Args:
+        launcher: The launch form that "Use this plan" sets; None = there is none.
+        **options: A control's first value: ``model``, ``tokens`` (``300e9`` or ``"300B"``),
+            ``budget_usd``, ``deadline_hours``, ``max_gpus``, ``spot``, ``providers`` and ``gpu`` (a
+            name or several, none = all), ``global_batch``, ``seq_len``, ``precision``,
+            ``optimizer``, ``lora_rank``, ``lora_targets``, ``quantization``, ``attention``,
+            ``loss``, ``kernels``.
+
+    ``plan`` is the selected plan with its ``workload``, ``strategy`` and ``cluster``; ``plans`` all
+    of the last search. The search runs in a thread: `wait` returns when it is done.
+
+    Raises:
+        TypeError: an unknown option.
+        UsageError: a value that cannot be.
+    """
+
+    points = traitlets.Dict().tag(sync=True)
+    detail = traitlets.Dict().tag(sync=True)
+    story = traitlets.Dict().tag(sync=True)
+    rejected = traitlets.Dict().tag(sync=True)
+    refreshed = traitlets.Dict().tag(sync=True)
+    handed = traitlets.Dict().tag(sync=True)
+    _answer: Answer | None = None
+    _picked: Plan | None = None
+    _marks: dict[str, list[float]] | None = None
+    _sets = 0
+
+    def __init__(self, *, launcher: Launcher | None = None, **options: Any) -> None:
+        self.launcher = launcher
+        self._search = PlanSearch(self._found)
+        self._later = Debouncer("workbench-story")
+        self._prices = PriceRefresh(self._show_prices, self._new_prices)
+        choice = PlannerChoice.from_options(options)
+        choice.limits()
+        super().__init__(choice, face="planner.js", groups=fields())
+        self._search.ask(choice.question())
+
+    @property
+    def plans(self) -> Plans | None:
+        """Every plan of the last search, budget and deadline aside; None before the first."""
+        return self._answer.plans if self._answer else None
+
+    @property
+    def plan(self) -> Plan | None:
+        """The selected plan: the one that was picked, else the cheapest within the limits."""
+        plans = self.plans
+        if plans is None:
+            return None
+        if self._picked is not None:
+            return self._picked
+        best = keep(plans, self.choice).best
+        return None if best is None else plans.plans[best]
+
+    def wait(self, seconds: float = 60.0) -> Plans | None:
+        """Every plan, once no search is under way; whatever is known after so many seconds."""
+        deadline = time.monotonic() + seconds
+        while self._search.busy and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return self.plans
+
+    def pick(self, position: int) -> None:
+        """Select a plan by its position in `plans`.
+
+        Raises:
+            UsageError: there is no such plan.
+        """
+        plans = self.plans
+        if plans is None or not 0 <= position < len(plans):
+            raise wb.UsageError(
+                f"Plan {position} does not exist; number of plans: {len(plans or ())}."
+            )
+        with self._changing, self.hold_sync():
+            self._picked = plans.plans[position]
+            self._show_detail(plans, position)
+
+    def use(self) -> Plan:
+        """Hand the selected plan to the launch form; what was done stands in `handed`.
+
+        Raises:
+            UsageError: no plan is selected.
+        """
+        plan = self.plan
+        if plan is None:
+            raise wb.UsageError("No plan meets the limits. Raise the budget or the deadline.")
+        self.handed = {"says": hand_over(plan, self.launcher), "title": plan.where}
+        return plan
+
+    def _controls(self) -> dict[str, Any]:
+        return {**super()._controls(), "marks": self._marks or {}}
+
+    def _figure(self) -> dict[str, Any]:
+        """The known plans through the limits of now; a search follows where they are too few."""
+        question = self.choice.question()
+        known = self._search.known(question)
+        if known is not None and known is not self._answer:
+            self._take(known)
+        answer, plans = self._answer, self.plans
+        state = {"set": self._sets, "moves": self._moves}
+        if answer is None or plans is None or not _comparable(answer, question):
+            self.choice.limits()
+            said = f"Searching plans over {len(prices.offers()):,} offers …"
+            return {**_NONE, **state, "headline": said, "setting": "", "exact": False}
+        kept = keep(plans, self.choice)
+        self._select(plans, kept)
+        exact = answer.question == question
+        return {
+            **view(plans, self.choice, kept),
+            **state,
+            "setting": self._setting(answer, plans, kept),
+            "exact": exact,
+        }
+
+    def _setting(self, answer: Answer, plans: Plans, kept: Kept) -> str:
+        model = self.choice.job.shape().name
+        return (
+            f"{model}, {self.choice.tokens} tokens. {len(kept.positions)} of {len(plans)} plans "
+            f"meet the limits; {plans.combinations:,} combinations of layout and offer searched in "
+            f"{answer.seconds:.1f} s."
+        )
+
+    def _take(self, answer: Answer) -> None:
+        """A search's answer becomes what is filtered from now on."""
+        assert answer.plans is not None
+        self._answer = answer
+        self._sets += 1
+        self._picked = self._again(answer.plans)
+        self._marks = marks(answer.plans)
+        self.points = {"set": self._sets, "rows": points(answer.plans)}
+        self.controls = self._controls()
+
+    def _again(self, plans: Plans) -> Plan | None:
+        """The picked plan's machines in another search's answer."""
+        before = self._picked
+        return before and next((one for one in plans if _same(one, before)), None)
+
+    def _select(self, plans: Plans, kept: Kept) -> None:
+        """The picked plan as long as it keeps the limits, else the cheapest that does."""
+        picked = None if self._picked is None else plans.plans.index(self._picked)
+        if picked not in kept.positions:
+            self._picked, picked = None, kept.best
+        self._show_detail(plans, picked)
+
+    def _show_detail(self, plans: Plans, position: int | None) -> None:
+        if position is None:
+            self.detail = {}
+        elif (self.detail.get("set"), self.detail.get("at")) != (self._sets, position):
+            own = detail(plans.plans[position])
+            self.detail = {**own, "set": self._sets, "at": position}
+
+    def _moved(self, *, at_once: bool = False) -> None:
+        """The story follows, and a search where the question is another one."""
+        try:
+            question = self.choice.question()
+        except wb.UsageError:
+            return self._search.drop()
+        if self._answer is not None and self._answer.question == question:
+            self._search.drop()
+        else:
+            self._search.ask(question, after=0.0 if at_once else SEARCH_SECONDS)
+        return self._later.after(0.0 if at_once else STORY_SECONDS, self._tell_story)
+
+    def _found(self, answer: Answer) -> None:
+        """A search is done: in its thread."""
+        if self.comm is None:
+            return
+        with self._changing, self.hold_sync():
+            if answer.plans is None:
+                self.problem = {"field": "", "message": answer.problem}
+                return
+            if answer is not self._answer:
+                self._take(answer)
+            try:
+                self.figure, self.problem = self._figure(), {}
+            except wb.UsageError:
+                return  # the control that was moved meanwhile says it
+        self._tell_story()
+
+    def _tell_story(self) -> None:
+        with self._changing:
+            moves, plans, choice, number = self._moves, self.plans, self.choice, self._sets
+        if plans is None or self.comm is None:
+            return
+        try:
+            told = story(plans, choice, keep(plans, choice))
+        except wb.UsageError:
+            return
+        against = None if self.rejected.get("set") == number else rejected(plans)
+        with self._changing, self.hold_sync():
+            if (moves, number) == (self._moves, self._sets):
+                self.story = {**told, "set": number, "moves": moves}
+                self.rejected = {**against, "set": number} if against else self.rejected
+
+    def _show_prices(self, state: dict[str, Any]) -> None:
+        with self._changing:
+            if self.comm is not None:
+                self.refreshed = state
+
+    def _new_prices(self) -> None:
+        self._search.forget()
+        if self.comm is not None:
+            self._search.ask(self.choice.question())
+
+    def _asked(self, kind: str, message: dict[str, Any]) -> None:
+        if kind == "pick" and isinstance(message.get("at"), int):
+            if message.get("set") == self._sets:
+                self.pick(message["at"])
+        elif kind == "use" and self.plan is not None:
+            self.use()
+        elif kind == "refresh":
+            self._prices.start()
+
+    def _text(self) -> str:
+        return as_text(self.figure, self.points, self.story, self.rejected)
+
+    def close(self) -> None:
+        """End the widget; a search that is under way is not told any more."""
+        self._search.close()
+        self._later.cancel()
+        super().close()
+
+
+def _comparable(answer: Answer, question: Any) -> bool:
+    """Whether filtering shows part of the truth: the same run under other limits."""
+    asked = answer.question
+    return (asked.workload, asked.tokens, asked.global_batch) == (
+        question.workload,
+        question.tokens,
+        question.global_batch,
+    )
+
+
+def _same(one: Plan, other: Plan) -> bool:
+    return (one.offer, one.nodes, one.spot) == (other.offer, other.nodes, other.spot)

@@ -1,0 +1,114 @@
+"""The planner's searches: in a thread of their own, the latest question wins, answers are kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from workbench.plan import Plans, plan
+from workbench_widgets.calculator import sentence
+from workbench_widgets.planner.choice import Question
+
+_KEPT = 6  # answers; a planner goes back and forth between a few settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a search found, or the sentence that says why it could not search."""
+
+    question: Question
+    """What was asked."""
+    plans: Plans | None = None
+    """What was found."""
+    problem: str = ""
+    """Why nothing was."""
+    seconds: float = 0.0
+    """How long it took."""
+
+
+class PlanSearch:
+    """Asks the engine; ``tell`` gets every answer that nobody has overtaken, in the thread."""
+
+    def __init__(self, tell: Callable[[Answer], None]) -> None:
+        self._tell = tell
+        self._wanted: tuple[Question, float] | None = None
+        self._condition = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._kept: OrderedDict[Question, Answer] = OrderedDict()
+        self._closed = False
+
+    def known(self, question: Question) -> Answer | None:
+        """An answer that is there already."""
+        return self._kept.get(question)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a question waits or is being answered."""
+        thread = self._thread
+        return thread is not None and thread.is_alive()
+
+    def ask(self, question: Question, *, after: float = 0.0) -> None:
+        """Search after so many seconds without another question."""
+        with self._condition:
+            self._wanted = (question, time.monotonic() + after)
+            if not self.busy:
+                self._thread = threading.Thread(
+                    target=self._run, name="workbench-plan", daemon=True
+                )
+                self._thread.start()
+            self._condition.notify()
+
+    def drop(self) -> None:
+        """Nothing is wanted any more."""
+        with self._condition:
+            self._wanted = None
+            self._condition.notify()
+
+    def forget(self) -> None:
+        """Prices have changed: no answer holds any more."""
+        self._kept.clear()
+
+    def close(self) -> None:
+        """End; a search that is under way is not told any more."""
+        self._closed = True
+        self.drop()
+
+    def _next(self) -> Question | None:
+        """The latest question once it has settled; None = nothing is wanted: the thread ends."""
+        with self._condition:
+            while self._wanted is not None:
+                question, due = self._wanted
+                left = due - time.monotonic()
+                if left <= 0:
+                    self._wanted = None
+                    return question
+                self._condition.wait(left)
+            self._thread = None
+            return None
+
+    def _run(self) -> None:
+        while (question := self._next()) is not None:
+            answer = self._kept.get(question) or _search(question)
+            if answer.plans is not None:
+                self._kept[question] = answer
+                while len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+            if self._wanted is None and not self._closed:
+                self._tell(answer)
+
+
+def _search(question: Question) -> Answer:
+    begun = time.perf_counter()
+    try:
+        found = plan(
+            question.workload,
+            tokens=question.tokens,
+            limits=question.limits,
+            global_batch=question.global_batch,
+        )
+    except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
+        return Answer(question=question, problem=sentence(error))
+    return Answer(question=question, plans=found, seconds=time.perf_counter() - begun)

@@ -1,0 +1,126 @@
+"""Why this plan and why not the others: sentences, sensitivity, rejections grouped by reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any
+
+from workbench.plan import Plans, explain, ranking
+from workbench.plan.market import where_text
+from workbench.plan.rejected import ANY
+from workbench.units import format_usd
+from workbench_widgets.cost.parts import hours_text
+from workbench_widgets.planner.choice import PlannerChoice
+from workbench_widgets.planner.view import Kept, searched
+
+EXAMPLES = 6  # of every reason
+_MEANS = {
+    "memory": "does not fit on the card",
+    "host memory": "does not fit into the host's memory",
+    "impossible layout": "the degrees do not divide the model, the batch or the nodes",
+    "slower layout": "another layout on the same machines is faster",
+    "dominated": "ten other plans are cheaper and faster",
+    "price unknown": "the price is unknown",
+    "no fabric": "no interconnect, or the provider does not publish it",
+    "node limit": "the provider does not connect more of them",
+    "too many GPUs": "more GPUs than allowed",
+    "not startable": "the launcher cannot start ranks on them",
+    "precision": "the accelerator lacks the precision",
+    "spot not offered": "no spot price at that provider",
+    "over budget": "over the budget",
+    "past the deadline": "slower than the deadline",
+    "never ends": "interruptions are more frequent than checkpoints",
+}
+
+
+def story(plans: Plans, choice: PlannerChoice, kept: Kept) -> dict[str, Any]:
+    """What follows the figure a moment later.
+
+    Raises:
+        UsageError: a limit that cannot be.
+    """
+    limits = choice.limits()
+    found = searched(plans, kept.positions)
+    sentences: tuple[str, ...] = ()
+    worse: list[dict[str, Any]] = []
+    if found is not None and found.priced:
+        sentences = explain.sentences(found)
+        worse = [one.document() for one in ranking.sensitivities(found.priced, limits)]
+    return {
+        "explain": list(sentences),
+        "sensitivity": [{"says": one["sentence"], "changes": one["changes"]} for one in worse],
+        "lost": lost(plans, choice, kept),
+    }
+
+
+def lost(plans: Plans, choice: PlannerChoice, kept: Kept) -> list[dict[str, Any]]:
+    """Limit -> how many plans it takes away, and some of them."""
+    return [
+        {
+            "kind": reason,
+            "means": _MEANS.get(reason, ""),
+            "count": count,
+            "examples": _lost(plans, choice, reason),
+        }
+        for reason, count in kept.lost.most_common()
+    ]
+
+
+def rejected(plans: Plans) -> dict[str, Any]:
+    """Reason -> how many combinations and some of them: once per search, whatever the limits."""
+    samples = _samples(plans)
+    groups = [
+        {
+            "kind": kind,
+            "means": _MEANS.get(kind, ""),
+            "count": count,
+            "examples": samples.get(kind, []),
+        }
+        for kind, count in plans.rejected.by_kind.items()
+    ]
+    return {
+        "groups": groups,
+        "total": plans.rejected.total,
+        "combinations": plans.combinations,
+    }
+
+
+def _lost(plans: Plans, choice: PlannerChoice, reason: str) -> list[dict[str, str]]:
+    """Plans that a limit takes away, the cheapest first."""
+    of_it = (plan for plan in plans if choice.reason_against(plan) == reason)
+    return [
+        {
+            "offer": plan.where,
+            "layout": plan.layout,
+            "reason": f"{format_usd(plan.usd)}, {hours_text(plan.hours)}",
+        }
+        for plan, _ in zip(of_it, range(EXAMPLES), strict=False)
+    ]
+
+
+def _samples(plans: Plans) -> dict[str, list[dict[str, str]]]:
+    """Some rejections of every kind, from as many offers as possible."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for kind, offer, layout, reason in _all(plans):
+        rows = found.setdefault(kind, [])
+        if len(rows) < EXAMPLES:
+            rows.append({"offer": offer, "layout": layout, "reason": reason})
+    return found
+
+
+def _all(plans: Plans) -> Iterator[tuple[str, str, str, str]]:
+    """Offers as a whole, then one layout of every reason, offer by offer."""
+    seen: dict[str, int] = {}
+    for one in plans.rejected.offers:
+        seen[one.kind] = seen.get(one.kind, 0) + 1
+        if seen[one.kind] <= EXAMPLES:
+            yield one.kind, where_text(one.offer, one.nodes, spot=one.spot), ANY, one.reason
+    rows = [
+        [(where, refusal) for refusal in found.refusals] for where, found in plans.rejected.searched
+    ]
+    for row in zip_longest(*rows):
+        for where, refusal in filter(None, row):
+            seen[refusal.kind] = seen.get(refusal.kind, 0) + 1
+            if seen[refusal.kind] <= EXAMPLES:
+                yield refusal.kind, where, next(refusal.layouts()), refusal.reason

@@ -1,0 +1,167 @@
+"""The planner's figure: every plan as a point, and which of them keep the limits of now."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.plan import Limits, Plan, Plans, explain, ranking
+from workbench.plan.market import where_text
+from workbench.plan.offer_search import OfferSearch
+from workbench.plan.planner import OfferAnswers
+from workbench.units import UNKNOWN, format_count, format_usd
+from workbench_widgets.cost.parts import hours_text
+from workbench_widgets.planner.choice import PlannerChoice
+
+WHY_MAX = 12  # rows of the table that carry their reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """The plans of a search that keep the limits of now."""
+
+    positions: tuple[int, ...]
+    """In the search's ranking: cheapest first."""
+    front: tuple[int, ...]
+    """Those that no other kept one beats in both dollars and hours."""
+    lost: Counter[str]
+    """Reason -> number of known plans that it takes away."""
+
+    @property
+    def best(self) -> int | None:
+        """The first."""
+        return self.positions[0] if self.positions else None
+
+
+def keep(plans: Plans, choice: PlannerChoice) -> Kept:
+    """Filter the plans of a search; microseconds, so that sliders are not waited for."""
+    against = [choice.reason_against(plan) for plan in plans]
+    positions = tuple(at for at, reason in enumerate(against) if not reason)
+    front = ranking.pareto([_bill(plans.plans[at]) for at in positions])
+    lost = Counter(reason for reason in against if reason)
+    return Kept(positions=positions, front=tuple(positions[at] for at in front), lost=lost)
+
+
+def _bill(plan: Plan) -> tuple[float, float]:
+    return (math.inf if plan.usd is None else plan.usd, plan.hours)
+
+
+def searched(plans: Plans, kept: Sequence[int]) -> OfferSearch | None:
+    """The search as if it had found these plans alone, for the engine's own words about them."""
+    if not isinstance(plans.answers, OfferAnswers):
+        return None
+    found = copy.copy(plans.answers.search)
+    found.priced = [found.priced[at] for at in kept]
+    return found
+
+
+def points(plans: Plans) -> list[dict[str, Any]]:
+    """Every plan, once per search: where it lies and what its hover says."""
+    return [_point(plan) for plan in plans]
+
+
+def _point(plan: Plan) -> dict[str, Any]:
+    mfu = UNKNOWN if plan.step.mfu is None else f"{plan.step.mfu:.0%}"
+    low, high = plan.cost.low, plan.cost.high
+    return {
+        "where": plan.where,
+        "offer": where_text(plan.offer, plan.nodes, spot=plan.spot),
+        "region": plan.offer.region,
+        "layout": plan.layout,
+        "usd": plan.usd,
+        "hours": plan.hours,
+        "gpus": plan.gpus,
+        "spot": plan.spot,
+        "cost": format_usd(plan.usd),
+        "range": f"{format_usd(low.usd)} to {format_usd(high.usd)}",
+        "time": hours_text(plan.hours),
+        "speed": f"{format_count(plan.step.tokens_per_second)} tokens/s, MFU {mfu}",
+        "rate": format_count(plan.step.tokens_per_second),
+        "date": plan.offer.date or "undated",
+        "marks": list(plan.offer.marks),
+    }
+
+
+def marks(plans: Plans) -> dict[str, list[float]]:
+    """Positions of the sliders: each lets one more plan in."""
+    return {
+        "budget_usd": _rounded_up([plan.usd for plan in plans if plan.usd is not None]),
+        "deadline_hours": _rounded_up([plan.hours for plan in plans]),
+    }
+
+
+def _rounded_up(values: list[float]) -> list[float]:
+    """To three significant digits, so that the plan itself is let in."""
+    found = set[float]()
+    for value in values:
+        unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+        found.add(float(f"{math.ceil(value / unit) * unit:.6g}"))
+    return sorted(found)
+
+
+def view(plans: Plans, choice: PlannerChoice, kept: Kept) -> dict[str, Any]:
+    """What a move of a limit changes: a few kilobytes.
+
+    Raises:
+        UsageError: a limit that cannot be.
+    """
+    limits = choice.limits()
+    return {
+        "kept": list(kept.positions),
+        "front": list(kept.front),
+        "fits": kept.best is not None,
+        "headline": _headline(plans, kept, limits),
+        "why": _why(plans, kept, limits),
+        "lost": dict(kept.lost),
+        "assumptions": _assumptions(plans, choice),
+        "sources": [],
+    }
+
+
+def _headline(plans: Plans, kept: Kept, limits: Limits) -> str:
+    if kept.best is None:
+        everything = searched(plans, range(len(plans)))
+        said = plans.misses
+        if everything is not None and everything.priced:
+            said = explain.misses(everything, limits) or said
+        return " ".join(("No plan meets these limits.", *said))
+    best = plans.plans[kept.best]
+    return f"{format_usd(best.usd)} and {hours_text(best.hours)}: {best.where}, {best.layout}."
+
+
+def _why(plans: Plans, kept: Kept, limits: Limits) -> dict[str, str]:
+    """Position -> its reason, for the rows that are seen at first and the front."""
+    found = searched(plans, kept.positions)
+    if found is None:
+        return {}
+    front = [kept.positions.index(at) for at in kept.front]
+    shown = sorted({*range(min(WHY_MAX, len(kept.positions))), *front})
+    return {
+        str(kept.positions[row]): explain.why(found.priced, row, front, limits) for row in shown
+    }
+
+
+def _assumptions(plans: Plans, choice: PlannerChoice) -> list[str]:
+    said = [
+        (
+            f"Every plan trains with a global batch of {plans.global_batch:,} sequences, so all do "
+            "the same optimisation."
+        ),
+        (
+            "One plan per offer, number of nodes and kind of price, each with its fastest layout. "
+            "Offers that ten others beat in dollars and hours are hidden."
+        ),
+        (
+            "Dollars cover the finished run: work, start-up, checkpoints, lost work and billing; "
+            "no storage, egress or idle hours (the cost calculator adds them)."
+        ),
+    ]
+    best = plans.best
+    said += [*best.cost.assumptions, *best.step.assumptions] if best else []
+    if choice.spot:
+        said.append("Providers do not publish spot lifetimes: a mean of 24 h is assumed.")
+    return list(dict.fromkeys(said))

@@ -1,0 +1,1 @@
+"""Panels of one run: dashboard, checkpoints, profile."""

@@ -1,0 +1,60 @@
+"""``Checkpoints``: what a run has saved, whether it is whole, and where to go on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from workbench.store.files import read_json
+from workbench.units import format_bytes
+from workbench_widgets.options import refuse_unknown
+from workbench_widgets.run.face import RunFace, check_transport, run_config
+
+_OPTIONS = ("run", "transport", "refresh_seconds")
+
+
+class Checkpoints(RunFace):
+    """The table of a run's checkpoints: step, size, verified or not, *Resume from here*.
+
+    Args:
+        run: A ``Run`` from ``wb.launch`` or ``wb.attach``.
+        transport: As for `RunDashboard`.
+        refresh_seconds: Time between two readings of ``view.json``.
+
+    Raises:
+        TypeError: an unknown option.
+        ValueError: an option out of its range.
+    """
+
+    def __init__(
+        self,
+        run: Any,
+        *,
+        transport: str = "auto",
+        refresh_seconds: float = 1.0,
+        **unknown: object,
+    ) -> None:
+        refuse_unknown("Checkpoints", unknown, _OPTIONS)
+        check_transport(transport, refresh_seconds)
+        refresh_ms = round(refresh_seconds * 1000)
+        config = run_config(
+            run, face="checkpoints.js", transport=transport, refresh_ms=refresh_ms, smoothing=0
+        )
+        super().__init__(run, config)
+
+    def __repr__(self) -> str:
+        """Plain text for terminals, screen readers and saved notebooks."""
+        view = read_json(Path(self.run.directory) / "view.json") or {}
+        found = view.get("checkpoints") or []
+        lines = [f"Checkpoints of {self.run.id!r} ({len(found)})"]
+        lines += [
+            f"  step {one.get('step')}  {format_bytes(one.get('bytes'))}  {_verified(one)}"
+            for one in found[:10]
+        ]
+        return "\n".join(lines)
+
+
+def _verified(one: dict[str, Any]) -> str:
+    if one.get("problem"):
+        return f"broken: {one['problem']}"
+    return "whole" if one.get("sealed") else "not verified yet"

@@ -1,0 +1,72 @@
+"""``RunDashboard``: one run, live, in one widget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import workbench as wb
+from workbench.observe.current_view import current_view
+from workbench.store.layout import RunPaths
+from workbench.store.status import read_status
+from workbench_widgets.options import refuse_unknown
+from workbench_widgets.run.face import RunFace, check_transport, run_config
+
+_OPTIONS = ("run", "transport", "refresh_seconds", "smoothing")
+
+
+class RunDashboard(RunFace):
+    """Live charts, findings, checkpoints, ranks, logs, and Stop and Resume, for one run.
+
+    Args:
+        run: A ``Run`` from ``wb.launch`` or ``wb.attach``, or its name.
+        transport: ``"auto"`` reads the run's files through Jupyter where it serves them, which
+            works while the kernel is busy, and falls back to the comm; ``"comm"`` forces that.
+        refresh_seconds: Time between two readings of ``view.json``.
+        smoothing: Weight of the past in the smoothed loss, 0 (raw) to 0.98.
+
+    Raises:
+        TypeError: an unknown option.
+        ValueError: an option out of its range.
+    """
+
+    def __init__(
+        self,
+        run: Any,
+        *,
+        transport: str = "auto",
+        refresh_seconds: float = 0.7,
+        smoothing: float = 0.6,
+        **unknown: object,
+    ) -> None:
+        refuse_unknown("RunDashboard", unknown, _OPTIONS)
+        check_transport(transport, refresh_seconds)
+        if not 0 <= smoothing <= 0.98:
+            raise ValueError(f"smoothing={smoothing!r}: give 0 (raw) to 0.98")
+        run = wb.attach(run) if isinstance(run, str) else run
+        config = run_config(
+            run,
+            face="run_dashboard.js",
+            transport=transport,
+            refresh_ms=round(refresh_seconds * 1000),
+            smoothing=smoothing,
+        )
+        super().__init__(run, config)
+
+    def __repr__(self) -> str:
+        """Plain text for terminals, screen readers and saved notebooks."""
+        paths = RunPaths(Path(self.run.directory))
+        view, status = current_view(paths), read_status(paths)
+        state = status.outcome or status.state
+        steps = view.get("steps")
+        of = f"/{view['steps_total']}" if view.get("steps_total") else ""
+        step = f"step {steps}{of}" if steps else "no step yet"
+        loss = view.get("loss_last")
+        said = f"loss {loss:.4g}" if isinstance(loss, int | float) else "loss n/a"
+        lines = [f"RunDashboard({self.run.id!r}: {state}, {step}, {said})"]
+        lines += [f"  {status.message}"] if status.state == "unsupervised" else []
+        standing = [one for one in view.get("findings") or [] if one.get("cleared_at") is None]
+        lines += [f"  {one.get('severity', 'warning')}: {one.get('cause')}" for one in standing[:5]]
+        compared = (view.get("comparison") or {}).get("explanation")
+        lines += [f"  {compared}"] if compared else []
+        return "\n".join(lines)

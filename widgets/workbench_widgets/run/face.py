@@ -1,0 +1,162 @@
+"""What every face of one run does: it sends snapshots and assets, and passes on Stop and Resume."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from abc import ABCMeta, abstractmethod
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.status import read_status
+from workbench_widgets import assets
+from workbench_widgets.calculator import sentence
+from workbench_widgets.fallback_output import show, store_config
+from workbench_widgets.run.snapshots import SnapshotPusher
+
+_TRANSPORTS = ("auto", "comm")
+_LEAVES_ENDED_SECONDS = 60.0  # a resumed run's view says "ended" until its supervisor has written
+
+
+class _Meta(ABCMeta, traitlets.MetaHasTraits):
+    """An abstract widget has two metaclasses to reconcile."""
+
+
+class RunFace(anywidget.AnyWidget, metaclass=_Meta):
+    """A widget over the files of one run. Callbacks hand over to threads: none of them blocks."""
+
+    _esm = assets.LOADER
+    config = traitlets.Dict().tag(sync=True)
+    _pusher: SnapshotPusher | None = None
+
+    def __init__(self, run: Any, config: dict[str, Any]) -> None:
+        self.run = run
+        self._resuming = threading.Lock()
+        self._pusher = SnapshotPusher(run, self._push)
+        super().__init__(config=config)
+        self.on_msg(self._on_message)
+
+    def _push(self, snapshot: dict[str, Any]) -> None:
+        self.send(snapshot)
+
+    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
+        """Answer the front end. Runs in the kernel's main thread or a subshell: never blocks."""
+        kind = message.get("type") if isinstance(message, dict) else None
+        if kind == "asset" and message.get("name") in ("bundle", "plotly"):
+            assets.send_asset(self, message["name"])
+        elif kind == "subscribe":
+            if self._pusher is not None:
+                self._pusher.start()
+        elif kind == "status":
+            threading.Thread(target=self._tell_status, name="workbench-status", daemon=True).start()
+        elif kind == "stop":
+            now = bool(message.get("now"))
+            stop = functools.partial(self._stop, now=now)
+            threading.Thread(target=stop, name="workbench-stop", daemon=True).start()
+        elif kind == "profile":
+            threading.Thread(target=self._profile, name="workbench-profile", daemon=True).start()
+        elif kind == "resume":
+            name = message.get("checkpoint")
+            wanted = name if isinstance(name, str) else None
+            resume = functools.partial(self._resume_once, wanted)
+            threading.Thread(target=resume, name="workbench-resume", daemon=True).start()
+
+    def _tell_status(self) -> None:
+        """Answer with what the command line would say of the run's state now."""
+        status = read_status(RunPaths(Path(self.run.directory)))
+        self.send({"type": "status", **asdict(status)})
+
+    def _stop(self, *, now: bool) -> None:
+        try:
+            self.run.request_stop(now=now)
+        except Exception as error:  # noqa: BLE001 - another user's run, a full disk: say it
+            text = f"Not stopped: {sentence(error)}"
+            self.send({"type": "resumed", "bad": True, "run": self.run.id, "text": text})
+
+    def _resume_once(self, checkpoint: str | None) -> None:
+        if not self._resuming.acquire(blocking=False):
+            return  # a double click is one resumption
+        try:
+            self.send({"type": "resumed", **self.resume(checkpoint)})
+        finally:
+            self._resuming.release()
+
+    def resume(self, checkpoint: str | None = None) -> dict[str, Any]:
+        """Resume the run from `checkpoint`, or from its newest whole one; says what came of it."""
+        try:
+            resumed = self.run.resume(checkpoint=checkpoint)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the face has to say it
+            return {"bad": True, "run": self.run.id, "text": f"Not resumed: {sentence(error)}"}
+        threading.Thread(target=self._follow, name="workbench-follow", daemon=True).start()
+        here = resumed.id == self.run.id
+        text = "Resumed." if here else f"Resumed as {resumed.id}; open it in the list of runs."
+        return {"bad": False, "run": resumed.id, "text": text}
+
+    def _profile(self) -> None:
+        """Trace the next steps, and say in a sentence what came of it."""
+        from workbench_widgets.run.profile import trace_and_tell  # noqa: PLC0415 - it shows runs, too
+
+        trace_and_tell(self.run, self.send)
+
+    def _follow(self) -> None:
+        """Push snapshots again once the view has left "ended"."""
+        deadline = time.monotonic() + _LEAVES_ENDED_SECONDS
+        while time.monotonic() < deadline:
+            view = read_json(Path(self.run.directory) / "view.json") or {}
+            if view.get("phase") != "ended":
+                break
+            time.sleep(0.2)
+        if self._pusher is not None:
+            self._pusher.start()
+
+    def close(self) -> None:
+        """End the widget. The run goes on."""
+        if self._pusher is not None:
+            self._pusher.stop()
+        super().close()
+
+    def _ipython_display_(self) -> None:
+        show(self._repr_mimebundle_(), self.config)
+
+    @abstractmethod
+    def __repr__(self) -> str:
+        """Plain text for terminals, screen readers and saved notebooks."""
+
+
+def check_transport(transport: str, refresh_seconds: float) -> None:
+    """Refuse what cannot be.
+
+    Raises:
+        ValueError: an option out of its range.
+    """
+    if transport not in _TRANSPORTS:
+        raise ValueError(f"transport={transport!r}: choose one of {', '.join(_TRANSPORTS)}")
+    if not 0.2 <= refresh_seconds <= 60:
+        raise ValueError(f"refresh_seconds={refresh_seconds!r}: give 0.2 to 60")
+
+
+def run_config(run: Any, *, face: str, **own: Any) -> dict[str, Any]:
+    """Everything the front end needs to find the run, and what is known before its first view."""
+    directory, run_id = Path(run.directory), str(run.id)
+    about = read_json(directory / "run.json") or {}
+    served = own["transport"] == "auto"
+    config = store_config(directory.parent, face=face, served=served, run=run_id, **own)
+    store_path = config["store_path"]
+    config["run_path"] = (
+        None if store_path is None else f"{store_path}/{directory.name}".lstrip("/")
+    )
+    config["about"] = {
+        "name": about.get("name") or run_id,
+        "strategy": about.get("strategy_name"),
+        "processes": about.get("processes"),
+        "device": about.get("device"),
+        "steps_total": about.get("steps_total"),
+    }
+    return config

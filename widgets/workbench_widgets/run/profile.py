@@ -1,0 +1,140 @@
+"""``Profile``: where each rank's time goes in some traced steps of a run, and its traces."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+import workbench as wb
+from workbench.compare.profile import tracing
+from workbench.compare.profile.analysis import profiles, read_profile
+from workbench.compare.profile.merge import merged_trace
+from workbench.compare.profile.values import Profile as Found
+from workbench.compare.profile.values import RankProfile
+from workbench.store.layout import RunPaths
+from workbench_widgets import assets
+from workbench_widgets.calculator import sentence
+from workbench_widgets.options import refuse_unknown
+from workbench_widgets.run.face import run_config
+
+_OPTIONS = ("run", "steps", "memory")
+
+
+class Profile(anywidget.AnyWidget):
+    """A run's latest profile, and a button that makes the next one while the run lives.
+
+    Args:
+        run: A ``Run`` from ``wb.launch`` or ``wb.attach``, or its name; the newest run by default.
+        steps: Optimizer steps that the button traces.
+        memory: Whether it traces allocations, too.
+
+    Raises:
+        TypeError: an unknown option.
+        UsageError: not a number of steps that can be traced.
+    """
+
+    _esm = assets.LOADER
+    config = traitlets.Dict().tag(sync=True)
+    profile = traitlets.Dict().tag(sync=True)
+    said = traitlets.Dict().tag(sync=True)
+
+    def __init__(
+        self, run: Any = "last", *, steps: int = 5, memory: bool = False, **unknown: object
+    ) -> None:
+        refuse_unknown("Profile", unknown, _OPTIONS)
+        tracing.request_text(2, steps)  # refuses a number that cannot be
+        self.run = wb.attach(run) if isinstance(run, str) else run
+        self._steps, self._memory = steps, memory
+        self._tracing = threading.Lock()
+        config = run_config(
+            self.run, face="profile.js", transport="auto", refresh_ms=1000, smoothing=0, steps=steps
+        )
+        super().__init__(config=config, said=self._state(""))
+        self.on_msg(self._on_message)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the run's latest profile again; says so where it has none."""
+        paths = RunPaths(Path(self.run.directory))
+        if not profiles(paths):
+            self.profile = {}
+            return
+        try:
+            self.profile = _drawn(read_profile(paths))
+            self.said = self._state("")
+        except (wb.WorkbenchError, OSError) as error:
+            self.said = self._state(sentence(error), bad=True)
+
+    def trace(self) -> None:
+        """Trace the next steps and show them; what goes wrong is said in the widget."""
+        if not self._tracing.acquire(blocking=False):
+            return  # a double click is one trace
+        try:
+            self.said = self._state(f"Tracing {self._steps} steps …", busy=True)
+            tracing.profile(self.run, self._steps, memory=self._memory)
+            self.refresh()
+        except (wb.WorkbenchError, OSError) as error:
+            self.said = self._state(sentence(error), bad=True)
+        finally:
+            self._tracing.release()
+
+    def _state(self, text: str, *, bad: bool = False, busy: bool = False) -> dict[str, Any]:
+        return {"text": text, "bad": bad, "busy": busy, "live": self.run.status.live}
+
+    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
+        """Answer the front end. Runs in the kernel's main thread or a subshell: never blocks."""
+        kind = message.get("type") if isinstance(message, dict) else None
+        if kind == "asset" and message.get("name") in ("bundle", "plotly"):
+            assets.send_asset(self, message["name"])
+        elif kind == "profile":
+            threading.Thread(target=self.trace, name="workbench-profile", daemon=True).start()
+
+    def __repr__(self) -> str:
+        """Plain text for terminals, screen readers and saved notebooks."""
+        if not self.profile:
+            return f"Profile of {self.run.id!r}: none yet\n{self.said.get('text', '')}".rstrip()
+        steps = self.profile["steps"]
+        lines = [f"Profile of {self.run.id!r}, steps {steps[0]} to {steps[-1]}, mean of a step"]
+        lines += [f"  {one['says']}" for one in self.profile["ranks"]]
+        lines += [f"  {text}" for text in self.profile["sentences"]]
+        return "\n".join(lines)
+
+
+def trace_and_tell(run: Any, send: Callable[[dict[str, Any]], None]) -> None:
+    """Trace the next 5 steps for a dashboard, and say what came of it."""
+    send({"type": "profiled", "text": "Tracing 5 steps …", "busy": True})
+    try:
+        found = tracing.trace(run)
+        text = "\n".join([str(found), *(["Full profile: Profile(run)"] if found.ranks else [])])
+    except (wb.WorkbenchError, OSError) as error:
+        text = f"Not profiled: {sentence(error)}"
+    send({"type": "profiled", "text": text, "busy": False})
+
+
+def _drawn(found: Found) -> dict[str, Any]:
+    """What the page draws: means, not single steps."""
+    merged = merged_trace(found)
+    document = found.document()
+    return {
+        "folder": found.folder.name,
+        "steps": document["steps"],
+        "ranks": [_rank(*one) for one in zip(found.ranks, document["ranks"], strict=True)],
+        "operations": document["operations"],
+        "sentences": [
+            *found.sentences(),
+            *(f"Rank {rank} has no trace: {why}" for rank, why in found.problems.items()),
+        ],
+        "files": [path.name for path in (merged, *found.traces)],
+        "place": str(found.folder),
+    }
+
+
+def _rank(one: RankProfile, document: dict[str, Any]) -> dict[str, Any]:
+    mean = {name.removesuffix("_seconds"): value for name, value in document["mean"].items()}
+    kept = {name: document[name] for name in ("rank", "device", "memory", "stop_seconds")}
+    return {**kept, "mean": mean, "says": one.sentence()}

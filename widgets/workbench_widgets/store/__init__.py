@@ -1,0 +1,1 @@
+"""Panels of a run store: table of runs, comparison."""

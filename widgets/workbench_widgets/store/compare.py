@@ -1,0 +1,231 @@
+"""``Compare``: choose runs, overlay their curves, see what differed and what a loss cost."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+import workbench as wb
+from workbench.compare import index
+from workbench.compare.deletion import check_deletable, delete, size
+from workbench.compare.filters import choose
+from workbench.compare.runs import MOST
+from workbench.compare.runs import compare as set_beside
+from workbench.observe.curves import Curve
+from workbench.observe.thinning import Number, round_significant
+from workbench.observe.view import finite
+from workbench.store.labels import change_labels
+from workbench.units import format_bytes
+from workbench_widgets import assets
+from workbench_widgets.calculator import sentence
+from workbench_widgets.fallback_output import store_config
+from workbench_widgets.options import refuse_unknown
+
+_OPTIONS = ("store", "runs", "where")
+_ROWS_MAX = 300  # what a page can list; a condition brings up the others
+_COLUMNS = (
+    *("run", "name", "state", "outcome", "strategy", "processes", "steps", "loss_last", "hours"),
+    *("usd", "started_at", "tags", "note", "archived"),
+)
+_CURVE = ("step", "tokens", "seconds", "usd", "loss")
+
+
+class Compare(anywidget.AnyWidget):
+    """Runs of a store beside each other: table, overlaid curves, differences, cost of a loss.
+
+    Args:
+        store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
+        runs: Ids or names of the runs that are ticked at first, 2 to 10.
+        where: Which runs are listed at first, as for ``workbench runs --where``.
+
+    Raises:
+        TypeError: an unknown option.
+        RunNotFoundError: `runs` names a run that is not in the store.
+        UsageError: `where` cannot be read, or there are more than 10 `runs`.
+    """
+
+    _esm = assets.LOADER
+    config = traitlets.Dict().tag(sync=True)
+    rows = traitlets.List().tag(sync=True)
+    listed = traitlets.Dict().tag(sync=True)
+    picked = traitlets.List().tag(sync=True)
+    comparison = traitlets.Dict().tag(sync=True)
+
+    def __init__(
+        self,
+        *,
+        store: str | Path | None = None,
+        runs: Sequence[str] = (),
+        where: str = "",
+        **unknown: object,
+    ) -> None:
+        refuse_unknown("Compare", unknown, _OPTIONS)
+        self.store = wb.Store(store)
+        self._working = threading.RLock()
+        self._wish: dict[str, Any] = {"where": where, "archived": False, "sort": None}
+        self._loss: float | None = None
+        picked = list(dict.fromkeys(self.store.find(one).directory.name for one in runs))
+        if len(picked) > MOST:
+            raise wb.UsageError(f"{len(picked)} runs given; 2 to {MOST} can be compared.")
+        super().__init__(
+            config=store_config(self.store.root, face="compare_runs.js", most=MOST),
+            picked=picked,
+            **self._list(),
+        )
+        self._set_beside()
+        self.on_msg(self._on_message)
+
+    def pick(self, runs: Sequence[str], loss: float | None = None) -> None:
+        """Set these runs beside each other; `loss` is the one whose cost is asked for."""
+        with self._working:
+            known = {one["run"] for one in self.rows} | set(self.picked)  # a filter hides some
+            self._loss = loss
+            self.picked = [one for one in dict.fromkeys(runs) if one in known][:MOST]
+            self._set_beside()
+
+    def refresh(self) -> None:
+        """Read the store and the runs now."""
+        with self._working:
+            listed = self._list()
+            self.rows, self.listed = listed["rows"], listed["listed"]
+            there = set(self.store.ids()) if self.picked else set()
+            if not set(self.picked) <= there:
+                self.picked = [one for one in self.picked if one in there]
+            self._set_beside()
+
+    def _list(self) -> dict[str, Any]:
+        every = index.table(self.store)
+        found = choose(every, **self._wish)
+        rows = [{key: one[key] for key in _COLUMNS} for one in found[:_ROWS_MAX]]
+        listed = {**self._wish, "found": len(found), "of": len(every)}
+        return {"rows": finite(rows), "listed": listed}
+
+    def _set_beside(self) -> None:
+        if len(self.picked) < 2:
+            self.comparison = {}
+            return
+        try:
+            found = set_beside(self.store, self.picked)
+        except wb.WorkbenchError as error:
+            self.comparison = {"problem": sentence(error)}
+            return
+        curves = {run: _columns(one) for run, one in found.curves.items()}
+        names = self._names({run: str(row["name"]) for run, row in found.rows.items()})
+        document = found.document(loss=self._loss)
+        self.comparison = finite(document | {"curves": curves, "names": names})
+
+    def _names(self, given: dict[str, str]) -> dict[str, str]:
+        """Display names; the id where another run has that name, too, or is called so."""
+        taken = [*given.values(), *(folder for _, folder in self.store.folders())]
+        return {run: run if taken.count(name) > 1 else name for run, name in given.items()}
+
+    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
+        """Answer the page. Whatever reads the store does so in a thread: nothing blocks."""
+        kind = message.get("type") if isinstance(message, dict) else None
+        if kind == "asset" and message.get("name") in ("bundle", "plotly"):
+            assets.send_asset(self, message["name"])
+            return
+        work = {
+            "pick": self._asked_pick,
+            "list": self._asked_list,
+            "refresh": self._asked_refresh,
+            "label": self._asked_label,
+            "size": self._asked_size,
+            "delete": self._asked_delete,
+        }.get(str(kind))
+        if work is not None:
+            answer = functools.partial(self._answer, work, message)
+            threading.Thread(target=answer, name="workbench-compare", daemon=True).start()
+
+    def _answer(self, work: Any, message: dict[str, Any]) -> None:
+        with self._working:
+            try:
+                text = work(message)
+            except (wb.WorkbenchError, OSError) as error:
+                self.send({"type": "said", "bad": True, "text": sentence(error)})
+            else:
+                self.send({"type": "said", "bad": False, "text": text})
+
+    def _asked_pick(self, message: dict[str, Any]) -> str:
+        runs, loss = message.get("runs"), message.get("loss")
+        if isinstance(runs, list):
+            number = isinstance(loss, int | float) and not isinstance(loss, bool)
+            wanted = loss if number else None
+            self.pick([str(one) for one in runs], wanted)
+        return ""
+
+    def _asked_list(self, message: dict[str, Any]) -> str:
+        before, sort = self._wish, message.get("sort")
+        self._wish = {
+            "where": str(message.get("where") or "")[:500],
+            "archived": bool(message.get("archived")),
+            "sort": sort if isinstance(sort, str) else None,
+        }
+        try:
+            listed = self._list()
+        except wb.WorkbenchError:
+            self._wish = before
+            raise
+        self.rows, self.listed = listed["rows"], listed["listed"]
+        return ""
+
+    def _asked_refresh(self, _message: dict[str, Any]) -> str:
+        self.refresh()
+        return ""
+
+    def _asked_label(self, message: dict[str, Any]) -> str:
+        paths = self.store.find(self._listed_run(message))
+        note, archived, tags = message.get("note"), message.get("archived"), message.get("tags")
+        known = next(row["tags"] for row in self.rows if row["run"] == paths.directory.name)
+        wanted = str(tags).split() if isinstance(tags, str) else known
+        change_labels(
+            paths,
+            add=wanted,
+            remove=set(known) - set(wanted),
+            note=note if isinstance(note, str) else None,
+            archived=archived if isinstance(archived, bool) else None,
+        )
+        self.refresh()
+        hidden = archived is True and not self._wish["archived"]
+        return f"{paths.directory.name} is archived; tick Archived to see it." if hidden else ""
+
+    def _asked_size(self, message: dict[str, Any]) -> str:
+        found = size(check_deletable(self.store, self._listed_run(message)))
+        saved = f", {found.checkpoints} checkpoints" if found.checkpoints else ""
+        return (
+            f"Press again to delete {found.run} permanently: {found.files:,} files{saved}, "
+            f"{format_bytes(found.bytes)}."
+        )
+
+    def _asked_delete(self, message: dict[str, Any]) -> str:
+        freed = delete(self.store, self._listed_run(message))
+        self.refresh()
+        return f"{freed.run} is deleted; {format_bytes(freed.bytes)} freed."
+
+    def _listed_run(self, message: dict[str, Any]) -> str:
+        """Only what the table shows can be acted upon."""
+        run = message.get("run")
+        if run not in {row["run"] for row in self.rows}:
+            raise wb.RunNotFoundError(f"No run {run!r} is listed.")
+        return str(run)
+
+    def __repr__(self) -> str:
+        """Plain text for terminals, screen readers and saved notebooks."""
+        lines = [f"Compare: {len(self.rows)} runs of {self.store.root}, {len(self.picked)} ticked"]
+        reach: Any = self.comparison.get("reach", {"loss": None, "runs": {}})
+        for run in self.picked:
+            found = reach["runs"].get(run)
+            step = "never" if not found else f"at step {found['step']}"
+            lines.append(f"  {run}: loss {reach['loss']} {step}")
+        return "\n".join(lines)
+
+
+def _columns(curve: Curve) -> dict[str, list[Number]]:
+    """What the figure draws, short enough for ten runs in one message."""
+    return {name: [round_significant(one) for one in getattr(curve, name)] for name in _CURVE}

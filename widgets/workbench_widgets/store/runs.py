@@ -1,0 +1,160 @@
+"""``Runs``: the table of a store."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+import workbench as wb
+from workbench.store.files import read_json
+from workbench_widgets import assets
+from workbench_widgets.assets import send_asset
+from workbench_widgets.fallback_output import store_config
+from workbench_widgets.options import refuse_unknown
+
+_OPTIONS = ("store", "refresh_seconds")
+_OF_VIEW = ("run", "name", "started_at", "usd_per_hour", "attempts")
+_ROWS_MAX = 200  # newest first; the command line lists the rest
+_COLUMNS = (
+    "run",
+    "name",
+    "state",
+    "outcome",
+    "strategy",
+    "processes",
+    "world_size",
+    "steps",
+    "loss_last",
+    "started_at",
+    "ended_at",
+)
+
+
+class Runs(anywidget.AnyWidget):
+    """All runs of a store: sort, open, stop, tick some to compare their losses.
+
+    Args:
+        store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
+        refresh_seconds: Least time between two readings of the store.
+
+    Raises:
+        TypeError: an unknown option.
+    """
+
+    _esm = assets.LOADER
+    config = traitlets.Dict().tag(sync=True)
+    _closed: threading.Event | None = None
+    rows = traitlets.List().tag(sync=True)
+    opened = traitlets.Unicode(None, allow_none=True).tag(sync=True)
+
+    def __init__(
+        self,
+        *,
+        store: str | Path | None = None,
+        refresh_seconds: float = 2.0,
+        _openable: bool = False,
+        **unknown: object,
+    ) -> None:
+        refuse_unknown("Runs", unknown, _OPTIONS)
+        self.store = Path(wb.Store(store).root)
+        self._asked: list[Any] = []
+        config = store_config(self.store, face="runs.js", openable=_openable)
+        super().__init__(config=config, rows=read_rows(self.store))
+        self._closed = threading.Event()
+        self.on_msg(self._on_message)
+        threading.Thread(
+            target=_keep_reading,
+            args=(weakref.ref(self), self.store, self._closed, refresh_seconds),
+            name="workbench-runs",
+            daemon=True,
+        ).start()
+
+    def on_open(self, callback: Any) -> None:
+        """Call ``callback(run_id)`` when someone presses Open."""
+        self._asked.append(callback)
+
+    def refresh(self) -> None:
+        """Read the store now."""
+        self.rows = read_rows(self.store)
+
+    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
+        kind = message.get("type") if isinstance(message, dict) else None
+        run = message.get("run") if isinstance(message, dict) else None
+        if kind == "asset" and message.get("name") in ("bundle", "plotly"):
+            send_asset(self, message["name"])
+        elif run not in {row["run"] for row in self.rows}:
+            return  # only what the table shows can be acted upon
+        elif kind == "open":
+            for callback in self._asked:
+                callback(run)
+        elif kind == "series":
+            self._send_series(str(run))
+        elif kind == "stop":
+            stop_in_background(str(run), self.store, now=bool(message.get("now")))
+
+    def _send_series(self, run: str) -> None:
+        view = read_json(self.store / run / "view.json") or {}
+        wanted = {name: view.get(name) for name in _OF_VIEW}
+        columns = view.get("series") or {}
+        needed = ("step", "time", "loss", "tokens_per_second", "step_seconds")
+        series = {name: columns.get(name, []) for name in needed}
+        self.send({"type": "series", "view": {**wanted, "series": series}})
+
+    def close(self) -> None:
+        """End the widget. The runs go on."""
+        if self._closed is not None:
+            self._closed.set()
+        super().close()
+
+    def __repr__(self) -> str:
+        """Plain text for terminals, screen readers and saved notebooks."""
+        lines = [f"Runs of {self.store} ({len(self.rows)})"]
+        lines += [
+            f"  {row['run']}  {row['outcome'] or row['state']}  step {row['steps']}"
+            for row in self.rows[:10]
+        ]
+        return "\n".join(lines)
+
+
+def read_rows(store: Path) -> list[dict[str, Any]]:
+    """The newest runs of a store, with the table's columns only. Empty when it cannot be read."""
+    try:
+        found = wb.runs(store)
+    except wb.WorkbenchError:
+        return []
+    return [{name: row.get(name) for name in _COLUMNS} for row in found[:_ROWS_MAX]]
+
+
+def stop_in_background(run: str, store: Path, *, now: bool) -> None:
+    """Ask a run to stop without holding up the kernel (this process ends an unwatched one)."""
+
+    def ask() -> None:
+        try:
+            wb.attach(run, store).request_stop(now=now)
+        except wb.WorkbenchError:
+            return  # gone, or not writable: its row says so
+
+    threading.Thread(target=ask, name="workbench-stop", daemon=True).start()
+
+
+def _keep_reading(
+    widget: weakref.ref[Runs], store: Path, closed: threading.Event, least_seconds: float
+) -> None:
+    """Refresh the rows until the widget is closed or forgotten; spends at most 5 % of its time."""
+    pause = least_seconds
+    while not closed.wait(pause):
+        begun = time.monotonic()
+        rows = read_rows(store)
+        pause = max(least_seconds, 20 * (time.monotonic() - begun))
+        face = widget()
+        if face is None:
+            return
+        if not closed.is_set() and rows != face.rows:
+            face.rows = rows
+        del face

@@ -1,0 +1,1 @@
+"""Strategy picker: layouts, and which rank holds what."""

@@ -1,0 +1,97 @@
+"""The strategy picker's controls for the front end: what there is to choose, in groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.describe.strategy import COMM_HOOKS, CP_METHODS, SCHEDULES, STATE_DICTS
+from workbench.plan.pick import GOALS
+from workbench_widgets.controls import Field, check, number, select
+from workbench_widgets.memory.choice import OFFLOADS
+from workbench_widgets.strategy.choice import FAMILIES, HAND, THREE
+
+_GOALS = {
+    HAND: "By hand",
+    "fit": "To fit: least memory",
+    "fast": "Fast: most tokens per second",
+    "cheap": "Cheap: least GPU time",
+}
+_FAMILIES = {
+    "single": "One process",
+    "ddp": "DDP: a full copy per rank",
+    "hsdp": "HSDP: sharded in two groups",
+    "tp": "Tensor: slices of each matrix",
+    "pp": "Pipeline: blocks in stages",
+    "cp": "Context: parts of each sequence",
+    "degrees": "Several at once: degrees",
+}
+_ENGINES = {
+    "default": "FSDP2, DeepSpeed",
+    "fsdp1": "FSDP1",
+    "torch": "torch (ZeroRedundancyOptimizer)",
+}
+_SCHEDULES = {
+    "1f1b": "1F1B",
+    "gpipe": "GPipe",
+    "zero-bubble": "zero bubble",
+    "naive": "naive: one stage at a time",
+}
+_HOOKS = {"none": "none: uncompressed", "powersgd": "PowerSGD", "topk": "top-k with error feedback"}
+MOST = 1024
+
+
+def fields() -> list[dict[str, Any]]:
+    """All groups of controls."""
+    return [
+        {"title": "Choose", "open": True, "fields": _choose()},
+        {"title": "Options", "open": True, "fields": _options()},
+        {"title": "Buckets and overlap", "open": False, "fields": _tuning()},
+    ]
+
+
+def _choose() -> list[Field]:
+    return [
+        select("goal", "Strategy", (HAND, *GOALS), _GOALS),
+        select("family", "Spread by", FAMILIES, _FAMILIES),
+        number("processes", "Processes", 1, MOST),
+        number("pp", "Pipeline", 1, MOST),
+        number("dp", "Replicas", 1, MOST),
+        number("fsdp", "Shards", 1, MOST),
+        number("cp", "Context", 1, MOST),
+        number("tp", "Tensor", 1, MOST),
+    ]
+
+
+def _options() -> list[Field]:
+    return [
+        select("engine", "Library", tuple(_ENGINES), _ENGINES),
+        select("recompute", "Recompute", ("none", "full")),
+        select("offload", "Offloaded to host memory", tuple(OFFLOADS)),
+        select("offload_device", "Offload to", ("cpu", "nvme"), {"cpu": "host memory"}),
+        select("comm_hook", "Compress gradients", ("none", *COMM_HOOKS), _HOOKS),
+        select("schedule", "Schedule", SCHEDULES, _SCHEDULES),
+        number("virtual_stages", "Pieces per stage", 1, 64),
+        select("cp_method", "Context by", CP_METHODS),
+        select("state_dict", "Checkpoints", STATE_DICTS),
+        check("sequence_parallel", "Sequence parallel beside tensor"),
+        check("reshard_after_forward", "Free gathered weights after forward"),
+        check("meta_init", "Build the model on rank 0 only"),
+        check("bucket_views", "Gradients are views of the buckets"),
+        check("static_graph", "The graph never changes"),
+        check("find_unused", "Look for unused parameters"),
+    ]
+
+
+def _tuning() -> list[Field]:
+    own = "library's own"
+    buckets = {
+        "wrap_min_parameters": "Wrap above (parameters)",
+        "reduce_bucket": "Reduce bucket (elements)",
+        "gather_bucket": "Gather bucket (elements)",
+        "live_parameters": "Live parameters",
+    }
+    return [
+        *({**number(name, label), "hint": own} for name, label in buckets.items()),
+        select("overlap_gradients", "Overlap with compute", tuple(THREE), {"default": own}),
+        select("sync_every_micro_batch", "Sync every micro-batch", tuple(THREE), {"default": own}),
+    ]

@@ -1,0 +1,190 @@
+"""What the strategy picker shows for a request, as plain values: ranks, memory, time, warnings."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import workbench as wb
+from workbench.estimate.rank_grid import AXIS_NAMES, Place, rank_grid
+from workbench.units import format_bytes, format_count, format_seconds
+from workbench_widgets.strategy.preview import Look
+
+DRAWN = 64
+"""Ranks drawn one by one; more are summed up in words."""
+_WORDS = {"pp": "pp", "dp_replicate": "dp", "dp_shard": "fsdp", "cp": "cp", "tp": "tp"}
+_NUMBERED = re.compile(r"^(shard|slice|part) (\d+) of ")
+_UNKNOWN_LAYERS = 1024  # of a script nobody has described: stages are drawn, blocks are not named
+NOTHING: dict[str, Any] = {
+    "headline": "These settings cannot be started.",
+    "setting": "",
+    "assumptions": [],
+    "sources": [],
+    "why": [],
+    "warnings": [],
+    "memory": {"parts": [], "whole": 0, "says": ""},
+    "step": "",
+    "grid": {"ranks": 0, "summary": "", "cells": []},
+}
+"""Before anything could be shown."""
+
+
+def figure(found: Look) -> dict[str, Any]:
+    """Everything that is drawn. `found` must have a request."""
+    request = found.request
+    assert request is not None
+    memory = _memory(request)
+    return {
+        "headline": memory.pop("headline"),
+        "fits": memory.pop("fits"),
+        "setting": _setting(request),
+        "assumptions": list(request.predicted.assumptions) if request.predicted else [],
+        "sources": [],
+        "why": list(found.why),
+        "warnings": list(request.warnings),
+        "memory": memory,
+        "step": _step(request),
+        "grid": grid(request.strategy, request.workload.model.layers if request.workload else None),
+    }
+
+
+def _ranks(request: wb.Request) -> str:
+    kind = "GPU" if request.device == "cuda" else "CPU"
+    return f"{request.processes} {kind} {'rank' if request.processes == 1 else 'ranks'}"
+
+
+def _setting(request: wb.Request) -> str:
+    said = [f"{request.strategy.name} on {_ranks(request)} of this host"]
+    work = request.workload
+    if work is not None:
+        batch = work.micro_batch * work.accumulate * request.strategy.data_ranks
+        many = "1 sequence" if batch == 1 else f"{batch:,} sequences"
+        said.append(f"{work.model.name}; {many} of {work.seq_len:,} tokens per step")
+    return "; ".join(said) + "."
+
+
+def _memory(request: wb.Request) -> dict[str, Any]:
+    """One rank beside its card, or all ranks beside the host."""
+    predicted = request.predicted
+    if predicted is None:
+        said = f"{_ranks(request)}: memory n/a, the script's model is unknown."
+        return {"headline": said, "fits": None, "parts": [], "whole": 0, "says": ""}
+    parts = [{"name": name, "bytes": size} for name, size in predicted.parts.items() if size]
+    if request.device == "cuda":
+        needs, whole, where = predicted.on_card_bytes, predicted.card_bytes, "each GPU"
+    else:
+        needs, whole, where = predicted.total_bytes, request.cluster.memory_bytes, "this host"
+        whole = whole and whole // request.processes
+    one = f"{format_bytes(needs)} a rank"
+    if whole is None:
+        return {"headline": f"{one}.", "fits": None, "parts": parts, "whole": 0, "says": ""}
+    fits = needs <= whole
+    share = format_bytes(whole)
+    says = f"of {share} on {where}"
+    if request.device == "cpu" and request.processes > 1:
+        says = f"of {share}, a rank's share of this host"
+    headline = f"{'Fits' if fits else 'Does not fit'}: {one} {says}."
+    return {"headline": headline, "fits": fits, "parts": parts, "whole": whole, "says": says}
+
+
+def _step(request: wb.Request) -> str:
+    """Seconds of one optimizer step, and whether they were measured here."""
+    if request.workload is None:
+        return "Step time: n/a, the script's model is unknown."
+    step, basis = request.predicted_time, request.predicted_basis
+    if step is None or basis is None:
+        if request.device == "cuda":
+            return "Step time: n/a, the catalog does not list rates of this GPU."
+        return (
+            "Step time: n/a. Run Calibration() to measure it on this CPU, on one rank and with DDP."
+        )
+    return (
+        f"Step time: about {format_seconds(step.step_seconds)}, "
+        f"{format_count(step.tokens_per_second)} tokens/s ({format_seconds(step.exposed_seconds)} "
+        f"of it is exposed communication); {basis}."
+    )
+
+
+def grid(strategy: wb.Strategy, layers: int | None) -> dict[str, Any]:
+    """Which rank holds what and talks to whom; small, because it travels with every change.
+
+    Ranks of a group are a stride apart. A cell is a line of places in the table of texts, what it
+    holds | what it reads, each with the number that stands for its "#".
+    """
+    ranks = strategy.world_size
+    axes: list[dict[str, Any]] = []
+    stride = ranks
+    for axis, name in AXIS_NAMES.items():
+        degree = getattr(strategy, axis)
+        stride //= degree
+        if degree > 1:
+            said = {"name": name, "word": _WORDS[axis], "says": _talk(strategy, axis)}
+            axes.append({**said, "degree": degree, "stride": stride})
+    found: dict[str, Any] = {"ranks": ranks, "axes": axes, "summary": "", "cells": []}
+    if ranks > DRAWN:
+        many = " x ".join(f"{axis['degree']} {axis['name']}" for axis in axes)
+        return {**found, "summary": f"{ranks} ranks, too many to draw: {many}."}
+    places = rank_grid(strategy, layers or _UNKNOWN_LAYERS)
+    texts: dict[str, int] = {}
+    cells = [_cell(place, strategy, texts, named=layers is not None) for place in places]
+    hues = [_hue(place, strategy) for place in places]
+    colours = _colours(strategy)
+    return {**found, "colours": colours, "cells": cells, "hues": hues, "texts": list(texts)}
+
+
+def _colours(strategy: wb.Strategy) -> str:
+    """What a cell's colour means."""
+    if strategy.pp > 1:
+        return "stage"
+    if strategy.shard_ranks > 1:
+        return "shard"
+    return "slice" if strategy.tp > 1 else "copy"
+
+
+def _hue(place: Place, strategy: wb.Strategy) -> int:
+    shard = place.dp_shard * strategy.cp + place.cp
+    hues = {"stage": place.pp, "shard": shard, "slice": place.tp, "copy": 0}
+    return hues[_colours(strategy)]
+
+
+def _cell(place: Place, strategy: wb.Strategy, texts: dict[str, int], *, named: bool) -> str:
+    first, *rest = place.holds.split(" · ")
+    if not named:
+        first = f"stage {place.pp + 1}" if strategy.pp > 1 else "the full model"
+    holds = " ".join(_short(text, texts) for text in (first, *rest))
+    return f"{holds}|{' '.join(_short(text, texts) for text in place.reads.split(', '))}"
+
+
+def _short(text: str, texts: dict[str, int]) -> str:
+    """Place of the text in the table, with its number where it has one."""
+    found = _NUMBERED.match(text)
+    if found is None:
+        return str(texts.setdefault(text, len(texts)))
+    plain = text[: found.start(2)] + "#" + text[found.end(2) :]
+    return f"{texts.setdefault(plain, len(texts))}.{found[2]}"
+
+
+def _talk(strategy: wb.Strategy, axis: str) -> str:
+    """What travels along an axis, in words."""
+    sharded = {
+        1: "gradients reduced, updated weights gathered, once per step",
+        2: "gradients reduce-scattered, updated weights gathered",
+    }.get(
+        strategy.zero_stage or 0,
+        "weights gathered and gradients reduce-scattered, block by block",
+    )
+    return {
+        "pp": "activations to the next stage, their gradients back",
+        "dp_replicate": "gradients all-reduced, once per step",
+        "dp_shard": sharded,
+        "cp": (
+            "keys and values passed on around the ring"
+            if strategy.context.cp_method == "ring"
+            else "heads exchanged for parts of the sequence"
+        ),
+        "tp": (
+            "activations gathered and reduce-scattered in each block"
+            if strategy.sequence_parallel
+            else "activations all-reduced in each block"
+        ),
+    }[axis]

@@ -1,0 +1,195 @@
+"""``StrategyPicker``: how to spread a run, which rank then holds what, or why it cannot be."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import traitlets
+
+import workbench as wb
+from workbench.units import UNKNOWN
+from workbench_widgets.calculator import Calculator, sentence
+from workbench_widgets.strategy.choice import StrategyChoice
+from workbench_widgets.strategy.fields import fields
+from workbench_widgets.strategy.figure import NOTHING, figure
+from workbench_widgets.strategy.preview import Look, NoTargetError, look
+
+Wish = Callable[[], dict[str, Any]]
+"""What is trained where: keyword arguments of ``wb.request``, all but the strategy."""
+
+
+class StrategyPicker(Calculator):
+    """A strategy by goal or by hand: its ranks, memory and time, or the sentence against it.
+
+    Args:
+        target: A recipe's name or the path of a script.
+        arguments: The script's arguments, as typed in a shell or as a list; default: the recipe's
+            own for a first look on this host.
+        cpu: Use CPU ranks even if there are GPUs.
+        **options: A control's first value: ``strategy`` (a name such as ``"fsdp"`` or
+            ``"pp2-dp2-tp2"``, or a ``wb.Strategy``), ``processes`` (default all GPUs, or 2 on a
+            host without), ``goal`` (``"hand"``, ``"fit"``, ``"fast"``, ``"cheap"``), the degrees
+            ``pp``, ``dp``, ``fsdp``, ``cp``, ``tp``, and the options of a strategy by name.
+
+    ``strategy`` is the ``wb.Strategy`` of the controls, None while they say something that cannot
+    be; ``problem["message"]`` then says why. ``request`` is the checked ``wb.Request``.
+
+    Raises:
+        TypeError: an unknown option.
+        UsageError: a strategy that the controls cannot say.
+    """
+
+    strategy = traitlets.Any(None, allow_none=True)
+
+    def __init__(
+        self,
+        target: str = "gpt",
+        arguments: str | Sequence[str] | None = None,
+        *,
+        cpu: bool = False,
+        _wish: Wish | None = None,
+        **options: Any,
+    ) -> None:
+        self._moved_at = threading.Event()  # first: close() needs it whatever is refused below
+        choice = StrategyChoice.from_options(_known(options))
+        self._wish = _wish or _fixed(target, arguments, cpu=cpu)
+        self._told: list[Callable[[Look], None]] = []
+        self._looking = threading.Lock()
+        self._field = ""
+        self.choice = choice
+        self._drawn = ""
+        self.seen = self._look_now()
+        super().__init__(choice, face="strategy_picker.js", groups=fields())
+        self._show(self.seen)
+        threading.Thread(target=self._look_later, name="workbench-picker", daemon=True).start()
+
+    @property
+    def request(self) -> wb.Request | None:
+        """What would be started; None while the controls say something that cannot be."""
+        return self.seen.request
+
+    def on_look(self, told: Callable[[Look], None]) -> None:
+        """Call back after every look at the controls, in the thread that looked."""
+        self._told.append(told)
+
+    def set(self, **changes: Any) -> None:
+        """Move controls from Python, as the page does; ``strategy`` sets several at once.
+
+        Raises:
+            TypeError: an unknown control.
+            UsageError: a strategy that the controls cannot say.
+        """
+        StrategyChoice.from_options(changes)
+        self._change(self.choice.given(changes).document())
+        self.look()
+
+    def take(self, strategy: wb.Strategy) -> None:
+        """Set the controls to exactly this strategy.
+
+        Raises:
+            UsageError: it has something that no control says.
+        """
+        self.set(strategy=strategy)
+
+    def look(self) -> Look:
+        """Dry-run what the controls and the form say now, and show it."""
+        with self._looking:
+            self._moved_at.clear()
+            choice = self.choice
+            found = self._look_now()
+            if self.choice is choice:
+                self._show(found)
+            else:  # somebody has moved meanwhile: the next look shows it
+                self._moved_at.set()
+        for told in self._told:
+            told(found)
+        return found
+
+    def look_soon(self) -> None:
+        """Look in a thread of its own; the last state of the controls wins."""
+        self._moved_at.set()
+
+    def _look_now(self) -> Look:
+        try:
+            wish = self._wish()
+        except NoTargetError as error:
+            return Look(missing=str(error))
+        except ValueError as error:
+            return Look(problem=sentence(error))
+        return look(wish, self.choice)
+
+    def _look_later(self) -> None:
+        while self._moved_at.wait() and self.comm is not None:
+            self.look()
+
+    def _show(self, found: Look) -> None:
+        with self._changing, self.hold_sync():
+            self.seen = found
+            if found.request is not None:
+                self.figure = figure(found)
+                self._drawn = found.target
+            elif found.missing or (found.target and found.target != self._drawn):
+                self.figure = _nothing(found)  # what is drawn is of another target
+                self._drawn = found.target
+            self.problem = {"field": self._field, "message": found.problem} if found.problem else {}
+            self.strategy = found.strategy
+
+    def _figure(self) -> dict[str, Any]:
+        return figure(self.seen) if self.seen.request is not None else _nothing(self.seen)
+
+    def _change(self, changes: dict[str, Any], token: str = "") -> None:
+        """Controls answer at once; the figure follows from a dry run."""
+        with self._changing, self.hold_sync():
+            self._moves += 1
+            self._field = next(iter(changes), "") if token else ""
+            self.choice = self.choice.changed(changes)
+            self.controls = self._controls()
+            self.answered = token
+
+    def _moved(self, *, at_once: bool = False) -> None:
+        if at_once:
+            self.look()
+        else:
+            self.look_soon()
+
+    def _text(self) -> str:
+        """The figure for pages without JavaScript."""
+        shown = self.figure
+        lines = [shown["headline"], shown["setting"], shown["step"], *shown["why"]]
+        lines += [f"Warning: {one}" for one in shown["warnings"]]
+        return "\n".join(line for line in lines if line) or UNKNOWN
+
+    def close(self) -> None:
+        """End the widget and its thread."""
+        super().close()
+        self._moved_at.set()
+
+
+def _nothing(found: Look) -> dict[str, Any]:
+    """The empty figure, under what has to be given where that is known."""
+    return {**NOTHING, "headline": found.missing or NOTHING["headline"]}
+
+
+def _known(options: dict[str, Any]) -> dict[str, Any]:
+    """Options left open (None) are left out; as many processes as there are GPUs, else two."""
+    known = {name: value for name, value in options.items() if value is not None}
+    strategy = known.get("strategy")
+    counted = isinstance(strategy, wb.Strategy) or (
+        strategy is not None and wb.Strategy.ranks_of(str(strategy)) is not None
+    )
+    if "processes" not in known and not counted:
+        known["processes"] = len(wb.detect_host().gpus) or 2
+    return known
+
+
+def _fixed(target: str, arguments: str | Sequence[str] | None, *, cpu: bool) -> Wish:
+    if arguments is None:
+        recipe = wb.recipes.recipes().get(target)
+        gpu = bool(wb.detect_host().gpus) and not cpu
+        found = () if recipe is None else recipe.gpu_arguments if gpu else recipe.cpu_arguments
+        arguments = list(found)
+    given = shlex.split(arguments) if isinstance(arguments, str) else list(arguments)
+    return lambda: {"target": target, "arguments": given, "cpu": cpu}
