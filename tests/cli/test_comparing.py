@@ -124,7 +124,7 @@ def test_an_ended_run_names_the_profile_it_has(command: Command, root: Path) -> 
         (("runs", "--where", "los<2"), "Did you mean loss"),
         (("runs", "--sort", "price"), "Unknown field of runs"),
         (("tag", "quick", "two words"), "is no tag"),
-        (("delete", "qui", "--yes"), "give its whole id"),
+        (("delete", "qui", "--yes"), "give its full id"),
         (("delete", "quick"), "Pass --yes"),
     ],
 )

@@ -76,7 +76,7 @@ def test_a_file_that_hides_a_module_of_python_is_named(file, text, why, tmp_path
     assert done.stderr.startswith(f"error: {path} shadows Python's standard module")
     assert why in done.stderr
     assert "Traceback" not in done.stderr
-    assert f"take {tmp_path} out of PYTHONPATH" in done.stderr
+    assert f"remove {tmp_path} from PYTHONPATH" in done.stderr
 
 
 def test_a_fault_of_ours_keeps_its_traceback(tmp_path):

@@ -179,7 +179,7 @@ def test_what_was_resumed_by_hand_is_no_restart(tmp_path: Path) -> None:
 
 
 def test_two_to_ten_runs(store: wb.Store) -> None:
-    with pytest.raises(wb.UsageError, match="1 run given; 2 to 10"):
+    with pytest.raises(wb.UsageError, match="1 run given; give 2 to 10"):
         compare(store, ["quick", "qui"])
     with pytest.raises(wb.RunNotFoundError, match="Did you mean quick"):
         compare(store, ["quick", "quikc"])

@@ -73,7 +73,7 @@ def test_a_failed_export_leaves_what_was_there(store: wb.Store, tmp_path: Path) 
         export.write(path, broken(), export.STEP_COLUMNS)
     assert path.read_text() == "before"
     assert [one.name for one in tmp_path.iterdir() if "partial" in one.name] == []
-    with pytest.raises(wb.StoreError, match="no folder"):
+    with pytest.raises(wb.StoreError, match="does not exist"):
         export.check(tmp_path / "missing" / "steps.csv")
 
 

@@ -58,10 +58,10 @@ def test_chosen_and_ordered(store: wb.Store, wish: dict, expected: str) -> None:
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("strategy", "no condition"),
-        ("__import__('os')", "no condition"),
-        ("loss<two", "no number"),
-        ("name='open", "Close the quotation"),
+        ("strategy", "is not a condition"),
+        ("__import__('os')", "is not a condition"),
+        ("loss<two", "is not a number"),
+        ("name='open", "Close the quote"),
         ("los<2", "Did you mean loss"),
     ],
 )
@@ -105,7 +105,7 @@ def test_what_an_interrupted_deletion_left_goes_with_the_next(store: wb.Store) -
 
 def test_what_is_never_deleted(store: wb.Store, tmp_path: Path) -> None:
     for name in ("goo", "last", "the good"):  # a prefix, the newest, a name
-        with pytest.raises(wb.UsageError, match="give its whole id"):
+        with pytest.raises(wb.UsageError, match="give its full id"):
             deletion.delete(store, name)
     for name in ("..", "../runs/good", ".", "", "good/../bad", "no-such-run"):
         with pytest.raises(wb.RunNotFoundError):

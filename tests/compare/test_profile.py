@@ -177,7 +177,7 @@ def test_what_is_refused_says_what_to_do(tmp_path: Path) -> None:
     write(tmp_path, 0, [], [10])
     (folder,) = profiles(paths)
     (folder / "rank-0.trace.json.gz").write_bytes(b"no gzip")
-    with pytest.raises(wb.StoreError, match="no trace that can be read"):
+    with pytest.raises(wb.StoreError, match="is not a readable trace"):
         read_profile(paths)
     (folder / "rank-0.json").unlink()
     (folder / "rank-0.error").write_text("RuntimeError: why")

@@ -129,6 +129,9 @@ def test_one_size_is_no_fit() -> None:
 
 def test_a_base_that_was_held_up_is_told() -> None:
     quiet = curve_of("weak", {"weak": [made(1), made(2)], "strong": []}, CPU, [])
-    assert not any("held up" in note for note in notes_on(CPU, [quiet], []))
+    assert not any("slowed the smallest size down" in note for note in notes_on(CPU, [quiet], []))
     slow = curve_of("weak", {"weak": [made(1, batch=8.0), made(2)], "strong": []}, CPU, [])
-    assert any("at 2 ranks" in note and "held up" in note for note in notes_on(CPU, [slow], []))
+    assert any(
+        "at 2 ranks" in note and "slowed the smallest size down" in note
+        for note in notes_on(CPU, [slow], [])
+    )

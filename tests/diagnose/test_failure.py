@@ -128,7 +128,7 @@ def test_out_of_memory_says_what_saves_how_much(paths: RunPaths) -> None:
     paths.run.write_text(json.dumps(document))
     found = failed(paths, CUDA)
     assert "Largest estimated parts: activations: blocks 9" in found.next
-    assert "By the estimate" in found.next
+    assert "Estimated savings" in found.next
     assert "saves" in found.next
     assert "GiB (--" in found.next
 

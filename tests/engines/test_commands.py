@@ -118,10 +118,10 @@ def test_a_notice_reaches_a_run_whose_path_has_spaces(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"image": "docker:x"}, "no container"),
-        ({"checkpoint_uri": "s3://bucket"}, "mounts no bucket"),
-        ({"provider": "aws"}, "are where they are"),
-        ({"max_usd_per_hour": 3.0}, "knows no prices"),
+        ({"image": "docker:x"}, "not start containers"),
+        ({"checkpoint_uri": "s3://bucket"}, "not mount buckets"),
+        ({"provider": "aws"}, "have a fixed location"),
+        ({"max_usd_per_hour": 3.0}, "not know prices"),
         ({"max_hours": 0.01}, "less than one"),
     ],
 )

@@ -207,9 +207,9 @@ def test_plans_become_jobs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setup", "launch", "limit", "said"),
     [
-        ((), "exit 0", None, {"until it is deleted"}),
-        ((), "exit 3", None, {"training failed", "until it is deleted"}),
-        ((), "sleep 60", 0.0003, {"the time limit is over", "until it is deleted"}),
+        ((), "exit 0", None, {"money until it is deleted"}),
+        ((), "exit 3", None, {"training failed", "money until it is deleted"}),
+        ((), "sleep 60", 0.0003, {"the time limit is over", "money until it is deleted"}),
         (("false",), "exit 0", None, None),  # what cannot be prepared is not trained
     ],
 )
@@ -239,7 +239,7 @@ def test_a_runpod_container_trains_once_and_stays(
     try:
         assert process.stdout is not None
         lines = list[str]()
-        while (line := process.stdout.readline()) and "until it is deleted" not in line:
+        while (line := process.stdout.readline()) and "money until it is deleted" not in line:
             lines.append(line.strip())
         if said is None:
             assert process.wait(30) != 0

@@ -74,8 +74,8 @@ def test_parts_merge_to_the_whole():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--cp 3 --seq-len 256", "no multiple of 6"),
-        ("--cp 4 --cp-method ulysses", "2 heads cannot be split over --cp 4 ranks"),
+        ("--cp 3 --seq-len 256", "not a multiple of 6"),
+        ("--cp 4 --cp-method ulysses", "2 heads cannot be split over --cp 4"),
         ("--steps 0", "--steps 0: give a number above 0"),
     ],
 )

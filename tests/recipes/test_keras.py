@@ -40,7 +40,7 @@ def test_a_batch_that_cannot_be_shared_is_refused_before_tensorflow_is_loaded() 
     )
     assert (done.returncode, done.stderr) == (
         2,
-        "keras_mirrored.py: error: --batch 33 is no multiple of --replicas 2\n",
+        "keras_mirrored.py: error: --batch 33 is not a multiple of --replicas 2\n",
     )
 
 

@@ -41,15 +41,15 @@ HELD |= {"fsdp2-cp2": 4, "cp2-tp2": 4, "pp2-dp2": 2, "pp2-fsdp2": 4, "bf16": 4}
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--tp 3", "no multiple of --tp 3"),
+        ("--tp 3", "not a multiple of --tp 3"),
         ("--tp 2 --sequence-parallel --seq-len 65", "which --sequence-parallel needs"),
-        ("--cp 32 --seq-len 32", "no multiple of 64, the parts of --cp 32"),
-        ("--cp 8 --cp-method ulysses", "take ring"),
-        ("--cp 4 --tp 2 --cp-method ulysses", "deals 2 heads to --cp 4 ranks"),
+        ("--cp 32 --seq-len 32", "not a multiple of 64, the number of parts of --cp 32"),
+        ("--cp 8 --cp-method ulysses", "or ring"),
+        ("--cp 4 --tp 2 --cp-method ulysses", "splits 2 heads over --cp 4 ranks"),
         ("--pp 4 --accumulate 4", "cannot make 4 stages"),
-        ("--pp 2 --schedule interleaved --accumulate 5", "wants a multiple"),
-        ("--tp 2 --precision fp16", "take --precision bf16"),
-        ("--dp-shard 2", "choose FSDP there"),
+        ("--pp 2 --schedule interleaved --accumulate 5", "needs a multiple"),
+        ("--tp 2 --precision fp16", "use --precision bf16"),
+        ("--dp-shard 2", "choose FSDP in Accelerate"),
     ],
 )
 def test_what_cannot_be_split_is_refused_before_torch_is_loaded(arguments, said):

@@ -100,7 +100,7 @@ def test_the_script_refuses_a_wrong_flag_in_one_line_before_torch():
     )
     assert done.returncode == 2
     said = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
-    assert said == ["gpt.py: error: --hidden 100 is no multiple of 2 x --heads 3"]
+    assert said == ["gpt.py: error: --hidden 100 is not a multiple of 2 x --heads 3"]
     assert "torch" not in done.stderr
 
 

@@ -18,8 +18,8 @@ SHAPE = ("--layers", "2", "--hidden", "64", "--heads", "4", "--seq-len", "32", "
     ("arguments", "said"),
     [
         ("--heads 2 --tp 4", "2 heads cannot be split over --tp 4 ranks"),
-        ("--size 4 --tp 4 --sequence-parallel --seq-len 30", "cuts 30 positions into 4"),
-        ("--hidden 65", "no multiple of 2 x --heads 1"),
+        ("--size 4 --tp 4 --sequence-parallel --seq-len 30", "splits 30 positions into 4"),
+        ("--hidden 65", "not a multiple of 2 x --heads 1"),
         ("--steps 0", "give a number above 0"),
     ],
 )

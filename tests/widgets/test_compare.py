@@ -42,7 +42,7 @@ def test_options(store: wb.Store) -> None:
         Compare(store=store.root, run=["run-1"])
     with pytest.raises(wb.RunNotFoundError):
         Compare(store=store.root, runs=["nobody"])
-    with pytest.raises(wb.UsageError, match="no condition"):
+    with pytest.raises(wb.UsageError, match="is not a condition"):
         Compare(store=store.root, where="loss")
     assert Compare(store=store.root.parent / "empty").rows == []
 
@@ -108,7 +108,7 @@ def test_labels_are_written_and_shown(store: wb.Store) -> None:
 def test_deleting_says_what_it_frees_and_takes_only_what_is_listed(store: wb.Store) -> None:
     face = Compare(store=store.root, runs=["run-0", "run-1", "run-2"])
     said = told(face, {"type": "size", "run": "run-1"})["text"]
-    assert said.startswith("Press again to delete run-1 for good: ")
+    assert said.startswith("Press again to delete run-1 permanently: ")
     assert store.find("run-1").directory.exists()
     for run in ("../run-1", "old", None, "run"):
         assert told(face, {"type": "delete", "run": run})["bad"] is True

@@ -92,8 +92,8 @@ def test_the_constructor_refuses_in_words(given: dict, error: type[Exception], w
     ("changes", "words"),
     [
         ({"tokens": ""}, "300B"),
-        ({"egress_gb": None}, "Type a number"),
-        ({"provider": "salad"}, "own price of a node"),
+        ({"egress_gb": None}, "Enter a number"),
+        ({"provider": "salad"}, "enter your price of a node"),
         ({"interruption_hours": 0}, "above 0"),
         ({"gpus": 0}, "at least 1"),
         ({"gpu": "abacus"}, "Unknown"),

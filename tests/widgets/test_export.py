@@ -43,10 +43,10 @@ def test_a_refusal_has_reason_and_way_out_and_nothing_to_save(face: Export) -> N
     rows = {one["name"]: one["refused"] for one in face.figure["engines"]}
     assert set(rows) == set(ENGINES)
     assert rows["dstack"] == []
-    with pytest.raises(wb.UsageError, match="nothing to save"):
+    with pytest.raises(wb.UsageError, match="Nothing to save"):
         face.save()
     face._on_message(face, {"type": "save"}, [])
-    assert "nothing to save" in face.saved
+    assert "Nothing to save" in face.saved
 
 
 def test_saving_writes_the_folder_and_a_move_forgets_it(face: Export, tmp_path: Path) -> None:

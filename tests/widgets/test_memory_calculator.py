@@ -127,7 +127,7 @@ def test_a_bad_value_keeps_the_last_good_figure(calculator: MemoryCalculator) ->
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"seq_len": None}, "Type a whole number"),
+        ({"seq_len": None}, "Enter a whole number"),
         ({"seq_len": 1.5}, "whole number"),
         ({"micro_batch": 0}, "at least 1"),
         ({"gpus": 10**9}, "at most 128"),

@@ -63,7 +63,7 @@ def test_limits_that_nothing_keeps_say_what_would_do(planner: Planner) -> None:
     assert "would do" in planner.figure["headline"]
     assert planner.detail == {}
     assert planner.plan is None
-    assert "No plan keeps these limits" in repr(planner)
+    assert "No plan meets these limits" in repr(planner)
     planner._on_message(planner, {"type": "use"}, [])
     assert planner.handed == {}
     with pytest.raises(wb.UsageError, match="budget"):
@@ -145,7 +145,7 @@ def test_a_pick_stays_until_it_breaks_a_limit(planner: Planner) -> None:
     stale = {"type": "pick", "at": last, "set": -1}
     planner._on_message(planner, stale, [])
     assert planner.detail["at"] == 0
-    with pytest.raises(wb.UsageError, match="There is no plan"):
+    with pytest.raises(wb.UsageError, match="Plan 10000 does not exist"):
         planner.pick(10_000)
 
 
@@ -178,9 +178,9 @@ def test_use_sets_the_launch_form_and_says_what_this_host_lacks(tmp_path: Path) 
     )
     assert f"--micro-batch {used.workload.micro_batch} " in launcher.fields.arguments.value
     assert f"--seq-len {used.workload.seq_len}" in launcher.fields.arguments.value
-    assert "The launch form now says" in planner.handed["says"]
+    assert "The launch form is set to" in planner.handed["says"]
     if not wb.detect_host().gpus:
-        assert "This host has no GPU" in planner.handed["says"]
+        assert "This host has 0 GPUs" in planner.handed["says"]
         assert used.offer.provider in planner.handed["says"]
     launcher.close()
     planner.close()
@@ -294,7 +294,13 @@ def test_nonsense_messages_are_left_alone(planner: Planner) -> None:
 
 def test_text_for_pages_without_javascript(planner: Planner) -> None:
     text = repr(planner)
-    for words in ("keep the limits", "cost", "The runner-up", "Rejected layouts", "* nothing is"):
+    for words in (
+        "meet the limits",
+        "cost",
+        "The runner-up",
+        "Rejected layouts",
+        "* no other plan",
+    ):
         assert words in text
 
 

@@ -61,7 +61,7 @@ def test_what_cannot_be_is_refused_and_what_fails_is_said(run: Sample) -> None:
     (paths.profiles / "step-00000011" / "rank-0.trace.json.gz").write_bytes(b"no gzip")
     face = Profile(run)
     assert face.said["bad"]
-    assert "no trace that can be read" in face.said["text"]
+    assert "is not a readable trace" in face.said["text"]
     face._on_message(face, {"type": "profile"}, None)
     until(lambda: "has ended" in face.said["text"], 20, "the refusal")
     face.close()

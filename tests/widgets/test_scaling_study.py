@@ -58,9 +58,9 @@ def test_unknown_options_are_refused(store: Path, face: ScalingStudy) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"sizes": "one"}, "give whole numbers between commas"),
+        ({"sizes": "one"}, "give whole numbers separated by commas"),
         ({"target": "no_such.py"}, "No script 'no_such.py'"),
-        ({"sizes": "2,1", "steps": "2"}, "the first ones warm up"),
+        ({"sizes": "2,1", "steps": "2"}, "the first ones are warm-up"),
     ],
 )
 def test_what_cannot_be_is_said_in_the_form(face: ScalingStudy, fields, said) -> None:

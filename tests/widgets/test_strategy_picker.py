@@ -54,10 +54,10 @@ def test_the_constructor_sets_the_controls(picker: StrategyPicker) -> None:
 def test_a_first_setting_that_cannot_be_is_said(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     made = StrategyPicker("gpt", SHAPE, cpu=True, strategy="tp", processes=3)
-    assert "no multiple of --tp 3" in said(made)
+    assert "not a multiple of --tp 3" in said(made)
     assert made.strategy is None
     assert made.figure["grid"]["ranks"] == 0
-    assert "no multiple of --tp 3" in repr(made)
+    assert "not a multiple of --tp 3" in repr(made)
     made.set(processes=2)
     assert said(made) == ""
     made.close()
@@ -71,7 +71,7 @@ def test_a_page_moves_it_and_processes_follow_the_degrees(picker: StrategyPicker
     assert picker.request.processes == 8
     assert {"--pp", "--tp"} <= set(picker.request.arguments)
     move(picker, token="page:2", tp=3)
-    until(lambda: "no multiple of --tp 3" in said(picker), "the sentence")
+    until(lambda: "not a multiple of --tp 3" in said(picker), "the sentence")
     assert picker.problem["field"] == "tp"
     assert picker.strategy is None
     assert picker.figure["grid"]["ranks"] == 8  # the last one that can be
@@ -177,7 +177,7 @@ def test_nothing_is_guessed_of_a_script(tmp_path: Path) -> None:
     assert "n/a" in made.figure["step"]
     assert made.figure["fits"] is None
     made.set(goal="fit")
-    assert "Nothing is known of the model in train.py" in said(made)
+    assert "The model in train.py is unknown" in said(made)
     made.close()
 
 
@@ -212,7 +212,7 @@ def test_the_launcher_embeds_it(tmp_path: Path) -> None:
     assert "--tp 2 --pp 2" in form.preview.command
     move(form.picker, tp=3)
     until(lambda: form.button.disabled, "Launch is off")
-    assert "no multiple of --tp 3" in form.preview.problem
+    assert "not a multiple of --tp 3" in form.preview.problem
     move(form.picker, token="page:2", tp=1)
     until(lambda: not form.button.disabled, "Launch is on")
     form.fields.arguments.value = "--layers 1"
@@ -244,7 +244,7 @@ def test_on_cards_memory_stands_beside_the_card_and_steps_have_a_time(
     made.set(goal="fast", processes=8)
     assert "the fastest of" in made.figure["why"][0]
     made.set(processes=9)
-    assert "9 processes were asked for, but 8 GPUs are visible here" in said(made)
+    assert "9 processes were requested, but 8 GPUs are visible" in said(made)
     made.close()
 
 

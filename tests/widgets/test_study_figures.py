@@ -114,7 +114,10 @@ def test_causes_and_what_is_kept_add_up_to_the_whole() -> None:
         assert total == pytest.approx(100, abs=1)  # trifles have no bar
         assert drawn.data[0].y[index] == pytest.approx(100 * point.efficiency)
     assert drawn.data[1].name == "waiting: sharded weights"  # the largest cause first
-    assert f"{points[-1].efficiency:.1%} of 8 GPUs' rate is kept on 64" in drawn.layout.title.text
+    assert (
+        f"{points[-1].efficiency:.1%} efficiency on 64 GPUs compared with 8"
+        in drawn.layout.title.text
+    )
     won = [bar.name for bar in drawn.data if max(bar.y) <= 0]
     assert won == ["optimizer (less of it)"]
 

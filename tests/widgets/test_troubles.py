@@ -120,7 +120,7 @@ def test_no_finding_is_in_the_saved_state(run: Resumable) -> None:
 def test_unknown_options_are_refused(run: Resumable, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"Checkpoints has no option 'stroe'"):
         Checkpoints(run, stroe=1)
-    with pytest.raises(ValueError, match=r"choose between 0\.2 and 60"):
+    with pytest.raises(ValueError, match=r"give 0\.2 to 60"):
         Checkpoints(run, refresh_seconds=0)
     with pytest.raises(TypeError, match=r"Did you mean 'restarts'\?"):
         FaultLab(store=tmp_path, restart=1)
@@ -135,7 +135,7 @@ def test_the_lab_says_what_it_needs_first(run: Resumable, tmp_path: Path) -> Non
     with pytest.raises(wb.UnknownNameError, match="straggler"):
         faults.inject(run, "stragler")
     (run.directory / "run.json").write_text(json.dumps({"run": "sample", "processes": 2}))
-    with pytest.raises(wb.UsageError, match="makes no steps now"):
+    with pytest.raises(wb.UsageError, match="is not training now"):
         faults.inject(wb.attach("sample", run.directory.parent), "nan")
     lab._say(HOSTILE, bad=True)
     assert (lab.note.text, lab.note.tone) == (HOSTILE, "bad")

@@ -64,7 +64,7 @@ def fork(
         list[str] | None,
         typer.Argument(
             metavar="[-- ARGS...]",
-            help="Arguments in place of those of their names; {checkpoint} becomes its folder.",
+            help="Arguments that replace those of the same name; {checkpoint} becomes its folder.",
         ),
     ] = None,
     *,
@@ -75,7 +75,7 @@ def fork(
     drop: Annotated[
         list[str] | None,
         typer.Option(
-            help="Argument to leave out, with its values; '*' for all. May be repeated.",
+            help="Argument to remove, with its values; '*' for all. May be repeated.",
             metavar="ARG",
         ),
     ] = None,

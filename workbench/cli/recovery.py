@@ -38,18 +38,20 @@ def resume(
         list[str] | None,
         typer.Argument(
             metavar="[-- ARGS...]",
-            help="Arguments in place of those of their names; {checkpoint} becomes its folder.",
+            help="Arguments that replace those of the same name; {checkpoint} becomes its folder.",
         ),
     ] = None,
     *,
     checkpoint: Annotated[
         str | None,
-        typer.Option(help="Name or path, or 'none' for the beginning [default: the newest whole]."),
+        typer.Option(
+            help=("Name or path, or 'none' to start over [default: the newest complete one].")
+        ),
     ] = None,
     drop: Annotated[
         list[str] | None,
         typer.Option(
-            help="Argument to leave out, with its values; '*' for all. May be repeated.",
+            help="Argument to remove, with its values; '*' for all. May be repeated.",
             metavar="ARG",
         ),
     ] = None,
@@ -80,22 +82,22 @@ def adopt(
         print_json(found)
         return
     if accepted:
-        console.print(f"{handle.id} can be resumed. That starts:", markup=False)
+        console.print(f"{handle.id} can be resumed. The command is:", markup=False)
         for line in accepted:
             console.print(f"  {line}", markup=False, soft_wrap=True)
     if adopted:
-        console.print(f"{handle.id} is watched again: {status.state}", markup=False)
+        console.print(f"{handle.id} is supervised again: {status.state}", markup=False)
     elif accepted:
         console.print(f"Start it: workbench resume {handle.id}", markup=False, soft_wrap=True)
     else:
-        console.print(f"{handle.id} needs no supervisor here: {status.state}", markup=False)
+        console.print(f"{handle.id} does not need a supervisor: {status.state}", markup=False)
 
 
 def checkpoints(
     run: RunArgument = "last",
     *,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read every byte against the kept hashes.")
+        bool, typer.Option("--verify", help="Check every byte against the recorded hashes.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -106,7 +108,7 @@ def checkpoints(
     if as_json:
         print_json([one.document() for one in found])
     elif not found:
-        console.print(f"{handle.id} has no checkpoint.", markup=False)
+        console.print(f"{handle.id} does not have a checkpoint.", markup=False)
     else:
         console.print(_checkpoint_table(found, verified=verify))
         problem = "" if handle.status.live else handle.why_not_resumable()
@@ -119,11 +121,11 @@ def checkpoints(
 def _checkpoint_table(found: list[Checkpoint], *, verified: bool) -> Table:
     table = Table("checkpoint", "step", "size", "saved", "state", box=None, pad_edge=False)
     for one in found:
-        good = "sealed" if one.sealed else "not sealed yet"
+        good = "sealed" if one.sealed else "not verified yet"
         good = f"written by the script ({one.kind})" if one.by_script else good
         good = "whole" if verified else good
         saved = "n/a" if one.saved_at is None else _clock(one.saved_at)
-        good = "given up: the run went back to before it" if one.abandoned else good
+        good = "abandoned: the run restarted from an earlier step" if one.abandoned else good
         state = f"[red]{escape(one.problem)}[/]" if one.problem else good
         step = "n/a" if one.step is None else str(one.step)
         table.add_row(escape(one.name), step, format_bytes(one.bytes), saved, state)
@@ -143,7 +145,7 @@ def diagnose(
     if as_json:
         print_json([one.document() for one in found])
     elif not found:
-        console.print(f"Nothing found in {handle.id}.", markup=False)
+        console.print(f"No problems found in {handle.id}.", markup=False)
     else:
         for one in found:
             _print_finding(one)
@@ -154,7 +156,7 @@ def _print_finding(one: Finding) -> None:
     where = [f"rank {one.rank}"] if one.rank is not None else []
     where += [f"step {one.step}"] if one.step is not None else []
     where += [f"confidence {one.confidence:.0%}"]
-    where += [f"gone since {_clock(one.cleared_at)}"] if one.cleared_at is not None else []
+    where += [f"resolved at {_clock(one.cleared_at)}"] if one.cleared_at is not None else []
     head = f"[{color}]{one.severity}[/] [bold]{escape(one.kind)}[/]  {', '.join(where)}"
     console.print(head)
     table = Table.grid(padding=(0, 2))

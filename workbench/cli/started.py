@@ -34,7 +34,7 @@ def show_started(
     if not as_json:
         console.print(f"{heading} in {run.directory}", markup=False, soft_wrap=True)
         for node, line in enumerate(document["nodes"], 1):
-            console.print(f"type on machine {node}:  {line}", markup=False, soft_wrap=True)
+            console.print(f"run on machine {node}:   {line}", markup=False, soft_wrap=True)
     if wait:
         stay(run, quiet=as_json, passes_on_sigterm=True)
         document |= run.summary()

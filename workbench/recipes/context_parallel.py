@@ -49,13 +49,9 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     complete_gpt(parser, options)
     parts = options.cp * (2 if options.cp_method == "ring" else 1)
     if options.seq_len % parts:
-        parser.error(
-            f"--seq-len {options.seq_len} is not a multiple of {parts}, the number of its parts"
-        )
+        parser.error(f"--seq-len {options.seq_len} is not a multiple of {parts} parts")
     if options.cp_method == "ulysses" and options.heads % options.cp:
-        parser.error(
-            f"{options.heads} heads cannot be split over --cp {options.cp} ranks: use ring"
-        )
+        parser.error(f"{options.heads} heads cannot be split over --cp {options.cp}: use ring")
     options.precision, options.accumulate, options.minutes = "fp32", 1, None
     return options
 
