@@ -393,7 +393,7 @@ def test_a_file_of_the_user_stays_and_an_export_may_be_written_again(tmp_path: P
     own = tmp_path / "mine" / "code" / "gpt.py"
     own.parent.mkdir(parents=True)
     own.write_text("mine\n")
-    with pytest.raises(StoreError, match="no export wrote it"):
+    with pytest.raises(StoreError, match="not written by an export"):
         one.write(tmp_path / "mine")
     assert own.read_text() == "mine\n"
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["code"]  # nothing before that

@@ -16,7 +16,7 @@ import pytest
 
 import workbench as wb
 from tests.conftest import allowed, until
-from workbench.cli.recovery import node_commands
+from workbench.cli.started import node_commands
 from workbench.diagnose import nodes as rules
 from workbench.diagnose.facts import NodeFacts
 from workbench.launch import lead_node

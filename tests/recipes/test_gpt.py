@@ -107,7 +107,7 @@ def test_only_whole_checkpoints_are_found(tmp_path, capsys):
         chosen("--resume", str(tmp_path / "step-00000010"))
     assert chosen("--resume", "latest").name == "step-00000009"
     assert (
-        "step-00000010 is passed over: weights was changed after it was saved"
+        "step-00000010 is skipped: weights was changed after it was saved"
         in capsys.readouterr().err
     )
     (tmp_path / "step-00000009" / "weights").unlink()

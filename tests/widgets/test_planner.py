@@ -122,7 +122,7 @@ def test_other_questions_search_and_the_latest_wins(planner: Planner) -> None:
     assert all(planner.points["rows"][at]["gpus"] <= 8 for at in planner.figure["kept"])
     move(planner, tokens="6B")
     move(planner, tokens="7B")
-    assert planner.figure["headline"].startswith("Looking")
+    assert planner.figure["headline"].startswith("Searching")
     planner.wait()
     until(lambda: planner.figure["exact"], "the exact answer")
     assert "7B tokens" in planner.figure["setting"]

@@ -60,7 +60,7 @@ def resume(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on from a checkpoint: in the same run, or in a new one with another strategy or size.
+    """Resume from a checkpoint, in the same run or in a new one with another strategy or size.
 
     The run keeps all options that are not given here.
     """
@@ -72,7 +72,7 @@ def resume(
 def adopt(
     run: RunArgument = "last", *, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Watch a run again that nobody watches; let one from elsewhere be resumed."""
+    """Restart the supervisor of a run that lost it; accept a run from another host."""
     handle = wb.attach(run, store)
     accepted = accept(RunPaths(handle.directory))
     adopted = handle.adopt()
@@ -102,7 +102,7 @@ def checkpoints(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what a run can be resumed from, newest first."""
+    """List the checkpoints of a run, newest first."""
     handle = wb.attach(run, store)
     found = handle.checkpoints(check=verify)
     if as_json:
@@ -139,7 +139,7 @@ def _clock(seconds: float) -> str:
 def diagnose(
     run: RunArgument = "last", *, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say what is wrong with a run, why, and what to do next."""
+    """Diagnose a run: findings, causes and next steps."""
     handle = wb.attach(run, store)
     found = handle.findings()
     if as_json:

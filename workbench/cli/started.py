@@ -28,7 +28,7 @@ def show_started(
         "command": run.command,
         "config_files": run.config_files,
         "notes": list(run.notes),
-        "nodes": _node_commands(run),
+        "nodes": node_commands(run),
         **(more or {}),
     }
     if not as_json:
@@ -44,7 +44,7 @@ def show_started(
         exit_with(run)
 
 
-def _node_commands(run: wb.Run) -> list[str]:
+def node_commands(run: wb.Run) -> list[str]:
     """What to type on the other machines of a run, where no engine does."""
     record = run.document
     nodes = 1 if record.get("engine") else int(record.get("nodes") or 1)
