@@ -67,7 +67,7 @@ def test_unknown_options_are_refused_in_words(face: type, run: SampleRun) -> Non
     "option", [{"transport": "pigeon"}, {"refresh_seconds": 0}, {"smoothing": 1}]
 )
 def test_options_out_of_range_are_refused(run: SampleRun, option: dict) -> None:
-    with pytest.raises(ValueError, match="choose|give 0"):
+    with pytest.raises(ValueError, match=r"choose|give 0"):
         RunDashboard(run, **option)
 
 
