@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.launch.warm import client
+from workbench.launching.warm import client
 from workbench.store import processes
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")

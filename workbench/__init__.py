@@ -20,8 +20,6 @@ a run and outlives notebook and terminal.
 from __future__ import annotations
 
 import importlib
-import sys
-import types
 
 from workbench.version import __version__
 
@@ -56,14 +54,14 @@ if TYPE_CHECKING:
     )
     from workbench.estimate.cost import RunPlan, run_cost
     from workbench.estimate.simulate import simulate
-    from workbench.launch.capture.said import log
-    from workbench.launch.launch import attach, launch, start
-    from workbench.launch.prepare.build_request import Request, request
-    from workbench.launch.prepare.read_config import read_strategy
-    from workbench.launch.run import Run
+    from workbench.launching.capture.said import log
+    from workbench.launching.launch import attach, launch, start
+    from workbench.launching.prepare.build_request import Request, request
+    from workbench.launching.prepare.read_config import read_strategy
+    from workbench.launching.run import Run
     from workbench.observe.doctor import doctor
     from workbench.observe.kept_row import runs
-    from workbench.plan.planner import plan
+    from workbench.planning.planner import plan
     from workbench.store.runs import Store
 
 _HOMES = {
@@ -72,8 +70,8 @@ _HOMES = {
     "HostError": "workbench.errors",
     "Job": "workbench.describe.job",
     "Model": "workbench.describe",
-    "Request": "workbench.launch.prepare.build_request",
-    "Run": "workbench.launch.run",
+    "Request": "workbench.launching.prepare.build_request",
+    "Run": "workbench.launching.run",
     "RunNotFoundError": "workbench.errors",
     "RunPlan": "workbench.estimate.cost",
     "Store": "workbench.store.runs",
@@ -83,26 +81,26 @@ _HOMES = {
     "UsageError": "workbench.errors",
     "WorkbenchError": "workbench.errors",
     "Workload": "workbench.describe",
-    "attach": "workbench.launch.launch",
+    "attach": "workbench.launching.launch",
     "detect_host": "workbench.describe.detection",
     "doctor": "workbench.observe.doctor",
     "explain": "workbench.estimate",
     "fewest_gpus": "workbench.estimate",
     "inference_memory": "workbench.estimate",
     "largest_micro_batch": "workbench.estimate",
-    "launch": "workbench.launch.launch",
-    "log": "workbench.launch.capture.said",
+    "launch": "workbench.launching.launch",
+    "log": "workbench.launching.capture.said",
     "longest_sequence": "workbench.estimate",
     "offers": "workbench.describe.prices",
-    "plan": "workbench.plan.planner",
-    "read_strategy": "workbench.launch.prepare.read_config",
+    "plan": "workbench.planning.planner",
+    "read_strategy": "workbench.launching.prepare.read_config",
     "recipes": "workbench.recipes",
-    "request": "workbench.launch.prepare.build_request",
+    "request": "workbench.launching.prepare.build_request",
     "run_cost": "workbench.estimate.cost",
     "runs": "workbench.observe.kept_row",
     "simulate": "workbench.estimate.simulate",
     "smallest_gpu": "workbench.estimate",
-    "start": "workbench.launch.launch",
+    "start": "workbench.launching.launch",
     "step_time": "workbench.estimate",
     "switches": "workbench.estimate",
     "training_memory": "workbench.estimate",
@@ -165,20 +163,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Door(types.ModuleType):
-    """Keeps ``wb.launch`` the function: importing the package `workbench.launch` would replace it.
-
-    Python binds a loaded subpackage to its parent's attribute; for a public name that is a function
-    or class the binding is left out. ``from workbench.launch import …`` is not affected.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        bound_by_import = isinstance(value, types.ModuleType)
-        if bound_by_import and _HOMES.get(name, f"workbench.{name}") != f"workbench.{name}":
-            return
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Door

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from workbench.launch.capture import SITE_FOLDER
+from workbench.launching.capture import SITE_FOLDER
 
 STEP_SECONDS = 0.020
 PROMISED = 0.005

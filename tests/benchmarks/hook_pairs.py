@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks.capture_overhead import STEP_SECONDS
-from workbench.launch.capture import SITE_FOLDER
+from workbench.launching.capture import SITE_FOLDER
 
 TARGET = 0.995
 PAIRS, BLOCK = 48, 10

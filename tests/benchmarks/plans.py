@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 from workbench.describe import Model, Workload, prices
-from workbench.plan import Plans, plan
+from workbench.planning import Plans, plan
 
 CASES = (
     ("llama-3-8b", 4096, 3e11),

@@ -21,7 +21,7 @@ from typing import Any
 import workbench as wb
 from workbench.compare.profile import tracing
 from workbench.compare.profile.analysis import accounts
-from workbench.launch.capture.profiling import VARIABLE
+from workbench.launching.capture.profiling import VARIABLE
 from workbench.store.layout import RunPaths
 
 PROMISED = 1.10

@@ -21,10 +21,10 @@ from tests.benchmarks import plans
 from tests.benchmarks.peer_llm_analysis import LlmAnalysis
 from workbench.describe import Cluster, Model, Workload
 from workbench.estimate.parts import SAFETY
-from workbench.plan.layout_search import LayoutSearch
-from workbench.plan.refusals import LAYOUT
-from workbench.plan.search_context import NodeGroup, SearchContext, node_group
-from workbench.plan.space import Choice, ParallelLayout, Space, default_batch
+from workbench.planning.layout_search import LayoutSearch
+from workbench.planning.refusals import LAYOUT
+from workbench.planning.search_context import NodeGroup, SearchContext, node_group
+from workbench.planning.space import Choice, ParallelLayout, Space, default_batch
 
 Row = tuple[str, str, str, bool]
 GPU, PER_NODE, NODES = "h100-sxm", 8, 8

@@ -21,7 +21,7 @@ from workbench.compare.scaling_study import ScalingStudy
 from workbench.compare.studies.compression import Compression
 from workbench.compare.studies.tuning import Tuning
 from workbench.diagnose.finding import Finding
-from workbench.launch.warm.server import Server
+from workbench.launching.warm.server import Server
 from workbench.recover.checkpoints import Checkpoint
 
 WITHOUT_JSON = {"logs", "attach", "track", "node"}

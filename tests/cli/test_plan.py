@@ -147,9 +147,9 @@ def test_what_must_be_installed_is_said_beside_the_launch_line(
 def test_any_script_offers_what_the_launcher_starts(run: Run) -> None:
     """Each plan's layout passes the launcher's own check, and the plain ones are all there."""
     from workbench.describe import Model, Workload
-    from workbench.launch.prepare.accelerate_config import check_supported
-    from workbench.plan import plan
-    from workbench.plan.space import ANY_SCRIPT
+    from workbench.launching.prepare.accelerate_config import check_supported
+    from workbench.planning import plan
+    from workbench.planning.space import ANY_SCRIPT
 
     work = Workload(
         model=Model.catalog("llama-3-8b"), seq_len=4096, micro_batch=1, precision="bf16"

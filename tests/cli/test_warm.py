@@ -12,10 +12,10 @@ import pytest
 
 import workbench as wb
 from tests.cli.conftest import Command
-from workbench.launch.start import supervisor_process, warm_server
-from workbench.launch.start.launch_spec import make_order
-from workbench.launch.start.launch_spec import warm_server as warm_of_record
-from workbench.launch.warm import client
+from workbench.launching.start import supervisor_process, warm_server
+from workbench.launching.start.launch_spec import make_order
+from workbench.launching.start.launch_spec import warm_server as warm_of_record
+from workbench.launching.warm import client
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from workbench.compare.profile.analysis import profiles, read_profile
 from workbench.compare.profile.merge import merged_trace
 from workbench.compare.profile.spans import united, within, without
 from workbench.compare.profile.values import PARTS
-from workbench.launch.capture.profiling import VARIABLE
+from workbench.launching.capture.profiling import VARIABLE
 from workbench.store.layout import RunPaths
 
 ZERO = 1_700_000_000_000_000_000

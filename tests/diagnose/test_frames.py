@@ -17,7 +17,7 @@ from tests.launch.ranks import Ranks
 from workbench.diagnose import frames
 from workbench.diagnose.failure import explain
 from workbench.diagnose.frames import CodeTree, code_tree, parse_traceback
-from workbench.launch.capture import exceptions
+from workbench.launching.capture import exceptions
 from workbench.store.layout import RunPaths
 
 LIBRARY = """

@@ -14,9 +14,9 @@ import pytest
 import workbench as wb
 from tests.diagnose.test_recorded import RUNS, unpacked
 from workbench.diagnose.finding import Finding
-from workbench.launch.supervise.monitor import RunMonitor
-from workbench.launch.supervise.outcome import Verdict
-from workbench.launch.supervise.supervisor import Supervisor
+from workbench.launching.supervise.monitor import RunMonitor
+from workbench.launching.supervise.outcome import Verdict
+from workbench.launching.supervise.supervisor import Supervisor
 from workbench.observe.findings import FIELDS
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths

@@ -14,7 +14,7 @@ from workbench.engines import slurm, slurm_watch
 from workbench.engines.commands import plain_commands
 from workbench.engines.job import Job
 from workbench.errors import UsageError
-from workbench.launch.prepare.placement import Placement, interface_towards, own_address
+from workbench.launching.prepare.placement import Placement, interface_towards, own_address
 
 
 def job(strategy: str = "fsdp", **options: object) -> Job:

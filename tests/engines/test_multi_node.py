@@ -18,7 +18,7 @@ from tests.engines.netns import TwoMachines, why_not, workbench
 from workbench.describe import Strategy
 from workbench.engines.commands import plain_commands
 from workbench.engines.job import Job
-from workbench.launch.multinode.node_spec import marker_of
+from workbench.launching.multinode.node_spec import marker_of
 from workbench.recover.policy import Recovery
 from workbench.store import processes
 from workbench.store.files import read_json

@@ -19,21 +19,21 @@ from tests.conftest import allowed, until
 from workbench.cli.started import node_commands
 from workbench.diagnose import nodes as rules
 from workbench.diagnose.facts import NodeFacts
-from workbench.launch import lead_node
-from workbench.launch.lead_node import lead
-from workbench.launch.multinode.agent import NodeAgent
-from workbench.launch.multinode.node_spec import marker_of
-from workbench.launch.multinode.node_view import NodeView
-from workbench.launch.multinode.peers import Peers
-from workbench.launch.resume import resume as resume_module
-from workbench.launch.resume.resume import at_work, resume, taken_up
-from workbench.launch.start.launch_spec import check_whole
-from workbench.launch.start.start import prepare
-from workbench.launch.supervise.outcome import Verdict
-from workbench.launch.supervise.reattach import may_adopt
-from workbench.launch.supervise.restart import RestartController
-from workbench.launch.supervise.run_state import RunState
-from workbench.launch.supervise.supervisor import Supervisor
+from workbench.launching import lead_node
+from workbench.launching.lead_node import lead
+from workbench.launching.multinode.agent import NodeAgent
+from workbench.launching.multinode.node_spec import marker_of
+from workbench.launching.multinode.node_view import NodeView
+from workbench.launching.multinode.peers import Peers
+from workbench.launching.resume import resume as resume_module
+from workbench.launching.resume.resume import at_work, resume, taken_up
+from workbench.launching.start.launch_spec import check_whole
+from workbench.launching.start.start import prepare
+from workbench.launching.supervise.outcome import Verdict
+from workbench.launching.supervise.reattach import may_adopt
+from workbench.launching.supervise.restart import RestartController
+from workbench.launching.supervise.run_state import RunState
+from workbench.launching.supervise.supervisor import Supervisor
 from workbench.recover.policy import Recovery
 from workbench.recover.restarts import Restarts
 from workbench.store import processes
@@ -42,7 +42,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
 
 if TYPE_CHECKING:
-    from workbench.launch.supervise.monitor import RunMonitor
+    from workbench.launching.supervise.monitor import RunMonitor
 
 ADDRESS = "127.0.0.1"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import workbench as wb
 from tests.conftest import until
-from workbench.launch.resume.attempts import read_attempts
+from workbench.launching.resume.attempts import read_attempts
 from workbench.recover.policy import Recovery
 from workbench.store import processes
 from workbench.store.files import read_json

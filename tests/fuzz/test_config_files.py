@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import workbench as wb
 from tests.fuzz import junk
 from workbench.describe.price_files import read_prices
-from workbench.launch.prepare import accelerate_config
-from workbench.launch.prepare.deepspeed_config import deepspeed_text
+from workbench.launching.prepare import accelerate_config
+from workbench.launching.prepare.deepspeed_config import deepspeed_text
 
 quick = settings(max_examples=50, suppress_health_check=list(HealthCheck))
 ACCELERATE: dict[str, Any] = yaml.safe_load(

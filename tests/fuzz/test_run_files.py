@@ -22,7 +22,7 @@ from tests.fuzz import junk
 from workbench.cli import live
 from workbench.cli.tables import runs_table, summary_table
 from workbench.diagnose import offline
-from workbench.launch.resume.attempts import read_attempts
+from workbench.launching.resume.attempts import read_attempts
 from workbench.observe.prediction_error.comparison import compare, read_gap
 from workbench.observe.prediction_error.steady_steps import Steady
 from workbench.observe.pulse import read_pulse

@@ -18,7 +18,7 @@ import workbench as wb
 from tests.gpu.results import keep, versions
 from workbench import recipes
 from workbench.estimate.flops import flops_per_token
-from workbench.launch.prepare import accelerate_config
+from workbench.launching.prepare import accelerate_config
 
 GPUS = wb.detect_host().gpus
 HERE = Path(__file__).parent

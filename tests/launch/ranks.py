@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import SCRIPTS
-from workbench.launch.capture import SITE_FOLDER
-from workbench.launch.prepare import accelerate_config
-from workbench.launch.prepare.targets import worth_preloading
-from workbench.launch.warm import client
+from workbench.launching.capture import SITE_FOLDER
+from workbench.launching.prepare import accelerate_config
+from workbench.launching.prepare.targets import worth_preloading
+from workbench.launching.warm import client
 from workbench.store import processes
 
 

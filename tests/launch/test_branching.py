@@ -14,11 +14,11 @@ import workbench as wb
 from tests.conftest import until
 from workbench.cli.entry import app
 from workbench.errors import ForeignRunError, UsageError
-from workbench.launch.prepare.acceptance import accept
-from workbench.launch.resume import branch
-from workbench.launch.resume import resume as resume_module
-from workbench.launch.resume.branch import rerun_request
-from workbench.launch.start.start import prepare
+from workbench.launching.prepare.acceptance import accept
+from workbench.launching.resume import branch
+from workbench.launching.resume import resume as resume_module
+from workbench.launching.resume.branch import rerun_request
+from workbench.launching.start.start import prepare
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 

@@ -16,7 +16,7 @@ import workbench as wb
 from tests.conftest import until
 from tests.launch.ranks import Ranks
 from workbench.compare.profile import tracing
-from workbench.launch.capture import profiling
+from workbench.launching.capture import profiling
 from workbench.store.layout import RunPaths
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]

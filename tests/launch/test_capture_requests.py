@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import until
 from tests.launch.ranks import Ranks
-from workbench.launch.capture import answers, pulse
+from workbench.launching.capture import answers, pulse
 from workbench.store import schema
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from workbench.launch.prepare import accelerate_config
+from workbench.launching.prepare import accelerate_config
 
 pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parent.parent / "scripts"

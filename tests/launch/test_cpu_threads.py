@@ -10,9 +10,9 @@ import pytest
 import workbench as wb
 from workbench.engines.commands import plain_commands
 from workbench.engines.job import Job
-from workbench.launch.prepare.cpu_threads import VARIABLE, cpu_threads
-from workbench.launch.prepare.options import LaunchOptions
-from workbench.launch.start.start import prepare
+from workbench.launching.prepare.cpu_threads import VARIABLE, cpu_threads
+from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.start.start import prepare
 from workbench.store.files import read_json
 
 FLAG = "--num_cpu_threads_per_process"

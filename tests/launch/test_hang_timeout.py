@@ -6,7 +6,7 @@ import pytest
 
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.finding import Finding
-from workbench.launch.supervise.hang_timeout import BUSY_SECONDS, IDLE_SECONDS, HangTimeout
+from workbench.launching.supervise.hang_timeout import BUSY_SECONDS, IDLE_SECONDS, HangTimeout
 
 
 def standing(kind: str, rank: int | None) -> Finding:

@@ -15,11 +15,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.faults.matrix import record  # noqa: E402
-from workbench.launch.capture.hook import _program  # noqa: E402
-from workbench.launch.capture.patches import _AfterImport  # noqa: E402
-from workbench.launch.capture.reader import ScalarReader  # noqa: E402
-from workbench.launch.capture.recorder import Recorder  # noqa: E402
-from workbench.launch.capture.writers import LineWriter, PatientFile  # noqa: E402
+from workbench.launching.capture.hook import _program  # noqa: E402
+from workbench.launching.capture.patches import _AfterImport  # noqa: E402
+from workbench.launching.capture.reader import ScalarReader  # noqa: E402
+from workbench.launching.capture.recorder import Recorder  # noqa: E402
+from workbench.launching.capture.writers import LineWriter, PatientFile  # noqa: E402
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ import pytest
 import workbench as wb
 from workbench.describe.job import Job
 from workbench.estimate.cost import RunPlan
-from workbench.launch.prepare.options import LaunchOptions
-from workbench.launch.resume.run_options import changed, options_of
-from workbench.launch.run import Run
-from workbench.launch.start.start import prepare
-from workbench.plan import plan_on
-from workbench.plan.plans import Plan
+from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.resume.run_options import changed, options_of
+from workbench.launching.run import Run
+from workbench.launching.start.start import prepare
+from workbench.planning import plan_on
+from workbench.planning.plans import Plan
 
 SMALL = ("--size", "1", "--seq-len", "32", "--steps", "2")
 CARDS = wb.Cluster.rented("rtx-4090", gpus=2, usd_per_hour=1.5)
@@ -28,7 +28,7 @@ CARDS = wb.Cluster.rented("rtx-4090", gpus=2, usd_per_hour=1.5)
 @pytest.fixture
 def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     """A described machine in the place of this host: what is asked for is checked, not started."""
-    module = sys.modules["workbench.launch.prepare.build_request"]
+    module = sys.modules["workbench.launching.prepare.build_request"]
     monkeypatch.setattr(module, "detect_host", lambda: replace(CARDS, usd_per_hour=None))
 
 

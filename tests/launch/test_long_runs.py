@@ -18,9 +18,9 @@ import workbench as wb
 from tests.conftest import until
 from workbench.cli.entry import app
 from workbench.diagnose import offline
-from workbench.launch.supervise import monitor
-from workbench.launch.supervise.rank_processes import RankProcesses
-from workbench.launch.supervise.run_state import RunState
+from workbench.launching.supervise import monitor
+from workbench.launching.supervise.rank_processes import RankProcesses
+from workbench.launching.supervise.run_state import RunState
 from workbench.observe import events
 from workbench.observe.kept_row import kept_row
 from workbench.store import files, processes

@@ -11,11 +11,11 @@ import pytest
 
 from workbench.describe import Strategy
 from workbench.errors import UsageError
-from workbench.launch.prepare.accelerate_config import CPU_RANKS, command
-from workbench.launch.prepare.build_request import request
-from workbench.launch.prepare.targets import resolve, target_of
-from workbench.launch.resume.run_options import options_of
-from workbench.launch.start.start import prepare
+from workbench.launching.prepare.accelerate_config import CPU_RANKS, command
+from workbench.launching.prepare.build_request import request
+from workbench.launching.prepare.targets import resolve, target_of
+from workbench.launching.resume.run_options import options_of
+from workbench.launching.start.start import prepare
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="the train extra is not installed")
 
 import torch
 
-from workbench.launch.capture.nonfinite import FirstNonFinite
+from workbench.launching.capture.nonfinite import FirstNonFinite
 
 INFINITE, NAN = float("inf"), float("nan")
 

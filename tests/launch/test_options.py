@@ -17,11 +17,16 @@ from workbench.cli.describing import keywords
 from workbench.describe import ImplementationAssumptions, Strategy, Workload
 from workbench.describe.option import declared, flattened
 from workbench.describe.placement import Placement
-from workbench.launch.prepare.build_request import build_request
-from workbench.launch.prepare.options import IN_PLACE, NAMES, LaunchOptions
-from workbench.launch.resume.run_options import changed, given_changes, options_of, stays_in_place
-from workbench.launch.run import Run
-from workbench.launch.start.start import prepare
+from workbench.launching.prepare.build_request import build_request
+from workbench.launching.prepare.options import IN_PLACE, NAMES, LaunchOptions
+from workbench.launching.resume.run_options import (
+    changed,
+    given_changes,
+    options_of,
+    stays_in_place,
+)
+from workbench.launching.run import Run
+from workbench.launching.start.start import prepare
 from workbench.recover.policy import Recovery
 from workbench.store.layout import RunPaths
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from workbench.diagnose.diagnoser import read_finding
-from workbench.launch.supervise.outcome import Verdict, judge
-from workbench.launch.supervise.rank_processes import RankProcesses
-from workbench.launch.supervise.supervisor import Supervisor
+from workbench.launching.supervise.outcome import Verdict, judge
+from workbench.launching.supervise.rank_processes import RankProcesses
+from workbench.launching.supervise.supervisor import Supervisor
 from workbench.store.layout import RunPaths
 
 ABORTED = """Root Cause (first observed failure):

@@ -13,8 +13,8 @@ import pytest
 
 import workbench as wb
 from tests.launch.ranks import output
-from workbench.launch.capture import patches, pipelines
-from workbench.launch.capture.recorder import Recorder
+from workbench.launching.capture import patches, pipelines
+from workbench.launching.capture.recorder import Recorder
 
 RECIPES = Path(wb.__file__).parent / "recipes"
 STEPS = 20

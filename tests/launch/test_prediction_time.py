@@ -18,7 +18,7 @@ from workbench.cli.entry import app
 from workbench.describe import Cluster, Strategy
 from workbench.describe.detection import detect_host
 from workbench.estimate.host_step import predict_step
-from workbench.launch.prepare.step_prediction import predict
+from workbench.launching.prepare.step_prediction import predict
 from workbench.observe.prediction_error.comparison import compare, read_gap
 from workbench.observe.prediction_error.corrections import correction, correction_lines, keep_gap
 from workbench.store import calibrations

@@ -14,7 +14,7 @@ import pytest
 
 import workbench as wb
 from workbench.errors import HostError, UsageError
-from workbench.launch.prepare import preflight, preflight_warnings
+from workbench.launching.prepare import preflight, preflight_warnings
 from workbench.observe.gpu import GpuHolder
 from workbench.recover import Recovery
 

@@ -11,7 +11,7 @@ import pytest
 from workbench.describe import Strategy
 from workbench.describe.supported import check_supported
 from workbench.errors import UsageError
-from workbench.launch.prepare import accelerate_config, read_config
+from workbench.launching.prepare import accelerate_config, read_config
 
 TOGETHER = ("optimizer", "parameters")
 LAUNCHABLE: list[tuple[str, int, dict[str, Any]]] = [

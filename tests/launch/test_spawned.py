@@ -14,8 +14,8 @@ import pytest
 import workbench as wb
 from tests.conftest import until
 from tests.launch.ranks import Ranks
-from workbench.launch.capture import spawned
-from workbench.launch.supervise.outcome import judge
+from workbench.launching.capture import spawned
+from workbench.launching.supervise.outcome import judge
 from workbench.observe.events import recorded_rows
 from workbench.observe.pulse import read_pulse
 from workbench.observe.rank_count import rank_count

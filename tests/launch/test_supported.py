@@ -10,7 +10,7 @@ import pytest
 import workbench as wb
 from workbench.describe.supported import check_supported, why_not
 from workbench.errors import UsageError
-from workbench.launch.prepare import accelerate_config
+from workbench.launching.prepare import accelerate_config
 
 TOGETHER = ("optimizer", "parameters")
 GPT = frozenset({"tp", "cp", "pp", "ddp"})

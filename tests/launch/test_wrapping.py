@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from workbench.describe import Strategy
-from workbench.launch.capture import wrapping
-from workbench.launch.prepare.accelerate_config import config_text
+from workbench.launching.capture import wrapping
+from workbench.launching.prepare.accelerate_config import config_text
 
 FSDP = Strategy.parse("fsdp", 2)
 

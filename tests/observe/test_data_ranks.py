@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.observe.test_view import directory, now, run_document  # noqa: E402
-from workbench.launch.capture.batches import NOTHING, measure, together  # noqa: E402
+from workbench.launching.capture.batches import NOTHING, measure, together  # noqa: E402
 from workbench.observe.data_ranks import DataRanks  # noqa: E402
 from workbench.observe.view import ViewBuilder  # noqa: E402
 

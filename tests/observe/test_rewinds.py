@@ -11,7 +11,7 @@ import pytest
 
 from workbench.compare import export
 from workbench.diagnose.offline import work_out
-from workbench.launch.resume.attempts import furthest
+from workbench.launching.resume.attempts import furthest
 from workbench.observe import current_view
 from workbench.observe.events import MetricStream, cut_after, read_metrics
 from workbench.observe.report_recovery import lost

@@ -11,7 +11,7 @@ import workbench as wb
 from workbench.describe import Conditions, Network, Offer
 from workbench.describe.workload import usual_seq_len
 from workbench.errors import UsageError
-from workbench.plan.advice import (
+from workbench.planning.advice import (
     Advice,
     RunFacts,
     advise,
@@ -29,7 +29,7 @@ from workbench.plan.advice import (
     scaled_rate,
     zero_savings,
 )
-from workbench.plan.advice_machine import known_offer
+from workbench.planning.advice_machine import known_offer
 
 parse, rented = wb.Strategy.parse, wb.Cluster.rented
 

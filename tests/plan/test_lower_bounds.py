@@ -8,11 +8,11 @@ import pytest
 
 from workbench.describe import Cluster, Conditions, Model, Workload
 from workbench.estimate.memory import training_memory
-from workbench.plan.layout_search import LayoutSearch
-from workbench.plan.lower_bounds import LowerBounds
-from workbench.plan.refusals import MEMORY
-from workbench.plan.search_context import SearchContext, node_group
-from workbench.plan.space import DATA, Space
+from workbench.planning.layout_search import LayoutSearch
+from workbench.planning.lower_bounds import LowerBounds
+from workbench.planning.refusals import MEMORY
+from workbench.planning.search_context import SearchContext, node_group
+from workbench.planning.space import DATA, Space
 
 MODELS = ("gpt2", "llama-3-8b", "mixtral-8x7b", "deepseek-v3")
 CLUSTERS = (

@@ -11,7 +11,7 @@ from workbench.describe import Cluster, Strategy, Workload, catalog
 from workbench.describe.model import Model
 from workbench.errors import UsageError
 from workbench.estimate import step_time, training_memory
-from workbench.plan.pick import GOALS, pick
+from workbench.planning.pick import GOALS, pick
 
 HOST = Cluster(name="laptop", cpu_cores=4, memory_bytes=16 * 2**30)
 CARDS = Cluster.rented("rtx-4090", gpus=8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.plan.ranking import pareto
+from workbench.planning.ranking import pareto
 
 # Few distinct values, so that ties are frequent.
 POINTS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), max_size=25)

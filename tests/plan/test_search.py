@@ -15,12 +15,12 @@ from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.cost import RunPlan, checkpoint_bytes, run_cost
 from workbench.estimate.memory import training_memory
 from workbench.estimate.step_time import step_time
-from workbench.plan import Limits, Plans, Space, plan, plan_on
-from workbench.plan.layout_search import LayoutSearch
-from workbench.plan.planner import PLAIN
-from workbench.plan.ranking import pareto
-from workbench.plan.search_context import NodeGroup, SearchContext, node_group
-from workbench.plan.space import DATA, enumerate_layouts
+from workbench.planning import Limits, Plans, Space, plan, plan_on
+from workbench.planning.layout_search import LayoutSearch
+from workbench.planning.planner import PLAIN
+from workbench.planning.ranking import pareto
+from workbench.planning.search_context import NodeGroup, SearchContext, node_group
+from workbench.planning.space import DATA, enumerate_layouts
 
 SMALL = Space(data=("ddp", "fsdp", "zero1"))
 IB = Network.parse("8x400 infiniband")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.plan.test_search import ask, offer
-from workbench.plan import Limits
+from workbench.planning import Limits
 
 
 def advised(sentence: str) -> Limits:

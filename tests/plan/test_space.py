@@ -15,7 +15,7 @@ from workbench.describe.workload import max_positions
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.memory import check_layout
 from workbench.estimate.stages import stages
-from workbench.plan.space import (
+from workbench.planning.space import (
     ANY_SCRIPT,
     DATA,
     ParallelLayout,

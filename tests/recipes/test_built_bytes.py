@@ -19,8 +19,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import workbench as wb
 from workbench import recipes
-from workbench.launch.prepare.described import workload_of
-from workbench.launch.prepare.prediction import memory_of
+from workbench.launching.prepare.described import workload_of
+from workbench.launching.prepare.prediction import memory_of
 
 # peft 0.21 asks transformers 5.23 under a name that is about to go.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")

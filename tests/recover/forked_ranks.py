@@ -31,13 +31,13 @@ from accelerate.utils.launch import (
 
 import workbench as wb
 from workbench.describe.supported import backend
-from workbench.launch.prepare import accelerate_config
-from workbench.launch.prepare.layout_flags import layout_flags
+from workbench.launching.prepare import accelerate_config
+from workbench.launching.prepare.layout_flags import layout_flags
 from workbench.recipes import recipes
 
 RECIPE = recipes()["gpt"]
 _PR_SET_PDEATHSIG = 1
-_CPU_RANKS = "workbench.launch.prepare.cpu_ranks"
+_CPU_RANKS = "workbench.launching.prepare.cpu_ranks"
 
 
 class RanksFailedError(AssertionError):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import workbench as wb
 from tests.launch.ranks import run_warm
-from workbench.launch.prepare import accelerate_config
-from workbench.launch.start.warm_server import warm_part
+from workbench.launching.prepare import accelerate_config
+from workbench.launching.start.warm_server import warm_part
 from workbench.recipes import recipes
 
 # torch with gloo aborts in its own shut-down in about one run of eighty, after the training's end.

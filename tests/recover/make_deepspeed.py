@@ -16,7 +16,7 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 import deepspeed
 import torch
 
-from workbench.launch.prepare.cpu_ranks import keep_deepspeed_from_compiling
+from workbench.launching.prepare.cpu_ranks import keep_deepspeed_from_compiling
 
 STEPS = 3
 KINDS: dict[str, dict[str, Any]] = {

@@ -35,7 +35,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.launch.warm import client
+from workbench.launching.warm import client
 
 from .soak_disk import FILLS, small_disk
 from .soak_page import summary

@@ -11,8 +11,8 @@ import pytest
 
 from tests.conftest import until
 from tests.faults.lab import Lab
-from workbench.launch.start.launch_spec import from_checkpoint, order_again
-from workbench.launch.start.supervisor_process import spawn_supervisor
+from workbench.launching.start.launch_spec import from_checkpoint, order_again
+from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.recover.policy import Recovery
 from workbench.store.layout import RunPaths
 

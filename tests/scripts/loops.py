@@ -184,7 +184,7 @@ def deepspeed():
 
     import deepspeed as library
 
-    # As workbench/launch/prepare/cpu_ranks.py has it: gloo alone, nothing is compiled at first use.
+    # As workbench/launching/prepare/cpu_ranks.py has it: gloo alone, nothing is compiled at first use.
     importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     model = torch.nn.Linear(8, 1)
     config = {
@@ -208,7 +208,7 @@ def deepspeed():
 
 def nothing_of_torch():
     """No optimizer at all: the loop tells its loss itself."""
-    from workbench.launch.capture.said import log
+    from workbench.launching.capture.said import log
 
     for step in range(1, options.steps + 1):
         log(loss=1 / step, accuracy=0.5, note="half" * (step == 2))

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 import workbench as wb
 from workbench.cli.entry import app
 from workbench.errors import ForeignRunError, StoreError
-from workbench.launch.prepare.acceptance import check_accepted, what_it_starts
-from workbench.launch.prepare.placement import Placement
-from workbench.launch.resume import resume
-from workbench.launch.start.start import prepare
+from workbench.launching.prepare.acceptance import check_accepted, what_it_starts
+from workbench.launching.prepare.placement import Placement
+from workbench.launching.resume import resume
+from workbench.launching.start.start import prepare
 from workbench.recover import Recovery
 from workbench.store import ownership
 from workbench.store.files import read_json, write_json_atomic

@@ -63,8 +63,8 @@ ALLOWED = {
     ("workbench/recipes/__init__.py", "exec"),
     ("workbench/recipes/__init__.py", "compile"),
     # A fork of the warm server runs the user's own script, as `python script.py` would.
-    ("workbench/launch/warm/child.py", "exec"),
-    ("workbench/launch/warm/child.py", "compile"),
+    ("workbench/launching/warm/child.py", "exec"),
+    ("workbench/launching/warm/child.py", "compile"),
     # The child of a simulation reads what its parent, this same program, writes to its stdin.
     ("workbench/estimate/simulation/child.py", "pickle.loads"),
 }
@@ -207,7 +207,7 @@ def test_a_small_yaml_cannot_unfold_to_a_large_one(tmp_path: Path) -> None:
 
 def test_a_sitecustomize_of_the_working_directory_is_not_ours_to_load(tmp_path: Path) -> None:
     """The hook chains to the user's own, found on sys.path; the folder one stands in is not that."""
-    from workbench.launch.capture import SITE_FOLDER
+    from workbench.launching.capture import SITE_FOLDER
 
     assert SITE_FOLDER.is_absolute()
     assert SITE_FOLDER.is_relative_to(ROOT / "workbench")

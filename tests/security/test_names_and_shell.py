@@ -14,7 +14,7 @@ import yaml
 
 import workbench as wb
 from tests.security.payloads import CANARY, SHELL
-from workbench.launch.prepare import accelerate_config
+from workbench.launching.prepare import accelerate_config
 from workbench.store import names
 
 ECHO = "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], open('said.json', 'w'))"

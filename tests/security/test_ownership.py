@@ -19,9 +19,9 @@ from workbench.cli.entry import app
 from workbench.compare import deletion
 from workbench.compare.profile.tracing import ask
 from workbench.errors import ForeignRunError
-from workbench.launch import run
-from workbench.launch.start import supervisor_process
-from workbench.launch.supervise import direct_stop
+from workbench.launching import run
+from workbench.launching.start import supervisor_process
+from workbench.launching.supervise import direct_stop
 from workbench.observe.trackers import feed
 from workbench.store import labels, ownership, processes
 from workbench.store.files import read_json, write_json_atomic

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.launch.prepare.redact import HIDDEN, redact_arguments, secret_values
-from workbench.launch.start.start import prepare
+from workbench.launching.prepare.redact import HIDDEN, redact_arguments, secret_values
+from workbench.launching.start.start import prepare
 from workbench.store import secrets
 
 VALUE = "Zx9-plainWord"  # no known shape: only where it stands tells

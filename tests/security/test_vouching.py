@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.launch.capture import SITE_FOLDER
-from workbench.launch.prepare.recorded_environment import is_applied, recorded_value
-from workbench.launch.start.launch_spec import order_again
-from workbench.launch.start.start import prepare, vouched
+from workbench.launching.capture import SITE_FOLDER
+from workbench.launching.prepare.recorded_environment import is_applied, recorded_value
+from workbench.launching.prepare.signatures import vouch
+from workbench.launching.start.launch_spec import order_again
+from workbench.launching.start.start import prepare, vouched
 from workbench.store.files import read_json
 
 GIVEN = {"DATA": "/mine", "OMP_NUM_THREADS": "3", "PYTHONPATH": "/my/source"}
@@ -51,6 +52,11 @@ def test_a_record_of_ones_own_gives_back_everything(tmp_path: Path, home: Path) 
     key = home / "record-key"
     assert key.stat().st_mode & 0o777 == 0o600
     assert key.read_bytes().hex() not in str(run)
+    # The hook of an installation that has moved since is this one's.
+    moved = {**run, "environment": {"PYTHONPATH": "/old/workbench/launch/capture/site:/my/source"}}
+    moved["vouched"] = vouch(moved, moved["environment"])
+    path = order_again(moved)["environment"]["PYTHONPATH"]
+    assert path.split(":") == [str(SITE_FOLDER), "/my/source"]
 
 
 @pytest.mark.parametrize("name", CODE)

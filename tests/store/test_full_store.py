@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.launch.start import start
+from workbench.launching.start import start
 
 Mount = Callable[[str], Path]
 

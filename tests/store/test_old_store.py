@@ -13,8 +13,8 @@ import workbench as wb
 from tests.conftest import until
 from workbench.cli.entry import app
 from workbench.errors import ForeignRunError
-from workbench.launch.resume.attempts import read_attempts
-from workbench.launch.resume.run_options import options_of
+from workbench.launching.resume.attempts import read_attempts
+from workbench.launching.resume.run_options import options_of
 from workbench.store.layout import RunPaths
 
 

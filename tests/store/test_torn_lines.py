@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from workbench.launch.capture import said
-from workbench.launch.capture.writers import LineWriter
-from workbench.launch.resume.attempts import Attempts, furthest, read_attempts
+from workbench.launching.capture import said
+from workbench.launching.capture.writers import LineWriter
+from workbench.launching.resume.attempts import Attempts, furthest, read_attempts
 from workbench.observe.events import cut_after, last_rows, read_metrics
 from workbench.observe.view import recent_samples
 from workbench.recover.checkpoints import list_checkpoints

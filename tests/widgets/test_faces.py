@@ -19,7 +19,7 @@ from workbench_widgets.run.snapshots import SnapshotPusher, snapshot_of
 import workbench as wb
 from tests.conftest import until as wait_until
 from tests.widgets.sample_runs import SampleRun
-from workbench.launch.warm import client
+from workbench.launching.warm import client
 
 BUDGET_BYTES = 300_000
 

@@ -13,7 +13,7 @@ import pytest
 from workbench_widgets import assets
 
 import workbench as wb
-from workbench.launch.start import start
+from workbench.launching.start import start
 from workbench.store.layout import RunPaths
 from workbench.store.status import HEARTBEAT_FRESH_SECONDS
 from workbench.units import format_usd

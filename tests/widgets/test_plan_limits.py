@@ -11,7 +11,7 @@ from workbench_widgets.planner.fields import fields
 from workbench_widgets.planner.view import keep, marks
 
 from workbench.describe import prices
-from workbench.plan import Limits, Plans, plan
+from workbench.planning import Limits, Plans, plan
 
 OPTIONS = {"model": "llama-3.2-1b", "tokens": "5B"}
 pytestmark = pytest.mark.usefixtures("embedded_prices")

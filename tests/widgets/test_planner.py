@@ -20,7 +20,7 @@ import workbench as wb
 from tests.describe.price_catalogue import item, publish
 from tests.widgets.calculators import move, until
 from workbench.describe import live_prices
-from workbench.launch.prepare import accelerate_config
+from workbench.launching.prepare import accelerate_config
 
 OPTIONS = {"model": "llama-3.2-1b", "tokens": "5B"}
 SPLITS = wb.recipes.find("gpt").splits

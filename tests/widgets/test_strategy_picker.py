@@ -235,7 +235,7 @@ def test_on_cards_memory_stands_beside_the_card_and_steps_have_a_time(
     monkeypatch.chdir(tmp_path)
     cards = wb.Cluster.rented("rtx-4090", gpus=8)
     monkeypatch.setattr(
-        sys.modules["workbench.launch.prepare.build_request"], "detect_host", lambda: cards
+        sys.modules["workbench.launching.prepare.build_request"], "detect_host", lambda: cards
     )
     made = StrategyPicker("gpt", "--size 12 --steps 3", strategy="fsdp", processes=4)
     assert made.figure["headline"].startswith("Fits: ")

@@ -64,7 +64,7 @@ def eight_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     """A described machine in the place of this host: what is asked for is checked, not started."""
     cards = wb.Cluster.rented("rtx-4090", gpus=8)
     monkeypatch.setattr(
-        sys.modules["workbench.launch.prepare.build_request"], "detect_host", lambda: cards
+        sys.modules["workbench.launching.prepare.build_request"], "detect_host", lambda: cards
     )
 
 

@@ -17,8 +17,8 @@ from workbench.cli.tables import print_json
 from workbench.cli.terminal import JsonOption, RunArgument, StoreOption, WaitOption, console
 from workbench.compare.lineage import origin, origin_text
 from workbench.describe.option import Group
-from workbench.launch.prepare.options import LaunchOptions
-from workbench.launch.resume.branch import rerun_request
+from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.resume.branch import rerun_request
 from workbench.store.layout import RunPaths
 
 _OF_THE_SOURCE = ("commit", "uncommitted changes", "file ")

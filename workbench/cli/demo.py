@@ -14,9 +14,9 @@ from workbench.cli.live import follow
 from workbench.cli.tables import number, print_json
 from workbench.compare.calibration.calibrate import STEP_SECONDS, calibrate, is_fresh, kept
 from workbench.errors import WorkbenchError
-from workbench.launch.launch import start
-from workbench.launch.prepare.build_request import Request, request
-from workbench.launch.run import Run
+from workbench.launching.launch import start
+from workbench.launching.prepare.build_request import Request, request
+from workbench.launching.run import Run
 from workbench.observe.prediction_error.comparison import read_gap
 from workbench.observe.prediction_error.terms import GapRow
 from workbench.store.layout import RunPaths

@@ -15,9 +15,9 @@ from workbench.cli.terminal import JsonOption, WaitOption, console, errors, exit
 from workbench.compare.profile.tracing import traced_from_the_start
 from workbench.describe.option import Group
 from workbench.diagnose.nodes import node_command
-from workbench.launch.prepare.build_request import build_request
-from workbench.launch.prepare.options import LaunchOptions
-from workbench.launch.prepare.targets import MODULE
+from workbench.launching.prepare.build_request import build_request
+from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.prepare.targets import MODULE
 from workbench.recipes import help_text, recipes
 from workbench.units import format_usd
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.cli.tables import STYLES, number
-from workbench.launch.run import Run
+from workbench.launching.run import Run
 from workbench.observe.summary import throughput, throughput_text
 from workbench.units import format_bytes, format_seconds, format_usd
 

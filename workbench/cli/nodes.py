@@ -28,8 +28,8 @@ from workbench.describe import Cluster
 from workbench.engines import slurm_run
 from workbench.engines.slurm import GRACE_SECONDS
 from workbench.errors import UsageError
-from workbench.launch.lead_node import lead
-from workbench.launch.multinode.agent import NodeAgent
+from workbench.launching.lead_node import lead
+from workbench.launching.multinode.agent import NodeAgent
 from workbench.recover.policy import Recovery
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths

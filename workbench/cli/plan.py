@@ -26,11 +26,11 @@ from workbench.describe.job import options
 from workbench.describe.option import declared, words
 from workbench.errors import UsageError
 from workbench.estimate.cost_plan import RunPlan, checkpoint_bytes
-from workbench.plan import Limits, Plans, Space, plan_on
-from workbench.plan import plan as find_plans
-from workbench.plan.planner import PLAIN
-from workbench.plan.rejected import LISTED
-from workbench.plan.space import ANY_SCRIPT, DATA
+from workbench.planning import Limits, Plans, Space, plan_on
+from workbench.planning import plan as find_plans
+from workbench.planning.planner import PLAIN
+from workbench.planning.rejected import LISTED
+from workbench.planning.space import ANY_SCRIPT, DATA
 
 
 @dataclass(frozen=True, kw_only=True)

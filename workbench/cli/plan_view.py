@@ -15,7 +15,7 @@ from workbench.units import format_bytes, format_count, format_seconds, format_u
 if TYPE_CHECKING:
     from workbench.cli.plan import Planned
     from workbench.describe import Strategy
-    from workbench.plan import Plan, Plans
+    from workbench.planning import Plan, Plans
 
 _SHOWN = 10
 

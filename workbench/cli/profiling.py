@@ -21,8 +21,8 @@ from workbench.compare.profile.analysis import read_profile
 from workbench.compare.profile.merge import merged_trace
 from workbench.compare.profile.vendor_tools import NSYS_REPORT, dcgm_sampled, nsys_wrapper
 from workbench.errors import UsageError
-from workbench.launch.capture.profiling import VARIABLE
-from workbench.launch.prepare.targets import resolve
+from workbench.launching.capture.profiling import VARIABLE
+from workbench.launching.prepare.targets import resolve
 from workbench.recipes import recipes
 from workbench.store.layout import RunPaths
 

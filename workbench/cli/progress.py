@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from workbench.plan.offer_search import Progress
+from workbench.planning.offer_search import Progress
 
 PATIENCE = 0.5
 """Seconds before anything is said."""

@@ -22,8 +22,8 @@ from workbench.cli.terminal import (
 )
 from workbench.describe.option import Group
 from workbench.diagnose.finding import Finding
-from workbench.launch.prepare.acceptance import accept
-from workbench.launch.prepare.options import LaunchOptions
+from workbench.launching.prepare.acceptance import accept
+from workbench.launching.prepare.options import LaunchOptions
 from workbench.recover.checkpoints import Checkpoint
 from workbench.store.layout import RunPaths
 from workbench.units import format_bytes

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from workbench.cli.live import follow
 from workbench.errors import WorkbenchError
-from workbench.launch.run import Run
+from workbench.launching.run import Run
 
 # A pipe has no width: tables are not squeezed, and ids stay whole.
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)

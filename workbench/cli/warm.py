@@ -8,9 +8,9 @@ import typer
 
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import CpuOption, JsonOption, NprocOption, console
-from workbench.launch.prepare.build_request import request
-from workbench.launch.start.warm_server import start_ahead
-from workbench.launch.warm import client
+from workbench.launching.prepare.build_request import request
+from workbench.launching.start.warm_server import start_ahead
+from workbench.launching.warm import client
 from workbench.units import format_bytes
 
 warm = typer.Typer(

@@ -10,7 +10,7 @@ from workbench.compare import alignment, index
 from workbench.compare.differences import configuration, differing, results
 from workbench.compare.lineage import Branch, ancestry
 from workbench.errors import UsageError
-from workbench.launch.resume.attempts import read_attempts
+from workbench.launching.resume.attempts import read_attempts
 from workbench.observe.curves import Curve
 from workbench.observe.rows import row
 from workbench.store.files import read_json

@@ -9,10 +9,10 @@ from workbench import recipes
 from workbench.describe.supported import backend
 from workbench.engines.job import Job
 from workbench.errors import UsageError
-from workbench.launch.prepare import accelerate_config
-from workbench.launch.prepare.cpu_threads import cpu_threads
-from workbench.launch.prepare.layout_flags import layout_flags
-from workbench.launch.prepare.placement import NAMES, Placement, check_address
+from workbench.launching.prepare import accelerate_config
+from workbench.launching.prepare.cpu_threads import cpu_threads
+from workbench.launching.prepare.layout_flags import layout_flags
+from workbench.launching.prepare.placement import NAMES, Placement, check_address
 
 CONFIG_FOLDER = "workbench-config"
 """Folder of the launcher's files, in the working directory."""

@@ -15,8 +15,8 @@ from workbench.engines.refusals import ENGINES, Refusal, refusals
 from workbench.engines.shipping import FOLDER, files_of
 from workbench.engines.writing import write_all
 from workbench.errors import UsageError
-from workbench.launch.prepare.placement import check_address
-from workbench.launch.prepare.redact import redact_arguments, redact_environment
+from workbench.launching.prepare.placement import check_address
+from workbench.launching.prepare.redact import redact_arguments, redact_environment
 from workbench.store.secrets import HIDDEN, hide_known
 
 

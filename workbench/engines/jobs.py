@@ -13,8 +13,8 @@ from workbench.describe.accelerators import find, lookup
 from workbench.engines.job import Job
 from workbench.engines.launching import option_names
 from workbench.errors import UsageError
-from workbench.launch.prepare.accelerate_config import check_supported
-from workbench.launch.prepare.layout_flags import check_arguments
+from workbench.launching.prepare.accelerate_config import check_supported
+from workbench.launching.prepare.layout_flags import check_arguments
 from workbench.store.layout import RunPaths
 from workbench.store.record import TO_EXPORT, read_record
 from workbench.store.secrets import HIDDEN, hide, is_secret_name

@@ -13,9 +13,9 @@ from workbench.engines.job import Job
 from workbench.engines.slurm import ANY_GPU, GRACE_SECONDS, sbatch_text
 from workbench.engines.slurm_watch import SlurmJob
 from workbench.errors import StoreError, UsageError, WorkbenchError
-from workbench.launch.prepare.request import Request
-from workbench.launch.run import Run
-from workbench.launch.start.start import prepare
+from workbench.launching.prepare.request import Request
+from workbench.launching.run import Run
+from workbench.launching.start.start import prepare
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own

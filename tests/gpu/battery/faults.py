@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tests.gpu.battery.values import Case, Check, Report, Setup
 
 if TYPE_CHECKING:
-    from workbench.launch.run import Run
+    from workbench.launching.run import Run
 
 SCRIPT = Path(__file__).with_name("fault_script.py")
 LEFT = "processes left"

@@ -126,7 +126,7 @@ def deepspeed(setup: Setup) -> Report:
 
     import workbench as wb
     from workbench import recipes
-    from workbench.launch.prepare import accelerate_config
+    from workbench.launching.prepare import accelerate_config
 
     strategy = wb.Strategy.parse("zero2", 2)
     found = recipes.find("gpt")

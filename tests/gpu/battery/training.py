@@ -110,7 +110,7 @@ def _probe(setup: Setup, *, hooked: bool) -> dict[str, Any]:
     """What overhead_probe.py measured in a process of its own."""
     import json
 
-    from workbench.launch.capture import SITE_FOLDER
+    from workbench.launching.capture import SITE_FOLDER
 
     folder = setup.out / "hook"
     for part in ("logs", "metrics", "control", "checkpoints"):

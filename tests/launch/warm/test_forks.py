@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import until
-from workbench.launch.warm import client, messages, sameness
+from workbench.launching.warm import client, messages, sameness
 from workbench.store import processes
 
 SAYS = """\

@@ -15,7 +15,7 @@ import pytest
 
 import workbench as wb
 from tests.conftest import until
-from workbench.launch.warm import client
+from workbench.launching.warm import client
 from workbench.recover.policy import Recovery
 from workbench.store import processes
 from workbench.store.files import read_json

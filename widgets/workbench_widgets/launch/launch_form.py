@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 import workbench as wb
 from workbench.describe.option import declared
-from workbench.launch.prepare.options import LaunchOptions
+from workbench.launching.prepare.options import LaunchOptions
 from workbench.observe.trackers import names
 from workbench.recover import Recovery
 from workbench_widgets.strategy.preview import NoTargetError

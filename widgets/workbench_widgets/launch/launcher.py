@@ -12,7 +12,7 @@ import ipywidgets as widgets
 import traitlets
 
 import workbench as wb
-from workbench.launch.prepare.accelerate_config import CPU_RANKS
+from workbench.launching.prepare.accelerate_config import CPU_RANKS
 from workbench.units import format_bytes
 from workbench_widgets import assets
 from workbench_widgets.assets import send_asset

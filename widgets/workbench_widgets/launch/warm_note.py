@@ -7,7 +7,7 @@ import threading
 import ipywidgets as widgets
 
 import workbench as wb
-from workbench.launch.start.warm_server import start_ahead
+from workbench.launching.start.warm_server import start_ahead
 
 _STARTING = "Warm start: importing torch in the background …"
 _READY = "Warm start ready: launches are forked from process {pid}, which has imported torch."

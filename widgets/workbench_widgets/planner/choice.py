@@ -10,7 +10,7 @@ from typing import Any
 import workbench as wb
 from workbench.cli.quantities import read_count
 from workbench.describe.checks import require_positive
-from workbench.plan import Limits, Plan
+from workbench.planning import Limits, Plan
 from workbench_widgets.memory.choice import MemoryChoice, gpu_name
 from workbench_widgets.options import refuse_unknown
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.plan import Plan
+from workbench.planning import Plan
 from workbench.units import format_bytes, format_usd
 from workbench_widgets.cost.parts import bill, hours_text, priced_at, step_parts
 from workbench_widgets.planner.handover import launch_terms

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import workbench as wb
-from workbench.launch.prepare import accelerate_config
-from workbench.plan import Plan
+from workbench.launching.prepare import accelerate_config
+from workbench.planning import Plan
 from workbench_widgets.launch.launcher import Launcher
 from workbench_widgets.memory.choice import gpu_name
 

@@ -9,7 +9,7 @@ import traitlets
 
 import workbench as wb
 from workbench.describe import prices
-from workbench.plan import Plan, Plans
+from workbench.planning import Plan, Plans
 from workbench_widgets.calculator import Calculator
 from workbench_widgets.debounce import Debouncer
 from workbench_widgets.launch.launcher import Launcher

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workbench.plan import Plans, plan
+from workbench.planning import Plans, plan
 from workbench_widgets.calculator import sentence
 from workbench_widgets.planner.choice import Question
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
-from workbench.plan import Plans, explain, ranking
-from workbench.plan.market import where_text
-from workbench.plan.rejected import ANY
+from workbench.planning import Plans, explain, ranking
+from workbench.planning.market import where_text
+from workbench.planning.rejected import ANY
 from workbench.units import format_usd
 from workbench_widgets.cost.parts import hours_text
 from workbench_widgets.planner.choice import PlannerChoice

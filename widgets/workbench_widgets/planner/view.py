@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.plan import Limits, Plan, Plans, explain, ranking
-from workbench.plan.market import where_text
-from workbench.plan.offer_search import OfferSearch
-from workbench.plan.planner import OfferAnswers
+from workbench.planning import Limits, Plan, Plans, explain, ranking
+from workbench.planning.market import where_text
+from workbench.planning.offer_search import OfferSearch
+from workbench.planning.planner import OfferAnswers
 from workbench.units import UNKNOWN, format_count, format_usd
 from workbench_widgets.cost.parts import hours_text
 from workbench_widgets.planner.choice import PlannerChoice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.describe.strategy import COMM_HOOKS, CP_METHODS, SCHEDULES, STATE_DICTS
-from workbench.plan.pick import GOALS
+from workbench.planning.pick import GOALS
 from workbench_widgets.controls import Field, check, number, select
 from workbench_widgets.memory.choice import OFFLOADS
 from workbench_widgets.strategy.choice import FAMILIES, HAND, THREE

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import workbench as wb
-from workbench.launch.prepare.build_request import MAX_CPU_RANKS
-from workbench.plan.pick import Picked, pick
+from workbench.launching.prepare.build_request import MAX_CPU_RANKS
+from workbench.planning.pick import Picked, pick
 from workbench_widgets.calculator import sentence
 from workbench_widgets.strategy.choice import HAND, StrategyChoice
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import HostError
-from workbench.launch.prepare.accelerate_config import environment
+from workbench.launching.prepare.accelerate_config import environment
 
 _WORKER = "workbench.compare.calibration.probes.worker"
 _TAIL = 1500  # characters of a dead process's stderr in the message

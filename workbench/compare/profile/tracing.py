@@ -16,8 +16,8 @@ from pathlib import Path
 from workbench.compare.profile.analysis import accounts, profiles, read_profile, reasons
 from workbench.compare.profile.values import Profile
 from workbench.errors import StoreError, UsageError, WorkbenchError
-from workbench.launch.capture.profiling import LATE, MAX_STEPS, VARIABLE
-from workbench.launch.run import Run
+from workbench.launching.capture.profiling import LATE, MAX_STEPS, VARIABLE
+from workbench.launching.run import Run
 from workbench.observe.pulse import read_pulse
 from workbench.store.files import write_text_atomic
 from workbench.store.layout import RunPaths

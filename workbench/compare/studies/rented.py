@@ -16,7 +16,7 @@ from workbench.describe.detection import detect_host
 from workbench.describe.strategy import Strategy
 from workbench.errors import UsageError
 from workbench.estimate.scaling import ScalingPoint, scaling
-from workbench.launch.prepare.build_request import request
+from workbench.launching.prepare.build_request import request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from workbench import recipes
 from workbench.compare.studies.trial import Trial
 from workbench.errors import UsageError
 from workbench.estimate.scaling import spread
-from workbench.launch.prepare.build_request import request
+from workbench.launching.prepare.build_request import request
 
 MODES = ("weak", "strong")
 FEWEST_STEPS = 8

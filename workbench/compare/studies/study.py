@@ -21,8 +21,8 @@ from workbench.compare.studies.step_split import last_loss, steady_steps
 from workbench.compare.studies.trial import Trial, TrialResult
 from workbench.diagnose.known_errors import OUT_OF_MEMORY
 from workbench.errors import StoreError, UnknownNameError, UsageError, WorkbenchError
-from workbench.launch.launch import launch
-from workbench.launch.run import Run
+from workbench.launching.launch import launch
+from workbench.launching.run import Run
 from workbench.observe.summary import peak_memory
 from workbench.store import names
 from workbench.store.files import read_json, write_json_atomic

@@ -1,0 +1,159 @@
+"""Node 0 of a run whose machines an engine chose: only now is known where the others reach it.
+
+An engine starts the same command on every machine, and the same again when it took the machines
+back in between; so this begins the run, or goes on from its newest whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+from workbench.errors import UsageError, WorkbenchError
+from workbench.launching.log import guarded
+from workbench.launching.multinode.agent import Say
+from workbench.launching.prepare.placement import Placement, check_address
+from workbench.launching.resume.attempts import Attempts
+from workbench.launching.resume.resume import at_work, taken_up
+from workbench.launching.run import Run
+from workbench.launching.start.launch_spec import from_checkpoint, order_again
+from workbench.launching.start.supervisor_process import spawn_supervisor
+from workbench.recover.checkpoints import Checkpoint, newest_whole
+from workbench.store import processes
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
+from workbench.store.schema import SCHEMA_VERSION
+from workbench.store.status import HEARTBEAT_FRESH_SECONDS, read_status
+
+_TAKEN_UP_SECONDS = 90.0
+_BEAT_SECONDS = 1.0
+_LAST_SECONDS = 75.0  # a supervisor waits for its trackers after the run's end
+_WHY = "started again by the engine"
+
+
+def lead(paths: RunPaths, address: str | None, port: int | None, say: Say) -> Run:
+    """Become node 0: start the run's supervisor, and stay until it is gone.
+
+    Raises:
+        UsageError: the address is missing, the run is at work elsewhere or has finished.
+        WorkbenchError: the supervisor did not start.
+    """
+    try:
+        _begin(paths, address, port, say)
+    except Exception as error:
+        _tell_end(paths, error)
+        raise
+    return _stay(paths)
+
+
+def _begin(paths: RunPaths, address: str | None, port: int | None, say: Say) -> None:
+    check_own(paths, "started")
+    run = read_json(paths.run)
+    if run is None:
+        raise UsageError(f"{paths.run} cannot be read.")
+    _wait_for_the_one_before(paths)
+    if (read_json(paths.exit) or {}).get("outcome") == "succeeded":
+        raise UsageError(f"{run['run']} has finished; there is nothing to start.")
+    run = _at(paths, run, address, port)
+    order, before = _order(paths, run, say), at_work(paths)
+    spawn_supervisor(paths, order)
+    deadline = time.monotonic() + _TAKEN_UP_SECONDS
+    while not taken_up(paths, run, before):
+        if time.monotonic() > deadline:
+            raise WorkbenchError(
+                f"The supervisor of {run['run']} did not start; {paths.supervisor_log} says why."
+            )
+        time.sleep(0.1)
+
+
+def _tell_end(paths: RunPaths, error: Exception) -> None:
+    """The other machines wait for a run that does not begin: it has ended, for all to see."""
+    at_work_now = paths.state.exists() and read_status(paths).live
+    if at_work_now or paths.exit.exists() or not paths.run.exists():
+        return
+    document = {
+        "schema": SCHEMA_VERSION,
+        "outcome": "failed",
+        "exit_code": None,
+        "failed_rank": None,
+        "message": f"Node 0 could not start the run: {error}",
+        "finding": None,
+        "processes_left": 0,
+        "gpu_memory_left_bytes": None,
+        "ended_at": round(time.time(), 3),
+    }
+    guarded("exit.json", lambda: write_json_atomic(paths.exit, document, indent=2))
+
+
+def _wait_for_the_one_before(paths: RunPaths) -> None:
+    """A machine that was taken away cannot say that it is gone: its heartbeat has to grow old."""
+    deadline = time.monotonic() + HEARTBEAT_FRESH_SECONDS + 15.0
+    while paths.state.exists() and read_status(paths).live:
+        if time.monotonic() > deadline:
+            raise UsageError(f"{paths.directory.name} is at work already.")
+        time.sleep(1.0)
+
+
+def _at(paths: RunPaths, run: dict[str, Any], address: str | None, port: int | None) -> Any:
+    """run.json with the address that the other machines are told."""
+    nodes = int(run.get("nodes") or 1)
+    if nodes == 1:
+        return run
+    if address is None:
+        raise UsageError("Node 0 is found by the others at --address. Give it.")
+    chosen = check_address(address)
+    where = Placement(nodes=nodes, node_rank=0, address=chosen, port=port or 29_500)
+    command = where.of([str(word) for word in run["command"]])
+    document = {**run, "address": chosen, "command": command}
+    write_json_atomic(paths.run, document, indent=2)
+    return document
+
+
+def _order(paths: RunPaths, run: dict[str, Any], say: Say) -> dict[str, Any]:
+    order, attempts = order_again(run), Attempts(paths)
+    if not attempts.number:
+        return order
+    checkpoint, passed = _newest_whole(paths)
+    for sentence in passed:
+        say(sentence)
+    order = from_checkpoint(order, run, checkpoint, _WHY)
+    order["resume"]["after"] = attempts.number
+    step = order["resume"]["step"]
+    say(f"attempt {attempts.number + 1} goes on from step {step}")
+    return order
+
+
+def _newest_whole(paths: RunPaths) -> tuple[Checkpoint | None, list[str]]:
+    """Every byte is read: on a thread, so that the other machines do not take node 0 for gone."""
+    with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
+        found = pool.submit(newest_whole, paths)
+        while not wait([found], timeout=_BEAT_SECONDS).done:
+            state = read_json(paths.state)
+            if state is not None:
+                state["heartbeat"] = round(time.time(), 3)
+                guarded("state.json", functools.partial(write_json_atomic, paths.state, state))
+        return found.result()
+
+
+def _stay(paths: RunPaths) -> Run:
+    """An engine ends what its command leaves behind: stay as long as the supervisor does."""
+    run = Run(paths)
+
+    def hand_over(_number: int, _frame: object) -> None:
+        run.preempt()
+
+    before = signal.signal(signal.SIGTERM, hand_over)
+    try:
+        run.wait()
+        supervisor = (read_json(paths.state) or {}).get("supervisor")
+        if supervisor is not None:
+            with contextlib.suppress(KeyboardInterrupt):
+                processes.wait_gone([supervisor], _LAST_SECONDS)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return run

@@ -1,0 +1,129 @@
+"""What the other machines of a run told last, and since when they told nothing new."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.diagnose.facts import SILENT_SECONDS, NodeFacts, RankFacts
+from workbench.launching.multinode.node_ranks import hear, ranks_of
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.schema import ProcessDoc
+
+
+@dataclass(slots=True)
+class Seen:
+    """One machine, as last heard."""
+
+    document: dict[str, Any]
+    """`node_schema.NodeDoc`."""
+    changed_at: float
+    """When it last told anything new, by this machine's monotonic clock."""
+    agent: ProcessDoc | None = None
+    """Its agent at the start of the attempt."""
+    ended_at: float | None = None
+    """When its launcher was first seen to have ended early."""
+    heard: bool = False
+    """Whether it told anything new since this supervisor looks; a file alone may be of a dead."""
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since it told anything new."""
+        return time.monotonic() - self.changed_at
+
+
+class NodeView:
+    """Reads ``nodes/node-N.json`` of all machines but this one."""
+
+    def __init__(self, paths: RunPaths, run: Mapping[str, Any]) -> None:
+        self.count = int(run.get("nodes") or 1)
+        self.seen: dict[int, Seen] = {}
+        self.mute: set[int] = set()
+        """Machines that were told to end the attempt and have not answered."""
+        self._paths = paths
+        self._run = run
+
+    def look(self) -> None:
+        """Read what they told since the last look."""
+        for node in range(1, self.count):
+            document = read_json(self._paths.node(node))
+            if document is None:
+                continue
+            seen = self.seen.get(node)
+            if seen is None:
+                self.seen[node] = Seen(document, time.monotonic(), document.get("agent"))
+            elif _beat(document) != _beat(seen.document):
+                seen.document, seen.changed_at, seen.heard = document, time.monotonic(), True
+                self.mute.discard(node)
+
+    def begin(self) -> None:
+        """An attempt begins: whoever is there now must stay."""
+        self.mute = set()
+        for seen in self.seen.values():
+            seen.agent, seen.ended_at = seen.document.get("agent"), None
+
+    def is_ready(self, node: int, attempt: int) -> bool:
+        """Whether a machine waits for that attempt to start, and reaches node 0."""
+        seen = self.seen.get(node)
+        if seen is None or not seen.heard or seen.silent_seconds > SILENT_SECONDS:
+            return False
+        return seen.document.get("phase") == "ready" and seen.document.get("attempt") == attempt
+
+    def has_ended(self, node: int, attempt: int) -> bool:
+        """Whether nothing of that attempt is at work there, as far as it told."""
+        seen = self.seen.get(node)
+        if seen is None or seen.document.get("attempt") != attempt:
+            return True
+        return seen.document.get("phase") in {"ended", "left", "refused", "waiting"}
+
+    def notices(self) -> list[int]:
+        """Machines that are about to be taken away, by their own word."""
+        return [n for n, one in self.seen.items() if one.heard and one.document.get("preempt")]
+
+    def processes_left(self) -> int:
+        """Processes that the machines could not end."""
+        return sum(int(one.document.get("processes_left") or 0) for one in self.seen.values())
+
+    def facts(self, *, training: bool) -> tuple[NodeFacts, ...]:
+        """Each machine at this moment; `training`: whether an attempt is under way."""
+        return tuple(self._facts(node, training=training) for node in range(self.count))
+
+    def _facts(self, node: int, *, training: bool) -> NodeFacts:
+        ranks = ranks_of(node, self._run)
+        text = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+        seen = self.seen.get(node)
+        if node == 0:
+            return NodeFacts(node=0, ranks=text, host=socket.gethostname(), phase="running")
+        if seen is None:
+            return NodeFacts(node=node, ranks=text)
+        told = seen.document
+        since, at = told.get("unreachable_since"), told.get("heartbeat")
+        another = seen.agent is not None and told.get("agent") != seen.agent
+        return NodeFacts(
+            node=node,
+            ranks=text,
+            host=told.get("host"),
+            address=told.get("address"),
+            phase=told.get("phase"),
+            exit_code=told.get("exit_code"),
+            silent_seconds=seen.silent_seconds,
+            unreachable_seconds=None if since is None or at is None else max(0.0, at - since),
+            anew=training and another and told.get("phase") != "running",
+            mute=node in self.mute,
+            message=told.get("message"),
+        )
+
+    def rank_facts(self, rank: int, process: ProcessDoc | None) -> RankFacts:
+        """What its machine told of a rank."""
+        seen = self.seen.get(rank // len(ranks_of(0, self._run)))
+        told = None if seen is None else seen.document.get("ranks", {}).get(str(rank))
+        age = 0.0 if seen is None else seen.silent_seconds
+        return hear(self._paths, rank, process, told, age)
+
+
+def _beat(document: Mapping[str, Any]) -> tuple[Any, Any]:
+    return document.get("beat"), document.get("agent")

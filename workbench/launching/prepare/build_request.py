@@ -1,0 +1,266 @@
+"""The dry run: everything that would be started, exactly, before anything is.
+
+`request` checks the wish against this host and returns a `Request`; nothing is written.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from workbench import recipes
+from workbench.describe import Cluster, Strategy
+from workbench.describe.detection import detect_host
+from workbench.describe.job import Job
+from workbench.errors import HostError, UsageError
+from workbench.launching.prepare import accelerate_config
+from workbench.launching.prepare.described import (
+    on_this_host,
+    recipe_arguments,
+    recipe_for,
+    with_job,
+)
+from workbench.launching.prepare.layout_flags import check_arguments, layout_flags
+from workbench.launching.prepare.options import LaunchOptions, with_launch_options
+from workbench.launching.prepare.placement import check_nodes, check_shares
+from workbench.launching.prepare.prediction import with_prediction
+from workbench.launching.prepare.preflight import checked, usual_port
+from workbench.launching.prepare.redact import redact_arguments
+from workbench.launching.prepare.request import Request
+from workbench.launching.prepare.targets import resolve, spreads_itself
+from workbench.observe.doctor import NAME_CLASH_FIX, name_clash
+from workbench.observe.trackers import check as check_tracker
+from workbench.recover.policy import Recovery
+from workbench.store import names
+from workbench.store.runs import Store
+
+MAX_CPU_RANKS = 64
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@with_launch_options
+def request(  # noqa: D417  (the options' help is derived)
+    target: str | os.PathLike[str] | Job, arguments: Sequence[str], options: LaunchOptions
+) -> Request:
+    """Check a launch against this host, start nothing.
+
+    Args:
+        target: A recipe's name, the path of a Python script, a module (``-m package.train``), or a
+            `Job` that one of the recipes trains.
+        arguments: The script's arguments.
+
+    Raises:
+        UsageError: it cannot be started so; the message says what would work.
+        HostError: torch or accelerate is missing here.
+    """
+    return build_request(target, arguments, options)
+
+
+def build_request(
+    target: str | os.PathLike[str] | Job, arguments: Sequence[str], options: LaunchOptions
+) -> Request:
+    """`request` with the options as one value."""
+    if isinstance(target, Job):
+        target, options = recipe_for(target), replace(options, job=target)
+    options = with_job(options)
+    check_beside(options)
+    return checked(with_prediction(_placed(os.fspath(target), arguments, options)))
+
+
+def _placed(target: str, arguments: Sequence[str], options: LaunchOptions) -> Request:
+    """What is started, and how it is spread over this host, or this and its equals."""
+    what = resolve(target)
+    script, recipe = what.path, what.recipe
+    host = replace(options.cluster or detect_host(), nodes=options.nodes)
+    cluster = on_this_host(options, host)
+    address = check_nodes(options.nodes, options.address)
+    check_no_secret(arguments, cluster.nodes)
+    device = "cpu" if options.cpu or not cluster.gpus else "cuda"
+    given, count = options.strategy, options.processes
+    given = _usual(script, recipe, count) if given is None else given
+    chosen = _strategy(given, count, device, cluster).with_options(**options.options)
+    _require_libraries()
+    layout = tuple(_layout(script, chosen, recipe, device, arguments))
+    if options.job is not None and recipe is not None:
+        arguments = [*recipe_arguments(recipe, options.job.workload), *arguments]
+    name = options.name
+    return Request(
+        name=names.check_name(f"{what.name}-{_label(chosen)}" if name is None else name),
+        script=script,
+        module=what.module,
+        arguments=(*layout, *arguments),
+        layout_arguments=layout,
+        recipe=recipe,
+        strategy=chosen,
+        cluster=cluster,
+        device=device,
+        working_directory=Path.cwd(),
+        store=options.store if isinstance(options.store, Store) else Store(options.store),
+        wrap=options.wrap,
+        options=replace(
+            options,
+            address=address,
+            port=options.port or (usual_port() if cluster.nodes > 1 else 0),
+        ),
+    )
+
+
+def check_no_secret(arguments: Sequence[str], nodes: int) -> None:
+    """Refuse secrets that other machines could learn of only from a file.
+
+    Raises:
+        UsageError: one of the arguments is a secret, or holds one.
+    """
+    hidden = redact_arguments(arguments)
+    if nodes > 1 and hidden != list(arguments):
+        shown = next(word for word, old in zip(hidden, arguments, strict=True) if word != old)
+        raise UsageError(
+            f"The arguments hold a secret ({shown}), which the other machines would have to read "
+            "from a file of the run. Put it into an environment variable of each machine."
+        )
+
+
+def check_beside(options: LaunchOptions) -> None:
+    """Refuse variables that are none, which the printed command could not hold, and trackers.
+
+    Raises:
+        UsageError: one of them is wrong.
+    """
+    environment = options.environment
+    _check_recovery(options.recovery)
+    if options.warm and options.nodes > 1:
+        raise UsageError(
+            f"A warm start is for one machine, not {options.nodes}. Leave --warm out: the start of "
+            "ranks on several machines is cold."
+        )
+    for name in environment:
+        if not _VARIABLE.fullmatch(name):
+            raise UsageError(
+                f"{name!r} is no name of an environment variable. Use letters, digits and _, not "
+                "beginning with a digit."
+            )
+    if environment.get("CUDA_VISIBLE_DEVICES"):
+        raise UsageError(
+            "CUDA_VISIBLE_DEVICES decides which GPUs the workbench counts, so set it before: "
+            "os.environ['CUDA_VISIBLE_DEVICES'] = '2,3' in a notebook, or in front of the command."
+        )
+    for tracker in options.trackers:
+        check_tracker(tracker)
+
+
+def _check_recovery(recovery: Recovery) -> None:
+    """Refuse what would silently never happen while nobody looks."""
+    for name in ("on_idle", "on_end"):
+        command: tuple[str, ...] = getattr(recovery, name)
+        if command and shutil.which(command[0]) is None:
+            raise UsageError(
+                f"{name}: there is no program {command[0]!r} here, so nothing would be started. "
+                "Give its whole path, or install it."
+            )
+
+
+def _usual(script: Path, recipe: str | None, processes: int | None) -> str | None:
+    """The strategy of a script that only one can be right for; None = DDP, or one process."""
+    if recipe is not None:
+        alone = recipes.find(recipe).alone
+        return alone[0] if alone and processes != 1 else None
+    return "single" if spreads_itself(script) else None
+
+
+def _check_alone(recipe: str, strategy: Strategy) -> None:
+    """Refuse a strategy that a recipe of one idea would not follow."""
+    alone = recipes.find(recipe).alone
+    ranks = math.prod(getattr(strategy, axis) for axis in alone)
+    if alone and (ranks != strategy.world_size or strategy.zero_stage or strategy.dp_shard > 1):
+        raise UsageError(
+            f"The recipe {recipe} spreads by {alone[0]} and nothing else, so {strategy.name!r} "
+            f"would not be what runs. Use --strategy {alone[0]}, or the recipe gpt."
+        )
+
+
+def _layout(
+    script: Path, strategy: Strategy, recipe: str | None, device: str, arguments: Sequence[str]
+) -> list[str]:
+    """The flags by which a recipe learns what it has to split itself; refuses what cannot be."""
+    if recipe is None:
+        accelerate_config.check_supported(strategy, None, device)
+        if strategy.world_size > 1 and spreads_itself(script):
+            raise UsageError(
+                f"{script.name} is a TensorFlow script: its own strategy spreads over the devices, "
+                "in one process. Use --strategy single."
+            )
+        return []
+    splits = recipes.find(recipe).splits
+    _check_alone(recipe, strategy)
+    accelerate_config.check_supported(strategy, splits, device)
+    check_arguments(arguments)
+    return layout_flags(strategy) if splits else []
+
+
+def _strategy(
+    given: str | Strategy | None, processes: int | None, device: str, cluster: Cluster
+) -> Strategy:
+    """The strategy asked for, with as many ranks as asked for and as there can be."""
+    nodes = cluster.nodes
+    if isinstance(given, Strategy):
+        check_shares(given.name, given.world_size, nodes)
+        _process_count(processes or given.world_size // nodes, None, device, cluster)
+        if processes is not None and processes * nodes != given.world_size:
+            raise UsageError(
+                f"The strategy has {given.world_size} ranks, but {processes * nodes} processes "
+                "were asked for. Leave one of them out."
+            )
+        return given
+    count = nodes * _process_count(processes, given, device, cluster)
+    if given is None:
+        given = "ddp" if count > 1 else "single"
+    return Strategy.parse(given, count)
+
+
+def _label(strategy: Strategy) -> str:
+    """The strategy's part of a run's default name: degrees already say the number of ranks."""
+    text = strategy.name
+    return text if text[-1:].isdigit() else f"{text}{strategy.world_size}"
+
+
+def _process_count(asked: int | None, strategy: str | None, device: str, cluster: Cluster) -> int:
+    gpus = len(cluster.gpus)
+    if asked is None and strategy is not None:
+        asked = Strategy.ranks_of(strategy)
+        if asked is not None:
+            asked = check_shares(strategy, asked, cluster.nodes)
+    if asked is None:
+        return gpus if device == "cuda" else 2
+    if asked < 1:
+        raise UsageError(f"The number of processes must be at least 1, not {asked}.")
+    if device == "cuda" and asked > gpus:
+        raise UsageError(
+            f"{asked} processes were asked for, but {gpus} GPU{'s are' if gpus > 1 else ' is'} "
+            f"visible here. Use --nproc {gpus}, or --cpu for CPU ranks."
+        )
+    if device == "cpu" and asked > MAX_CPU_RANKS:
+        raise UsageError(
+            f"{asked} CPU processes were asked for; this host has {cluster.cpu_cores} cores. "
+            f"Use at most {MAX_CPU_RANKS}; --nproc 2 to 4 is usual."
+        )
+    return asked
+
+
+def _require_libraries() -> None:
+    clash = name_clash()
+    if clash is not None:
+        raise HostError(
+            f"The workbench does not run beside another one: {clash}. {NAME_CLASH_FIX}."
+        )
+    missing = [name for name in ("torch", "accelerate") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise HostError(
+            f"{' and '.join(missing)} cannot be imported here. Install with: "
+            "pip install 'training-workbench[train]' (or run make demo in the repository)."
+        )

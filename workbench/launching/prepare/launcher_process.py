@@ -1,0 +1,136 @@
+"""Starts ``accelerate launch``: what it inherits, where its output goes, a session of its own.
+
+Warm or cold: see `workbench.launching.warm`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+from workbench.errors import HostError
+from workbench.launching.warm.client import NotWarmError, WarmProcess, server_kind, start_process
+
+# What another launcher around us (Slurm, Kubeflow, a run of ours) says of its own ranks.
+_FOREIGN = frozenset(
+    {
+        *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK"),
+        *("MASTER_ADDR", "MASTER_PORT", "WORKBENCH_RANK_PID", "TORCHELASTIC_RUN_ID"),
+    }
+)
+LOADERS = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONHOME")
+"""They make Python load what somebody else wrote: a supervisor does not inherit them."""
+
+
+def inherited() -> dict[str, str]:
+    """This process's environment, without what it says of somebody else's ranks."""
+    return {key: value for key, value in os.environ.items() if key not in _FOREIGN}
+
+
+def shown_gpus(
+    environment: Mapping[str, str], *, device: str, ranks: int, script: Path
+) -> dict[str, str]:
+    """The environment with the GPUs that the ranks are to see: a lone one the first of them.
+
+    A script that cannot be read is left to the launcher, which says so.
+    """
+    if device != "cuda" or ranks != 1:
+        return dict(environment)
+    from workbench.launching.prepare.targets import takes_all_gpus  # noqa: PLC0415  (a lone rank's affair)
+
+    try:
+        if takes_all_gpus(script):
+            return dict(environment)
+    except (OSError, SyntaxError):
+        return dict(environment)
+    seen = environment.get("CUDA_VISIBLE_DEVICES") or "0"
+    return {**environment, "CUDA_VISIBLE_DEVICES": seen.partition(",")[0].strip()}
+
+
+def start_launcher(
+    argv: Sequence[str], *, folder: str, environment: Mapping[str, str], output: Path
+) -> subprocess.Popen[bytes]:
+    """Start it; `output` is appended to.
+
+    Raises:
+        OSError: there is no such program or folder, or the log cannot be written.
+    """
+    with output.open("ab") as log:
+        return subprocess.Popen(  # the training's output goes to files, never a pipe
+            list(argv),
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+@final
+class Launcher:
+    """The launcher of one attempt, forked by a warm server or started by us."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes] | WarmProcess, why_cold: str | None = None
+    ) -> None:
+        self._process = process
+        self.why_cold = why_cold
+        """Why it was started cold although a warm start was asked for."""
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    @property
+    def keeper(self) -> int | None:
+        """Of a warm start: the process to which the run's orphans come; else None."""
+        return self._process.keeper if isinstance(self._process, WarmProcess) else None
+
+    @property
+    def warm(self) -> bool:
+        """Whether it is a fork of a warm server."""
+        return isinstance(self._process, WarmProcess)
+
+    def ended(self) -> tuple[bool, int | None]:
+        """Whether it has ended, and its exit code where that is known."""
+        code = self._process.poll()
+        if code is None and isinstance(self._process, WarmProcess) and self._process.lost:
+            return not self._process.is_alive, None
+        return code is not None, code
+
+    def close(self) -> None:
+        """Nothing of it is watched any more."""
+        if isinstance(self._process, WarmProcess):
+            self._process.close()
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    folder: str,
+    environment: Mapping[str, str],
+    output: Path,
+    warm: Mapping[str, Any] | None = None,
+) -> Launcher:
+    """Start the launcher, from a warm server where `warm` (of the order) asks for it.
+
+    Raises:
+        OSError: there is no such program or folder, or the log cannot be written.
+    """
+    if warm is None:
+        return Launcher(start_launcher(argv, folder=folder, environment=environment, output=output))
+    kind = server_kind(environment, warm["threads"], warm["modules"])
+    try:
+        with output.open("ab") as log:
+            process = start_process(
+                kind, argv, folder=folder, environment=environment, output=log.fileno()
+            )
+    except (NotWarmError, HostError) as error:
+        cold = start_launcher(argv, folder=folder, environment=environment, output=output)
+        return Launcher(cold, why_cold=str(error))
+    return Launcher(process)

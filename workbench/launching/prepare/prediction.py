@@ -1,0 +1,99 @@
+"""What is known of a recipe's run before it starts: workload, memory of a rank, time of a step."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from workbench import recipes
+from workbench.describe import Strategy, Workload
+from workbench.estimate import Estimate, training_memory
+from workbench.estimate.card import CPU_CONTEXT_BYTES, CPU_CONTEXT_OF_CUDA_BUILD_BYTES
+from workbench.estimate.parts import CONTEXT
+from workbench.launching.prepare.described import check_trained, workload_of
+from workbench.launching.prepare.request import Request
+from workbench.launching.prepare.step_prediction import predict
+
+
+def with_prediction(request: Request) -> Request:
+    """Add what is known of the training: workload, memory of a rank and time of a step."""
+    if request.recipe is not None:
+        request = _of_recipe(request, request.recipe)
+    elif request.options.job is not None:
+        request = replace(request, workload=request.options.job.workload)
+    workload, strategy = request.workload, request.strategy
+    if workload is None:
+        return request
+    where = "cpu" if request.device == "cpu" else request.cluster
+    step = predict(workload, strategy, request.cluster, request.device, request.store)
+    memory = memory_of(request.recipe, workload, strategy, where)
+    return replace(
+        request,
+        predicted=_of_this_torch(memory),
+        predicted_time=step and step[0],
+        predicted_basis=step and step[1],
+    )
+
+
+def _of_recipe(request: Request, recipe: str) -> Request:
+    """What a recipe's arguments say, with its defaults for the device.
+
+    On a GPU the recipe's GPU-sized defaults come before the user's own arguments, which win. The
+    time limit is left to the recipe, which has one only when no steps are asked for.
+
+    Raises:
+        UsageError: it would not train what the job describes.
+    """
+    arguments = request.arguments
+    if request.device == "cuda":
+        defaults = list(recipes.find(recipe).gpu_arguments)
+        if "--minutes" in defaults:
+            at = defaults.index("--minutes")
+            del defaults[at : at + 2]
+        arguments = (*defaults, *arguments)
+    shape = recipes.shape(arguments, recipe=recipe)
+    workload = None if shape["layers"] is None else workload_of(recipe, shape)
+    if request.options.job is not None:
+        workload = request.options.job.workload
+        check_trained(recipe, arguments, workload)
+    wrap = request.wrap  # a model given by name says itself what its blocks are
+    if wrap is None and shape["model"] is None:
+        wrap = recipes.find(recipe).block
+    return replace(
+        request,
+        arguments=arguments,
+        wrap=wrap,
+        precision=shape["precision"],
+        optimizer=shape["optimizer"],
+        checkpoint_folder=shape["checkpoint_dir"],
+        workload=workload,
+        steps_total=shape["steps"],
+        seconds_total=None if shape["minutes"] is None else 60.0 * shape["minutes"],
+        checkpoint_every=shape["checkpoint_every"],
+    )
+
+
+def memory_of(recipe: str | None, workload: Workload, strategy: Strategy, where: Any) -> Estimate:
+    """Memory of a rank of the recipe, or of a script that does as it is described."""
+    if recipe is None or recipes.find(recipe).alone != ("cp",):
+        return training_memory(workload, strategy, where)
+    # Not sharded over the context ranks, as FSDP does it: the whole model, part of each sequence.
+    own = replace(workload, seq_len=workload.seq_len // strategy.cp)
+    found = training_memory(own, Strategy.parse("single", 1), where)
+    said = f"each of the {strategy.cp} context ranks holds the whole model"
+    return replace(found, assumptions=(*found.assumptions, said))
+
+
+def _of_this_torch(predicted: Estimate) -> Estimate:
+    """A CPU rank loads the CUDA libraries of torch's CUDA build too, though it never uses them."""
+    torch = importlib.util.find_spec("torch")
+    folders = torch.submodule_search_locations if torch is not None else None
+    cuda = any(Path(folder, "lib", "libtorch_cuda.so").exists() for folder in folders or ())
+    if not cuda or predicted.parts.get(CONTEXT) != CPU_CONTEXT_BYTES:
+        return predicted
+    size = CPU_CONTEXT_OF_CUDA_BUILD_BYTES
+    said = f"context of a CPU rank under torch's CUDA build: {size >> 20} MiB, not measured here"
+    kept = tuple(one for one in predicted.assumptions if "context of a CPU rank" not in one)
+    return replace(predicted, parts={**predicted.parts, CONTEXT: size}, assumptions=(*kept, said))

@@ -1,0 +1,182 @@
+"""Looks at this host before any process starts: what would fail is refused, what may fail is said.
+
+A refusal is an error with the one thing that helps. A warning goes with the request: into the
+launch form, on the terminal and into run.json.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+from workbench import recipes
+from workbench.describe.detection import nvml
+from workbench.describe.supported import backend, why_not
+from workbench.errors import HostError, UsageError
+from workbench.launching.prepare.preflight_warnings import warnings
+from workbench.launching.prepare.request import Request
+
+
+def checked(request: Request) -> Request:
+    """The request with its warnings.
+
+    Raises:
+        UsageError: the port is taken, the disk cannot hold one checkpoint, or the GPU lacks the
+            number format.
+        HostError: a package that the strategy needs is missing.
+    """
+    _check_cuda(request)
+    _check_packages(request)
+    _check_port(request.options.port)
+    _check_precision(request)
+    _check_optimizer(request)
+    return replace(request, warnings=tuple(warnings(request)))
+
+
+def _check_cuda(request: Request) -> None:
+    """Ranks whose torch cannot use the GPU would train on the CPU, each by itself, without a word.
+
+    torch is not loaded for that: its version file tells what it was built for.
+    """
+    library, spec = nvml(), importlib.util.find_spec("torch")
+    if request.device != "cuda" or library is None or spec is None or spec.origin is None:
+        return
+    try:
+        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+        driver = int(library.nvmlSystemGetCudaDriverVersion()) // 1000
+    except (OSError, library.NVMLError):
+        return
+    built = re.search(r"^cuda\b[^=\n]*=\s*'(\d+)", text, re.MULTILINE)
+    if built is not None and int(built[1]) <= driver:
+        return
+    what = "the CPU" if built is None else f"CUDA {built[1]}"
+    raise HostError(
+        f"torch is built for {what}, and this host's driver can do CUDA {driver}: no rank could "
+        "use its GPU. Install a torch that fits (in the repository: "
+        f"WORKBENCH_TORCH_INDEX=https://download.pytorch.org/whl/{_wheels(driver)} make demo), or "
+        "train on the CPU with --cpu."
+    )
+
+
+def _wheels(driver: int) -> str:
+    """Folder of torch's builds that any driver of that CUDA generation can run.
+
+    >>> [_wheels(one) for one in (11, 12, 13)]
+    ['cu118', 'cu126', 'cu130']
+    """
+    return {11: "cu118", 12: "cu126"}.get(driver, "cu130")
+
+
+def _check_packages(request: Request) -> None:
+    strategy = request.strategy
+    if backend(strategy, request.splits) == "deepspeed" and _lacks("deepspeed"):
+        raise HostError(
+            f"{strategy.name} is DeepSpeed's, and deepspeed is not installed here. Install it "
+            f"with: pip install deepspeed. Or use {_without_deepspeed(request)}; they need "
+            "nothing."
+        )
+    needs = () if request.recipe is None else recipes.find(request.recipe).needs
+    quantized = request.workload is not None and request.workload.quantization != "none"
+    if quantized or request.optimizer == "adamw-8bit":
+        needs = (*needs, "bitsandbytes")
+    missing = [name for name in needs if _lacks(name)]
+    if missing:
+        raise HostError(
+            f"{request.script.name} with these arguments needs {' and '.join(missing)}, not "
+            f"installed here. Install with: pip install {' '.join(missing)}"
+        )
+
+
+def _without_deepspeed(request: Request) -> str:
+    if not why_not(request.strategy.with_options(engine="torch"), splits=request.splits):
+        return "zero1 --engine torch, or fsdp (= ZeRO-3)"
+    return "fsdp (= ZeRO-3) or fsdp-grad-op (= ZeRO-2)"
+
+
+def _lacks(package: str) -> bool:
+    return importlib.util.find_spec(package) is None
+
+
+def _check_precision(request: Request) -> None:
+    """Refuse a number format that the GPU has no units for: the sentence of plan and cost."""
+    workload, accelerator = request.workload, request.cluster.accelerator
+    precision = request.precision if workload is None else workload.precision
+    if request.device == "cuda" and accelerator is not None and precision not in {None, "fp32"}:
+        lacking = accelerator.why_not(str(precision))
+        if lacking:
+            raise UsageError(lacking)
+    if request.device != "cpu" or request.precision != "fp16":
+        return
+    who = backend(request.strategy, request.splits)
+    if who not in {"fsdp", "deepspeed"}:
+        raise UsageError(
+            "On a CPU Accelerate trains in fp32 when it is asked for fp16. Use --precision bf16 or "
+            "fp32 here; fp16 needs a GPU."
+        )
+    if who == "deepspeed":
+        raise UsageError(
+            "DeepSpeed says of most processors 'Type fp16 is not supported on your device'. Use "
+            "--precision bf16 or fp32 here."
+        )
+
+
+def _check_optimizer(request: Request) -> None:
+    deepspeed = backend(request.strategy, request.splits) == "deepspeed"
+    flat = deepspeed or request.strategy.engine == "fsdp1"
+    if flat and request.optimizer in {"muon", "adafactor"}:
+        raise UsageError(
+            f"The optimizer {request.optimizer} works on whole matrices, and "
+            f"{request.strategy.name} cuts them into flat pieces. Use fsdp (FSDP2), or "
+            "--optimizer adamw-fused."
+        )
+    if (
+        deepspeed
+        and request.device == "cuda"
+        and "optimizer" in request.strategy.offload
+        and request.optimizer not in {None, "adamw", "adamw-fused"}
+    ):
+        raise UsageError(
+            "With offloaded optimizer states DeepSpeed trains with its CPU Adam instead of "
+            f"{request.optimizer}. Use --optimizer adamw-fused, or leave the offload out."
+        )
+    if request.optimizer == "adamw-8bit" and request.strategy.dp_shard > 1 and not flat:
+        raise UsageError(
+            "bitsandbytes' 8-bit AdamW does not know FSDP2's sharded tensors. Use ddp, or "
+            "--optimizer adamw-fused, whose states FSDP shards."
+        )
+
+
+USUAL_PORT = 29_500
+
+
+def _check_port(port: int) -> None:
+    if not 0 <= port <= 65_535:
+        raise UsageError(f"The port must be between 0 (a free one) and 65535, not {port}.")
+    if port == 0:
+        return
+    problem = _taken(port)
+    if problem is not None:
+        raise UsageError(
+            f"Port {port} cannot be used for the ranks' rendezvous: {problem}. "
+            "Leave --port out (a free one is taken), or name another."
+        )
+
+
+def _taken(port: int) -> str | None:
+    """Why `port` cannot be listened at; None = it can."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
+
+
+def usual_port() -> int:
+    """What other machines are told where no port was asked for: torch's, or the next free one."""
+    free = (port for port in range(USUAL_PORT, USUAL_PORT + 100) if _taken(port) is None)
+    return next(free, USUAL_PORT)

@@ -1,0 +1,159 @@
+"""What may go wrong with a run on this host, said before it starts: one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from workbench.describe import Strategy
+from workbench.errors import UsageError
+from workbench.estimate.rank import ranks_of
+from workbench.estimate.states import optimizer_bytes
+from workbench.estimate.switching import switches_that_fit
+from workbench.launching.prepare.request import Request
+from workbench.observe.gpu import GpuHolder, gpu_holders
+from workbench.observe.host import disk_free, memory_available
+from workbench.units import GIB, format_bytes
+
+_HELD_BYTES = GIB  # less is a display or a driver, not somebody's training
+_LITTLE_DISK = 2 * GIB
+
+
+def warnings(request: Request) -> Iterator[str]:
+    """What to know before the start.
+
+    Raises:
+        UsageError: the disk cannot hold one checkpoint.
+    """
+    for look in (_own_script, _restarts, _memory, _offload, _held, _disk):
+        yield from look(request)
+
+
+def _own_script(request: Request) -> Iterator[str]:
+    """Model parallelism is the script's own work, and nobody can see from outside that it does."""
+    strategy = request.strategy
+    axes = [axis for axis in ("tp", "cp", "pp") if getattr(strategy, axis) > 1]
+    if request.recipe is None and axes:
+        yield (
+            f"{request.script.name} has to split its model by {' and '.join(axes)} itself: a "
+            f"script that does not trains as plain data parallelism under the name "
+            f"{strategy.name!r}, or fails in prepare(). The recipes show how; ddp, fsdp and zero1 "
+            "to zero3 need nothing of the script."
+        )
+
+
+def _restarts(request: Request) -> Iterator[str]:
+    """A recipe that saves nothing begins anew each time it is started again."""
+    flags = ("--checkpoint-every", "--checkpoint-minutes", "--checkpoint-auto")
+    saves = any(word.startswith(flags) for word in request.arguments)
+    if request.recipe is not None and request.options.recovery.restarts and not saves:
+        yield (
+            f"{request.options.recovery.restarts} restarts are allowed, but the recipe saves no "
+            "checkpoint, so each would begin anew. Add --checkpoint-minutes 5 to its arguments."
+        )
+
+
+def _memory(request: Request) -> Iterator[str]:
+    """The prediction against the card, or the ranks together against the host."""
+    predicted, workload = request.predicted, request.workload
+    if predicted is None or workload is None:
+        return
+    if request.device == "cpu":
+        needed, free = predicted.total_bytes * request.processes, memory_available()
+        if needed > free:
+            yield (
+                f"{request.processes} ranks will need about {format_bytes(needed)} of memory; "
+                f"{format_bytes(free)} are free here. Use fewer ranks or a smaller model."
+            )
+    elif predicted.fits is False:
+        card = predicted.card_bytes or 0
+        yield (
+            f"Each rank is predicted to need {format_bytes(predicted.on_card_bytes)} of a card of "
+            f"{format_bytes(card)}. {_what_helps(request)}"
+        )
+
+
+def _what_helps(request: Request) -> str:
+    assert request.workload is not None
+    chosen = switches_that_fit(request.workload, request.strategy, request.cluster)
+    if not chosen:
+        return "No combination of switches makes it fit: use more GPUs or a smaller model."
+    return f"It would fit with: {', '.join(switch.name for switch in chosen)}."
+
+
+def _offload(request: Request) -> Iterator[str]:
+    """What is moved off the card has to fit into the host."""
+    needed = None if request.predicted is None else request.predicted.host_bytes
+    free = memory_available()
+    if needed is not None and needed > free:
+        yield (
+            f"Offload keeps about {format_bytes(needed)} in this host's memory, and "
+            f"{format_bytes(free)} are free: the host will kill the ranks. Offload less, or use "
+            "more machines."
+        )
+
+
+def _held(request: Request) -> Iterator[str]:
+    """GPUs of the run on which somebody else's memory lies."""
+    if request.device == "cpu":
+        return
+    for holder in gpu_holders(request.cluster.gpus[: request.processes]):
+        if holder.memory_bytes >= _HELD_BYTES:
+            yield _held_sentence(holder, request)
+
+
+def _held_sentence(holder: GpuHolder, request: Request) -> str:
+    who = ", ".join(f"{name} (pid {pid})" for pid, name in holder.processes)
+    free = holder.total_bytes - holder.memory_bytes
+    text = (
+        f"GPU {holder.index}: {format_bytes(holder.memory_bytes)} are held by "
+        f"{who or 'a process of another container'}; {format_bytes(free)} are free."
+    )
+    if request.predicted is not None and request.predicted.total_bytes > free:
+        return f"{text} This run needs {format_bytes(request.predicted.total_bytes)}: end it first."
+    return text
+
+
+def _disk(request: Request) -> Iterator[str]:
+    """Room for checkpoints where the run will write."""
+    folder = _existing(request.checkpoint_folder or request.store.root)
+    free = disk_free(folder)
+    if free is None:
+        return
+    model = request.workload.model if request.workload is not None else None
+    every = request.checkpoint_every
+    if model is None or not every:
+        if free < _LITTLE_DISK:
+            yield f"Only {format_bytes(free)} of disk are free below {folder}."
+        return
+    one = _checkpoint_bytes(request)
+    if one > free:
+        raise UsageError(
+            f"One checkpoint takes about {format_bytes(one)}, but {format_bytes(free)} are free "
+            f"below {folder}. Free some, use --store on a larger disk, or --checkpoint-every 0."
+        )
+    count = (request.steps_total or 0) // every
+    if count * one > free:
+        yield (
+            f"{count} checkpoints of about {format_bytes(one)} are planned; {format_bytes(free)} "
+            f"are free below {folder}. Checkpoint less often, or use a larger disk."
+        )
+
+
+def _checkpoint_bytes(request: Request) -> int:
+    """fp32 weights and the optimizer's states; of LoRA the adapters', and the base under FSDP."""
+    workload = request.workload
+    assert workload is not None
+    whole = workload.model.parameters
+    states = optimizer_bytes(workload.optimizer)
+    if not workload.lora_rank:
+        return round(whole * (4 + states))
+    (single,) = ranks_of(workload, Strategy(name="single"))
+    adapters = single.elements.adapters
+    base = 4 * whole if request.strategy.dp_shard > 1 else 0
+    return round(adapters * (4 + states)) + base
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there already."""
+    return next((one for one in (folder, *folder.parents) if one.is_dir()), Path("/"))

@@ -1,0 +1,217 @@
+"""A run's attempts: each start of the launcher, in one directory, with one unbroken curve."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.launching.log import guarded, log
+from workbench.launching.prepare.redact import redact_arguments
+from workbench.observe.events import cut_after
+from workbench.store.files import LineReader, append_line, parse_line, read_json, read_tail
+from workbench.store.layout import RunPaths
+from workbench.store.secrets import hide_bytes
+
+if TYPE_CHECKING:
+    from workbench.recover.checkpoints import Checkpoint
+
+_CONTROL = ("stop-at", "terminating", "dump")
+_WISHES = ("stop", "stop-now", "preempt")
+_TOLD = 20  # attempts in the view
+_END_BYTES = 4096
+_UNSEEN = "Its end was not seen: every process was gone."
+
+
+class Attempts:
+    """Reads and writes ``attempts.jsonl``, and clears the way for the next attempt."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._paths = paths
+        self._watching = False
+        self.lines = read_attempts(paths)
+        self._least = _attempts_elsewhere(paths)
+
+    @property
+    def number(self) -> int:
+        """The present attempt, counted from 1; 0 before the first.
+
+        Never less than what other files tell: a damaged attempts.jsonl must not begin anew.
+        """
+        return max([self._least, *(line["attempt"] for line in self.lines)])
+
+    @property
+    def first_step(self) -> int:
+        """Optimizer steps that were done when the present attempt began."""
+        starts = [line for line in self.lines if line["event"] == "start"]
+        return int(starts[-1].get("first_step", 0)) if starts else 0
+
+    @property
+    def seconds_before(self) -> float:
+        """What the earlier attempts took together."""
+        begun: dict[int, float] = {}
+        total = 0.0
+        for line in self.lines:
+            if line["event"] == "start":
+                begun[line["attempt"]] = line["time"]
+            elif line["attempt"] in begun:
+                total += max(0.0, line["time"] - begun.pop(line["attempt"]))
+        return total
+
+    def latest(self) -> list[dict[str, Any]]:
+        """What the view tells of them."""
+        latest = self.lines[-2 * _TOLD :]
+        return [{key: line[key] for key in line if key != "given_up"} for line in latest]
+
+    def take_over(self) -> None:
+        """Before the next attempt is waited for: what was asked of an earlier supervisor is done.
+
+        What is asked from now on stands.
+        """
+        if self.number and not self._watching:
+            self._watching = True
+            for name in _WISHES:
+                (self._paths.control / name).unlink(missing_ok=True)
+
+    def begin(
+        self,
+        *,
+        first_step: int,
+        checkpoint: str | None,
+        why: str | None,
+        arguments: Sequence[str] | None = None,
+    ) -> None:
+        """Note the start of an attempt; before any but the first, clear what the last one left.
+
+        What was asked of an earlier supervisor is done with. What is asked of this one while it
+        starts again stands: the new attempt stops at once.
+        """
+        if self.number or why is not None:  # nobody gives a reason for a run's first attempt
+            old = _CONTROL if self._watching else (*_CONTROL, *_WISHES)
+            self.end(last_step=furthest(self._paths), message=_UNSEEN, at=_heartbeat(self._paths))
+            self._clear(first_step, old)
+        beyond = _every_checkpoint(self._paths) if self.number else []
+        self._watching = True
+        self._least = self.number + 1
+        self._write(
+            {
+                "attempt": self._least,
+                "event": "start",
+                "time": round(time.time(), 3),
+                "first_step": first_step,
+                "checkpoint": checkpoint,
+                "why": why,
+                "arguments": None if arguments is None else redact_arguments(arguments),
+                "given_up": [
+                    [str(one.path), one.saved_at]
+                    for one in beyond
+                    if one.step is not None and one.step > first_step
+                ],
+            }
+        )
+
+    def end(self, *, last_step: int, message: str | None, at: float | None = None) -> None:
+        """Note how the present attempt ended; once."""
+        self._watching = True
+        if self.lines and self.lines[-1]["event"] == "start":
+            self._write(
+                {
+                    "attempt": self.number,
+                    "event": "end",
+                    "time": round(time.time() if at is None else at, 3),
+                    "last_step": last_step,
+                    "message": message,
+                }
+            )
+
+    def _clear(self, first_step: int, control: Sequence[str]) -> None:
+        """Put away what the last attempt left: its ranks' records, and steps that happen again."""
+        paths, number = self._paths, self.number
+        for name in control:
+            (paths.control / name).unlink(missing_ok=True)
+        for path in paths.control.glob("exit-code-*"):  # process numbers come round again
+            path.unlink(missing_ok=True)
+        for path in sorted(paths.metrics.iterdir()):
+            parts = path.name.split(".")
+            if "lost" in parts:
+                continue
+            if parts[-1] == "jsonl":
+                lost = path.with_name(f"{parts[0]}.{'.'.join([*parts[1:-1], 'lost'])}.{number}")
+                guarded(path.name, lambda path=path, lost=lost: cut_after(path, first_step, lost))
+            elif parts[-1] in {"json", "pulse"}:
+                guarded(
+                    path.name,
+                    lambda path=path: path.replace(path.with_name(f"{path.name}.{number}")),
+                )
+        for path in paths.logs.glob("*.log"):
+            if path != paths.supervisor_log:
+                guarded(path.name, lambda path=path: _separate(path, number + 1, first_step))
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self.lines.append(line)
+
+        def append() -> None:
+            append_line(self._paths.attempts, hide_bytes(json.dumps(line).encode()))
+
+        guarded("attempts.jsonl", append)
+        log(f"attempt {line['attempt']} {line['event']}: {json.dumps(line)}")
+
+
+def furthest(paths: RunPaths) -> int:
+    """The step of the furthest rank, from the ends of the metric files alone.
+
+    Each file's last line counts: a script may have gone back to an earlier step.
+    """
+    steps = [0]
+    for path in paths.metrics.glob("rank-*.jsonl"):
+        if path.name.count(".") > 1:  # what else a rank writes
+            continue
+        for line in reversed(read_tail(path, _END_BYTES).splitlines()):
+            step = (parse_line(line.encode(errors="replace"))[0] or {}).get("step")
+            if type(step) is int:
+                steps.append(step)
+                break
+    return max(steps)
+
+
+def _attempts_elsewhere(paths: RunPaths) -> int:
+    """How many attempts state.json and the records put away of earlier ones tell of."""
+    number = (read_json(paths.state) or {}).get("attempt")
+    kept = [path.suffix[1:] for path in paths.metrics.glob("rank-0.start.json.*")]
+    numbers = [int(one) + 1 for one in kept if one.isdecimal()]
+    return max([number if type(number) is int else 0, *numbers])
+
+
+def _heartbeat(paths: RunPaths) -> float | None:
+    """When the supervisor was last alive."""
+    beat = (read_json(paths.state) or {}).get("heartbeat")
+    return float(beat) if isinstance(beat, int | float) else None
+
+
+def _every_checkpoint(paths: RunPaths) -> list[Checkpoint]:
+    """Loads what a first attempt does without: its launcher is started the sooner."""
+    from workbench.recover.script_checkpoints import every_checkpoint  # noqa: PLC0415
+
+    return every_checkpoint(paths)
+
+
+def _separate(path: Path, number: int, first_step: int) -> None:
+    from workbench.diagnose.failure import attempt_mark  # noqa: PLC0415  (not of the first)
+
+    with path.open("ab") as file:
+        file.write(f"\n{attempt_mark(number, first_step)}\n".encode())
+
+
+def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
+    """The lines of ``attempts.jsonl`` that are whole, in order."""
+    reader, found = LineReader(paths.attempts), list[dict[str, Any]]()
+    while lines := reader.read():
+        for line in lines:
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                known = {"attempt": int(line["attempt"]), "time": float(line["time"])}
+                if line["event"] in {"start", "end"}:
+                    found.append({**line, **known})
+    return found

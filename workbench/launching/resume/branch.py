@@ -1,0 +1,124 @@
+"""A run is started again (`rerun`), or another one begins at one of its checkpoints (`fork`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from workbench.errors import UsageError
+from workbench.launching.prepare.build_request import build_request
+from workbench.launching.prepare.recorded_environment import is_applied
+from workbench.launching.prepare.redact import HIDDEN
+from workbench.launching.prepare.request import Request
+from workbench.launching.prepare.targets import target_of
+from workbench.launching.resume.resume import (
+    Resumed,
+    changed_words,
+    in_another_layout,
+    recorded_folder,
+    refuse_engine,
+    startable_record,
+)
+from workbench.launching.resume.run_options import given_changes, options_of
+from workbench.launching.resume.starting_point import starting_point
+from workbench.launching.start.launch_spec import check_whole
+from workbench.launching.start.start import begin, provenance
+from workbench.provenance.differences import differences
+from workbench.recover.script_checkpoints import every_checkpoint
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.schema import BY_HAND
+
+
+def rerun(paths: RunPaths) -> Resumed:
+    """Start a run of its own with the command of this one. See `Run.rerun`.
+
+    Raises:
+        ForeignRunError: it is another user's, others can write to it, or its record is not ours.
+        UsageError: it cannot be started so any more.
+        StoreError: the run store cannot be written.
+    """
+    run, request = _again(paths)
+    began: dict[str, Any] | None = run.get("resumed_from")
+    resume = None
+    if began is not None:  # a fork: its arguments name the checkpoint
+        resume = {**began, "why": BY_HAND, "arguments": list(request.arguments)}
+    again = begin(request, resume, rerun_of=run["run"])
+    return _with_differences(Resumed(paths=again, notes=request.warnings), run)
+
+
+def rerun_request(paths: RunPaths) -> tuple[Request, list[dict[str, Any]]]:
+    """What `rerun` would start, and what is another now; nothing is started or written.
+
+    Raises:
+        UsageError: as `rerun`.
+    """
+    run, request = _again(paths)
+    now = {"cluster": asdict(request.cluster), "provenance": provenance(request, None)}
+    return request, differences(run, now)
+
+
+def fork(
+    paths: RunPaths,
+    at: int | None = None,
+    *,
+    arguments: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    **changes: Any,
+) -> Resumed:
+    """Start a run of its own from a checkpoint of this one. See `Run.fork`.
+
+    Raises:
+        ForeignRunError: it is another user's, others can write to it, or its record is not ours.
+        UsageError: no checkpoint of that step can be used, or it cannot be started so.
+        StoreError: the run store cannot be written.
+    """
+    run = startable_record(paths)
+    words = changed_words(paths, run, arguments, drop)
+    start = starting_point(paths, _checkpoint(paths, at))
+    return _with_differences(
+        in_another_layout(paths, run, start, words, given_changes(changes)), run
+    )
+
+
+def _again(paths: RunPaths) -> tuple[dict[str, Any], Request]:
+    run = startable_record(paths)
+    refuse_engine(run)
+    words = [str(word) for word in run["arguments"]]
+    check_whole(run, words)
+    folder, options = recorded_folder(run), options_of(paths, run)
+    layout = len(run.get("layout_arguments") or ())
+    variables = {**_recorded_variables(run), **options.environment}
+    request = build_request(target_of(run), words[layout:], replace(options, environment=variables))
+    return run, replace(request, working_directory=folder)
+
+
+def _recorded_variables(run: Mapping[str, Any]) -> dict[str, str]:
+    """Those that tuned the training and that a record may set."""
+    known: Mapping[str, Any] = run.get("provenance") or {}
+    given: Mapping[str, str] = known.get("environment") or {}
+    applied = {name: value for name, value in given.items() if is_applied(name)}
+    return {name: value for name, value in applied.items() if HIDDEN not in value}
+
+
+def _checkpoint(paths: RunPaths, at: int | None) -> str:
+    """Path of the checkpoint of step `at`; None = the newest that is whole."""
+    name, found = paths.directory.name, every_checkpoint(paths)
+    whole = [one for one in found if one.step is not None and not one.problem]
+    if at is None:
+        whole = [one for one in whole if not one.abandoned]
+    fits = [one for one in whole if at is None or one.step == at]
+    if fits:
+        return str(fits[0].path)
+    if not whole:
+        raise UsageError(
+            f"{name} has no checkpoint to begin from. Recipes save with --checkpoint-every N. To "
+            f"start it again from the beginning: workbench rerun {name}"
+        )
+    steps = ", ".join(str(one.step) for one in sorted(whole, key=lambda one: one.step or 0)[:20])
+    raise UsageError(f"{name} has no whole checkpoint of step {at}. There are those of: {steps}.")
+
+
+def _with_differences(again: Resumed, run: Mapping[str, Any]) -> Resumed:
+    return replace(again, differs=differences(run, read_json(again.paths.run) or {}))

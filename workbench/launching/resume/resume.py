@@ -1,0 +1,318 @@
+"""A run goes on from one of its checkpoints: as its next attempt, or as a run of another layout."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench import recipes
+from workbench.errors import StoreError, UsageError, WorkbenchError
+from workbench.launching.prepare.acceptance import check_accepted, seal
+from workbench.launching.prepare.build_request import build_request, check_beside, check_no_secret
+from workbench.launching.prepare.described import recipe_arguments
+from workbench.launching.prepare.layout_flags import check_arguments
+from workbench.launching.prepare.redact import redact_environment
+from workbench.launching.prepare.request import capture_variable
+from workbench.launching.prepare.signatures import vouch
+from workbench.launching.prepare.targets import target_of
+from workbench.launching.resume.attempts import Attempts, read_attempts
+from workbench.launching.resume.run_options import (
+    changed,
+    given_changes,
+    options_of,
+    stays_in_place,
+)
+from workbench.launching.resume.starting_point import StartingPoint, starting_point
+from workbench.launching.start.launch_spec import check_whole, from_checkpoint, order_again
+from workbench.launching.start.start import begin
+from workbench.launching.start.supervisor_process import spawn_supervisor
+from workbench.recover.script_options import changed_arguments, script_options
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
+from workbench.store.record import read_record
+from workbench.store.status import read_status
+
+_TAKEN_UP_SECONDS = 90.0  # longer than a supervisor waits for the one before it
+_OF_THE_CHECKPOINT = (
+    *("layers", "hidden", "heads", "kv_heads", "head_dim", "mlp", "vocab", "tied"),
+    *("lora_rank", "lora_targets", "quantization", "optimizer"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """A run that goes on."""
+
+    paths: RunPaths
+    """Its directory."""
+    notes: tuple[str, ...] = ()
+    """What somebody should know of how it goes on, each one sentence."""
+    differs: Sequence[Mapping[str, Any]] = ()
+    """Of a rerun or a fork: what is another now (`provenance.differences`)."""
+
+
+def resume(
+    paths: RunPaths,
+    checkpoint: str | None = None,
+    *,
+    arguments: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    **changes: Any,
+) -> Resumed:
+    """Go on. See `Run.resume`.
+
+    Raises:
+        ForeignRunError: it is another user's, others can write to it, or its record is not ours.
+        UsageError: it still runs, or nobody knows how to resume it.
+        StoreError: the run directory cannot be written.
+    """
+    run = startable_record(paths)
+    if read_status(paths).live:
+        raise UsageError(
+            f"{run['run']} is still running. Stop it first: workbench stop {run['run']}"
+        )
+    changes = given_changes(changes)
+    if "job" in changes and run.get("recipe") is not None:
+        described = recipe_arguments(run["recipe"], changes["job"].workload)
+        arguments = [*described, *(arguments or ())]
+    in_place = stays_in_place(changes)
+    if checkpoint is None and in_place and arguments is None and not drop:
+        _refuse_finished(read_json(paths.exit) or {}, run)
+    words = changed_words(paths, run, arguments, drop)
+    start = starting_point(paths, checkpoint)
+    if in_place:
+        return _in_place(paths, run, start, words, changes)
+    return in_another_layout(paths, run, start, words, changes)
+
+
+def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> str:
+    """Why ``workbench resume RUN`` would be refused; "" = it works.
+
+    Every face that offers it asks this. Checkpoints are judged by their sizes, so that it is quick.
+    `end`: how the run ends, before exit.json says it. Whatever is wrong with the run's files is an
+    answer: an offer must not cost a run its exit.json.
+    """
+    try:
+        run = startable_record(paths)
+        if end is not None:
+            _refuse_finished(end, run)
+        elif paths.exit.exists() or not read_status(paths).live:
+            _refuse_finished(read_json(paths.exit) or {}, run)
+        start = starting_point(paths, None, read=False)
+        order = order_again(run, changed_words(paths, run, None, ()))
+        from_checkpoint(order, run, start.at, start.why)
+    except (UsageError, StoreError) as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001  (see above)
+        return f"It cannot be resumed: {error!r}"
+    return ""
+
+
+def startable_record(paths: RunPaths) -> dict[str, Any]:
+    """run.json of a run that this user may start from it.
+
+    Raises:
+        ForeignRunError: it is another user's, others can write to it, or its record is not ours.
+        StoreError: it cannot be read.
+    """
+    check_own(paths, "resumed")
+    run = read_record(paths)
+    check_accepted(paths, run)
+    return run
+
+
+def _refuse_finished(ended: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+    if ended.get("outcome") == "succeeded":
+        raise UsageError(
+            f"{run['run']} has finished: {ended.get('message')} To train on, give it more: "
+            f"workbench resume {run['run']} -- --steps N (or the script's own option for it)."
+        )
+
+
+def _in_place(
+    paths: RunPaths,
+    run: dict[str, Any],
+    start: StartingPoint,
+    words: Sequence[str],
+    changes: Mapping[str, Any],
+) -> Resumed:
+    """The next attempt in the same directory."""
+    differs = list(words) != _latest_words(paths, run)
+    if changes:
+        run = _changed_run(paths, run, changes)
+    given = changes.get("environment", {})  # a secret among them is not in run.json
+    others = {name: value for name, value in run["environment"].items() if name not in given}
+    base = order_again({**run, "environment": others}, words)
+    base["environment"] |= given
+    order = from_checkpoint(base, run, start.at, start.why)
+    order["resume"]["told"] = differs
+    check_no_secret(order["resume"]["arguments"], int(run.get("nodes") or 1))
+    before = at_work(paths)
+    order["resume"]["after"] = Attempts(paths).number  # of two that resume at once, one does
+    try:
+        if changes:
+            write_json_atomic(paths.run, run, indent=2)
+        spawn_supervisor(paths, order)
+    except OSError as error:
+        raise StoreError(f"{paths.directory} cannot be written: {error}") from error
+    deadline = time.monotonic() + _TAKEN_UP_SECONDS
+    while not taken_up(paths, run, before):
+        if time.monotonic() > deadline:
+            raise WorkbenchError(
+                f"The supervisor of {run['run']} did not start: the one before it still waits for "
+                f"its trackers, or {paths.supervisor_log} says why. Resume again in a minute."
+            )
+        time.sleep(0.05)
+    return Resumed(paths=paths, notes=start.notes)
+
+
+def _latest_words(paths: RunPaths, run: Mapping[str, Any]) -> list[str]:
+    """The arguments of the latest attempt that was given some."""
+    given = [one["arguments"] for one in read_attempts(paths) if one.get("arguments")]
+    return [str(word) for word in (given[-1] if given else run["arguments"])]
+
+
+def changed_words(
+    paths: RunPaths,
+    run: Mapping[str, Any],
+    arguments: Sequence[str] | None,
+    drop: Sequence[str],
+) -> list[str]:
+    """The arguments of the latest attempt, without `drop`, and `arguments` in place of theirs.
+
+    Raises:
+        UsageError: a recipe does not know one, or its checkpoints do not fit to them.
+    """
+    before = _latest_words(paths, run)
+    if not arguments and not drop:
+        return before
+    known = script_options(Path(run["script"]))
+    layout = _layout_arguments(run)
+    after = [*layout, *changed_arguments(before[len(layout) :], arguments or (), drop, known)]
+    if run.get("recipe") is not None:
+        check_arguments(after[len(layout) :])
+        _refuse_other_model(run, before, after)
+    return after
+
+
+def _refuse_other_model(run: Mapping[str, Any], before: list[str], after: list[str]) -> None:
+    """Arguments that the recipe does not know, or under which the checkpoint does not fit."""
+    was, now = (recipes.shape(words, recipe=run["recipe"]) for words in (before, after))
+    other = [name for name in _OF_THE_CHECKPOINT if was[name] != now[name]]
+    if other:
+        told = "; ".join(f"{name} {was[name]}, not {now[name]}" for name in other)
+        raise UsageError(
+            f"The checkpoints of {run['run']} hold another training than these arguments ask for: "
+            f"{told}. Launch it as a new run, or leave that as it was."
+        )
+
+
+def at_work(paths: RunPaths) -> tuple[int, object]:
+    """The attempt of the run, and the supervisor that tells of it."""
+    state = read_json(paths.state) or {}
+    return int(state.get("attempt") or 0), state.get("supervisor")
+
+
+def taken_up(paths: RunPaths, run: Mapping[str, Any], before: tuple[int, object]) -> bool:
+    """Whether a supervisor since `before` goes on with the run.
+
+    One of several machines first waits for the others, without an attempt to tell of.
+    """
+    now = at_work(paths)
+    return now[0] > before[0] or (int(run.get("nodes") or 1) > 1 and now[1] != before[1])
+
+
+def _changed_run(
+    paths: RunPaths, run: dict[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """run.json with changes that leave the layout as it is."""
+    options, _ = changed(run, options_of(paths, run), changes)
+    check_beside(options)
+    kept = options.document()
+    again = {
+        **run,
+        **{name: kept[name] for name in (*changes, "extra_environment") if name in kept},
+    }
+    again["extra_environment"] = redact_environment(kept["extra_environment"])
+    if "environment" in changes:
+        again["vouched"] = vouch(run, redact_environment(changes["environment"]))
+        again["environment"] = {**run["environment"], **redact_environment(changes["environment"])}
+    if "capture" in changes:
+        hook = capture_variable(capture=options.capture)
+        again["environment"] = {**again["environment"], **hook}
+    if "port" in changes:
+        words = [str(word) for word in run["command"]]
+        words[words.index("--main_process_port") + 1] = str(options.port)
+        again["command"] = words
+    again["vouched"] = seal(again)
+    return again
+
+
+def in_another_layout(
+    paths: RunPaths,
+    run: dict[str, Any],
+    start: StartingPoint,
+    words: Sequence[str],
+    changes: Mapping[str, Any],
+) -> Resumed:
+    """A run of its own that begins where the checkpoint was written.
+
+    Raises:
+        UsageError: it cannot be started so here.
+        StoreError: the run store cannot be written.
+    """
+    refuse_engine(run)
+    check_whole(run, words)
+    own = list(words[len(_layout_arguments(run)) :])
+    options, dropped = changed(run, options_of(paths, run), changes)
+    resumed = from_checkpoint({"arguments": own}, run, start.at, start.why)["resume"]
+    variables = {**options.environment, **resumed.get("environment", {})}
+    request = build_request(
+        target_of(run),
+        resumed["arguments"],
+        replace(options, environment=variables),
+    )
+    folder = recorded_folder(run)
+    request = replace(request, warnings=(*dropped, *request.warnings), working_directory=folder)
+    whole = {**resumed, "arguments": list(request.arguments), "run": run["run"]}
+    again = begin(request, whole)
+    return Resumed(paths=again, notes=(*start.notes, *request.warnings))
+
+
+def recorded_folder(run: Mapping[str, Any]) -> Path:
+    """Where the run was started, and starts again: its arguments may name files from there.
+
+    Raises:
+        UsageError: it is gone.
+    """
+    folder = Path(run["working_directory"])
+    if not folder.is_dir():
+        raise UsageError(
+            f"{run['run']} was started in {folder}, which is not there any more. Make that folder, "
+            "or launch the script as a new run."
+        )
+    return folder
+
+
+def refuse_engine(run: Mapping[str, Any]) -> None:
+    """The machines are the engine's: from here nobody can start on them.
+
+    Raises:
+        UsageError: the run is one of an engine.
+    """
+    engine: dict[str, Any] | None = run.get("engine")
+    if engine:
+        raise UsageError(
+            f"{run['run']} runs on machines of {engine.get('name')}, which alone starts there. "
+            "Submit it anew with the other layout and the checkpoint in its arguments, or go on "
+            "in this one: requeue its job."
+        )
+
+
+def _layout_arguments(run: Mapping[str, Any]) -> list[str]:
+    """Those that the strategy of `run` put before the script's own."""
+    return [str(word) for word in run.get("layout_arguments") or ()]

@@ -1,0 +1,234 @@
+"""The options of a run, read back from its directory, and the same with some of them changed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+from workbench import recipes
+from workbench.describe import Strategy
+from workbench.describe.job import Job
+from workbench.describe.supported import check_supported
+from workbench.errors import UsageError
+from workbench.launching.capture import SITE_FOLDER
+from workbench.launching.prepare.described import with_job
+from workbench.launching.prepare.options import FIXED, IN_PLACE, LaunchOptions, check_names
+from workbench.launching.prepare.placement import NAMES as INTERFACES
+from workbench.launching.prepare.preflight import USUAL_PORT
+from workbench.launching.prepare.recorded_environment import recorded_value
+from workbench.recover.policy import Recovery
+from workbench.store.layout import RunPaths
+from workbench.store.processes import MARKER
+from workbench.store.runs import Store
+
+_DEGREES = {"name", "dp_replicate", "dp_shard", "tp", "cp", "pp", "ep", "zero_stage"}
+_OURS = {
+    *("ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "WORKBENCH_CAPTURE"),
+    *("WORKBENCH_RUN_DIR", MARKER, *INTERFACES),
+}
+"""Variables that a launch sets by itself."""
+_MOST_DROPPED = 6  # options looked at together when some of them have to go
+
+
+def options_of(paths: RunPaths, run: Mapping[str, Any]) -> LaunchOptions:
+    """What the run was launched with; its record may be one of an earlier version.
+
+    Raises:
+        UsageError: the environment held what is not taken from a record, nor in this one.
+    """
+    strategy, name = Strategy.recorded(run["strategy"]), str(run["name"])
+    nodes = int(run.get("nodes") or 1)
+    module = str(run.get("module") or "").rpartition(".")[2]
+    script = Path(str(run.get("recipe") or module or run["script"]))
+    return LaunchOptions(
+        job=_job(run),
+        strategy=strategy,
+        processes=strategy.world_size // nodes,
+        nodes=nodes,
+        address=run.get("address") if nodes > 1 else None,
+        cpu=run["device"] == "cpu",
+        # A name that was made of script and strategy is made anew.
+        name=None if name.startswith(script.stem) else name,
+        store=Store(paths.directory.parent),
+        wrap=_wrap(paths, run),
+        capture=bool(run.get("capture", True)),
+        warm=bool(run.get("warm", False)),
+        port=_port(run) if nodes > 1 else 0,
+        environment=_environment(run),
+        recovery=Recovery.read(run.get("recovery")),
+        trackers=tuple(run.get("trackers") or ()),
+    )
+
+
+def _job(run: Mapping[str, Any]) -> Job | None:
+    """Of a script: what it was described by. The arguments of a recipe say it."""
+    if run.get("recipe") is not None:
+        return None
+    with contextlib.suppress(UsageError):
+        return replace(Job.recorded(run), cluster=str(run["device"]))  # on the machine at hand
+    return None
+
+
+def _wrap(paths: RunPaths, run: Mapping[str, Any]) -> str | None:
+    """As given. Records of earlier versions keep it in the launcher's config file alone."""
+    if "wrap" in run or run.get("recipe") is not None:
+        return run.get("wrap")
+    try:
+        text = (paths.config / "accelerate.yaml").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+    found = re.search(r'"fsdp_transformer_layer_cls_to_wrap": "([^"]+)"', text)
+    return found[1] if found else None
+
+
+def _port(run: Mapping[str, Any]) -> int:
+    """The port at which the machines were to meet; 0 = none was given."""
+    command = [str(word) for word in run["command"]]
+    given = dict(pairwise(command)).get("--main_process_port", "")
+    port = int(given) if given.isdecimal() else 0
+    return 0 if 0 <= port - USUAL_PORT < 100 else port  # which of these is free now is to be seen
+
+
+def _environment(run: Mapping[str, Any]) -> dict[str, str]:
+    """The variables that were given for the run."""
+    given: Mapping[str, Any] | None = run.get("extra_environment")
+    if given is None:
+        whole = {name: str(value) for name, value in dict(run["environment"]).items()}
+        given = {name: value for name, value in whole.items() if name not in _OURS}
+        search = [part for part in given.get("PYTHONPATH", "").split(os.pathsep) if part]
+        others = [part for part in search if Path(part) != SITE_FOLDER]
+        inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if not others or others == inherited:
+            given.pop("PYTHONPATH", None)
+        else:
+            given["PYTHONPATH"] = os.pathsep.join(others)
+    return {name: recorded_value(run, name, str(value)) for name, value in given.items()}
+
+
+def given_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes that are some; None leaves an option as it is.
+
+    Raises:
+        UsageError: one is unknown, or nothing that a resumed run can change.
+    """
+    check_names(changes)
+    some = {name: value for name, value in changes.items() if value is not None}
+    if FIXED & set(some):
+        raise UsageError("A resumed run stays in its store. Launch a new run to use another one.")
+    return {name: value for name, value in some.items() if value != {}}
+
+
+def stays_in_place(changes: Mapping[str, Any]) -> bool:
+    """Whether a run with these changes is the same run: they concern neither layout nor name."""
+    return set(changes) <= IN_PLACE
+
+
+def changed(
+    run: Mapping[str, Any], options: LaunchOptions, changes: Mapping[str, Any]
+) -> tuple[LaunchOptions, list[str]]:
+    """`options` with `changes`, and a sentence per option that the new strategy does not have.
+
+    Raises:
+        UsageError: the new strategy cannot be launched, or does not know a changed option.
+    """
+    job: Job | None = changes.get("job")
+    plain: dict[str, Any] = {name: one for name, one in changes.items() if name not in _MERGED}
+    if job is not None:
+        made = with_job(LaunchOptions(job=job))
+        given = {"strategy": made.strategy, "nodes": made.nodes, "cpu": made.cpu}
+        plain = given | plain | {"job": job if run.get("recipe") is None else None}
+    if "environment" in changes:
+        plain["environment"] = {**options.environment, **changes["environment"]}
+    if "recovery" in changes:
+        plain["recovery"] = _recovery(options.recovery, changes["recovery"])
+    if "strategy" not in plain and "nodes" not in plain and "processes" not in plain:
+        assert isinstance(options.strategy, Strategy)
+        base, kept = options.strategy, dict[str, Any]()
+    else:
+        base, kept = _resized(options, plain)
+    explicit = dict(changes.get("options") or {})
+    recipe: str | None = run.get("recipe")
+    splits = None if recipe is None else recipes.find(recipe).splits
+    kept = {name: value for name, value in kept.items() if name not in explicit}
+    device = "cpu" if plain.get("cpu", options.cpu) else "cuda"
+    strategy, dropped = _with_kept(base.with_options(**explicit), kept, splits, device)
+    nodes = plain.get("nodes", options.nodes)
+    plain |= {"strategy": strategy, "processes": max(1, strategy.world_size // nodes)}
+    if job is None and options.job is not None:  # what it described, on the machine at hand
+        plain["job"] = replace(options.job, strategy=strategy, cluster=device)
+    return replace(options, **plain), dropped
+
+
+_MERGED = {"environment", "recovery", "options"}
+
+
+def _recovery(before: Recovery, change: Recovery | Mapping[str, Any]) -> Recovery:
+    return change if isinstance(change, Recovery) else replace(before, **change)
+
+
+def _resized(options: LaunchOptions, plain: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
+    """The strategy by its name for the new number of ranks, and what the old one had beside it."""
+    before = options.strategy
+    assert isinstance(before, Strategy)
+    nodes = int(plain.get("nodes", options.nodes))
+    given = plain.get("strategy", before.name)
+    if isinstance(given, Strategy):
+        return given, {}
+    count: int | None = plain.get("processes")
+    ranks = Strategy.ranks_of(given) if count is None else nodes * count
+    if ranks is None:
+        ranks = max(nodes * (options.processes or 1), 2)
+    return Strategy.parse(given, ranks), _beside_name(before)
+
+
+def _beside_name(strategy: Strategy) -> dict[str, Any]:
+    """The options, degrees apart, in which a strategy differs from the one of its name."""
+    options = strategy.options_beside_name()
+    return {name: value for name, value in options.items() if name not in _DEGREES}
+
+
+def _with_kept(
+    base: Strategy, kept: Mapping[str, Any], splits: frozenset[str] | None, device: str
+) -> tuple[Strategy, list[str]]:
+    """`base` with as many of the `kept` options as it can have, and why the others are dropped.
+
+    Raises:
+        UsageError: not even `base` can be launched.
+    """
+    check_supported(base, splits, device)
+    for names in _largest_first(list(kept)):
+        strategy = base.with_options(**{name: kept[name] for name in names})
+        if not _problem(strategy, splits, device):
+            gone = [name for name in kept if name not in names]
+            return strategy, [_dropped(strategy, name, kept[name], splits, device) for name in gone]
+    return base, []
+
+
+def _largest_first(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """All subsets; of many options only those that lack few, and none."""
+    least = max(0, len(names) - _MOST_DROPPED)
+    for size in range(len(names), least - 1, -1):
+        yield from combinations(names, size)
+    yield ()
+
+
+def _problem(strategy: Strategy, splits: frozenset[str] | None, device: str) -> str:
+    try:
+        check_supported(strategy, splits, device)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def _dropped(
+    strategy: Strategy, name: str, value: Any, splits: frozenset[str] | None, device: str
+) -> str:
+    shown = ",".join(value) if isinstance(value, tuple) else str(value)  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
+    problem = _problem(strategy.with_options(**{name: value}), splits, device)
+    return f"--{name.replace('_', '-')} {shown} is dropped for {strategy.name}: {problem}"

@@ -1,0 +1,120 @@
+"""Where a run that is resumed goes on: at a checkpoint, or at its beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from workbench.errors import UnknownNameError, UsageError
+from workbench.launching.resume.attempts import furthest
+from workbench.recover.checkpoints import Checkpoint, list_checkpoints, newest_whole, verify
+from workbench.recover.script_checkpoints import every_checkpoint, named_checkpoint
+from workbench.store.layout import RunPaths
+from workbench.store.schema import BY_HAND
+
+BEGINNING = "none"
+"""What to name instead of a checkpoint to start again from the beginning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartingPoint:
+    """Where the next attempt begins."""
+
+    at: Checkpoint | None
+    """The checkpoint, of a known step; None = the beginning."""
+    why: str
+    """For the record of attempts."""
+    notes: tuple[str, ...] = ()
+    """What somebody should know of it."""
+
+
+def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> StartingPoint:
+    """The newest whole checkpoint, the one of that name or path, or the beginning.
+
+    Args:
+        paths: The run.
+        name: A checkpoint's name or path, `BEGINNING`, or None for the newest.
+        read: Read every byte of it; else look at sizes alone.
+
+    Raises:
+        UsageError: it is damaged, nobody knows it, or all that there are cannot be used.
+    """
+    if name == BEGINNING:
+        return _beginning("")
+    if name is not None:
+        return _at(paths, _named(paths, name))
+    known = list_checkpoints(paths)
+    own, passed = _newest(paths, known, read=read)
+    if own is not None:
+        return _at(paths, own, passed)
+    others = [one for one in every_checkpoint(paths) if one.by_script]
+    stepped = [one for one in others if one.step is not None]
+    found, more = _newest(paths, stepped, read=read)
+    if found is not None:
+        return _at(paths, found, [*passed, *more])
+    if others:
+        raise UsageError(
+            f"No checkpoint of {paths.directory.name} says its step, so none is taken by itself: "
+            f"{', '.join(str(one.path) for one in others[:5])}. Name one: workbench resume "
+            f"{paths.directory.name} --checkpoint PATH; or --checkpoint {BEGINNING} starts from "
+            "the beginning."
+        )
+    if known:
+        raise UsageError(
+            f"{paths.directory.name} has no whole checkpoint. {' '.join(passed)} To start again "
+            f"from the beginning: workbench resume {paths.directory.name} --checkpoint {BEGINNING}"
+        )
+    return _beginning(f"{paths.directory.name} has no checkpoint: it starts from the beginning.")
+
+
+def _beginning(note: str) -> StartingPoint:
+    return StartingPoint(
+        at=None, why=f"{BY_HAND} from the beginning", notes=(note,) if note else ()
+    )
+
+
+def _newest(
+    paths: RunPaths, found: Sequence[Checkpoint], *, read: bool
+) -> tuple[Checkpoint | None, list[str]]:
+    if read:
+        return newest_whole(paths, found)
+    usable = (one for one in found if not one.problem and not one.abandoned)
+    return next(usable, None), []
+
+
+def _at(paths: RunPaths, chosen: Checkpoint, passed: Sequence[str] = ()) -> StartingPoint:
+    """Go on at a checkpoint. Where it does not say its step, no step of the curve is cut off."""
+    if chosen.step is not None:
+        return StartingPoint(at=chosen, why=BY_HAND, notes=tuple(passed))
+    step = furthest(paths)
+    note = (
+        f"Nothing in {chosen.name} says its step: the curve is kept, and steps are counted on from "
+        f"{step}."
+    )
+    return StartingPoint(
+        at=replace(chosen, step=step), why=f"{BY_HAND}; {note}", notes=(*passed, note)
+    )
+
+
+def _named(paths: RunPaths, name: str) -> Checkpoint:
+    found = every_checkpoint(paths)
+    absolute = Path(name).expanduser().absolute()
+    fits = [one for one in found if one.name == name or one.path == absolute]
+    if not fits and absolute.exists():
+        outside = named_checkpoint(absolute)
+        fits = [outside]
+    if not fits:
+        if not found:
+            raise UsageError(
+                f"{paths.directory.name} has no checkpoint, and there is no file or folder {name}. "
+                "Name an existing one, or leave --checkpoint out to start from the beginning. "
+                "Recipes save with --checkpoint-every N."
+            )
+        raise UnknownNameError.near("checkpoint", name, [one.name for one in found])
+    problem = verify(fits[0])
+    if problem:
+        others = [one.name for one in found if one is not fits[0] and not one.problem]
+        hint = f" Others: {', '.join(others[:5])}." if others else ""
+        raise UsageError(f"The checkpoint {name} cannot be used: {problem}.{hint}")
+    return fits[0]

@@ -1,0 +1,396 @@
+"""The `Run` handle: everything a client does, from the directory alone."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from workbench.describe.job import Job
+from workbench.diagnose.finding import Finding
+from workbench.diagnose.offline import unsupervised
+from workbench.errors import StoreError, UsageError, WorkbenchError
+from workbench.launching.prepare.acceptance import accept
+from workbench.launching.prepare.options import keywords
+from workbench.launching.resume.branch import fork, rerun
+from workbench.launching.resume.resume import Resumed, resume, why_not_resumable
+from workbench.launching.start.supervisor_process import spawn_supervisor
+from workbench.launching.stop_ladder import end_leftovers
+from workbench.launching.supervise.direct_stop import stop_directly
+from workbench.launching.supervise.reattach import may_adopt
+from workbench.observe.current_view import current_view
+from workbench.observe.events import iterate_metrics, metric_bytes
+from workbench.observe.findings import kept_findings
+from workbench.observe.rank_count import rank_count
+from workbench.observe.summary import summarise
+from workbench.observe.view import log_text
+from workbench.recover.checkpoints import Checkpoint, verify
+from workbench.recover.script_checkpoints import every_checkpoint
+from workbench.store import processes
+from workbench.store.files import read_json, read_texts
+from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own, foreign_reason
+from workbench.store.status import Status, read_status
+
+_ADOPT_SECONDS = 5.0
+_CONFIG_BYTES = 1 << 20
+_QUICK_METRIC_BYTES = 32 << 20  # are read in about a second
+_NOW_SECONDS = 45.0  # a supervisor that has not ended a run "now" by then needs help
+
+
+class Run:
+    """A run, seen through its directory. Any number of handles may exist, in any process."""
+
+    def __init__(self, paths: RunPaths, begun: Resumed | None = None) -> None:
+        self._paths = paths
+        self.notes = begun.notes if begun else ()
+        """After `resume`, `rerun` and `fork`: what somebody should know of how the run goes on."""
+        self.differs = begun.differs if begun else ()
+        """After `rerun` and `fork`: ``{"what", "was", "now"}`` for what has changed since."""
+
+    @property
+    def id(self) -> str:
+        """The run id, unique in its store."""
+        return self._paths.directory.name
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        return self._paths.directory
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """run.json: what was asked, how and where."""
+        return read_json(self._paths.run) or {}
+
+    @property
+    def job(self) -> Job | None:
+        """What was trained, how and where; None where the record lacks it: see `why_no_job`."""
+        return None if self.why_no_job() else Job.recorded(self.document)
+
+    def why_no_job(self) -> str:
+        """Why `job` is None; "" = it is known."""
+        try:
+            Job.recorded(self.document)
+        except UsageError as error:
+            return str(error)
+        return ""
+
+    @property
+    def status(self) -> Status:
+        """State, outcome and message, checked against the living processes."""
+        return read_status(self._paths)
+
+    @property
+    def state(self) -> str:
+        """starting, running, stopping, unsupervised, ended, interrupted or unreadable."""
+        return self.status.state
+
+    @property
+    def outcome(self) -> str | None:
+        """succeeded, failed, stopped, preempted, interrupted or no-steps; None while it runs."""
+        return self.status.outcome
+
+    @property
+    def command(self) -> list[str]:
+        """The exact argv that was started (secrets redacted)."""
+        return list(self.document.get("command", []))
+
+    def view(self) -> dict[str, Any]:
+        """The charts' snapshot; what is not known (yet) is None, columns are empty.
+
+        Keys: see `workbench.store.schema.ViewDoc`. Where no supervisor writes it any more, steps,
+        loss_last and elapsed_seconds are the ranks' own; the curves stand still.
+        """
+        return current_view(self._paths)
+
+    def summary(self) -> dict[str, Any]:
+        """What ``workbench show --json`` prints.
+
+        `findings` is None where nobody watched and the run is too long to work them out at once:
+        `findings()` does.
+        """
+        summary, found = summarise(self._paths), kept_findings(self._paths)
+        if summary["outcome"] is None:
+            lost = unsupervised(self._paths)
+            found = [*([lost.document()] if lost else []), *(found or [])]
+        elif found is None and metric_bytes(self._paths, self._ranks()) <= _QUICK_METRIC_BYTES:
+            # It ended unwatched: `diagnose` works it out, and all others say the same.
+            found = [one.document() for one in self.findings()]
+        return {**summary, "findings": found, "read_only": self.read_only}
+
+    def metrics(self, rank: int | None = None) -> list[dict[str, Any]]:
+        """One row per optimizer step: of `rank`, or averaged over all ranks.
+
+        Keys: step, rank, time (Unix s), loss, lr, grad_norm, step_seconds; unknown is None.
+
+        Raises:
+            UsageError: the run has no such rank.
+        """
+        return list(self.iterate_metrics(rank))
+
+    def iterate_metrics(self, rank: int | None = None) -> Iterator[dict[str, Any]]:
+        """The rows of `metrics` one after another, in bounded memory however long the run.
+
+        Raises:
+            UsageError: the run has no such rank.
+        """
+        self._check_rank(rank)
+        return iterate_metrics(self._paths, self._ranks(), rank)
+
+    def logs(self, rank: int | None = None, tail: int | None = None) -> str:
+        """Output of `rank`, or of the launcher and all ranks, each under a heading.
+
+        `tail` keeps the last lines only, with progress bars collapsed. Bytes that are not UTF-8
+        are shown as replacement characters.
+
+        Raises:
+            UsageError: the run has no such rank.
+        """
+        self._check_rank(rank)
+        if rank is not None:
+            return log_text(self._paths.rank_log(rank), tail)
+        parts = {"launcher": self._paths.launcher_log}
+        parts |= {f"rank {number}": self._paths.rank_log(number) for number in range(self._ranks())}
+        texts = {name: log_text(path, tail) for name, path in parts.items()}
+        return "\n".join(f"== {name} ==\n{text}" for name, text in texts.items() if text)
+
+    @property
+    def read_only(self) -> str | None:
+        """Why this user may only read the run; None = it is their own."""
+        return foreign_reason(self._paths)
+
+    def request_stop(self, *, now: bool = False) -> None:
+        """Ask for a stop and return at once. `now` skips the graceful rung.
+
+        A run that nobody watches is stopped by a thread of this process.
+
+        Raises:
+            ForeignRunError: it is another user's, or others can write to it.
+            StoreError: the run directory cannot be written.
+        """
+        unwatched = self.status.state == "unsupervised"
+        if self._leave_request("stop-now" if now else "stop", "stopped") and unwatched:
+            self._stop_in_thread("stopped", now=now)
+
+    def _leave_request(self, name: str, action: str) -> bool:
+        """Put a request into control/; False where nothing of the run is at work."""
+        if not self.status.live:
+            return False
+        check_own(self._paths, action)
+        try:
+            (self._paths.control / name).touch()
+        except OSError as error:
+            raise StoreError(f"{self.id} cannot be {action}: {error}") from error
+        return True
+
+    def _stop_in_thread(self, reason: str, *, now: bool) -> None:
+        def stop() -> None:
+            with contextlib.suppress(WorkbenchError, OSError):
+                stop_directly(self._paths, now=now, reason=reason)
+
+        threading.Thread(target=stop, name="workbench-stop", daemon=True).start()
+
+    @property
+    def config_files(self) -> dict[str, str]:
+        """Path -> text of the launcher's config files; a link among them is left out."""
+        return read_texts(self._paths.config, _CONFIG_BYTES)
+
+    def preempt(self) -> None:
+        """Hand on that this machine goes away soon: checkpoint and end within the grace period.
+
+        Raises:
+            ForeignRunError: it is another user's, or others can write to it.
+            StoreError: the run directory cannot be written.
+        """
+        unwatched = self.status.state == "unsupervised"
+        if self._leave_request("preempt", "pre-empted") and unwatched:
+            self._stop_in_thread("preempted", now=False)
+
+    def stop(self, *, now: bool = False, timeout: float = 300.0) -> dict[str, Any]:
+        """Stop and wait until no process of the run is left.
+
+        A run that nobody watches is stopped by this process itself.
+
+        Returns:
+            ``{"run", "outcome", "processes_left"}``.
+
+        Raises:
+            ForeignRunError: it is another user's, or others can write to it.
+            WorkbenchError: it did not end within `timeout` seconds.
+        """
+        self._leave_request("stop-now" if now else "stop", "stopped")
+        ended = self._await_stop(now=now, timeout=min(timeout, _NOW_SECONDS) if now else timeout)
+        if not ended and not now:
+            raise WorkbenchError(f"{self.id} is still {self.status.state} after {timeout:g} s.")
+        marker = str(self.document.get("marker"))
+        mine = self.read_only is None and (now or not self.status.live)
+        left = end_leftovers(partial(processes.members, marker)) if mine else []
+        return {"run": self.id, "outcome": self.outcome, "processes_left": len(left)}
+
+    def _await_stop(self, *, now: bool, timeout: float) -> bool:
+        """Whether it ended in time; a run that nobody watches, or no longer, is ended from here."""
+        deadline = time.monotonic() + timeout
+        while (status := self.status).live:
+            left = deadline - time.monotonic()
+            unwatched = status.state == "unsupervised"
+            if unwatched and self._stop_directly(now=now, timeout=max(1.0, left)):
+                break
+            if left <= 0:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def _stop_directly(self, *, now: bool, timeout: float) -> bool:
+        try:
+            done = stop_directly(self._paths, now=now, timeout=timeout)
+        except OSError as error:
+            raise StoreError(f"{self.id} cannot be stopped: {error}") from error
+        if not done and int(self.document.get("nodes") or 1) > 1:
+            raise UsageError(
+                f"Nobody watches {self.id}, whose machines only its supervisor can stop. Bring it "
+                f"back on node 0, then stop: workbench adopt {self.id}"
+            )
+        return done
+
+    def checkpoints(self, *, check: bool = False) -> list[Checkpoint]:
+        """What this run could be resumed from, newest first; what its script wrote too.
+
+        By sizes alone, in milliseconds; `check` reads every byte against the kept hashes.
+        """
+        found = every_checkpoint(self._paths)
+        return [replace(one, problem=verify(one)) for one in found] if check else found
+
+    def resume(
+        self,
+        checkpoint: str | None = None,
+        *,
+        arguments: Sequence[str] | None = None,
+        drop: Sequence[str] = (),
+        **changes: Any,
+    ) -> Run:
+        """Go on from the newest whole checkpoint, or from the one named.
+
+        With its layout the run goes on in its own directory, as its next attempt: one unbroken
+        curve. With another strategy or number of processes it becomes a run of its own. It keeps
+        all options that are not given.
+
+        Args:
+            checkpoint: A checkpoint's name, as `checkpoints` lists them, a path, or "none" for the
+                beginning; None = the newest whole, or the beginning where there is none.
+            arguments: The script's, in place of those of their names; ``{checkpoint}`` in them
+                becomes the checkpoint's folder.
+            drop: Options or words to leave out of the script's arguments; "*" for all of them.
+            changes: Keywords of `wb.launch`, each instead of what the run had: job, strategy,
+                processes, options, recovery (a `Recovery`, or some of its fields), environment …
+
+        Raises:
+            UsageError: it still runs, it has no whole checkpoint, or nobody knows how the script
+                resumes; the message says what would work.
+        """
+        return _begun(resume(self._paths, checkpoint, arguments=arguments, drop=drop, **changes))
+
+    def rerun(self) -> Run:
+        """Start the same again, as a run of its own; its `differs` says what is another now.
+
+        Script, arguments, options, folder and the variables that tuned the training are those of
+        the record. Commit, packages, data and host are those of now.
+
+        Raises:
+            UsageError: it cannot be started so any more; the message says why.
+        """
+        return _begun(rerun(self._paths))
+
+    def fork(
+        self,
+        at: int | None = None,
+        *,
+        arguments: Sequence[str] = (),
+        drop: Sequence[str] = (),
+        **changes: Any,
+    ) -> Run:
+        """Start a run of its own from the checkpoint of step `at`; None = the newest.
+
+        `arguments`, `drop` and `changes` are those of `resume`; this run stays as it is.
+
+        Raises:
+            UsageError: there is no such checkpoint, or it cannot be started so.
+        """
+        return _begun(fork(self._paths, at, arguments=arguments, drop=drop, **changes))
+
+    def why_not_resumable(self) -> str:
+        """Why `resume` without arguments would be refused; "" = it works."""
+        return why_not_resumable(self._paths)
+
+    def findings(self) -> list[Finding]:
+        """What went wrong and why, worst first; of runs that nobody watched too."""
+        from workbench.diagnose.offline import diagnose  # noqa: PLC0415
+
+        return diagnose(self._paths)
+
+    def wait(self, timeout: float | None = None, *, steps: int | None = None) -> str | None:
+        """Block until the run has ended, or has made `steps` steps; returns its outcome so far.
+
+        Ctrl-C ends the waiting only.
+
+        Raises:
+            WorkbenchError: it did not end within `timeout` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (status := self.status).live:
+            if steps is not None and self._steps_now() >= steps:
+                return None
+            if deadline is not None and time.monotonic() > deadline:
+                raise WorkbenchError(f"{self.id} is still {status.state} after {timeout:g} s.")
+            time.sleep(0.1)
+        return self.outcome
+
+    def _steps_now(self) -> int:
+        """Of the present attempt's view; the view of the one before may still lie there."""
+        view, state = self.view(), read_json(self._paths.state) or {}
+        return view["steps"] if view.get("attempt") == state.get("attempt") else 0
+
+    def adopt(self) -> bool:
+        """Give a run that trains on unwatched here a new supervisor; False when it needs none.
+
+        From now on it can be resumed, also if its record is from elsewhere.
+
+        Raises:
+            ForeignRunError: it is another user's, or others can write to it.
+        """
+        accept(self._paths)
+        if self.status.state != "unsupervised" or not may_adopt(self._paths):
+            return False
+        spawn_supervisor(self._paths, None)
+        deadline = time.monotonic() + _ADOPT_SECONDS
+        while self.status.state == "unsupervised" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return True
+
+    def _ranks(self) -> int:
+        return rank_count(self._paths, self.document)
+
+    def _check_rank(self, rank: int | None) -> None:
+        if rank is not None and not 0 <= rank < self._ranks():
+            raise UsageError(f"{self.id} has ranks 0 to {self._ranks() - 1}, not {rank}.")
+
+    def __repr__(self) -> str:
+        status = self.status
+        return f"Run({self.id!r}, {status.outcome or status.state}, {self._paths.directory})"
+
+
+for _method in (Run.resume, Run.fork):
+    _own = list(inspect.signature(_method).parameters.values())[:-1]
+    _method.__dict__["__signature__"] = inspect.Signature(
+        [*_own, *keywords(changes=True)], return_annotation="Run"
+    )
+
+
+def _begun(again: Resumed) -> Run:
+    return Run(again.paths, again)

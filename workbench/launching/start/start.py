@@ -1,0 +1,164 @@
+"""Claims a run directory for a checked request, writes run.json and starts the supervisor."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import StoreError
+from workbench.launching.prepare import redact
+from workbench.launching.prepare.acceptance import seal
+from workbench.launching.prepare.recorded_environment import tuning_variables
+from workbench.launching.prepare.request import Request
+from workbench.launching.prepare.signatures import vouch
+from workbench.launching.start.launch_spec import make_order, warm_server
+from workbench.launching.start.supervisor_process import spawn_supervisor
+from workbench.provenance.record import record_provenance
+from workbench.store.files import write_json_atomic
+from workbench.store.layout import RunPaths
+from workbench.store.processes import MARKER
+from workbench.store.runs import discard
+from workbench.store.schema import SCHEMA_VERSION
+from workbench.version import __version__
+
+
+def begin(
+    request: Request, resume: dict[str, Any] | None = None, rerun_of: str | None = None
+) -> RunPaths:
+    """Start `request` in a run directory of its own.
+
+    `resume` is the order's part about a checkpoint (see `orders`), with ``"run"``: the id of the
+    run that wrote it. `rerun_of`: the run that is started again.
+
+    Raises:
+        StoreError: the run store cannot be written.
+    """
+    paths, order = prepare(request, resume, rerun_of)
+    try:
+        spawn_supervisor(paths, order)
+    except OSError as error:
+        discard(paths)
+        raise _cannot_write(paths, error) from error
+    return paths
+
+
+def prepare(
+    request: Request, resume: dict[str, Any] | None = None, rerun_of: str | None = None
+) -> tuple[RunPaths, dict[str, Any]]:
+    """Claim the run directory of `request` and write what there is to know; nothing is started.
+
+    Returns:
+        The directory, and the order for its supervisor.
+
+    Raises:
+        StoreError: the run store cannot be written.
+    """
+    paths = request.store.create(request.name)
+    marker = uuid.uuid4().hex
+    environment = {
+        **request.environment,
+        MARKER: marker,
+        "WORKBENCH_RUN_DIR": str(paths.directory),
+    }
+    document = _run_document(request, paths, marker, environment)
+    if resume is not None:
+        document["resumed_from"] = {key: resume[key] for key in ("run", "checkpoint", "step")}
+    document |= {"rerun_of": rerun_of, "provenance": provenance(request, paths.source)}
+    document["vouched"] = vouched(document)
+    try:
+        write_json_atomic(paths.run, document, indent=2)
+        write_json_atomic(paths.view, _first_view(document))
+        for path, text in request.config_files_in(paths.directory).items():
+            Path(path).write_text(text, encoding="utf-8")
+            Path(path).chmod(0o600)  # it decides what is started, whatever the umask
+        command = request.command_in(paths.directory)
+        folder = request.working_directory
+        warm = warm_server(document)
+        order = make_order(command, request.arguments, environment, folder, warm)
+    except OSError as error:
+        discard(paths)
+        raise _cannot_write(paths, error) from error
+    return paths, {**order, "resume": resume}
+
+
+def provenance(request: Request, keep: Path | None) -> dict[str, Any]:
+    """The record's part about what is started; changes and copies are written into `keep`."""
+    given = {**os.environ, **request.options.environment}
+    return record_provenance(
+        request.script,
+        request.arguments,
+        request.working_directory,
+        redact.redact_environment(tuning_variables(given)),
+        ours=request.recipe is not None,
+        keep=keep,
+    ).document()
+
+
+def _first_view(run: dict[str, Any]) -> dict[str, Any]:
+    """What a page finds until the supervisor writes the view: nobody has looked at anything yet."""
+    known = ("schema", "run", "name", "processes", "device", "steps_total")
+    return {
+        **{name: run[name] for name in known},
+        "strategy": run["strategy_name"],
+        "seq": 0,
+        "phase": "starting",
+        "steps": 0,
+        "series": {},
+        "ranks": [],
+    }
+
+
+def _cannot_write(paths: RunPaths, error: OSError) -> StoreError:
+    return StoreError(f"The run directory {paths.directory} cannot be written: {error}")
+
+
+def vouched(document: dict[str, Any]) -> list[str]:
+    """Proofs that the record's command, hooks and variables are ours; secrets are not in it."""
+    proofs = vouch(document, document["environment"])
+    proofs = vouch({**document, "vouched": proofs}, document["extra_environment"])
+    return seal({**document, "vouched": proofs})
+
+
+def _run_document(
+    request: Request, paths: RunPaths, marker: str, environment: dict[str, str]
+) -> dict[str, Any]:
+    workload, options = request.workload, request.options.document()
+    options["extra_environment"] = redact.redact_environment(options["extra_environment"])
+    return {
+        **options,
+        "schema": SCHEMA_VERSION,
+        "run": paths.directory.name,
+        "name": request.name,
+        "marker": marker,
+        "created_at": time.time(),
+        "workbench_version": __version__,
+        "script": str(request.script),
+        "module": request.module,
+        "arguments": redact.redact_arguments(request.arguments),
+        "layout_arguments": list(request.layout_arguments),
+        "recipe": request.recipe,
+        "strategy": request.strategy.options(),
+        "strategy_name": request.strategy.name,
+        "processes": request.processes,
+        "engine": None,
+        "device": request.device,
+        "cluster": asdict(request.cluster),
+        "workload": asdict(workload) if workload else None,
+        "warnings": list(request.warnings),
+        "predicted": request.prediction(),
+        "command": redact.redact_arguments(request.command_in(paths.directory)),
+        "environment": redact.redact_environment(environment),
+        "cpu_threads": request.threads.document(),
+        "working_directory": str(request.working_directory),
+        "steps_total": request.steps_total,
+        "seconds_total": request.seconds_total,
+        "tokens_per_step": workload.tokens_per_step(request.strategy.data_ranks)
+        if workload
+        else None,
+        "usd_per_hour": request.usd_per_hour,
+        "resumed_from": None,
+    }

@@ -1,0 +1,71 @@
+"""Starts the detached watcher of a run directory, which starts and keeps the supervisor.
+
+Neither of them may import anything that somebody planted: they start in a folder that only root
+can write to, and Python looks for modules in its own folders alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from workbench.errors import HostError
+from workbench.launching.prepare.launcher_process import LOADERS
+from workbench.launching.start.warm_server import fitting_kind
+from workbench.launching.warm.client import start_server
+from workbench.store.layout import RunPaths
+
+_SAFE_FOLDER = "/"
+SAFE_PYTHON = (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ()))
+"""Python that puts no working directory on its module path; 3.10 has no such option, and the
+working directory of its processes is `_SAFE_FOLDER`."""
+
+
+def spawn_supervisor(
+    paths: RunPaths, order: dict[str, Any] | None, *, beside: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a watcher with its supervisor; with no order it adopts. Returns without waiting.
+
+    `beside`: pid of a supervisor that is at work and has lost its watcher; the new one watches it.
+
+    Raises:
+        OSError: the run directory cannot be written.
+    """
+    if order is not None and order.get("warm") and beside is None:
+        _start_warm_server(order)
+    command = [*SAFE_PYTHON, "-m", "workbench.launching.supervise.watcher", str(paths.directory)]
+    if order is None:
+        command.append("--adopt")
+    if beside is not None:
+        command += ["--beside", str(beside)]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    output = os.open(paths.supervisor_log, flags, 0o600)
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL if order is None else subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=_SAFE_FOLDER,
+            env={name: value for name, value in os.environ.items() if name not in LOADERS},
+        )
+    finally:
+        os.close(output)
+    if process.stdin is not None:
+        process.stdin.write(json.dumps(order).encode())
+        process.stdin.close()
+    # The watcher outlives us or not: no zombie if it does not, no warning if it does.
+    threading.Thread(target=process.wait, daemon=True).start()
+    return process
+
+
+def _start_warm_server(order: dict[str, Any]) -> None:
+    """By us, not by the supervisor: what descends from a supervisor belongs to its run."""
+    with contextlib.suppress(HostError):  # the supervisor meets it too, and says so
+        start_server(fitting_kind(order["environment"], order["warm"]))

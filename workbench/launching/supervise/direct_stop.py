@@ -1,0 +1,162 @@
+"""Stops a run that nobody watches, from the process that was asked to: act first, read later.
+
+What is read before the first signal is bounded however long the run is: run.json, state.json, the
+64 bytes of each rank's pulse, and the end of one metric file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from functools import partial
+from statistics import median
+from typing import Any
+
+from workbench.launching.log import guarded, log, logging_to
+from workbench.launching.resume.attempts import Attempts, furthest
+from workbench.launching.stop_ladder import StopLadder, end_leftovers
+from workbench.launching.supervise.lifecycle import take_lock
+from workbench.launching.supervise.outcome import Verdict, judge
+from workbench.launching.supervise.reattach import may_adopt
+from workbench.launching.supervise.sidecars import Sidecars
+from workbench.observe.current_view import latest
+from workbench.observe.events import last_rows
+from workbench.observe.kept_row import keep_row
+from workbench.observe.pulse import read_pulse
+from workbench.observe.report import write_report
+from workbench.recover.policy import Recovery
+from workbench.store import processes
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
+from workbench.store.schema import SCHEMA_VERSION
+
+_TICK_SECONDS = 0.2
+
+
+def stop_directly(
+    paths: RunPaths, *, now: bool, reason: str = "stopped", timeout: float = 300.0
+) -> bool:
+    """End the run and write how it ended; False where a supervisor has it, or it is not here.
+
+    Raises:
+        ForeignRunError: it is not this user's alone.
+        OSError: the run directory cannot be written.
+    """
+    check_own(paths, "stopped")
+    run = read_json(paths.run) or {}
+    if not may_adopt(paths) or int(run.get("nodes") or 1) > 1:
+        return False
+    lock = take_lock(paths)
+    if lock is None:
+        return False
+    try:
+        with logging_to(paths):
+            log(f"nobody watches the run: {reason} by process {os.getpid()}")
+            _climb(paths, run, now=now, reason=reason, timeout=timeout)
+            left = len(end_leftovers(partial(processes.members, str(run["marker"]))))
+            _tell_end(paths, run, reason, left)
+            Sidecars(paths, run, Recovery.read(run.get("recovery"))).end()
+    finally:
+        os.close(lock)
+    return True
+
+
+def _climb(paths: RunPaths, run: dict[str, Any], *, now: bool, reason: str, timeout: float) -> None:
+    """The stop ladder, until no process of the run is left or the time is over."""
+    marker = str(run["marker"])
+    members = partial(processes.members, marker)
+    ladder = StopLadder(paths, members)
+    steps = 0 if now else _steps(paths, run)
+    step_seconds = None if now else _step_seconds(paths)
+    ladder.request(now=now, steps=steps, step_seconds=step_seconds, reason=reason)
+    launcher = (read_json(paths.state) or {}).get("launcher")
+    if not processes.is_marked(launcher, marker):
+        launcher = None
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if not now and (paths.control / "stop-now").exists():  # somebody is in more of a hurry
+            now = True
+            ladder.request(now=True, steps=0, step_seconds=None)
+        ladder.tick(launcher, _steps(paths, run), step_seconds)
+        if not members():
+            return
+        time.sleep(_TICK_SECONDS)
+
+
+def _steps(paths: RunPaths, run: dict[str, Any]) -> int:
+    ranks = range(int(run.get("processes") or 1))
+    pulses = [read_pulse(paths.rank_pulse(rank)) for rank in ranks]
+    return max((pulse.steps for pulse in pulses if pulse is not None), default=0)
+
+
+def _step_seconds(paths: RunPaths) -> float | None:
+    rows = last_rows(paths.rank_metrics(0))
+    known = [row["step_seconds"] for row in rows if isinstance(row.get("step_seconds"), float)]
+    return median(known) if known else None
+
+
+def _tell_end(paths: RunPaths, run: dict[str, Any], reason: str, left: int) -> None:
+    """Everything that a supervisor leaves at the end, from the small files alone."""
+    steps = max(furthest(paths), _steps(paths, run))
+    verdict = judge(
+        paths,
+        ranks=int(run.get("processes") or 1),
+        steps=steps,
+        exit_code=None,
+        stop_reason=reason,
+        capture=bool(run.get("capture", True)),
+    )
+    end = _end_document(paths, verdict, left)
+    log(f"{end['outcome']}: {end['message']}")
+    attempts = Attempts(paths)
+    attempts.end(last_step=steps, message=end["message"], at=end["ended_at"])
+    _close_view(paths, end, attempts, steps)
+    guarded("exit.json", lambda: write_json_atomic(paths.exit, end, indent=2))
+    with contextlib.suppress(Exception):  # neither may cost the run its end
+        keep_row(paths)
+        write_report(paths, end)
+
+
+def _end_document(paths: RunPaths, verdict: Verdict, left: int) -> dict[str, Any]:
+    message = verdict.message
+    from workbench.launching.resume.resume import why_not_resumable  # noqa: PLC0415  (needed once)
+
+    why_not = why_not_resumable(paths, {"outcome": verdict.outcome})
+    if verdict.outcome in {"stopped", "preempted"} and not why_not:
+        message = f"{message} Go on with: workbench resume {paths.directory.name}"
+    return {
+        "schema": SCHEMA_VERSION,
+        "outcome": verdict.outcome,
+        "exit_code": None,
+        "failed_rank": verdict.failed_rank,
+        "message": message,
+        "why_not_resumable": why_not,
+        "finding": verdict.finding,
+        "processes_left": left,
+        "gpu_memory_left_bytes": None,
+        "ended_at": round(time.time(), 3),
+    }
+
+
+def _close_view(paths: RunPaths, end: dict[str, Any], attempts: Attempts, steps: int) -> None:
+    """The last snapshot's curves stay; it says that the run has ended, and how far it came."""
+    view, state = read_json(paths.view), read_json(paths.state) or {}
+    guarded("state.json", lambda: write_json_atomic(paths.state, {**state, "phase": "ended"}))
+    if view is None:
+        return
+    view |= {
+        **latest(paths),
+        "phase": "ended",
+        "outcome": end["outcome"],
+        "message": end["message"],
+        "why_not_resumable": end["why_not_resumable"],
+        "ended_at": end["ended_at"],
+        "eta_seconds": None,
+        "steps": max(steps, int(view.get("steps") or 0)),
+        "attempts": attempts.latest(),
+        "seq": int(view.get("seq") or 0) + 1,
+        "written_at": round(time.time(), 3),
+    }
+    guarded("view.json", lambda: write_json_atomic(paths.view, view))

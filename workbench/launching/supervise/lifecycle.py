@@ -1,0 +1,94 @@
+"""The life of a supervisor, from its order to its end: one per run, whoever asks for another."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from workbench.launching.log import EXIT_RESERVE, guarded, log
+from workbench.launching.prepare.redact import secret_values
+from workbench.launching.resume.attempts import Attempts
+from workbench.launching.supervise.supervisor import Supervisor
+from workbench.store import secrets
+from workbench.store.files import read_json, reserve
+from workbench.store.layout import RunPaths
+from workbench.store.ownership import foreign_reason
+
+HANDOVER_SECONDS = 75.0  # the supervisor of a run that has just ended still waits for its trackers
+_LOCK_TICK_SECONDS = 0.2
+_RESERVE_BYTES = 200_000  # kept on disk so that the end can be told even when it is full
+_EXIT_BYTES = 16_384  # the same for exit.json, whose inode is kept as well
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def take_lock(paths: RunPaths, patience_seconds: float = 0.0) -> int | None:
+    """Become the run's only supervisor; None when there is one. The kernel frees it when we die."""
+    handle = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() >= deadline:
+                os.close(handle)
+                return None
+            time.sleep(_LOCK_TICK_SECONDS)
+        else:
+            return handle
+
+
+def supervise(directory: str, order_text: bytes, *, adopting: bool) -> None:
+    """The whole life of a supervisor. `order_text`: JSON of the order to start, or once started.
+
+    Adopting, it goes on with what is at work; an order that nobody came to start is started.
+    """
+    paths = RunPaths(Path(directory))
+    order: dict[str, Any] = json.loads(order_text) if order_text else {}
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphaned ranks come to us
+    reason = foreign_reason(paths) if adopting and not order else None
+    if reason is not None:
+        log(f"not adopted: {reason}")
+        return
+    resume: dict[str, Any] = order.get("resume") or {}
+    lock = take_lock(paths, HANDOVER_SECONDS if resume else 0.0)
+    run = read_json(paths.run)
+    if lock is None or run is None:
+        log("another supervisor has this run" if lock is None else "run.json cannot be read")
+        return
+    resumed: list[str] = resume.get("arguments") or []
+    secrets.learn(
+        order.get("environment", {}), secret_values([*order.get("arguments", []), *resumed])
+    )
+    supervisor = Supervisor(paths, run)
+    if order and _is_started(order, supervisor.state.attempts, adopting=adopting):
+        if not adopting:
+            log("somebody else has resumed the run")
+            return
+    elif order:
+        adopting = False
+    if paths.exit.exists():
+        if adopting or not resume:
+            log("the run has ended")
+            return
+        paths.exit.unlink()
+    guarded("reserve", lambda: reserve(paths.control / "reserve", _RESERVE_BYTES))
+    guarded("reserve", lambda: reserve(paths.control / EXIT_RESERVE, _EXIT_BYTES))
+    if adopting:
+        supervisor.adopt(order or None)
+    else:
+        supervisor.start(order)
+    supervisor.watch()
+    os.close(lock)
+
+
+def _is_started(order: dict[str, Any], attempts: Attempts, *, adopting: bool) -> bool:
+    """Whether an attempt of this order, or a later one, has begun already."""
+    resume: dict[str, Any] = order.get("resume") or {}
+    if not adopting and "after" not in resume:
+        return False
+    return attempts.number != resume.get("after", 0)

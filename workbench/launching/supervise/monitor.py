@@ -1,0 +1,332 @@
+"""What the supervisor sees and writes: metrics, samples, view, and the end of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.diagnose.diagnoser import Diagnoser
+from workbench.diagnose.facts import Facts, RankFacts
+from workbench.diagnose.finding import EXIT_HANG, HANGS, Finding
+from workbench.launching.capture.writers import LineWriter
+from workbench.launching.log import EXIT_RESERVE, guarded, log
+from workbench.launching.resume.attempts import furthest
+from workbench.launching.supervise.outcome import Verdict, judge
+from workbench.launching.supervise.rank_processes import RankProcesses
+from workbench.launching.supervise.run_state import RunState
+from workbench.observe.gpu import GpuSampler
+from workbench.observe.host import HostSampler
+from workbench.observe.prediction_error.corrections import keep_gap
+from workbench.observe.view import ViewBuilder, encode, recent_samples
+from workbench.recover.checkpoints import Checkpoint
+from workbench.recover.sealing import Sealer
+from workbench.store.files import read_json, write_bytes_atomic, write_json_reserved
+from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
+
+_MARKED_EVERY_SECONDS = 5.0
+_CHECKPOINTS_EVERY_SECONDS = 3.0
+_EXIT_RETRY_SECONDS = 60.0
+_CATCH_UP_SECONDS = 2.0
+_TRACEBACK_CHARS = 4000
+_CHECKPOINTS, _FINDINGS = 20, 20  # told in the view; the files have all of them
+IDLE = frozenset({"idle-gpus", "idle-machine"})
+"""Findings that start what was asked for on an idle machine."""
+
+
+class RunMonitor:
+    """Measures one attempt and writes what it sees."""
+
+    def __init__(self, state: RunState, ranks: RankProcesses, *, begins: bool) -> None:
+        """`begins`: an attempt that was started just now, not one that is adopted."""
+        self._state = state
+        self._paths = paths = state.paths
+        self._run = run = state.run
+        self._attempts = state.attempts
+        self._processes = ranks
+        self._builder = ViewBuilder(paths, run)
+        self._diagnoser = Diagnoser(paths, run)
+        self._sealer = Sealer(paths, log)
+        self._sealer.start()
+        self._ahead = 0
+        self._checkpoints_due = 0.0
+        self._checkpoints: list[Checkpoint] = []
+        self.findings: list[Finding] = self._diagnoser.begin_attempt() if begins else []
+        self._began = time.monotonic()
+        self._seconds_before = self._attempts.seconds_before
+        self._first_step_seen: float | None = None
+        self._gpus = GpuSampler() if run["device"] == "cuda" else None  # never raises
+        self._host = HostSampler(paths.directory)
+        self._system = LineWriter(str(paths.system))
+        self._marked: list[ProcessDoc] = []
+        self._marked_due = 0.0
+        self._sample_due = 0.0
+        self.ranks: dict[int, RankFacts] = {}
+
+    @property
+    def steps(self) -> int:
+        """The furthest step any rank reported, whether or not all before it has been read."""
+        return max([self._ahead, *(rank.step for rank in self._builder.stream.ranks.values())])
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median duration of the recent steps."""
+        return self._builder.recent.median
+
+    @property
+    def first_step(self) -> int:
+        """Optimizer steps that were done when this attempt began."""
+        return self._attempts.first_step
+
+    @property
+    def stepping(self) -> bool:
+        """Whether a rank has made a step in this attempt."""
+        return self.steps > self._attempts.first_step
+
+    @property
+    def standstill(self) -> Finding | None:
+        """The finding that the ranks hang, while it stands."""
+        standing = (one for one in self.findings if one.cleared_at is None)
+        return next((one for one in standing if one.kind in HANGS | {EXIT_HANG}), None)
+
+    def read(self) -> None:
+        """Take in new metric lines."""
+        self._diagnoser.rows(self._builder.read())
+        self._ahead = 0 if self._builder.stream.at_end else furthest(self._paths)
+        if self.stepping and self._first_step_seen is None:
+            self._first_step_seen = time.monotonic()
+
+    @property
+    def phase(self) -> str:
+        """The phase the run is in."""
+        if self._state.ladder.active:
+            return "stopping"
+        return "running" if self.stepping or self._state.ranks else "starting"
+
+    def catch_up(self) -> None:
+        """Take in what was written before we came, for a moment.
+
+        The rest of a long run comes with each look: a stop must not wait for it.
+        """
+        deadline = time.monotonic() + _CATCH_UP_SECONDS
+        self.read()
+        while not self._builder.stream.at_end and time.monotonic() < deadline:
+            self.read()
+        for sample in recent_samples(self._paths):
+            self._builder.add_sample(sample)
+
+    def look(self) -> None:
+        """Sample and write the view. No defect in here may take the stop ladder down with it."""
+        try:
+            self.sample()
+            self._look_at_ranks()
+            self.diagnose()
+            self.write_view()
+        except Exception:  # noqa: BLE001
+            log(f"watching failed, going on:\n{traceback.format_exc()}")
+
+    def _look_at_ranks(self) -> None:
+        """Once per look: rules, view and restarts tell of the same moment."""
+        self._processes.follow_spawned()
+        self.ranks = self._processes.all_facts()
+
+    def sample(self) -> None:
+        """Read metrics and hardware; samples thin out as the run grows long."""
+        self.read()
+        first = self._first_step_seen
+        self._processes.check_world(None if first is None else time.monotonic() - first)
+        now = time.monotonic()
+        if now >= self._marked_due:
+            self._marked = self._state.members()
+            self._marked_due = now + (_MARKED_EVERY_SECONDS if self._state.ranks else 1.0)
+        if now < self._sample_due:
+            return
+        elapsed = self._elapsed()
+        self._sample_due = now + (0.9 if elapsed < 600 else 1.9 if elapsed < 3600 else 4.9)
+        line = self._host.sample(self._marked)
+        if self._gpus is not None:
+            line["gpus"] = [sample.document() for sample in self._gpus.sample()]
+        self._builder.add_sample(line)
+        self._diagnoser.sample(line)
+        self._system.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+    def diagnose(self) -> None:
+        """Let the rules look; an idle machine starts what was asked for then."""
+        if time.monotonic() >= self._checkpoints_due:
+            self._checkpoints_due = time.monotonic() + _CHECKPOINTS_EVERY_SECONDS
+            self._checkpoints = self._sealer.look()
+        self.findings = self._diagnoser.look(self._facts())
+        idle = any(one.kind in IDLE and one.cleared_at is None for one in self.findings)
+        if idle and self.stepping:  # before the first step a run may load data for long
+            self._state.sidecars.idle()
+
+    def _facts(self) -> Facts:
+        return Facts(
+            phase=self.phase,
+            started_at=self._state.started_at,
+            elapsed_seconds=self._elapsed(),
+            attempt=self._attempts.number,
+            world_size=self._state.world_size,
+            stopping=self._state.ladder.active,
+            ranks=self.ranks,
+            nodes=self._processes.node_facts(),
+            checkpoints=tuple(self._checkpoints),
+            why_not_resumable=self._why_not_resumable,
+        )
+
+    def _elapsed(self) -> float:
+        """Of all attempts, without the pauses between them."""
+        return self._seconds_before + time.monotonic() - self._began
+
+    def write_view(self, end: dict[str, Any] | None = None) -> None:
+        """Replace view.json."""
+        document = self._builder.snapshot(
+            {
+                "phase": "ended" if end else self.phase,
+                "outcome": end["outcome"] if end else None,
+                "message": end["message"] if end else self._state.message,
+                "why_not_resumable": end["why_not_resumable"] if end else None,
+                "started_at": self._state.started_at,
+                "ended_at": end["ended_at"] if end else None,
+                "elapsed_seconds": round(self._elapsed(), 1),
+                "world_size": self._state.world_size,
+                "restarts": self._state.restarts,
+                "attempt": self._attempts.number,
+                "attempts": self._attempts.latest(),
+                "checkpoints": [one.document() for one in self._checkpoints[:_CHECKPOINTS]],
+                "findings": [one.document() for one in self.findings[:_FINDINGS]],
+                "ranks": self._rank_documents(),
+            }
+        )
+        guarded("view.json", lambda: write_bytes_atomic(self._paths.view, encode(document)))
+
+    def _rank_documents(self) -> dict[int, dict[str, Any]]:
+        documents: dict[int, dict[str, Any]] = {}
+        for rank, facts in self.ranks.items():
+            end = None if facts.alive else read_json(self._paths.rank_end(rank))
+            documents[rank] = {
+                "pid": facts.process and facts.process["pid"],
+                "alive": facts.alive,
+                "rss_bytes": facts.rss_bytes,
+                "phase": facts.pulse.phase if facts.pulse and facts.alive else None,
+                "process_state": facts.process_state,
+                "ended": None
+                if facts.alive
+                else (end or {}).get("exception") or ("ok" if end else "lost"),
+            }
+        return documents
+
+    def judge(self, exit_code: int | None) -> Verdict:
+        """Read to the end and tell how the attempt ended."""
+        while not self._builder.stream.at_end:
+            self.read()
+        self._diagnoser.rows(self._builder.read(final=True))
+        self._look_at_ranks()
+        for rank in self._state.ranks:
+            self._state.vanished.setdefault(rank, time.time())
+        # A run too short for the running check is judged at its end.
+        if self.stepping and self._state.ranks:
+            self._processes.check_world(1e9)
+        return judge(
+            self._paths,
+            ranks=self._state.world_size_asked,
+            steps=self.steps,
+            exit_code=exit_code,
+            stop_reason=self._state.ladder.reason if self._state.ladder.active else None,
+            capture=bool(self._run["capture"]),
+            first_step=self.first_step,
+            steps_total=self._run.get("steps_total"),
+        )
+
+    def finish(self, exit_code: int | None, verdict: Verdict, left: int) -> None:
+        """Write view and report of the whole run, and exit.json last."""
+        message = verdict.message
+        why_not = self._why_not_resumable({"outcome": verdict.outcome, "message": verdict.message})
+        if verdict.outcome in {"stopped", "preempted"} and not why_not:
+            message = f"{message} Go on with: workbench resume {self._run['run']}"
+        state = self._state
+        if state.message and state.world_size not in {None, state.world_size_asked}:
+            message = f"{message} {state.message}"
+        end: dict[str, Any] = {
+            "schema": SCHEMA_VERSION,
+            "outcome": verdict.outcome,
+            "exit_code": exit_code,
+            "failed_rank": verdict.failed_rank,
+            "traceback": self._traceback(verdict.failed_rank),
+            "message": message,
+            "why_not_resumable": why_not,
+            "finding": verdict.finding,
+            "processes_left": left,
+            "gpu_memory_left_bytes": self._gpu_memory_left(),
+            "ended_at": round(time.time(), 3),
+        }
+        log(f"{verdict.outcome}: {message}")
+        with contextlib.suppress(OSError):
+            (self._paths.control / "reserve").unlink()
+        self._attempts.end(last_step=self.steps, message=message, at=end["ended_at"])
+        self._last_look(verdict, self._state.world_size)
+        self._state.write("ended")
+        self.write_view(end)
+        self._keep_gap()
+        self._write_report(end)
+        deadline = time.monotonic() + _EXIT_RETRY_SECONDS
+        kept = self._paths.control / EXIT_RESERVE
+        while not guarded("exit.json", lambda: write_json_reserved(kept, self._paths.exit, end)):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(2)
+        self._keep_row()
+
+    def close(self, verdict: Verdict) -> None:
+        """The run goes on with another attempt: keep what ended this one, seal what waits."""
+        self._last_look(verdict)
+
+    def _why_not_resumable(self, end: Mapping[str, Any] | None = None) -> str:
+        from workbench.launching.resume.resume import why_not_resumable  # noqa: PLC0415  (needed once)
+
+        return why_not_resumable(self._paths, end)
+
+    def _last_look(self, verdict: Verdict, world_size: int | None = None) -> None:
+        try:
+            self._sealer.look()
+            self._sealer.stop()
+            self._checkpoints = self._sealer.look()
+            self.findings = self._diagnoser.end(verdict.outcome, verdict.finding, world_size)
+        except Exception:  # noqa: BLE001  (no rule may cost the run its exit.json)
+            log(f"diagnosing the end failed:\n{traceback.format_exc()}")
+
+    def _gpu_memory_left(self) -> int | None:
+        if self._gpus is None:
+            return None
+        pids = {process["pid"] for process in [*self._state.ranks.values(), *self._marked]}
+        return self._gpus.memory_of(pids)
+
+    def _traceback(self, rank: int | None) -> str | None:
+        end = None if rank is None else read_json(self._paths.rank_end(rank))
+        text = (end or {}).get("traceback")
+        return text[-_TRACEBACK_CHARS:] if isinstance(text, str) else None
+
+    def _keep_gap(self) -> None:
+        try:
+            keep_gap(self._paths, self._run, [one.document() for one in self.findings])
+        except Exception as error:  # noqa: BLE001  (nor must this)
+            log(f"comparison.json failed: {error!r}")
+
+    def _keep_row(self) -> None:
+        try:
+            from workbench.observe.kept_row import keep_row  # noqa: PLC0415  (needed once)
+
+            keep_row(self._paths)
+        except Exception as error:  # noqa: BLE001  (it only spares lists some reading)
+            log(f"row.json failed: {error!r}")
+
+    def _write_report(self, end: dict[str, Any]) -> None:
+        try:
+            from workbench.observe.report import write_report  # noqa: PLC0415  (needed once)
+
+            write_report(self._paths, end)
+        except Exception as error:  # noqa: BLE001  (a report must not cost the run its exit.json)
+            log(f"report.html failed: {error!r}")

@@ -1,0 +1,115 @@
+"""A run over several nodes as its supervisor sees it; `multinode` has what passes between them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from workbench.diagnose import nodes as rules
+from workbench.diagnose.facts import NodeFacts, RankFacts
+from workbench.diagnose.failure import explain, is_echo
+from workbench.launching.multinode.node_ranks import ranks_of
+from workbench.launching.multinode.peers import Peers
+from workbench.launching.supervise.outcome import Verdict, verdict_of
+from workbench.launching.supervise.run_state import RunState
+from workbench.store import processes
+from workbench.store.files import read_json
+from workbench.store.schema import ProcessDoc
+
+_KNOWS_BETTER = {"rank-killed", "killed-for-memory", "out-of-memory"}
+"""Kinds of findings that name a rank's own end, not the echo of a lost peer."""
+
+
+class RunNodes:
+    """What a supervisor of several nodes does beyond one of a single node."""
+
+    def __init__(self, state: RunState, write_view: Callable[[], None]) -> None:
+        """`write_view`: replaces view.json, once there is something to show."""
+        self._state = state
+        self._write_view = write_view
+        self._peers = Peers(state.paths, state.run)
+
+    def gathered(self, order: Mapping[str, Any], first_step: int) -> dict[str, Any] | None:
+        """Wait until all nodes are there; the order for this one, None if it is not to be.
+
+        Raises:
+            OSError: the run directory cannot be written, or there is no free port.
+        """
+        state = self._state
+        state.attempts.take_over()
+        state.stop_request.listen()
+        attempt = state.attempts.number + 1
+        placed = self._peers.gather(order, attempt, first_step)
+        if self._peers.wait(self._beat, lambda: state.stop_request.reason is not None):
+            state.message = None
+            return placed
+        reason = state.stop_request.reason
+        if reason is not None:
+            state.ladder.request(now=True, steps=0, step_seconds=None, reason=reason)
+        return None
+
+    def go(self) -> None:
+        """Have the others start their launchers."""
+        self._peers.go()
+
+    def _beat(self, message: str | None) -> None:
+        """Time passes at the other nodes: the heartbeat and the view go on."""
+        self._read_notices()
+        self._state.message = message or self._state.message
+        self._write_view()
+        self._state.write("starting" if message else "running")
+
+    def _read_notices(self) -> None:
+        """One node that goes away is reason enough for all to save."""
+        for name in self._peers.notices():
+            self._state.stop_request.take_notice(f"{name} had a notice of pre-emption")
+
+    def look(self, steps: int) -> None:
+        """Once a second: without one of its nodes an attempt cannot go on. `steps`: done so far."""
+        state = self._state
+        self._peers.look(steps)
+        self._peers.tell(state.launcher)
+        self._peers.stop_at(state.ladder.stop_at)
+        self._read_notices()
+        restarts = state.recovery.restarts > 0
+        if state.ladder.active or not self._peers.must_end(restarts=restarts):
+            return
+        for process in state.members():
+            processes.send_signal(process, signal.SIGKILL)
+
+    def facts(self) -> tuple[NodeFacts, ...]:
+        """Each node at this moment."""
+        return self._peers.facts()
+
+    def is_here(self, rank: int) -> bool:
+        """Whether a rank is one of this node's own; containers of one host share its boot."""
+        return rank in ranks_of(0, self._state.run)
+
+    def rank_facts(self, rank: int, process: ProcessDoc) -> RankFacts:
+        """What another node reported of a rank."""
+        return self._peers.rank_facts(rank, process)
+
+    def end(self, exit_code: int | None) -> int:
+        """Have the others end the attempt too; how many processes they could not end."""
+        patient = exit_code == 0 or self._state.ladder.active
+        return self._peers.end(patient=patient, beat=lambda: self._beat(None))
+
+    def judge(self, verdict: Verdict, steps: int) -> Verdict:
+        """The verdict on an attempt; a node's fault is not reported as that of some rank."""
+        if verdict.outcome not in {"failed", "interrupted"}:
+            return verdict
+        finding = self._peers.ending
+        paths = self._state.paths
+        ends = {
+            rank: read_json(paths.rank_end(rank)) for rank in range(self._state.world_size_asked)
+        }
+        if finding is None:
+            kind = (verdict.finding or {}).get("kind")
+            echo = kind not in _KNOWS_BETTER and is_echo(ends)
+            finding = self._peers.culprit() if echo else None
+        elif finding.kind == rules.FAILED and not is_echo(ends):
+            # The launcher ended because a rank of its did: that one's words tell why, and whether
+            # another attempt can end otherwise. Code 1: our own launcher was killed by us.
+            finding = explain(paths, ends, 1, steps)
+        return verdict if finding is None else verdict_of(finding)

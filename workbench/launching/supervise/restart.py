@@ -1,0 +1,175 @@
+"""Whether a run that failed or hangs is restarted automatically, and from where."""
+
+from __future__ import annotations
+
+import signal
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import Any
+
+from workbench.diagnose.finding import EXIT_HANG, HANGS, Finding
+from workbench.errors import UsageError
+from workbench.launching.log import log
+from workbench.launching.start.launch_spec import from_checkpoint, order_again
+from workbench.launching.supervise.hang_timeout import HangTimeout
+from workbench.launching.supervise.monitor import RunMonitor
+from workbench.launching.supervise.outcome import Verdict
+from workbench.launching.supervise.run_state import RunState
+from workbench.recover.checkpoints import Checkpoint, newest_whole
+from workbench.recover.restarts import Failure, Restarts
+from workbench.store import processes
+from workbench.store.files import read_json
+
+_TICK_SECONDS = 0.2
+_BEAT_SECONDS = 1.0
+
+
+class RestartController:
+    """One run's restarts. Call `next_spec` after each attempt, and `end_if_hung` once a second."""
+
+    def __init__(self, state: RunState, done: int = 0) -> None:
+        """`done`: restarts that were made under the supervisor before."""
+        self._state = state
+        self._recovery = state.recovery
+        self._restarts = Restarts(state.recovery)
+        self._restarts.done = done
+        self._hang: Finding | None = None
+        self._timeout = HangTimeout()
+        self._why = ""
+
+    def next_spec(
+        self, monitor: RunMonitor, verdict: Verdict, exit_code: int | None
+    ) -> dict[str, Any] | None:
+        """What to start now; None when the run has ended for good. `exit_code`: the launcher's."""
+        try:
+            return self._next_spec(monitor, verdict, exit_code)
+        except Exception:  # noqa: BLE001  (the run's end must be told, and its last hook started)
+            log(f"deciding on a restart failed:\n{traceback.format_exc()}")
+            self.give_up("No restart: deciding on one failed, see logs/supervisor.log.")
+            return None
+
+    def give_up(self, why: str) -> None:
+        """There is no other attempt, for a reason that `next_spec` did not know."""
+        self._why = why
+
+    def _next_spec(
+        self, monitor: RunMonitor, verdict: Verdict, exit_code: int | None
+    ) -> dict[str, Any] | None:
+        state = self._state
+        hang, self._hang = self._hang, None
+        self._timeout.reset()
+        if self._state.ladder.active or verdict.outcome not in {"failed", "interrupted"}:
+            return None
+        if not self._recovery.restarts:
+            return None
+        checkpoint, passed = self._newest_whole(monitor)
+        for sentence in passed:
+            log(sentence)
+        step = None if checkpoint is None else checkpoint.step
+        failure = self._failure(monitor, verdict, step)
+        decision = self._restarts.decide(
+            replace(failure, hang=hang is not None, exit_code=failure.exit_code or exit_code)
+        )
+        self._why = decision.why
+        log(decision.why)
+        if not decision.restart:
+            return None
+        why = " ".join([verdict.message.rstrip("."), *passed])
+        try:
+            base = state.spec or state.spec_before or order_again(state.run)
+            spec = from_checkpoint(base, state.run, checkpoint, why)
+        except UsageError as error:
+            self._why = f"No restart: {error}"
+            return None
+        self._state.attempts.end(last_step=monitor.steps, message=verdict.message)
+        self._state.message = f"{verdict.message} {decision.why}"
+        return spec if self._wait(monitor, decision.wait_seconds) else None
+
+    def _newest_whole(self, monitor: RunMonitor) -> tuple[Checkpoint | None, list[str]]:
+        """Every byte is read: on a thread, so that the heartbeat goes on."""
+        with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
+            found = pool.submit(newest_whole, self._state.paths)
+            while not wait([found], timeout=_BEAT_SECONDS).done:
+                monitor.write_view()
+                self._state.write("starting")
+            return found.result()
+
+    def final_verdict(self, verdict: Verdict) -> Verdict:
+        """The verdict on the whole run, with why it was not started again."""
+        if verdict.outcome in {"failed", "interrupted"} and self._state.stop_request.reason:
+            reason = self._state.stop_request.reason
+            message = f"{reason.capitalize()} before it was started again. {verdict.message}"
+            return replace(verdict, outcome=reason, message=message)
+        if verdict.outcome in {"failed", "interrupted"} and self._recovery.restarts and self._why:
+            return replace(verdict, message=f"{verdict.message} {self._why}")
+        return verdict
+
+    def end_if_hung(self, monitor: RunMonitor) -> None:
+        """End the processes of an attempt that stands still, if that may be."""
+        if self._state.ladder.active or self._hang is not None:
+            return
+        standing = [one for one in monitor.findings if one.cleared_at is None]
+        hang = next((one for one in standing if one.kind in HANGS), None)
+        if hang is not None and not (self._recovery.restarts and self._recovery.restart_on_hang):
+            hang = None
+        if hang is None and self._all_trained():
+            hang = next((one for one in standing if one.kind == EXIT_HANG), None)
+        if hang is None:
+            self._timeout.reset()
+            return
+        if not self._timeout.expired(hang, monitor.ranks, time.monotonic()):
+            return
+        self._hang = hang
+        log(f"ending the attempt: {hang.cause}")
+        for process in self._state.members():
+            processes.send_signal(process, signal.SIGKILL)
+
+    def judge_hang(self, monitor: RunMonitor) -> Verdict | None:
+        """The verdict on an attempt that was ended because it hung; None if it was not."""
+        hang = self._hang
+        if hang is None:
+            return None
+        if hang.kind == EXIT_HANG:
+            message = f"Finished after {monitor.steps} steps. {hang.cause} It was ended."
+            return Verdict(outcome="succeeded", message=message, finding=hang.document())
+        message = f"{hang.cause} ({hang.evidence}). {hang.next}"
+        return Verdict(
+            outcome="failed", message=message, failed_rank=hang.rank, finding=hang.document()
+        )
+
+    def _all_trained(self) -> bool:
+        ends = [
+            read_json(self._state.paths.rank_end(rank))
+            for rank in range(self._state.world_size_asked)
+        ]
+        return all(end is not None and end.get("ok") for end in ends)
+
+    def _failure(self, monitor: RunMonitor, verdict: Verdict, step: int | None) -> Failure:
+        rank = verdict.failed_rank
+        end: dict[str, Any] = {}
+        if rank is not None:  # one that left no word was killed
+            end = read_json(self._state.paths.rank_end(rank)) or {"exit_code": -signal.SIGKILL}
+        kind = (verdict.finding or {}).get("kind")
+        return Failure(
+            message=verdict.message,
+            last_step=monitor.steps,
+            first_step=monitor.first_step,
+            checkpoint_step=step,
+            exception=end.get("exception"),
+            where=end.get("where"),
+            exit_code=end.get("exit_code"),
+            out_of_memory=kind == "killed-for-memory",
+        )
+
+    def _wait(self, monitor: RunMonitor, seconds: float) -> bool:
+        """Let time pass before the next attempt; False when a stop is requested meanwhile."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self._state.stop_request.reason:
+                return False
+            monitor.write_view()
+            self._state.write("starting")
+            time.sleep(_TICK_SECONDS)
+        return not self._state.stop_request.reason

@@ -1,0 +1,139 @@
+"""`RunState`: what a supervisor knows of its run at this moment, and writes to state.json."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.launching.log import guarded
+from workbench.launching.resume.attempts import Attempts
+from workbench.launching.stop_ladder import StopLadder
+from workbench.launching.supervise.protection import WatcherLink, lower_oom_score
+from workbench.launching.supervise.sidecars import Sidecars
+from workbench.launching.supervise.stop_request import StopRequest
+from workbench.recover.policy import Recovery
+from workbench.store import processes
+from workbench.store.files import write_json_atomic
+from workbench.store.layout import RunPaths
+from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
+
+
+@dataclass(slots=True, kw_only=True)
+class RunState:
+    """The parts of a supervisor read and change this; none of them reads another part."""
+
+    paths: RunPaths
+    """The run directory."""
+    run: dict[str, Any]
+    """run.json."""
+    recovery: Recovery
+    """What may be done for the run while nobody looks."""
+    attempts: Attempts
+    """attempts.jsonl."""
+    sidecars: Sidecars
+    """Trackers and hooks: not part of the training."""
+    stop_request: StopRequest
+    """Whether the run is to stop, and why."""
+    watcher: WatcherLink
+    """The supervisor's parent."""
+    oom_score: int
+    """Of the training's processes: the kernel ends them before the supervisor."""
+    started_at: float
+    """Unix seconds of the first attempt."""
+    spec: dict[str, Any] | None = None
+    """What this supervisor started, secrets included."""
+    spec_before: dict[str, Any] | None = None
+    """What the supervisor before this one was to start."""
+    ladder: StopLadder = field(init=False)
+    """The stop of the present attempt."""
+    ranks: dict[int, ProcessDoc] = field(default_factory=dict[int, ProcessDoc])
+    """Processes of the ranks that have reported."""
+    vanished: dict[int, float] = field(default_factory=dict[int, float])
+    """Unix seconds at which a rank was first seen gone."""
+    launcher: ProcessDoc | None = None
+    """The launcher's process."""
+    message: str | None = None
+    """One sentence for people."""
+    world_size: int | None = None
+    """Ranks in the process group that the script formed; None: not known yet."""
+    warm: bool = False
+    """Whether launcher and ranks are forks of a warm server."""
+    _supervisor: ProcessDoc | None = field(
+        default_factory=lambda: processes.identify(os.getpid()), init=False
+    )
+
+    def __post_init__(self) -> None:
+        """Begin without an attempt."""
+        self.begin_attempt()
+
+    @classmethod
+    def of(cls, paths: RunPaths, run: dict[str, Any]) -> RunState:
+        """The state of a run as its supervisor begins."""
+        recovery, attempts = Recovery.read(run.get("recovery")), Attempts(paths)
+        first = next(iter(attempts.lines), None)
+        oom_score = lower_oom_score()
+        return cls(
+            paths=paths,
+            run=run,
+            recovery=recovery,
+            attempts=attempts,
+            sidecars=Sidecars(paths, run, recovery, oom_score),
+            stop_request=StopRequest(paths.control, recovery.preemption),
+            watcher=WatcherLink(paths),
+            oom_score=oom_score,
+            started_at=time.time() if first is None else float(first["time"]),
+        )
+
+    def begin_attempt(self) -> None:
+        """Forget the processes and the stop of the attempt before."""
+        self.ranks, self.vanished = {}, {}
+        self.ladder = StopLadder(self.paths, self.members, nodes=self.nodes)
+        self.launcher = self.message = self.world_size = None
+        self.warm = False
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the run."""
+        return int(self.run.get("nodes") or 1)
+
+    @property
+    def world_size_asked(self) -> int:
+        """Ranks that were asked for, on all nodes."""
+        return int(self.run["processes"])
+
+    @property
+    def restarts(self) -> int:
+        """Attempts after the first."""
+        return max(0, self.attempts.number - 1)
+
+    def members(self) -> list[ProcessDoc]:
+        """The living processes of the run, those included that have dropped its marker.
+
+        They descend from this supervisor, or came to its watcher when an earlier one was killed.
+        """
+        watcher = self.watcher.parent
+        parents = [os.getpid()] if watcher is None else [os.getpid(), watcher]
+        besides = {*self.sidecars.pids, os.getpid()}
+        return processes.members(self.run["marker"], parents, besides=besides)
+
+    def write(self, phase: str) -> None:
+        """Heartbeat. A disk that refuses is tried again with the next one."""
+        document = {
+            "schema": SCHEMA_VERSION,
+            "phase": phase,
+            "message": self.message,
+            "supervisor": self._supervisor,
+            "launcher": self.launcher,
+            "ranks": {str(rank): process for rank, process in self.ranks.items()},
+            "heartbeat": round(time.time(), 3),
+            "started_at": self.started_at,
+            "port": None,
+            "restarts": self.restarts,
+            "warm": self.warm,
+            "attempt": self.attempts.number,
+            "world_size_asked": self.world_size_asked,
+            "world_size_seen": self.world_size,
+        }
+        guarded("state.json", lambda: write_json_atomic(self.paths.state, document))

@@ -1,0 +1,109 @@
+"""Processes that a supervisor keeps beside a run: trackers, and what people want started.
+
+They are no part of the training: the stop ladder passes them over, and what becomes of them is a
+line in a log, never the run's outcome.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.launching.log import guarded, log
+from workbench.launching.supervise.protection import set_oom_score
+from workbench.observe.trackers import follow_command
+from workbench.recover.policy import Recovery
+from workbench.store import processes
+from workbench.store.layout import RunPaths
+from workbench.store.processes import MARKER
+
+_MARK = "WORKBENCH_RUN"  # in place of the run's marker
+_FLUSH_SECONDS = 60.0  # a tracker that has not told the end by then is left to itself
+
+
+class Sidecars:
+    """Starts them and waits for the trackers at the end."""
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        run: dict[str, Any],
+        recovery: Recovery,
+        oom_score: int | None = None,
+    ) -> None:
+        """`oom_score`: of what is started here; None: this process's own."""
+        self.pids: set[int] = set()
+        self._oom_score = oom_score
+        self._paths = paths
+        self._run = run
+        self._recovery = recovery
+        self._trackers: list[subprocess.Popen[bytes]] = []
+        self._idle_seen = False
+
+    def start(self) -> None:
+        """Start the trackers that the run was launched with."""
+        for name in self._run.get("trackers") or ():
+            command = follow_command(self._paths, str(name))
+            started = self._spawn(f"tracker {name}", command, f"tracker-{name}.log")
+            if started is not None:
+                self._trackers.append(started)
+
+    def adopt_children_of(self, watcher: int) -> None:
+        """Know those again that an earlier supervisor started: its death made them `watcher`'s."""
+        for process in processes.descendants(watcher, besides={os.getpid()}):
+            if processes.has_variable(process["pid"], _MARK, self._paths.directory.name):
+                self.pids.add(process["pid"])
+
+    def idle(self) -> None:
+        """The machine has been idle for so long: start what was asked for then, once."""
+        if not self._idle_seen:
+            self._idle_seen = True
+            self._hook("on_idle", self._recovery.on_idle)
+
+    def end(self) -> None:
+        """The run has ended and exit.json is written: let trackers finish, start the last hook."""
+        for process in self._trackers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_FLUSH_SECONDS)
+        self._hook("on_end", self._recovery.on_end)
+
+    def _hook(self, name: str, command: Sequence[str]) -> None:
+        if not command:
+            return
+        if self._recovery.hooks_dry_run:
+            log(f"{name} would start now (dry run): {shlex.join(command)}")
+            return
+        self._spawn(name, command, "hooks.log")
+
+    def _spawn(
+        self, what: str, command: Sequence[str], name: str
+    ) -> subprocess.Popen[bytes] | None:
+        environment = {key: value for key, value in os.environ.items() if key != MARKER}
+        environment[_MARK] = self._paths.directory.name
+        folder = Path(self._run["working_directory"])
+        started: list[subprocess.Popen[bytes]] = []
+
+        def spawn() -> None:
+            with (self._paths.logs / name).open("ab") as output:
+                process = subprocess.Popen(
+                    list(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    cwd=folder if folder.is_dir() else self._paths.directory,
+                    env=environment,
+                )
+            if self._oom_score is not None:
+                set_oom_score(process.pid, self._oom_score)
+            started.append(process)
+            self.pids.add(process.pid)
+            log(f"{what}: started {shlex.join(command)} as process {process.pid}")
+
+        guarded(what, spawn)
+        return started[0] if started else None

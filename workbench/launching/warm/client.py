@@ -1,0 +1,329 @@
+"""Asks a warm server for processes; starts, finds and ends warm servers."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import HostError, WorkbenchError
+from workbench.launching.capture import SITE_FOLDER
+from workbench.launching.warm import room, sameness
+from workbench.launching.warm.child import Order, inherited_signals
+from workbench.launching.warm.messages import is_ours, receive, send
+from workbench.store import processes
+
+FOLDER = "WORKBENCH_WARM_DIR"
+MODULES = (
+    *("torch", "torch.distributed", "torch.distributed.run", "accelerate", "torch._dynamo"),
+    *("torch.distributed.checkpoint", "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"),
+)
+IDLE_SECONDS = 900.0
+_HERE = Path(__file__).parent
+_APPEARS_SECONDS = 30.0  # until a server that is just being started listens
+_READY_SECONDS = 120.0  # until it has imported its modules, on a busy machine
+_RUN_VARIABLES = ("WORKBENCH_RUN_DIR", "WORKBENCH_RANK_PID", "WORKBENCH_CAPTURE", processes.MARKER)
+
+
+class NotWarmError(WorkbenchError):
+    """A process cannot be had warm; the message is the reason."""
+
+
+def socket_folder() -> Path:
+    """Where this user's warm servers listen: nobody else may enter it.
+
+    Raises:
+        HostError: somebody else owns it.
+    """
+    given = os.environ.get(FOLDER)
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    place = Path(given or runtime or tempfile.gettempdir())
+    path = place if given else place / f"workbench-warm-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
+    found = path.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077 or path.is_symlink():
+        raise HostError(
+            f"{path} is not a folder that you alone can enter, so a warm server there is not "
+            f"trusted. Remove it, or set {FOLDER} to a folder with mode 700."
+        )
+    return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerKind:
+    """Which warm server fits: forks of another one would not be what a cold start is."""
+
+    environment: tuple[tuple[str, str], ...]
+    """The variables that are read while Python and its libraries start."""
+    modules: tuple[str, ...] = MODULES
+    """What it imports, in this order."""
+
+    @property
+    def address(self) -> Path:
+        """Where it listens."""
+        return socket_folder() / f"{self.key}.sock"
+
+    @property
+    def key(self) -> str:
+        """Its name in `socket_folder`."""
+        facts = [sys.executable, sys.prefix, self.environment, self.modules]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def server_kind(
+    environment: Mapping[str, str], threads: int | str | None, modules: Sequence[str] = ()
+) -> ServerKind:
+    """The server for ranks with `threads` CPU threads under `environment`.
+
+    `modules`: more than the usual ones.
+    """
+    known = sameness.settings(environment)
+    if threads is not None:
+        known[sameness.THREADS] = str(threads)
+    path = _without_hook(environment.get("PYTHONPATH", ""))
+    if "deepspeed" in modules and environment.get("ACCELERATE_USE_CPU") == "true":
+        known.setdefault(sameness.DEEPSPEED_DEVICE, "cpu")  # as the ranks themselves set it
+    known |= {"PYTHONPATH": path} if path else {}
+    if not path:
+        known.pop("PYTHONPATH", None)
+    return ServerKind(environment=tuple(sorted(known.items())), modules=(*MODULES, *modules))
+
+
+def _without_hook(path: str) -> str:
+    parts = [part for part in path.split(os.pathsep) if part and part != str(SITE_FOLDER)]
+    return os.pathsep.join(parts)
+
+
+def start_server(kind: ServerKind, idle_seconds: float = IDLE_SECONDS) -> None:
+    """Start it unless it runs; returns at once. Who asks it before it is ready waits.
+
+    Raises:
+        HostError: the folder of the sockets belongs to somebody else.
+    """
+    place = socket_folder()
+    lock = os.open(place / f"{kind.key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # it runs, or is being started
+        return
+    else:
+        _spawn(place, kind, idle_seconds, lock)  # which holds the lock as long as it lives
+    finally:
+        os.close(lock)
+
+
+def _spawn(place: Path, kind: ServerKind, idle_seconds: float, lock: int) -> None:
+    known = dict(kind.environment)
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _RUN_VARIABLES and not sameness.is_startup(name)
+    }
+    quiet = str(_HERE / "quiet")
+    path = os.pathsep.join(filter(None, [quiet, known.get("PYTHONPATH")]))
+    environment |= {**known, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    environment[room.VARIABLE] = room.FILLING
+    with (place / f"{kind.key}.log").open("ab") as log:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-u", str(_HERE / "start.py"), str(place), kind.key),
+                *(str(idle_seconds), ",".join(kind.modules), str(lock), room.ARGUMENT),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd="/",
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+    # It outlives us or not: no zombie if it does not, no warning if it does.
+    threading.Thread(target=process.wait, daemon=True).start()
+
+
+def connect(path: Path) -> socket.socket:
+    """Connection to the server at `path`; one that is being started is waited for.
+
+    Raises:
+        NotWarmError: there is none.
+    """
+    deadline = time.monotonic() + _APPEARS_SECONDS
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(str(path))
+        except OSError:
+            connection.close()
+            if time.monotonic() >= deadline or not _runs(path):
+                raise NotWarmError("no warm server for these settings runs") from None
+            time.sleep(0.02)
+            continue
+        if not is_ours(connection):
+            connection.close()
+            raise NotWarmError(f"{path} is another user's")
+        return connection
+
+
+def _runs(path: Path) -> bool:
+    """Whether a server for the socket at `path` lives, although it may not listen yet."""
+    try:
+        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(lock)
+
+
+class WarmProcess:
+    """A process that a warm server has forked; the parts of `subprocess.Popen` that we use."""
+
+    def __init__(self, connection: socket.socket, pid: int, keeper: int) -> None:
+        self._connection = connection
+        self.pid = pid
+        self.keeper = keeper
+        """Parent of the process, and of the orphans it leaves; ends after `close`."""
+        self.returncode: int | None = None
+        self.lost = False
+        """Its keeper was killed: nobody can tell its exit code."""
+        self._identity = processes.identify(pid)
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs, and when it was lost."""
+        if self.returncode is None and not self.lost:
+            self._connection.settimeout(0.0)
+            with contextlib.suppress(BlockingIOError):
+                self._read()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended.
+
+        Raises:
+            TimeoutExpired: it has not, within `timeout` seconds.
+            NotWarmError: it was lost.
+        """
+        if self.returncode is None and not self.lost:
+            self._connection.settimeout(timeout)
+            try:
+                self._read()
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0) from None
+        if self.returncode is None:
+            raise NotWarmError(f"process {self.pid} was lost: its keeper is gone")
+        return self.returncode
+
+    def _read(self) -> None:
+        try:
+            self.returncode = receive(self._connection)[0]["exit_code"]
+        except (EOFError, ConnectionError):
+            self.lost = True
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it lives, also when it was lost."""
+        return processes.is_alive(self._identity)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to that very process, if it lives."""
+        if self.returncode is None and self._identity is not None:
+            processes.send_signal(self._identity, number)
+
+    def kill(self) -> None:
+        """Send it SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let its keeper go: nothing of it is watched any more."""
+        self._connection.close()
+
+
+def start_process(
+    kind: ServerKind,
+    argv: Sequence[str],
+    *,
+    folder: str,
+    environment: Mapping[str, str],
+    output: int,
+    new_session: bool = True,
+) -> WarmProcess:
+    """Have `argv` started warm; its output goes to the descriptor `output`.
+
+    Raises:
+        NotWarmError: there is no such server, or it would not be the same as a cold start.
+    """
+    mask = os.umask(0o022)
+    os.umask(mask)
+    ignored, blocked = inherited_signals()
+    order = Order(
+        argv=tuple(argv),
+        folder=folder,
+        environment=dict(environment),
+        umask=mask,
+        new_session=new_session,
+        ignored=ignored,
+        blocked=blocked,
+        surroundings=sameness.surroundings(),
+    )
+    connection = connect(kind.address)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    try:
+        connection.settimeout(_READY_SECONDS)
+        marker = environment.get(processes.MARKER, "")
+        shown = {processes.KEEPER_MARKER: marker} if marker else {}
+        request = {"do": "start", "order": asdict(order), "keeper_shows": shown}
+        send(connection, request, [nowhere, output, output])
+        reply, _ = receive(connection)
+    except (OSError, EOFError) as error:
+        connection.close()
+        raise NotWarmError(f"the warm server did not answer ({error or 'it ended'})") from None
+    finally:
+        os.close(nowhere)
+    if "refused" in reply:
+        connection.close()
+        raise NotWarmError(reply["refused"])
+    return WarmProcess(connection, reply["pid"], reply["keeper"])
+
+
+def servers() -> list[dict[str, Any]]:
+    """What each of this user's warm servers says of itself."""
+    return [
+        found for path in sorted(socket_folder().glob("*.sock")) if (found := ask(path, "status"))
+    ]
+
+
+def stop_servers() -> list[dict[str, Any]]:
+    """End all of this user's warm servers; their runs go on."""
+    return [
+        found for path in sorted(socket_folder().glob("*.sock")) if (found := ask(path, "stop"))
+    ]
+
+
+def ask(path: Path, what: str) -> dict[str, Any] | None:
+    """What the server at `path` says of itself, asked for its "status" or to "stop"; None: gone."""
+    try:
+        with connect(path) as connection:
+            connection.settimeout(_READY_SECONDS)
+            send(connection, {"do": what})
+            return receive(connection)[0]
+    except (NotWarmError, OSError, EOFError):
+        return None

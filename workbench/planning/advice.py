@@ -1,0 +1,117 @@
+"""Rules of thumb as functions: each states its condition, its evidence and the numbers it used.
+
+The rules come from the articles this project started from, corrected where they are wrong. All are
+pure; `advise` asks those that the given facts can answer. What it costs and whether spot machines
+pay is the bill's affair (`workbench cost`), which machines to take the planner's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.describe import Cluster, Conditions, Offer, Strategy, Workload
+from workbench.describe.job import takes_job
+from workbench.errors import UsageError
+from workbench.planning.advice_links import all_reduce_time, nvlink_or_pcie, recompute_cost
+from workbench.planning.advice_machine import checkpoint_advice, instance_sanity
+from workbench.planning.advice_memory import (
+    ddp_or_fsdp,
+    memory_rubric,
+    need_more_gpus,
+    state_bytes,
+    zero_savings,
+)
+from workbench.planning.advice_value import Advice
+from workbench.planning.learning_rate import (
+    Rate,
+    batch_limits,
+    critical_batch_tokens,
+    learning_rate_advice,
+    scaled_rate,
+)
+
+__all__ = [
+    "Advice",
+    "Rate",
+    "RunFacts",
+    "advise",
+    "all_reduce_time",
+    "batch_limits",
+    "checkpoint_advice",
+    "critical_batch_tokens",
+    "ddp_or_fsdp",
+    "instance_sanity",
+    "learning_rate_advice",
+    "memory_rubric",
+    "need_more_gpus",
+    "nvlink_or_pcie",
+    "recompute_cost",
+    "scaled_rate",
+    "state_bytes",
+    "zero_savings",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What is known of a run beside its job; each makes one more rule answer."""
+
+    tokens: float | None = None
+    """Tokens of the whole run."""
+    deadline_hours: float | None = None
+    """When it has to end."""
+    loss: float | None = None
+    """Training loss in nats per token; None = 3.0."""
+    rate: float | None = None
+    """A learning rate that works with a global batch of `rate_batch_tokens`."""
+    rate_batch_tokens: float | None = None
+    """See `rate`; None = the job's own."""
+    offer: Offer | None = None
+    """The machine that the GPUs are in."""
+    conditions: Conditions | None = None
+    """What was measured there."""
+
+
+@takes_job
+def advise(
+    workload: Workload,
+    strategy: Strategy,
+    cluster: Cluster | str,
+    facts: RunFacts | None = None,
+) -> tuple[Advice, ...]:
+    """Every rule that the job and what else is known can answer, the first questions first.
+
+    Args:
+        workload: what is trained.
+        strategy: how it is spread.
+        cluster: where; its accelerator must be in the catalog.
+        facts: what else is known of the run.
+
+    Raises:
+        UsageError: an impossible layout, or an accelerator that is not in the catalog.
+    """
+    if isinstance(cluster, str) or cluster.accelerator is None:
+        raise UsageError("The cluster's accelerator is not in the catalog: name a GPU.")
+    gpu, count, known = cluster.accelerator, cluster.world_size, facts or RunFacts()
+    conditions = known.conditions
+    found = [
+        need_more_gpus(workload, gpu, known.tokens, known.deadline_hours, conditions),
+        memory_rubric(workload, gpu, count),
+        batch_limits(workload, strategy, cluster, known.loss),
+        recompute_cost(workload, strategy, cluster, conditions),
+    ]
+    if count > 1:
+        found += [
+            ddp_or_fsdp(workload, cluster, conditions, strategy.name),
+            nvlink_or_pcie(workload, strategy, cluster, conditions),
+            all_reduce_time(2 * workload.model.parameters, cluster, conditions),
+        ]
+        if not workload.lora_rank:
+            found.append(zero_savings(workload, count))
+    if known.rate is not None:
+        batch = workload.tokens_per_step(strategy.data_ranks)
+        before = batch if known.rate_batch_tokens is None else known.rate_batch_tokens
+        found.append(learning_rate_advice(known.rate, before, batch, workload.optimizer))
+    if known.offer is not None:
+        found.append(instance_sanity(workload, strategy, known.offer, cluster.nodes, conditions))
+    return tuple(found)

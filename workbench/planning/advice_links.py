@@ -1,0 +1,177 @@
+"""Advice that speed decides: links, larger or more GPUs, mixed types, recomputation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from workbench.describe import Cluster, Conditions, Strategy, Workload
+from workbench.errors import UsageError
+from workbench.estimate.memory import training_memory
+from workbench.estimate.network import links
+from workbench.estimate.reach import leaves_headroom
+from workbench.estimate.step_time import step_time
+from workbench.planning.advice_value import Advice, Rule
+from workbench.units import format_bytes, format_count, format_seconds
+
+_NVLINK_OR_PCIE = Rule(
+    name="nvlink-or-pcie",
+    evidence="step-time estimate of the same cluster with either link",
+    source="workbench step time; link rates in one direction",
+    corrects="C14, C13",
+)
+_ALL_REDUCE_TIME = Rule(
+    name="all-reduce-time",
+    evidence="latency + 2(N - 1)/N x bytes / bus bandwidth",
+    source="doi 10.1016/j.jpdc.2008.09.002 (ring); link rates in one direction, catalog",
+    corrects="C4, C3b",
+)
+_RECOMPUTE_COST = Rule(
+    name="recompute-cost",
+    evidence="step-time and memory estimates; forward 1, backward 2, repeated forward 1",
+    source="arXiv 1604.06174; arXiv 2205.05198 (selective)",
+    corrects="C34",
+)
+
+_MOST_WAITING = 0.1  # of a step: beyond it another layout or more accumulation is worth a look
+
+
+def nvlink_or_pcie(
+    workload: Workload,
+    strategy: Strategy,
+    cluster: Cluster,
+    conditions: Conditions | None = None,
+) -> Advice:
+    """What a step costs when the GPUs of a node have no NVLink, or it is switched off.
+
+    Raises:
+        UsageError: an impossible layout, or an accelerator that is not in the catalog.
+    """
+    times = {
+        link: step_time(workload, strategy, replace(cluster, link=link), conditions)
+        for link in ("nvlink", "pcie")
+    }
+    accelerator = cluster.accelerator
+    assert accelerator is not None, "step_time has checked it"
+    fast, slow = times["nvlink"], times["pcie"]
+    penalty = slow.step_seconds / fast.step_seconds - 1
+    verdict = f"Without NVLink a step takes {penalty:.0%} longer."
+    if len(cluster.gpus) < 2:
+        verdict = "One GPU per node: the link inside the node plays no part."
+    elif not accelerator.has_link:
+        verdict = f"{accelerator.name} has no NVLink: PCIe is all there is."
+    elif penalty < 0.02:
+        verdict = f"NVLink hardly matters here: without it a step takes {penalty:.1%} longer."
+    rate, bus = accelerator.link_bytes_per_second, accelerator.pcie_bytes_per_second
+    waiting = times[_link(cluster)].exposed_seconds / times[_link(cluster)].step_seconds
+    return _NVLINK_OR_PCIE.says(
+        verdict=verdict,
+        holds=waiting <= _MOST_WAITING,
+        next=f"{waiting:.0%} of a step waits for other GPUs: more --accumulate, another layout "
+        "(workbench plan), or fewer GPUs."
+        if waiting > _MOST_WAITING
+        else "",
+        reason=f"{format_seconds(fast.step_seconds)} per step over NVLink, of which "
+        f"{format_seconds(fast.exposed_seconds)} wait for other GPUs; "
+        f"{format_seconds(slow.step_seconds)} over PCIe, {format_seconds(slow.exposed_seconds)} "
+        "of them waiting.",
+        condition=f"{strategy.name} on {strategy.world_size} GPUs, {format_count(fast.tokens)} "
+        "tokens per step: more accumulation lowers the penalty, tensor parallelism raises it.",
+        numbers={
+            "nvlink_step_seconds": fast.step_seconds,
+            "pcie_step_seconds": slow.step_seconds,
+            "nvlink_exposed_seconds": fast.exposed_seconds,
+            "pcie_exposed_seconds": slow.exposed_seconds,
+            "penalty_share": penalty,
+            "nvlink_bytes_per_second": rate if accelerator.has_link else None,
+            "pcie_bytes_per_second": bus,
+        },
+        also=f"catalog of {accelerator.date}",
+    )
+
+
+def _link(cluster: Cluster) -> str:
+    return "pcie" if cluster.link == "pcie" else "nvlink"
+
+
+def all_reduce_time(
+    gradient_bytes: float, cluster: Cluster, conditions: Conditions | None = None
+) -> Advice:
+    """How long one all-reduce of so many bytes takes over all GPUs, by link.
+
+    Raises:
+        UsageError: no bytes, a single GPU, or an accelerator that is not in the catalog.
+    """
+    accelerator, count = cluster.accelerator, cluster.world_size
+    if not 0 < gradient_bytes < 1e15:
+        raise UsageError(f"gradient_bytes must be above 0 and below 1e15, not {gradient_bytes}.")
+    if accelerator is None or count < 2:
+        raise UsageError("An all-reduce needs at least 2 GPUs of a kind in the catalog.")
+    given = conditions or Conditions()
+    seconds: dict[str, float] = {}
+    for link in ("nvlink", "pcie") if accelerator.has_link else ("pcie",):
+        network = links(replace(cluster, link=link), given)
+        seconds[link] = network.reduce_seconds(gradient_bytes, network.group(count, 1))
+    small = links(cluster, given)
+    tiny = small.reduce_seconds(1024, small.group(count, 1))
+    said = ", ".join(
+        f"{format_seconds(value)} over {'NVLink' if name == 'nvlink' else 'PCIe'}"
+        for name, value in seconds.items()
+    )
+    return _ALL_REDUCE_TIME.says(
+        holds=None,
+        verdict=f"All-reduce of {format_bytes(gradient_bytes)} over {count} GPUs: {said}.",
+        reason=f"Each GPU sends 2(N - 1)/N of it, {2 * (count - 1) / count:.3g}x "
+        f"the bytes; only kilobytes take microseconds ({tiny * 1e6:.0f} µs for 1 KiB).",
+        condition="One message of that size; what compute hides is not waited for. Many small "
+        "messages take longer.",
+        numbers={
+            "bytes": gradient_bytes,
+            "gpus": count,
+            "nvlink_seconds": seconds.get("nvlink"),
+            "pcie_seconds": seconds["pcie"],
+            "kilobyte_seconds": tiny,
+        },
+    )
+
+
+def recompute_cost(
+    workload: Workload,
+    strategy: Strategy,
+    cluster: Cluster,
+    conditions: Conditions | None = None,
+) -> Advice:
+    """What recomputing activations costs in time and saves in memory, selective and full.
+
+    Raises:
+        UsageError: an impossible layout, or an accelerator that is not in the catalog.
+    """
+    times: dict[str, float] = {}
+    work: dict[str, float] = {}
+    memory: dict[str, int] = {}
+    for kind in ("none", "selective", "full"):
+        layout = strategy.with_options(recompute=kind)
+        found = step_time(workload, layout, cluster, conditions)
+        times[kind], work[kind] = found.step_seconds, found.hardware_flops / found.model_flops
+        memory[kind] = training_memory(workload, layout, cluster).on_card_bytes
+    slower = {kind: times[kind] / times["none"] - 1 for kind in ("selective", "full")}
+    saved = {kind: memory["none"] - memory[kind] for kind in ("selective", "full")}
+    fits = bool(leaves_headroom(training_memory(workload, strategy, cluster)))
+    return _RECOMPUTE_COST.says(
+        holds=fits,
+        next="" if fits else "It does not fit: workbench memory ranks what would make it fit.",
+        verdict=f"Full recompute: {slower['full']:.0%} more time for "
+        f"{format_bytes(saved['full'])} less; selective: {slower['selective']:.0%} for "
+        f"{format_bytes(saved['selective'])}.",
+        reason=f"Full recompute runs every forward pass twice: {work['full']:.2f}x the model's "
+        f"FLOPs, selective {work['selective']:.2f}x.",
+        condition=f"{strategy.name}, micro-batch {workload.micro_batch}, sequence "
+        f"{workload.seq_len}. MFU does not count the repetition, HFU does.",
+        numbers={
+            "full_time_share": slower["full"],
+            "selective_time_share": slower["selective"],
+            "full_flops_ratio": work["full"],
+            "selective_flops_ratio": work["selective"],
+            "full_saved_bytes": saved["full"],
+            "selective_saved_bytes": saved["selective"],
+        },
+    )

@@ -1,0 +1,286 @@
+"""Plain sentences: why a plan, why not another, and what is missing where there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, Decimal
+
+from workbench.planning.layout_result import FittingLayout, LayoutResult
+from workbench.planning.layout_search import LayoutSearch
+from workbench.planning.market import Candidate, Limits, where_text
+from workbench.planning.offer_search import OfferSearch, Priced
+from workbench.planning.refusals import HOST, MEMORY, SLOWER, Refusal, layout_text
+from workbench.planning.search_context import node_group
+from workbench.units import format_bytes, format_count, format_seconds, format_usd
+
+PATIENCE_HOURS = 720.0
+"""A run that takes longer than 30 days deserves a word where no deadline was given."""
+
+
+def hours_text(hours: float) -> str:
+    """Hours as a duration."""
+    return format_seconds(3600 * hours)
+
+
+def place(one: Candidate) -> str:
+    """The machines in one line."""
+    return where_text(one.offer, one.nodes, spot=one.spot)
+
+
+def layout_words(fit: FittingLayout) -> str:
+    """The layout in one line."""
+    return layout_text(fit.choice.strategy, fit.micro_batch, fit.accumulate)
+
+
+def why(ranked: Sequence[Priced], position: int, front: Sequence[int], limits: Limits) -> str:
+    """One sentence about the plan at `position`."""
+    one, first = ranked[position], ranked[0]
+    limited = limits.budget_usd is not None or limits.deadline_hours is not None
+    if position == 0:
+        alone = len(front) == 1
+        text = "cheapest" + (" that keeps every limit" if limited else "")
+        text += " and fastest" if alone else ""
+    elif position in front:
+        text = (
+            f"{_times(first.hours / one.hours)} as fast as the cheapest for "
+            f"{one.usd / first.usd:.2f} times its price"
+        )
+    else:
+        better = next(
+            index
+            for index in front
+            if ranked[index].price <= one.price and ranked[index].hours <= one.hours
+        )
+        text = f"plan {better + 1} is cheaper and faster"
+    return f"{text}; {why_layout(one.result, one.fit)}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
+
+
+def why_layout(result: LayoutResult, fit: FittingLayout) -> str:
+    """Why the layout is not a simpler one."""
+    simplest = next((one.layout for one in result.refusals if one.choices), fit.layout)
+    if simplest is fit.layout:
+        return "the simplest layout is the fastest here"
+    for refusal in result.refusals:
+        if refusal.layout is not simplest:
+            continue
+        name = simplest.strategy.name
+        if refusal.kind in {MEMORY, HOST} and len(refusal.choices) == len(simplest.choices):
+            return f"{name} {refusal.reason}"
+        if refusal.kind == SLOWER and refusal.needed:
+            step = format_seconds(refusal.needed)
+            return f"{name} takes {step} a step, this {format_seconds(fit.step.step_seconds)}"
+    return f"faster than {simplest.strategy.name}, which needs more recompute or offload"
+
+
+def sentences(search: OfferSearch) -> tuple[str, ...]:
+    """The winner against the runner-up, the fastest, one GPU, the naive and the dearest choice."""
+    ranked = search.priced
+    first = ranked[0]
+    low, high = first.cost.low, first.cost.high
+    said = [
+        (
+            f"{place(first.candidate)} with {layout_words(first.fit)}: {format_usd(first.usd)} "
+            f"({format_usd(low.usd)} to {format_usd(high.usd)}) and {hours_text(first.hours)}; "
+            f"{_speed(first)}."
+        )
+    ]
+    if len(ranked) > 1:
+        said.append(f"The runner-up, {_against(first, ranked[1])}.")
+    fastest = min(ranked, key=lambda one: one.hours)
+    if fastest is not first and fastest is not ranked[min(1, len(ranked) - 1)]:
+        said.append(f"The fastest, {_against(first, fastest)}.")
+    single = any(one.gpus == 1 for one in search.market.candidates)
+    said += [_patience(ranked, search.limits), _one_gpu(ranked) if single else ""]
+    said.append(_naive(search, first))
+    dearest = _dearest(search, first)
+    return tuple(text for text in (*said, dearest) if text)
+
+
+def _speed(one: Priced) -> str:
+    step = one.fit.step
+    mfu = f", MFU {step.mfu:.0%}" if step.mfu is not None else ""
+    return f"{format_count(step.tokens_per_second)} tokens/s{mfu}"
+
+
+def _against(first: Priced, other: Priced) -> str:
+    """Another plan beside the winner, with the numbers that make the difference."""
+    more = other.usd / first.usd - 1
+    longer = other.hours / first.hours - 1
+    rate, own = other.cost.idle_usd_per_hour, first.cost.idle_usd_per_hour
+    return (
+        f"{place(other.candidate)} with {layout_words(other.fit)}, costs {format_usd(other.usd)} "
+        f"({more:+.0%}) and takes {hours_text(other.hours)} ({longer:+.0%}): "
+        f"{format_usd(rate)} an hour against {format_usd(own)}, {_speed(other)} against "
+        f"{_speed(first)}"
+    )
+
+
+def _patience(ranked: Sequence[Priced], limits: Limits) -> str:
+    """What the cheapest plan would be if it had to end within a month, where nobody said so."""
+    first = ranked[0]
+    if limits.deadline_hours is not None or first.hours <= PATIENCE_HOURS:
+        return ""
+    text = f"Without a deadline the cheapest wins, though it takes {hours_text(first.hours)}"
+    soon = next((one for one in ranked if one.hours <= PATIENCE_HOURS), None)
+    if soon is None:
+        return f"{text}; no plan takes less than {hours_text(PATIENCE_HOURS)}."
+    return f"{text}. Within {hours_text(PATIENCE_HOURS)}, {_against(first, soon)}."
+
+
+def _one_gpu(ranked: Sequence[Priced]) -> str:
+    """Whether one GPU would do: vertical scaling comes first."""
+    single = [one for one in ranked if one.candidate.gpus == 1]
+    if not single:
+        return "No plan on one GPU is left: see the rejections for what it lacks."
+    if single[0] is ranked[0]:
+        return "One GPU is enough: more of them only buy time."
+    one, first = single[0], ranked[0]
+    return (
+        f"One GPU would do too: {place(one.candidate)} with {layout_words(one.fit)} takes "
+        f"{hours_text(one.hours)} and {format_usd(one.usd)}, {one.hours / first.hours:.1f} times "
+        f"as long for {one.usd / first.usd:.2f} times the price."
+    )
+
+
+def _naive(search: OfferSearch, first: Priced) -> str:
+    """The lowest price per hour, not spot, at which a layout without offload fits."""
+    offered = [
+        one
+        for one in search.market.candidates
+        if not one.spot and one.offer.usd_per_hour is not None
+    ]
+    for one in sorted(offered, key=lambda one: (one.offer.usd_per_hour or 0.0) * one.nodes):
+        fit = LayoutSearch(search.context, node_group(one.cluster)).simplest()
+        if fit is None:
+            continue
+        cost = one.cost(fit.step)
+        if cost.usd is None:
+            continue
+        hourly = format_usd(cost.idle_usd_per_hour)
+        return (
+            "The naive choice, the lowest on-demand price per hour at which it fits without "
+            f"offload ({place(one)}, {hourly} an hour; {layout_words(fit)}), would take "
+            f"{hours_text(cost.wall_hours)} and {format_usd(cost.usd)}: "
+            f"{cost.wall_hours / first.hours:.1f} times as long for "
+            f"{cost.usd / first.usd:.2f} times the price."
+        )
+    return ""
+
+
+def _dearest(search: OfferSearch, first: Priced) -> str:
+    """The same machines at whoever asks most for them."""
+    own = first.candidate
+    same = [
+        one
+        for one in search.market.candidates
+        if (one.offer.gpu, one.offer.gpus, one.nodes) == (own.offer.gpu, own.offer.gpus, own.nodes)
+        and not one.spot
+        and one.offer.provider != own.offer.provider
+    ]
+    if not same:
+        return ""
+    dearest = max(same, key=lambda one: one.offer.usd_per_hour or 0.0)
+    cost = dearest.cost(first.fit.step)
+    if cost.usd is None or cost.usd <= first.usd:
+        return ""
+    return (
+        f"The same machines cost most at {place(dearest)}: {format_usd(cost.usd)} for this run, "
+        f"{cost.usd / first.usd:.1f} times as much."
+    )
+
+
+def misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
+    """Where nothing keeps the limits: the nearest, and what would make it a plan."""
+    if relaxed.priced:
+        return _limit_misses(relaxed, limits)
+    near = [(result.nearest, where) for where, result in relaxed.searched]
+    short = [(one, where) for one, where in near if one is not None]
+    if not short:
+        kinds = sorted({one.kind for one in relaxed.ruled})
+        return (f"Every offer is out: {', '.join(kinds)}. See the rejections for each.",)
+    refusal, where = min(short, key=lambda one: one[0].needed - one[0].limit)
+    return (
+        nearest_text(refusal, where),
+        f"More GPUs would be looked at with a larger max_gpus ({limits.most} now).",
+    )
+
+
+def nearest_text(refusal: Refusal, where: str) -> str:
+    """The layout that lacks least, and what would make it fit."""
+    over = format_bytes(refusal.needed - refusal.limit)
+    what = "host memory" if refusal.kind == HOST else "memory on the card"
+    return (
+        f"Nearest: {where} with {next(refusal.layouts())} {refusal.reason}. It would fit with "
+        f"{over} more {what}: a larger card, an optimizer with smaller states (adamw-8bit), LoRA "
+        "or shorter sequences."
+    )
+
+
+def _limit_misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
+    """What would do if one limit gave way; both where neither alone is enough."""
+    every = relaxed.priced
+    budget, deadline = limits.budget_usd, limits.deadline_hours
+    in_time = [one for one in every if one.hours <= (deadline or one.hours)]
+    affordable = [one for one in every if one.usd <= (budget or one.usd)]
+    if budget is not None and deadline is not None and not in_time and not affordable:
+        return _both_miss(every, budget, deadline)
+    said: list[str] = []
+    if budget is not None and in_time:
+        near = min(in_time, key=lambda one: one.usd)
+        said.append(
+            f"Cheapest{' in time' if deadline else ''}: {_bill(near)}. A budget of "
+            f"{_more_usd(near, budget)} would do."
+        )
+    if deadline is not None and affordable:
+        near = min(affordable, key=lambda one: one.hours)
+        said.append(
+            f"Fastest{' within the budget' if budget else ''}: {_bill(near)}. A deadline of "
+            f"{_more_hours(near, deadline)} would do; more than {limits.most} GPUs (max_gpus) "
+            "were not looked at."
+        )
+    return tuple(said)
+
+
+def _both_miss(every: Sequence[Priced], budget: float, deadline: float) -> tuple[str, ...]:
+    """The cheapest and the fastest plan, each with the two limits that it needs."""
+    cheapest = min(every, key=lambda one: (one.usd, one.hours))
+    fastest = min(every, key=lambda one: (one.hours, one.usd))
+    ends = [("Cheapest", cheapest), ("Fastest", fastest)]
+    if fastest is cheapest:
+        ends = [("Cheapest and fastest", cheapest)]
+    said = [
+        f"{name}: {_bill(one)}. A budget of {_more_usd(one, budget)} together with a deadline of "
+        f"{_more_hours(one, deadline)} would do."
+        for name, one in ends
+    ]
+    return (*said, "No single limit is the reason: both would have to give way.")
+
+
+def _more_usd(one: Priced, budget: float) -> str:
+    least = one.usd
+    return f"${round_up(least, 2 if least < 100 else 0)} instead of ${budget:,.15g}"
+
+
+def _more_hours(one: Priced, deadline: float) -> str:
+    return f"{round_up(one.hours, 1)} h instead of {deadline:,.15g} h"
+
+
+def round_up(value: float, places: int) -> str:
+    """`value` with so many decimals, more where three digits need them, and never less than it.
+
+    >>> round_up(0.2214, 1), round_up(61.301, 2), round_up(1088.2, 0), round_up(2.5, 1)
+    ('0.222', '61.31', '1,089', '2.50')
+    """
+    places = max(places, 2 - math.floor(math.log10(value)))
+    step = Decimal(1).scaleb(-places)
+    return f"{Decimal(value).quantize(step, rounding=ROUND_CEILING):,}"
+
+
+def _bill(one: Priced) -> str:
+    where, how = place(one.candidate), layout_words(one.fit)
+    return f"{where} with {how}, {format_usd(one.usd)} and {hours_text(one.hours)}"

@@ -1,0 +1,315 @@
+"""The fastest layouts on one kind of machine: memory, then time, and a reason for all others.
+
+A candidate is a parallel layout (degrees and data parallelism) with recompute, offload and a
+micro-batch. The search is exact although most candidates are never timed. Why:
+
+Laws of `training_memory` and `step_time`. tests/plan holds each against brute force.
+(1) The same work with less recompute or less offload is never slower, unless the step waits both
+    for the host and for other ranks: `step_time` adds these waits, so more work may hide more
+    than it takes (`waits_twice`).
+(2) Without pipeline a larger micro-batch is never slower: it exchanges less often.
+(3) A larger micro-batch needs more memory while there are more micro-batches than stages. With as
+    many as stages no gradients exist while all activations do, so that one is asked by itself.
+(4) No data parallelism is faster than none, and N ranks are at most N times as fast as one.
+
+What is left out, and the proof that it cannot be among the best:
+- Memory. `least_bytes` (states and buffers) is at most the need of every candidate with the same
+  offload. Where it exceeds the card, all of them are out. Under (3) the largest micro-batch that
+  fits is found by doubling and bisection.
+- Time. `LowerBounds` are at most the step of every candidate that they cover, by (2) and (4).
+  Candidates are tried in the order of their bounds. Once the lowest bound reaches the step of the
+  slowest one kept, all that follow are out: their steps are longer still.
+- Dominance. If a candidate fits that does less work (1) or the same in larger pieces (2), it is at
+  least as fast, so `is_dominated` leaves the other one out.
+- Offers (offer_search.py). An offer's best case is one GPU's step shared out without loss (4). If
+  a plan is cheaper and faster than that best case, the offer is not on the Pareto front. It is not
+  among the `KEEP` cheapest either, since that many plans must be cheaper before it is left out.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from dataclasses import replace
+
+from workbench.estimate.parts import SAFETY
+from workbench.planning.dominance import Fitting, is_dominated, waits_twice
+from workbench.planning.layout_result import FittingLayout, LayoutResult
+from workbench.planning.lower_bounds import LowerBounds
+from workbench.planning.refusals import HOST, LAYOUT, MEMORY, SLOWER, Bar, Refusal
+from workbench.planning.search_context import NodeGroup, SearchContext
+from workbench.planning.space import Choice, ParallelLayout
+
+
+class LayoutSearch:
+    """Finds the best `keep` layouts on one kind of machine; use it once."""
+
+    def __init__(
+        self, context: SearchContext, where: NodeGroup, keep: int = 1, bar: Bar | None = None
+    ) -> None:
+        self._context, self._where, self._keep, self._outer = context, where, keep, bar
+        self._limit = (1 - SAFETY) * where.card_bytes
+        self._best: list[FittingLayout] = []
+        self._refusals: list[Refusal] = []
+        self._bounds = LowerBounds(context, where)
+
+    def run(self) -> LayoutResult:
+        """Look at every layout."""
+        cluster = self._where.cluster
+        every = self._context.layouts(cluster.nodes, max(1, len(cluster.gpus)))
+        legal: list[tuple[ParallelLayout, tuple[int, ...]]] = []
+        for layout in every:
+            if layout.reason:
+                self._refusals.append(Refusal(LAYOUT, layout))
+            elif positions := self._possible(layout):
+                legal.append((layout, positions))
+        self._search(legal)
+        refused: Counter[str] = Counter()
+        for refusal in self._refusals:
+            refused[refusal.kind] += refusal.count
+        return LayoutResult(
+            best=tuple(self._best),
+            refusals=tuple(self._refusals),
+            layouts=sum(layout.count for layout in every),
+            refused=refused,
+            bar=self._outer.seconds if self._outer else math.inf,
+            weigh=self._exact,
+        )
+
+    def _possible(self, layout: ParallelLayout) -> tuple[int, ...]:
+        """Choices whose states alone are not too much for the card or the host."""
+        least, limit = self._context.least(layout), self._limit
+        sizes, needs = layout.micro_batches, min(least.values())
+        if needs > limit:
+            one = Refusal(MEMORY, layout, layout.choices, sizes, needs, limit, rough=True)
+            self._refusals.append(one)
+            return ()
+        left: list[int] = []
+        for position, choice in enumerate(layout.choices):
+            needs = least[choice.strategy.offload]
+            if needs > limit:
+                one = Refusal(MEMORY, layout, (choice,), sizes, needs, limit, rough=True)
+                self._refusals.append(one)
+            elif self._host_holds(layout, choice):
+                left.append(position)
+        return tuple(left)
+
+    def _search(self, legal: list[tuple[ParallelLayout, tuple[int, ...]]]) -> None:
+        """In the order of their bounds, the quick one first; those above the bar are too slow."""
+        bounds = self._bounds
+        queue = [
+            (bounds.least_work(layout), index, False) for index, (layout, _) in enumerate(legal)
+        ]
+        heapq.heapify(queue)
+        while queue:
+            bound, index, whole = heapq.heappop(queue)
+            layout, positions = legal[index]
+            if bound >= self._bar:
+                choices = tuple(layout.choices[position] for position in positions)
+                self._too_slow(layout, choices, layout.micro_batches, bound)
+            elif not whole:
+                moved = {layout.choices[position].strategy.offload for position in positions}
+                better = min(bounds.least_step(layout, what) for what in moved)
+                heapq.heappush(queue, (max(bound, better), index, True))
+            else:
+                fit = self._fastest_of(layout, positions)
+                if fit is not None:
+                    self._insert(fit)
+
+    def _exact(self, rough: Refusal) -> Refusal:
+        """The refusal with what its smallest layout needs."""
+        needs = self._context.smallest(rough.layout, rough.choices, 0.0)
+        return replace(rough, needed=needs, rough=False)
+
+    def simplest(self) -> FittingLayout | None:
+        """The first layout that fits without offloading, with its largest micro-batch."""
+        cluster = self._where.cluster
+        for layout in self._context.layouts(cluster.nodes, max(1, len(cluster.gpus))):
+            stays = [one for one in layout.choices if not one.strategy.offload]
+            if not stays or (self._none_fits(layout, tuple(stays))):
+                continue
+            for position, choice in enumerate(layout.choices):
+                sizes = self._fitting(layout, position, {}) if choice in stays else ()
+                if sizes:
+                    size = sizes[-1]
+                    step = self._context.seconds(cluster, layout, choice, size)
+                    return FittingLayout(layout, choice, size, step)
+        return None
+
+    @property
+    def _bar(self) -> float:
+        """Seconds that a further layout must beat."""
+        outer = self._outer.seconds if self._outer else math.inf
+        return min(outer, self._own_bar)
+
+    @property
+    def _own_bar(self) -> float:
+        return self._best[-1].step.step_seconds if len(self._best) >= self._keep else math.inf
+
+    def _too_slow(
+        self,
+        layout: ParallelLayout,
+        choices: tuple[Choice, ...],
+        sizes: tuple[int, ...],
+        seconds: float,
+        than: float = math.inf,
+    ) -> None:
+        """Refuse layouts that take at least `seconds`, because of `than`, the best, or the bar."""
+        limit = min(than, self._own_bar)
+        outer = self._outer
+        if outer is not None and outer.seconds <= limit:
+            one = Refusal(outer.kind, layout, choices, sizes, seconds, outer.seconds, outer)
+        else:
+            one = Refusal(SLOWER, layout, choices, sizes, seconds, limit)
+        self._refusals.append(one)
+
+    def _insert(self, fit: FittingLayout) -> None:
+        self._best.append(fit)
+        self._best.sort(key=lambda one: one.step.step_seconds)
+        worse = self._best[self._keep :]
+        del self._best[self._keep :]
+        for one in worse:
+            self._slower(one)
+
+    def _slower(self, fit: FittingLayout, than: float = math.inf) -> None:
+        seconds = fit.step.step_seconds
+        self._too_slow(fit.layout, (fit.choice,), (fit.micro_batch,), seconds, than)
+
+    def _host_holds(self, layout: ParallelLayout, choice: Choice) -> bool:
+        needed = self._context.host_bytes(layout, choice)
+        if needed <= self._where.host_bytes:
+            return True
+        sizes, limit = layout.micro_batches, self._where.host_bytes
+        self._refusals.append(Refusal(HOST, layout, (choice,), sizes, needed, limit))
+        return False
+
+    def _fastest_of(
+        self, layout: ParallelLayout, positions: tuple[int, ...]
+    ) -> FittingLayout | None:
+        """The fastest candidate of a layout, unless it cannot be among the best."""
+        choices = tuple(layout.choices[position] for position in positions)
+        if self._none_fits(layout, choices):
+            return None
+        whole = {
+            what: self._bounds.least_step(layout, what) for what in self._context.least(layout)
+        }
+        pairs = sorted(
+            (max(whole[layout.choices[position].strategy.offload], rough), position, -size)
+            for size in layout.micro_batches
+            for rough in (self._bounds.work(layout, size),)
+            for position in positions
+        )
+        return self._time(layout, pairs)
+
+    def _time(
+        self, layout: ParallelLayout, pairs: list[tuple[float, int, int]]
+    ) -> FittingLayout | None:
+        """Try the candidates in the order of their bounds; account for every one."""
+        fitting: Fitting = {}
+        loose: set[int] = set()
+        tops: dict[int, float] = {}
+        best: FittingLayout | None = None
+        left: dict[tuple[str, int], list[tuple[int, float]]] = {}
+        for rough, position, negative in pairs:
+            size, choice = -negative, layout.choices[position]
+            bar = min(self._bar, best.step.step_seconds if best else math.inf)
+            bound = rough
+            if rough < bar and is_dominated(layout, position, size, fitting, loose):
+                left.setdefault(("", position), []).append((size, 0.0))
+                continue
+            if rough < bar:
+                s = choice.strategy
+                bound = max(rough, self._bounds.step(layout, size, s.recompute, s.offload))
+            if bound < bar and position not in fitting and choice.strategy.offload:
+                bound = max(bound, self._in_one_piece(layout, choice, tops))
+            if bound >= bar:
+                left.setdefault((SLOWER, position), []).append((size, bound))
+            elif size not in self._fitting(layout, position, fitting):
+                left.setdefault((MEMORY, position), []).append((size, 0.0))
+            else:
+                step = self._context.seconds(self._where.cluster, layout, choice, size)
+                fit = FittingLayout(layout, choice, size, step)
+                if waits_twice(step):
+                    loose.add(position)
+                if step.step_seconds < bar:
+                    fit, best = best, fit
+                if fit is not None:
+                    self._slower(fit, best.step.step_seconds if best else math.inf)
+        self._account(layout, left, best)
+        return best
+
+    def _in_one_piece(
+        self, layout: ParallelLayout, choice: Choice, known: dict[int, float]
+    ) -> float:
+        """A step with the largest micro-batch: without pipeline no other is faster.
+
+        Asked for offloading before memory is, which would have to be weighed several times.
+        """
+        if layout.strategy.pp > 1:
+            return 0.0
+        if id(choice) not in known:
+            size = layout.micro_batches[-1]
+            step = self._context.seconds(self._where.cluster, layout, choice, size)
+            known[id(choice)] = step.step_seconds
+        return known[id(choice)]
+
+    def _account(
+        self,
+        layout: ParallelLayout,
+        left: dict[tuple[str, int], list[tuple[int, float]]],
+        best: FittingLayout | None,
+    ) -> None:
+        """One refusal per reason and choice."""
+        than = best.step.step_seconds if best else math.inf
+        for (kind, position), found in left.items():
+            choice = layout.choices[position]
+            sizes = tuple(sorted(size for size, _ in found))
+            if kind == MEMORY:
+                needs = min(self._context.bytes(layout, choice, size) for size in sizes[:1])
+                refusal = Refusal(MEMORY, layout, (choice,), sizes, needs, self._limit)
+                self._refusals.append(refusal)
+            elif kind == SLOWER:
+                bound = min(bound for _, bound in found)
+                self._too_slow(layout, (choice,), sizes, bound, than)
+            else:  # a layout that does less work fits
+                self._refusals.append(Refusal(SLOWER, layout, (choice,), sizes))
+
+    def _none_fits(self, layout: ParallelLayout, choices: tuple[Choice, ...]) -> bool:
+        """Whether not even the smallest need of the layout fits; then all of it is refused."""
+        needs = self._context.smallest(layout, choices, self._limit)
+        if needs <= self._limit:
+            return False
+        sizes = layout.micro_batches
+        self._refusals.append(Refusal(MEMORY, layout, choices, sizes, needs, self._limit))
+        return True
+
+    def _fitting(self, layout: ParallelLayout, position: int, known: Fitting) -> tuple[int, ...]:
+        """Micro-batches that fit, ascending."""
+        if position not in known:
+            known[position] = self._weigh(layout, layout.choices[position])
+        return known[position]
+
+    def _weigh(self, layout: ParallelLayout, choice: Choice) -> tuple[int, ...]:
+        """Find the largest micro-batch that fits by doubling and bisection.
+
+        With as many micro-batches as stages no gradients exist while all activations do: then the
+        largest micro-batch may fit where smaller ones do not, and is asked for itself.
+        """
+        s, sizes = layout.strategy, layout.micro_batches
+        apart = layout.accumulate(sizes[-1]) == s.pp
+        count = len(sizes) - apart
+
+        def lacks(index: int) -> float:
+            return self._context.bytes(layout, choice, sizes[index]) - self._limit
+
+        low, high, step = -1, 0, 1  # fits(low) or none; the next to ask
+        while high < count and lacks(high) <= 0:
+            low, high, step = high, min(high + step, max(high + 1, count - 1)), 2 * step
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if lacks(middle) <= 0 else (low, middle)
+        fits = sizes[: low + 1]
+        gradients = 4 * self._context.workload.model.parameters / (s.tp * s.pp)
+        near = high >= count or lacks(high) < gradients
+        return (*fits, sizes[-1]) if apart and near and lacks(-1) <= 0 else fits

@@ -1,0 +1,150 @@
+"""Seconds that a step takes at least, quicker than `step_time`: what a search is ordered by.
+
+Two bounds: of the work alone, which is the same for all ways of data parallelism; and with what the
+data-parallel ranks exchange and what is offloaded, as far as compute can hide it, and the
+optimizer's step. tests/plan holds both against `step_time`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from workbench.describe import Conditions
+from workbench.estimate.context import rank_context, ways
+from workbench.estimate.elements import rank_elements
+from workbench.estimate.exchange import CONTENTION, HIDEABLE, exchange
+from workbench.estimate.network import groups, links
+from workbench.estimate.optimizer_time import optimizer_seconds
+from workbench.estimate.rates import machine
+from workbench.estimate.stages import stages
+from workbench.estimate.step_time import SPREAD
+from workbench.planning.search_context import NodeGroup, SearchContext
+from workbench.planning.space import ParallelLayout
+
+_HIDDEN = 1 - CONTENTION
+"""Share of communication beside compute that adds nothing."""
+_MOVED_BESIDE = 0.5
+"""Share of a micro-batch's work beside which weights come from the host (`step_time`)."""
+
+
+class _Beside(NamedTuple):
+    """Seconds of one stage beside its work, nothing hidden."""
+
+    each: float
+    """Exchange of one micro-batch."""
+    once: float
+    """Exchange once per step."""
+    moved: float
+    """Weights of one micro-batch from the host."""
+    optimizer: float
+    """Once per step."""
+
+
+class LowerBounds:
+    """LowerBounds on one kind of machine."""
+
+    def __init__(self, context: SearchContext, where: NodeGroup) -> None:
+        self._context, self._where = context, where
+        given = context.conditions or Conditions()
+        self._ratio = given.measured_ratio or 1.0
+        self._links = links(where.cluster, given)
+        work, accelerator = context.workload, where.cluster.accelerator
+        assert accelerator is not None, "`SearchContext.ideal` has timed one of them"
+        self._gpu = machine(accelerator, work.precision, work.kernels.flash_version, given)
+        self._besides: dict[tuple[int, tuple[str, ...], int], _Beside] = {}
+        nodes = max(1, where.cluster.nodes)
+        wait = SPREAD * math.sqrt(2 * math.log(nodes)) if nodes > 1 else 0.0
+        self._slowest = 1 + wait + given.straggler
+        self._micros: dict[tuple[int, int, int, str, int], float] = {}
+
+    def least_work(self, layout: ParallelLayout) -> float:
+        """Work alone: any candidate of the layout."""
+        sizes = layout.micro_batches
+        if layout.strategy.pp == 1:  # the largest needs the fewest turns
+            sizes = sizes[-1:]
+        return min(self.work(layout, size) for size in sizes)
+
+    def work(self, layout: ParallelLayout, size: int, recompute: str = "none") -> float:
+        """Work alone: its micro-batches on one replica, spread evenly.
+
+        p stages with m micro-batches work m + p - 1 turns of the slowest stage (arXiv 2104.04473),
+        which takes at least 1/p of the whole; other schedules than 1F1B and GPipe idle less. A
+        micro-batch takes its share of the largest possible one, and no less than one sequence.
+        """
+        return self._slowest * self._turns(layout, size) * self._turn(layout, size, recompute)
+
+    def least_step(self, layout: ParallelLayout, offload: tuple[str, ...]) -> float:
+        """With everything else that is known quickly: any layout that offloads this."""
+        sizes = layout.micro_batches
+        if layout.strategy.pp == 1:  # the largest exchanges least often
+            sizes = sizes[-1:]
+        return min(self.step(layout, size, "none", offload) for size in sizes)
+
+    def step(
+        self, layout: ParallelLayout, size: int, recompute: str, offload: tuple[str, ...]
+    ) -> float:
+        """With exchange, offload traffic and the optimizer's step: one layout."""
+        s = layout.strategy
+        turns, turn = self._turns(layout, size), self._turn(layout, size, recompute)
+        known = self._beside(layout, size, offload)
+        # Where both hide behind the same work, more of it may take less in all: least at this much.
+        busy = max(turn, min(known.each, known.moved / _MOVED_BESIDE))
+        each = busy + known.each - _HIDDEN * min(known.each, busy)
+        each += max(0.0, known.moved - _MOVED_BESIDE * busy)
+        once, count = known.once, layout.accumulate(size)
+        if ways(s).weights == 1:
+            beside = HIDEABLE * (1.5 if s.overlap_gradients else 1.0)
+            once -= _HIDDEN * min(once, beside * turn)
+        rest = (turns - count) * turn + once + known.optimizer
+        return self._slowest * (count * each + rest)
+
+    def _beside(self, layout: ParallelLayout, size: int, offload: tuple[str, ...]) -> _Beside:
+        """Besides its work, what one stage does if nothing hid it; any stage gives a bound."""
+        context, s = self._context, layout.strategy
+        count = layout.accumulate(size)
+        key = (id(layout), offload, count if s.pp > 1 else 1)
+        known = self._besides.get(key)
+        if known is None:
+            work, strategy = context.work(size, count), context.offloading(layout, offload)
+            every = stages(work.model, s, count)
+            stage = every[len(every) // 2]
+            context = rank_context(work, s)
+            elements = rank_elements(context, stage)
+            who = groups(s, self._links)
+            found = exchange(context, stage, elements, self._links, who, forward=0.0, backward=0.0)
+            step = optimizer_seconds(rank_context(work, strategy), elements, self._gpu)
+            moved = 0.0
+            if "parameters" in offload:
+                size_bytes = 2 * work.compute_bytes * elements.trained
+                moved = size_bytes / s.shard_ranks / self._gpu.host_bytes
+            known = _Beside(
+                each=self._ratio * (found.forward + found.backward),
+                once=self._ratio * found.once,
+                moved=self._ratio * moved,
+                optimizer=self._ratio * sum(step.values()),
+            )
+            self._besides[key] = known
+        return known
+
+    @staticmethod
+    def _turns(layout: ParallelLayout, size: int) -> int:
+        s, turns = layout.strategy, layout.accumulate(size)
+        bubble = s.pp > 1 and s.pipeline.schedule in {"1f1b", "gpipe", "naive"}
+        return turns + s.pp - 1 if bubble else turns
+
+    def _turn(self, layout: ParallelLayout, size: int, recompute: str) -> float:
+        """One micro-batch on one stage."""
+        batch = self._context.batch
+        share = size / batch * self._micro(layout, recompute, batch)
+        return max(share, self._micro(layout, recompute, 1)) / layout.strategy.pp
+
+    def _micro(self, layout: ParallelLayout, recompute: str, size: int) -> float:
+        s = layout.strategy
+        key = (s.tp, s.cp, s.ep, recompute, size)
+        known = self._micros.get(key)
+        if known is None:
+            strategy = layout.choices[0].strategy
+            known = self._context.micro_seconds(self._where, strategy, recompute, size)
+            self._micros[key] = known
+        return known

@@ -1,0 +1,266 @@
+"""One strategy by goal for a workload whose batch is given: what fits, is fast, or is cheap.
+
+The planner decides micro-batch and machines too; here both are given, as in a launch form. Layouts
+have different global batches then, so they are compared by tokens per second, not by step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.checks import require_choice, require_positive
+from workbench.describe.strategy import NAMES
+from workbench.errors import UsageError
+from workbench.estimate import step_time, training_memory
+from workbench.planning.space import CONTEXT_SLICE
+from workbench.units import format_bytes, format_count
+
+GOALS = ("fit", "fast", "cheap")
+_DATA = ("ddp", "fsdp-grad-op", "fsdp", "zero1", "hsdp")
+"""Simplest first. ZeRO-2 and -3 are DeepSpeed's names for what FSDP does too."""
+_ALIKE = 0.02
+"""Estimated speeds this close are the same: the simpler layout is taken."""
+_SAME_NEEDS = 1.05
+"""So are needs: a small model is no reason to split it."""
+_TOLD = 4
+"""Other layouts that the reasons name."""
+_BOTH = ("optimizer", "parameters")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picked:
+    """The strategy for a goal, and what it was compared with."""
+
+    strategy: Strategy
+    """Complete, with its options."""
+    why: tuple[str, ...]
+    """The chosen layout's figures, then those of others, each in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """One layout and its figures."""
+
+    strategy: Strategy
+    order: int
+    """Position by simplicity."""
+    extra: int
+    """0 plain, 1 with recompute, 2 with states in host memory too."""
+    needs_bytes: int
+    """One rank on its card; on CPU one process."""
+    has_bytes: int | None
+    """The card; on CPU the rank's share of the host. None when unknown."""
+    tokens_per_second: float | None
+    """All ranks; None where the machine's speed is unknown."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits; where the memory is unknown nothing speaks against it."""
+        return self.has_bytes is None or self.needs_bytes <= self.has_bytes
+
+    @property
+    def ranks(self) -> int:
+        return self.strategy.world_size
+
+
+def pick(
+    goal: str,
+    workload: Workload,
+    cluster: Cluster,
+    processes: int,
+    *,
+    allowed: Callable[[Strategy], str] | None = None,
+) -> Picked:
+    """The strategy that serves `goal` with up to `processes` ranks of one machine.
+
+    Args:
+        goal: ``fit``: least memory per rank, without recompute and offload as long as it fits
+            without; ``fast``: most tokens per second of what fits; ``cheap``: least GPU time per
+            token of what fits, on fewer ranks where that is less.
+        workload: What is trained, with its micro-batch and accumulation.
+        cluster: The machine; one without GPUs means CPU ranks, whose speed is unknown: simpler
+            layouts then count as faster.
+        processes: Ranks; ``cheap`` may take fewer.
+        allowed: Why a layout cannot be launched; empty = it can. Asked of the best ones only.
+
+    Raises:
+        UsageError: nothing fits, or nothing that fits is allowed.
+    """
+    require_choice("goal", goal, GOALS)
+    require_positive("processes", processes)
+    counts = _counts(processes) if goal == "cheap" else [processes]
+    found = [one for count in counts for one in _layouts(workload, cluster, count)]
+    fitting = sorted((one for one in found if one.fits), key=_key(goal, found))
+    refused: list[str] = []
+    for one in fitting:
+        reason = allowed(one.strategy) if allowed else ""
+        if not reason:
+            return Picked(
+                strategy=one.strategy,
+                why=_why(goal, one, found, refused),
+            )
+        refused.append(f"{_called(one)}: {reason}")
+    raise UsageError(_nothing(found, cluster, refused))
+
+
+def _counts(processes: int) -> list[int]:
+    """Powers of two below, and the number itself."""
+    return [2**power for power in range(processes.bit_length()) if 2**power < processes] + [
+        processes
+    ]
+
+
+def _layouts(workload: Workload, cluster: Cluster, ranks: int) -> Iterator[_Layout]:
+    """Every legal layout over so many ranks, plain and with what saves memory."""
+    for order, plain in enumerate(_spread(workload, ranks)):
+        for extra, strategy in enumerate(_lighter(plain, cluster)):
+            try:
+                yield _weighed(workload, strategy, cluster, order, extra)
+            except UsageError:  # heads, blocks or sequence cannot be dealt out like this
+                break
+
+
+def _spread(workload: Workload, ranks: int) -> Iterator[Strategy]:
+    if ranks == 1:
+        yield Strategy.parse("single", 1)
+        yield Strategy.parse("zero3", 1)  # DeepSpeed's way to states in host memory
+        return
+    for name in _DATA:
+        if name != "hsdp" or (ranks >= 4 and ranks % 2 == 0):
+            yield Strategy.parse(name, ranks)
+    for tp, pp, cp in _degrees(workload, ranks):
+        rest = ranks // (tp * pp * cp)
+        for word in ("dp", "fsdp") if rest > 1 else ("dp",):
+            degrees = {"pp": pp, word: rest, "cp": cp, "tp": tp}
+            name = "-".join(f"{axis}{count}" for axis, count in degrees.items() if count > 1)
+            yield Strategy.parse(name, ranks)
+
+
+def _degrees(workload: Workload, ranks: int) -> Iterator[tuple[int, int, int]]:
+    """(tp, pp, cp) that split the model or the sequence; a stage wants a micro-batch of its own."""
+    divisors = [one for one in range(1, ranks + 1) if ranks % one == 0]
+    for tp in divisors:
+        for pp in divisors:
+            for cp in divisors:
+                short = cp > 1 and workload.seq_len // cp < CONTEXT_SLICE
+                split = tp * pp * cp
+                if split > 1 and ranks % split == 0 and pp <= workload.accumulate and not short:
+                    yield tp, pp, cp
+
+
+def _lighter(plain: Strategy, cluster: Cluster) -> Iterator[Strategy]:
+    """The layout, then with less on the card; on CPU there is nowhere else to put the states."""
+    if plain.name != "zero3":
+        yield plain
+        yield plain.with_options(recompute="full")
+    whole = plain.tp * plain.pp * plain.cp == 1 and plain.fsdp.reshard_after_forward
+    if cluster.gpus and whole and (plain.name in {"fsdp", "zero3"}):
+        again = "full" if plain.name == "fsdp" else "none"
+        yield plain.with_options(recompute=again, offload=_BOTH)
+
+
+def _weighed(
+    workload: Workload, strategy: Strategy, cluster: Cluster, order: int, extra: int
+) -> _Layout:
+    estimate = training_memory(workload, strategy, cluster if cluster.gpus else "cpu")
+    speed = None
+    if cluster.accelerator is not None and strategy.world_size <= cluster.world_size:
+        speed = step_time(workload, strategy, cluster).tokens_per_second
+    if cluster.gpus:
+        has, needs = estimate.card_bytes, estimate.on_card_bytes
+    else:
+        share = cluster.memory_bytes and cluster.memory_bytes // strategy.world_size
+        has, needs = share, estimate.total_bytes
+    extra = 2 if strategy.offload else extra
+    return _Layout(strategy, order, extra, needs, has, speed)
+
+
+def _key(goal: str, found: list[_Layout]) -> Callable[[_Layout], tuple[float, ...]]:
+    """What is best comes first."""
+    rates = [_rate(goal, one) for one in found if one.fits]
+    best = max((rate for rate in rates if rate is not None), default=None)
+
+    least = {
+        extra: min((one.needs_bytes for one in found if one.fits and one.extra == extra), default=0)
+        for extra in range(3)
+    }
+
+    def fit(one: _Layout) -> tuple[float, ...]:
+        over = one.needs_bytes / max(1, least[one.extra])
+        return (one.extra, 0.0 if over <= _SAME_NEEDS else over, one.order)
+
+    def other(one: _Layout) -> tuple[float, ...]:
+        rate = _rate(goal, one)
+        if best is None or rate is None:  # fewer ranks are less to pay for, simpler is quicker
+            return (math.inf, one.ranks if goal == "cheap" else 0, one.extra, one.order)
+        behind = max(0.0, 1 - rate / best)
+        return (0.0 if behind <= _ALIKE else behind, one.extra, one.ranks, one.order)
+
+    return fit if goal == "fit" else other
+
+
+def _rate(goal: str, one: _Layout) -> float | None:
+    """Tokens per second of all ranks, for ``cheap`` of one."""
+    if one.tokens_per_second is None:
+        return None
+    return one.tokens_per_second / one.ranks if goal == "cheap" else one.tokens_per_second
+
+
+def _called(one: _Layout) -> str:
+    with_ = [f"recompute {one.strategy.recompute}"] if one.strategy.recompute != "none" else []
+    with_ += [f"offload {','.join(one.strategy.offload)}"] if one.strategy.offload else []
+    name = one.strategy.name
+    if name in NAMES and name != "single":  # degrees say the number of ranks themselves
+        name = f"{name} on {one.ranks}"
+    return f"{name} with {' and '.join(with_)}" if with_ else name
+
+
+def _figures(one: _Layout) -> str:
+    has = f" of {format_bytes(one.has_bytes)}" if one.has_bytes is not None else ""
+    speed = one.tokens_per_second
+    said = f", about {format_count(speed)} tokens/s" if speed is not None else ""
+    return f"{format_bytes(one.needs_bytes)}{has} a rank{said}"
+
+
+def _why(goal: str, chosen: _Layout, found: list[_Layout], refused: list[str]) -> tuple[str, ...]:
+    fitting = [one for one in found if one.fits]
+    best = {
+        "fit": f"within {_SAME_NEEDS - 1:.0%} of the least memory",
+        "fast": "the fastest" if chosen.tokens_per_second else "the simplest",
+        "cheap": "the least GPU time" if chosen.tokens_per_second else "the fewest ranks",
+    }[goal]
+    if goal == "fit" and chosen.extra == 0:
+        best += " without recompute or offload"
+    of = f"{best} of {len(fitting)} layouts that fit" if len(fitting) > 1 else "the only one to fit"
+    lines = [f"{_called(chosen)}: {_figures(chosen)}; {of}."]
+    others = _others(goal, chosen, found)
+    lines += [f"{_called(one)}: {_figures(one)}{'' if one.fits else ': out'}." for one in others]
+    return (*lines, *refused[:2])
+
+
+def _others(goal: str, chosen: _Layout, found: list[_Layout]) -> list[_Layout]:
+    """The plain ones that everybody asks for, then the next best."""
+    ranked = sorted((one for one in found if one.fits), key=_key(goal, found))
+    usual = [one for one in found if one.strategy.name in {"ddp", "fsdp"} and one.extra == 0]
+    ahead = [one for one in usual if one.ranks == chosen.ranks or not one.fits]
+    told: list[_Layout] = []
+    for one in (*ahead, *ranked):
+        if one is not chosen and one not in told:
+            told.append(one)
+    return told[:_TOLD]
+
+
+def _nothing(found: list[_Layout], cluster: Cluster, refused: list[str]) -> str:
+    if refused:
+        return f"Nothing that fits can be launched. {refused[0]}"
+    if not found:
+        return "No layout divides this model over so many ranks. Choose another number of them."
+    least = min(found, key=lambda one: one.needs_bytes)
+    where = "GPUs" if cluster.gpus else "memory"
+    return (
+        f"No layout fits: the least, {_called(least)}, needs {_figures(least)}. "
+        f"Use more {where}, shorter sequences, a smaller micro-batch or a smaller model."
+    )

@@ -1,0 +1,281 @@
+"""`plan` over offers and `plan_on` machines one has: the two questions a user asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from workbench.describe import Cluster, Conditions, Strategy, Workload
+from workbench.describe.checks import require_positive
+from workbench.describe.price import Offer, Terms
+from workbench.errors import UsageError
+from workbench.estimate.cost import RunPlan, checkpoint_bytes
+from workbench.estimate.memory import training_memory
+from workbench.planning.explain import misses, nearest_text, sentences, why, why_layout
+from workbench.planning.layout_result import FittingLayout, LayoutResult
+from workbench.planning.layout_search import LayoutSearch
+from workbench.planning.market import Candidate, Limits, Market
+from workbench.planning.offer_search import KEEP, OfferSearch, Progress
+from workbench.planning.plans import Plan, Plans, Sensitivity
+from workbench.planning.ranking import pareto, sensitivities
+from workbench.planning.rejected import Rejected
+from workbench.planning.search_context import SearchContext, node_group
+from workbench.planning.space import Space, default_batch
+
+PLAIN = Strategy.parse("single", 1)
+"""Checkpoints are as large as this strategy's for every plan: 12 bytes per parameter with AdamW."""
+OWN = "own machines"
+"""Provider of machines that are not rented through an offer."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferAnswers:
+    """Answers from a search over offers."""
+
+    search: OfferSearch
+    limits: Limits
+
+    def explain(self) -> tuple[str, ...]:
+        """The winner against the others."""
+        return sentences(self.search)
+
+    def sensitivity(self) -> tuple[Sensitivity, ...]:
+        """What would change the winner."""
+        return sensitivities(self.search.priced, self.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAnswers:
+    """Answers where there is nothing to choose but the layout."""
+
+    sentences: tuple[str, ...]
+
+    def explain(self) -> tuple[str, ...]:
+        """The best layout, and why not a simpler one."""
+        return self.sentences
+
+    def sensitivity(self) -> tuple[Sensitivity, ...]:
+        """Nothing: the machines are given."""
+        return ()
+
+
+def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the first by keyword)
+    workload: Workload,
+    *,
+    tokens: float | None = None,
+    limits: Limits | None = None,
+    global_batch: int | None = None,
+    offers: Iterable[Offer] | None = None,
+    terms: Callable[[str], Terms] | None = None,
+    space: Space | None = None,
+    conditions: Conditions | None = None,
+    run: RunPlan | None = None,
+    progress: Progress | None = None,
+) -> Plans:
+    """Ranked ways to finish a run on rented machines, and the reason against every other.
+
+    Args:
+        workload: What is trained; the plan decides micro-batch and accumulation.
+        tokens: Length of the run.
+        limits: Budget, deadline, providers, accelerators, GPUs, spot.
+        global_batch: Sequences per optimizer step, all ranks; None = `default_batch`: about
+            0.5 M tokens.
+        offers: Machines and prices; None = ``describe.prices.offers()``.
+        terms: Terms of a provider; None = ``describe.prices.terms``.
+        space: Layouts to look at.
+        conditions: What was measured on such machines.
+        run: Checkpoints, storage, idle hours and so on, in place of `tokens`.
+        progress: Called while the search goes on.
+
+    Raises:
+        UsageError: no tokens, a name that nobody offers, an impossible limit or batch.
+    """
+    limits = limits or Limits()
+    if offers is None or terms is None:
+        from workbench.describe import prices  # noqa: PLC0415  (reads the price tables)
+
+        offers = prices.offers() if offers is None else offers
+        terms = prices.terms if terms is None else terms
+    batch = _batch(workload, global_batch, 1)  # the training must not depend on the limits
+    known = conditions or Conditions()
+    context = SearchContext(
+        workload=workload, batch=batch, space=space or Space(), conditions=known
+    )
+    asked, given = limits.asked(offers), _run(workload, tokens, run)
+
+    def search(kept: Limits) -> OfferSearch:
+        market = Market(workload, kept, given, terms, known)
+        for offer in asked:
+            market.add(offer)
+        found = OfferSearch(context, market, kept, progress)
+        found.run()
+        return found
+
+    found = search(limits)
+    relaxed = None
+    if not found.priced:
+        relaxed = search(replace(limits, budget_usd=None, deadline_hours=None))
+    return _plans(found, relaxed)
+
+
+def _plans(found: OfferSearch, relaxed: OfferSearch | None) -> Plans:
+    """The answer of a search; `relaxed` is the same without budget and deadline."""
+    context, limits, ranked = found.context, found.limits, found.priced
+    front = pareto([(one.price, one.hours) for one in ranked])
+    return Plans(
+        plans=tuple(
+            _plan(context, one.candidate, one.fit, why(ranked, index, front, limits))
+            for index, one in enumerate(ranked)
+        ),
+        pareto=front,
+        rejected=Rejected(tuple(found.ruled), tuple(found.searched)),
+        combinations=found.combinations,
+        global_batch=context.batch,
+        misses=misses(relaxed, limits) if relaxed else (),
+        answers=OfferAnswers(found, limits),
+    )
+
+
+def plan_on(
+    cluster: Cluster,
+    workload: Workload,
+    *,
+    tokens: float | None = None,
+    global_batch: int | None = None,
+    space: Space | None = None,
+    conditions: Conditions | None = None,
+    run: RunPlan | None = None,
+) -> Plans:
+    """The best layouts on machines one already has, one GPU of them among the candidates.
+
+    Ranked by hours; dollars follow from the cluster's price, None without one.
+
+    Raises:
+        UsageError: no tokens, or a cluster without an accelerator of the catalog.
+    """
+    if cluster.accelerator is None:
+        raise UsageError(
+            f"{cluster.name} has no accelerator of the catalog, so nothing is known of its speed. "
+            "Plan for rented machines with --gpu h100 instead of --here; in Python describe the "
+            "machine with Cluster.rented(gpu, ...)."
+        )
+    given = _run(workload, tokens, run)
+    batch = _batch(workload, global_batch, cluster.world_size)
+    context = SearchContext(
+        workload=workload, batch=batch, space=space or Space(), conditions=conditions
+    )
+    parts = [cluster]
+    if cluster.world_size > 1:
+        parts.append(replace(cluster, name="one GPU of them", gpus=cluster.gpus[:1], nodes=1))
+    found = [(part, LayoutSearch(context, node_group(part), KEEP).run()) for part in parts]
+    fits = sorted(
+        ((fit, part, one) for part, one in found for fit in one.best),
+        key=lambda entry: (entry[0].step.step_seconds, entry[1].world_size),
+    )
+    own = _own(cluster, given)
+    made = tuple(
+        _plan(context, own, fit, _why_own(index, fit, fits[0][0], one), part)
+        for index, (fit, part, one) in enumerate(fits)
+    )
+    said = (f"{made[0].layout} on {made[0].where}: {made[0].why}.",) if made else ()
+    return Plans(
+        plans=made,
+        pareto=(0,) if made else (),
+        rejected=Rejected((), tuple((part.name, one) for part, one in found)),
+        combinations=sum(one.layouts for _, one in found),
+        global_batch=batch,
+        misses=() if made else _own_misses(found),
+        answers=OwnAnswers(said),
+    )
+
+
+def _run(workload: Workload, tokens: float | None, run: RunPlan | None) -> RunPlan:
+    if run is not None:
+        if tokens is not None:
+            raise UsageError("The run says how long it is. Give tokens or run, not both.")
+        if run.spot:
+            raise UsageError("A plan decides about spot itself: give Limits(spot=True).")
+        return run
+    if tokens is None or not 1 <= tokens < 1e30:
+        raise UsageError(f"tokens must be a number from 1 upwards, not {tokens}. 300e9 is 300 B.")
+    # The same bytes for every layout, so that the fastest on given machines is the cheapest too.
+    size = checkpoint_bytes(workload, PLAIN)
+    return RunPlan(tokens=round(tokens), checkpoint_bytes=size)
+
+
+def _batch(workload: Workload, given: int | None, ranks: int) -> int:
+    if given is None:
+        return default_batch(workload, ranks)
+    require_positive("global_batch", given)
+    return given
+
+
+def _plan(
+    context: SearchContext,
+    candidate: Candidate,
+    fit: FittingLayout,
+    reason: str,
+    cluster: Cluster | None = None,
+) -> Plan:
+    """The complete value; memory is asked again for this card."""
+    workload = context.work(fit.micro_batch, fit.accumulate)
+    offer, nodes = candidate.offer, candidate.nodes
+    if cluster is None:
+        price = offer.spot_usd_per_hour if candidate.spot else offer.usd_per_hour
+        cluster = replace(
+            candidate.cluster,
+            usd_per_hour=price,
+            cpu_cores=offer.cpu_cores,
+            memory_bytes=offer.memory_bytes,
+        )
+    cost = candidate.cost(fit.step)
+    return Plan(
+        provider=offer.provider,
+        offer=offer,
+        gpu=offer.gpu,
+        gpus=cluster.world_size,
+        nodes=min(nodes, cluster.nodes),
+        strategy=fit.choice.strategy,
+        workload=workload,
+        cluster=cluster,
+        memory=training_memory(workload, fit.choice.strategy, cluster),
+        step=fit.step,
+        cost=cost,
+        hours=cost.wall_hours,
+        usd=cost.usd,
+        why=reason,
+    )
+
+
+def _own(cluster: Cluster, run: RunPlan) -> Candidate:
+    """Machines one has, as an offer: all of them are paid for, whatever part works."""
+    assert cluster.accelerator is not None
+    offer = Offer(
+        provider=OWN,
+        name=cluster.name,
+        gpu=cluster.accelerator.id,
+        gpus=len(cluster.gpus),
+        usd_per_hour=cluster.usd_per_hour or None,
+        network=cluster.network,
+        memory_bytes=cluster.memory_bytes,
+        source="the cluster's own price",
+        confidence="own",
+    )
+    terms = Terms(provider=OWN, billing_seconds=1.0, source="own machines")
+    return Candidate(offer, cluster.nodes, run, terms, cluster)
+
+
+def _why_own(index: int, fit: FittingLayout, first: FittingLayout, result: LayoutResult) -> str:
+    reason = why_layout(result, fit)
+    if index == 0:
+        return f"fastest; {reason}"
+    longer = fit.step.step_seconds / first.step.step_seconds
+    return f"{longer:.2f} times the time of the first"
+
+
+def _own_misses(found: list[tuple[Cluster, LayoutResult]]) -> tuple[str, ...]:
+    near = [(one.nearest, part.name) for part, one in found]
+    short = [(one, where) for one, where in near if one is not None]
+    if not short:
+        return ("No layout is possible here: see the rejections.",)
+    return (nearest_text(*min(short, key=lambda one: one[0].needed - one[0].limit)),)

@@ -1,0 +1,234 @@
+"""A plan, and the ranked plans of one search: what `plan()` answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.job import Job
+from workbench.describe.price import Offer
+from workbench.estimate.cost import RunCost
+from workbench.estimate.parts import Estimate
+from workbench.estimate.timing import StepTime
+from workbench.planning.refusals import layout_text
+from workbench.planning.rejected import LISTED, Rejected
+from workbench.units import format_seconds, format_usd
+
+SHOWN = 10
+"""Plans in a table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One way to finish the run: `workload`, `strategy` and `cluster` are what a launcher takes."""
+
+    provider: str
+    """Who rents the machines out; "this host" and the like for own ones."""
+    offer: Offer
+    """The machines and their price."""
+    gpu: str
+    """Accelerator's id."""
+    gpus: int
+    """Of all nodes."""
+    nodes: int
+    """Machines."""
+    strategy: Strategy
+    """How the work is layout."""
+    workload: Workload
+    """What is trained, with this plan's micro-batch and accumulation."""
+    cluster: Cluster
+    """Where, with its price and fabric."""
+    memory: Estimate
+    """Peak of the fullest rank."""
+    step: StepTime
+    """One optimizer step."""
+    cost: RunCost
+    """The bill of the finished run."""
+    hours: float
+    """From renting the machines to the finished run."""
+    usd: float | None
+    """The finished run; None when the machines have no price."""
+    why: str
+    """One sentence: what speaks for it, and why its layout is not simpler."""
+
+    @property
+    def job(self) -> Job:
+        """What `wb.launch` and the estimates take."""
+        return Job(workload=self.workload, strategy=self.strategy, cluster=self.cluster)
+
+    @property
+    def spot(self) -> bool:
+        """On interruptible machines."""
+        return self.cost.spot
+
+    @property
+    def layout(self) -> str:
+        """The layout in one line."""
+        return layout_text(self.strategy, self.workload.micro_batch, self.workload.accumulate)
+
+    @property
+    def where(self) -> str:
+        """The machines in one line."""
+        machines = f"{self.nodes} x " if self.nodes > 1 else ""
+        spot = " spot" if self.spot else ""
+        return f"{self.provider} {machines}{self.offer.gpus} x {self.gpu}{spot}"
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        low, high, memory = self.cost.low, self.cost.high, self.memory.document()
+        return {
+            "provider": self.provider,
+            "offer": self.offer.name,
+            "region": self.offer.region,
+            "gpu": self.gpu,
+            "gpus": self.gpus,
+            "nodes": self.nodes,
+            "spot": self.spot,
+            "strategy": self.strategy.name,
+            "layout": self.layout,
+            "micro_batch": self.workload.micro_batch,
+            "accumulate": self.workload.accumulate,
+            "seq_len": self.workload.seq_len,
+            "precision": self.workload.precision,
+            "recompute": self.strategy.recompute,
+            "recompute_parts": list(self.strategy.recompute_parts),
+            "offload": list(self.strategy.offload),
+            "hours": self.hours,
+            "usd": self.usd,
+            "usd_per_hour": self.cost.idle_usd_per_hour,
+            "tokens_per_second": self.step.tokens_per_second,
+            "step_seconds": self.step.step_seconds,
+            "mfu": self.step.mfu,
+            "memory": {key: memory[key] for key in _MEMORY_KEYS},
+            "range": {
+                "usd_low": low.usd,
+                "usd_high": high.usd,
+                "hours_low": low.wall_hours,
+                "hours_high": high.wall_hours,
+            },
+            "price_source": self.offer.source,
+            "price_date": self.offer.date,
+            "price_marks": list(self.offer.marks),
+            "why": self.why,
+        }
+
+
+_MEMORY_KEYS = (
+    *("allocated_bytes", "reserved_bytes", "on_card_bytes", "card_bytes", "headroom_bytes"),
+    *("fits", "peak", "parts"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """What happens to the ranking when one number turns out worse."""
+
+    name: str
+    """The number: "speed of the winner" …"""
+    change: str
+    """How much worse it was taken."""
+    winner: str
+    """The first plan then, in one line; empty when none keeps the limits."""
+    changes: bool
+    """Whether that is another one."""
+    at: float | None
+    """The change at which another plan comes first, as a factor of time, rate or price; None: not
+    up to `UP_TO`."""
+    sentence: str
+    """All of it in words."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+UP_TO = 4.0
+"""Factor up to which a change of the winner is looked for."""
+
+
+class Answers(Protocol):
+    """What can still be asked of a finished search (explain.py)."""
+
+    def explain(self) -> tuple[str, ...]:
+        """Sentences: the winner against the others."""
+        ...
+
+    def sensitivity(self) -> tuple[Sensitivity, ...]:
+        """What would change the winner."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plans:
+    """Ranked plans; the first is the cheapest that keeps every limit, ties go to the faster.
+
+    One plan per offer, number of nodes and kind of price, each with its fastest layout: on the same
+    machines it is the cheapest too. The Pareto front is exact over all combinations looked at.
+    """
+
+    plans: tuple[Plan, ...]
+    """Ranked; empty when nothing keeps the limits."""
+    pareto: tuple[int, ...]
+    """Positions of the plans that no other beats in both dollars and hours."""
+    rejected: Rejected
+    """Every other combination with its reason."""
+    combinations: int
+    """Layouts x offers looked at: `plans` and `rejected` together."""
+    global_batch: int
+    """Sequences per optimizer step, the same for all."""
+    misses: tuple[str, ...] = ()
+    """Where there is no plan: the nearest ones and what would make them one."""
+    answers: Answers
+    """Keeps what `explain` and `sensitivity` need."""
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self.plans)
+
+    @property
+    def best(self) -> Plan | None:
+        """The first."""
+        return self.plans[0] if self.plans else None
+
+    def explain(self) -> tuple[str, ...]:
+        """The winner against the runner-up, the naive choice and the dearest provider."""
+        return self.answers.explain() if self.plans else self.misses
+
+    def sensitivity(self) -> tuple[Sensitivity, ...]:
+        """Whether the winner stays when a number turns out worse, and up to which value."""
+        return self.answers.sensitivity() if self.plans else ()
+
+    def document(self, listed: int = LISTED) -> dict[str, Any]:
+        """Plain JSON form, with at most `listed` single rejections and all their totals."""
+        return {
+            "plans": [one.document() for one in self.plans],
+            "pareto": list(self.pareto),
+            "rejected": [
+                {"layout": one.layout, "offer": one.offer, "reason": one.reason}
+                for one in self.rejected.listed(listed)
+            ],
+            "rejected_total": self.rejected.total,
+            "rejected_by_reason": dict(self.rejected.by_kind),
+            "combinations": self.combinations,
+            "global_batch": self.global_batch,
+            "explanation": list(self.explain()),
+            "sensitivity": [one.document() for one in self.sensitivity()],
+        }
+
+    def __str__(self) -> str:
+        if not self.plans:
+            return "\n".join(("no plan", *self.misses))
+        front = set(self.pareto)
+        lines = [f"{'':<5}{'where':<42}{'layout':<52}{'time':>12}{'cost':>12}"]
+        for position, one in enumerate(self.plans[:SHOWN]):
+            mark = f"{position + 1}{' *' if position in front else ''}"
+            hours = format_seconds(3600 * one.hours)
+            row = f"{mark:<5}{one.where:<42}{one.layout:<52}{hours:>12}{format_usd(one.usd):>12}"
+            lines.append(row)
+        lines.append(f"* no other plan is both cheaper and faster; {len(self.plans)} plans, ")
+        lines[-1] += f"{self.rejected.total:,} combinations rejected"
+        return "\n".join(lines)

@@ -1,0 +1,226 @@
+"""One workload at one global batch, and what is remembered of it while machines are compared.
+
+Memory does not depend on the card, a replica's micro-batch not on how many replicas there are: both
+are asked once and shared by all offers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from workbench.describe import Cluster, Conditions, Strategy, Workload
+from workbench.estimate.context import rank_context
+from workbench.estimate.elements import rank_elements
+from workbench.estimate.memory import least_bytes, needed_bytes
+from workbench.estimate.stages import stages
+from workbench.estimate.states import states
+from workbench.estimate.step_time import step_time
+from workbench.estimate.timing import COMMUNICATION, StepTime
+from workbench.planning.space import Choice, ParallelLayout, Space, enumerate_layouts
+
+# Parts of a step that no data parallelism, sharding or pipeline makes shorter per token.
+_WORK = (
+    *("matmul", "attention", "memory-bound operations", "recompute"),
+    *(f"{COMMUNICATION}: tp", f"{COMMUNICATION}: cp", f"{COMMUNICATION}: ep"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Equal machines as the search sees them: what decides memory and time, no price."""
+
+    cluster: Cluster
+    host_bytes: float
+    """Host memory per GPU that offloading may take."""
+
+    @property
+    def card_bytes(self) -> int:
+        """Memory of the smallest card."""
+        return min(gpu.memory_bytes for gpu in self.cluster.gpus)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What two clusters must share to have the same answer."""
+        c = self.cluster
+        fabric = (c.network.kind, c.network.bytes_per_second) if c.network else None
+        gpu = c.accelerator.id if c.accelerator else ""
+        return (gpu, self.card_bytes, len(c.gpus), c.nodes, c.link, fabric, self.host_bytes)
+
+
+def node_group(cluster: Cluster) -> NodeGroup:
+    """`cluster` with the host memory that each of its GPUs may use.
+
+    Unknown host memory counts as much as the card's: of the offers that state it, all but the
+    smallest of one provider have more (data/prices.csv).
+    """
+    cards = [gpu.memory_bytes for gpu in cluster.gpus]
+    memory = cluster.memory_bytes
+    return NodeGroup(cluster, memory / len(cards) if memory else float(min(cards)))
+
+
+@dataclass
+class SearchContext:
+    """One workload at one global batch; remembers what does not depend on the machine."""
+
+    workload: Workload
+    batch: int
+    space: Space
+    conditions: Conditions | None = None
+    timed: int = 0
+    """Calls of `step_time`, for the benchmark."""
+    weighed: int = 0
+    """Layouts whose memory was worked out, for the benchmark."""
+    _layouts: dict[tuple[int, int], tuple[ParallelLayout, ...]] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _works: dict[tuple[int, int], Workload] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _micro: dict[object, float] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _bytes: dict[tuple[object, ...], int] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _least: dict[int, dict[tuple[str, ...], int]] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _alone: dict[str, StepTime] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _host: dict[tuple[int, tuple[str, ...]], float] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+
+    def layouts(self, nodes: int, per_node: int) -> tuple[ParallelLayout, ...]:
+        """Every layout of that many ranks."""
+        key = (nodes, per_node)
+        if key not in self._layouts:
+            self._layouts[key] = enumerate_layouts(
+                self.workload, nodes=nodes, per_node=per_node, batch=self.batch, space=self.space
+            )
+        return self._layouts[key]
+
+    def work(self, micro_batch: int, accumulate: int) -> Workload:
+        """The workload with another micro-batch."""
+        key = (micro_batch, accumulate)
+        if key not in self._works:
+            self._works[key] = replace(
+                self.workload, micro_batch=micro_batch, accumulate=accumulate
+            )
+        return self._works[key]
+
+    def bytes(self, layout: ParallelLayout, choice: Choice, size: int) -> int:
+        """What one rank needs on its card; asked once for all cards."""
+        known = choice.fits.get(size)
+        if known is None:
+            key = (self._memory_key(choice.strategy), size, self._held(layout, size))
+            known = self._bytes.get(key)
+            if known is None:
+                self.weighed += 1
+                work = self.work(size, layout.accumulate(size))
+                self._bytes[key] = known = needed_bytes(work, choice.strategy)
+            choice.fits[size] = known
+        return known
+
+    def least(self, layout: ParallelLayout) -> dict[tuple[str, ...], int]:
+        """What is offloaded -> no candidate of the layout needs less: states and buffers alone."""
+        known = self._least.get(id(layout))
+        if known is None:
+            work = self.work(layout.micro_batches[0], layout.accumulate(layout.micro_batches[0]))
+            one_each = {one.strategy.offload: one.strategy for one in layout.choices}
+            known = {what: least_bytes(work, strategy) for what, strategy in one_each.items()}
+            self._least[id(layout)] = known
+        return known
+
+    def offloading(self, layout: ParallelLayout, what: tuple[str, ...]) -> Strategy:
+        """The layout's strategy with this in host memory."""
+        return next(one.strategy for one in layout.choices if one.strategy.offload == what)
+
+    def smallest(self, layout: ParallelLayout, choices: tuple[Choice, ...], limit: float) -> int:
+        """What the smallest layout of these choices needs, or the first found within `limit`."""
+        sizes, most = layout.micro_batches, choices[-1].strategy.offload
+        # A block that runs again may need more than it saves where activations are few.
+        smallest = [one for one in reversed(choices) if one.strategy.offload == most]
+        apart = layout.accumulate(sizes[-1]) == layout.strategy.pp  # see `LayoutSearch._weigh`
+        needs: int | None = None
+        for size in (sizes[0], sizes[-1]) if apart else sizes[:1]:
+            for choice in smallest:
+                found = self.bytes(layout, choice, size)
+                needs = found if needs is None else min(needs, found)
+                if needs <= limit:
+                    return needs
+        assert needs is not None
+        return needs
+
+    def _memory_key(self, strategy: Strategy) -> tuple[object, ...]:
+        """What decides memory: of replicas, whether there is more than one."""
+        s = strategy
+        return (
+            *(s.dp_replicate > 1, s.dp_shard, s.tp, s.cp, s.pp, s.ep, s.zero_stage),
+            *(s.fsdp.reshard_after_forward, s.sequence_parallel, s.recompute, s.offload),
+        )
+
+    def _held(self, layout: ParallelLayout, size: int) -> int:
+        """Micro-batches per step as far as memory notices: more than are in flight do not count."""
+        count = layout.accumulate(size)
+        if layout.strategy.pipeline.schedule == "gpipe":
+            return count
+        return min(count, 2 * layout.strategy.pp)
+
+    def seconds(
+        self, cluster: Cluster, layout: ParallelLayout, choice: Choice, size: int
+    ) -> StepTime:
+        """One optimizer step."""
+        self.timed += 1
+        work = self.work(size, layout.accumulate(size))
+        return step_time(work, choice.strategy, cluster, self.conditions)
+
+    def host_bytes(self, layout: ParallelLayout, choice: Choice) -> float:
+        """What offloading puts into host memory, per GPU: states of the first or the last stage."""
+        if not choice.strategy.offload:
+            return 0.0
+        key = (id(layout), choice.strategy.offload)
+        known = self._host.get(key)
+        if known is None:
+            work = self.work(layout.micro_batches[0], layout.accumulate(layout.micro_batches[0]))
+            context = rank_context(work, choice.strategy)
+            every = stages(work.model, choice.strategy, work.accumulate)
+            known = 0.0
+            for stage in {every[0].index: every[0], every[-1].index: every[-1]}.values():
+                held = states(context, rank_elements(context, stage))
+                follows = "parameters" in choice.strategy.offload
+                known = max(known, float(held.on_host + held.gradients * follows))
+            self._host[key] = known
+        return known
+
+    def micro_seconds(
+        self, where: NodeGroup, strategy: Strategy, recompute: str, size: int
+    ) -> float:
+        """One micro-batch of `size` sequences through the whole model on one replica.
+
+        Pipeline stages lie end to end and nothing is said between replicas: what no layout with
+        these tensor, context and expert degrees undercuts.
+        """
+        s, cluster = strategy, where.cluster
+        inner = s.tp * s.cp
+        copies = s.ep // math.gcd(s.ep, inner)
+        inside = inner * copies <= len(cluster.gpus)
+        key = (where.key[:3] if inside else where.key[:-1], cluster.link, s.tp, s.cp, s.ep)
+        full = (*key, s.sequence_parallel, recompute, size)
+        known = self._micro.get(full)
+        if known is None:
+            self.timed += 1
+            # More replicas than needed change nothing here: their exchange is not counted.
+            replicas = copies if inside else cluster.world_size // inner
+            degrees = {"dp_replicate": replicas, "dp_shard": 1, "pp": 1}
+            plain = {"zero_stage": None, "recompute": recompute, "offload": ()}
+            part = cluster.gpus[: inner * copies]
+            one = replace(cluster, gpus=part, nodes=1) if inside else cluster
+            alone = replace(s, **degrees, **plain, pipeline=replace(s.pipeline, virtual_stages=1))
+            step = step_time(self.work(size, 1), alone, one, self.conditions)
+            counted = _WORK if inner * copies > 1 else (*_WORK, "kernel launches")
+            known = sum(step.parts.get(name, 0.0) for name in counted)
+            self._micro[full] = known
+        return known
+
+    def ideal(self, cluster: Cluster) -> StepTime:
+        """No step on these machines is shorter: one GPU's best, shared out without any loss."""
+        assert cluster.accelerator is not None
+        key = cluster.accelerator.id
+        if key not in self._alone:
+            self.timed += 1
+            one = replace(cluster, gpus=cluster.gpus[:1], nodes=1)
+            single = Strategy(name="single")
+            self._alone[key] = step_time(self.work(self.batch, 1), single, one, self.conditions)
+        best, ranks = self._alone[key], cluster.world_size
+        parts = {name: seconds / ranks for name, seconds in best.parts.items()}
+        peak = best.peak_flops and best.peak_flops * ranks
+        return replace(best, parts=parts, gpus=ranks, peak_flops=peak)
