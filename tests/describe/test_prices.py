@@ -22,7 +22,7 @@ ARTICLES = (
     *("ovhcloud", "akash", "salad"),
 )
 ROWS = list(csv.DictReader(prices.FILE.read_text("utf-8").splitlines()))
-FACTS = list(csv.DictReader(price_files.FILE.read_text("utf-8").splitlines()))
+FACTS = list(csv.DictReader(price_files.PROVIDERS.read_text("utf-8").splitlines()))
 
 
 @pytest.fixture(autouse=True)
