@@ -67,7 +67,8 @@ def test_what_does_not_fit_is_named_and_not_taken() -> None:
 
 def test_offload_comes_last() -> None:
     one = dataclasses.replace(CARDS, gpus=CARDS.gpus[:1])
-    assert pick("fit", work("llama-3.2-1b"), one, 1).strategy.offload == ("optimizer", "parameters")
+    # The planner's layouts have ZeRO-2 on one GPU: it needs no more and moves the weights not at all.
+    assert pick("fit", work("llama-3.2-1b"), one, 1).strategy.offload == ("optimizer",)
     roomy = Cluster.rented("h100-sxm", gpus=1)
     assert pick("fit", work("llama-3.2-1b"), roomy, 1).strategy.offload == ()
 

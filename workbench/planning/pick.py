@@ -1,7 +1,8 @@
 """One strategy by goal for a workload whose batch is given: what fits, is fast, or is cheap.
 
-The planner decides micro-batch and machines too; here both are given, as in a launch form. Layouts
-have different global batches then, so they are compared by tokens per second, not by step.
+The planner decides micro-batch and machines too; here both are given, as in a launch form, and only
+the layouts are the planner's (`enumerate_layouts`). They have different global batches then, so
+they are compared by tokens per second, not by step.
 """
 
 from __future__ import annotations
@@ -15,19 +16,16 @@ from workbench.describe.checks import require_choice, require_positive
 from workbench.describe.strategy import NAMES
 from workbench.errors import UsageError
 from workbench.estimate import step_time, training_memory
-from workbench.planning.space import CONTEXT_SLICE
+from workbench.planning.space import Space, enumerate_layouts
 from workbench.units import format_bytes, format_count
 
 GOALS = ("fit", "fast", "cheap")
-_DATA = ("ddp", "fsdp-grad-op", "fsdp", "zero1", "hsdp")
-"""Simplest first. ZeRO-2 and -3 are DeepSpeed's names for what FSDP does too."""
 _ALIKE = 0.02
 """Estimated speeds this close are the same: the simpler layout is taken."""
 _SAME_NEEDS = 1.05
 """So are needs: a small model is no reason to split it."""
 _TOLD = 4
 """Other layouts that the reasons name."""
-_BOTH = ("optimizer", "parameters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +51,10 @@ class _Layout:
     """One rank on its card; on CPU one process."""
     has_bytes: int | None
     """The card; on CPU the rank's share of the host. None when unknown."""
+    fits: bool
+    """Whether it fits; where the memory is unknown nothing speaks against it."""
     tokens_per_second: float | None
     """All ranks; None where the machine's speed is unknown."""
-
-    @property
-    def fits(self) -> bool:
-        """Whether it fits; where the memory is unknown nothing speaks against it."""
-        return self.has_bytes is None or self.needs_bytes <= self.has_bytes
 
     @property
     def ranks(self) -> int:
@@ -114,68 +109,29 @@ def _counts(processes: int) -> list[int]:
 
 
 def _layouts(workload: Workload, cluster: Cluster, ranks: int) -> Iterator[_Layout]:
-    """Every legal layout over so many ranks, plain and with what saves memory."""
-    for order, plain in enumerate(_spread(workload, ranks)):
-        for extra, strategy in enumerate(_lighter(plain, cluster)):
-            try:
-                yield _weighed(workload, strategy, cluster, order, extra)
-            except UsageError:  # heads, blocks or sequence cannot be dealt out like this
-                break
+    """Every layout of the planner's over so many ranks; a stage wants a micro-batch of its own."""
+    space = Space(recompute=("none", "full"), offload=bool(cluster.gpus))
+    batch = ranks * workload.micro_batch * workload.accumulate
+    every = enumerate_layouts(workload, nodes=1, per_node=ranks, batch=batch, space=space)
+    for order, layout in enumerate(every):
+        if layout.strategy.pp <= workload.accumulate:
+            for choice in layout.choices:
+                yield _weighed(workload, choice.strategy, cluster, order)
 
 
-def _spread(workload: Workload, ranks: int) -> Iterator[Strategy]:
-    if ranks == 1:
-        yield Strategy.parse("single", 1)
-        yield Strategy.parse("zero3", 1)  # DeepSpeed's way to states in host memory
-        return
-    for name in _DATA:
-        if name != "hsdp" or (ranks >= 4 and ranks % 2 == 0):
-            yield Strategy.parse(name, ranks)
-    for tp, pp, cp in _degrees(workload, ranks):
-        rest = ranks // (tp * pp * cp)
-        for word in ("dp", "fsdp") if rest > 1 else ("dp",):
-            degrees = {"pp": pp, word: rest, "cp": cp, "tp": tp}
-            name = "-".join(f"{axis}{count}" for axis, count in degrees.items() if count > 1)
-            yield Strategy.parse(name, ranks)
-
-
-def _degrees(workload: Workload, ranks: int) -> Iterator[tuple[int, int, int]]:
-    """(tp, pp, cp) that split the model or the sequence; a stage wants a micro-batch of its own."""
-    divisors = [one for one in range(1, ranks + 1) if ranks % one == 0]
-    for tp in divisors:
-        for pp in divisors:
-            for cp in divisors:
-                short = cp > 1 and workload.seq_len // cp < CONTEXT_SLICE
-                split = tp * pp * cp
-                if split > 1 and ranks % split == 0 and pp <= workload.accumulate and not short:
-                    yield tp, pp, cp
-
-
-def _lighter(plain: Strategy, cluster: Cluster) -> Iterator[Strategy]:
-    """The layout, then with less on the card; on CPU there is nowhere else to put the states."""
-    if plain.name != "zero3":
-        yield plain
-        yield plain.with_options(recompute="full")
-    whole = plain.tp * plain.pp * plain.cp == 1 and plain.fsdp.reshard_after_forward
-    if cluster.gpus and whole and (plain.name in {"fsdp", "zero3"}):
-        again = "full" if plain.name == "fsdp" else "none"
-        yield plain.with_options(recompute=again, offload=_BOTH)
-
-
-def _weighed(
-    workload: Workload, strategy: Strategy, cluster: Cluster, order: int, extra: int
-) -> _Layout:
+def _weighed(workload: Workload, strategy: Strategy, cluster: Cluster, order: int) -> _Layout:
     estimate = training_memory(workload, strategy, cluster if cluster.gpus else "cpu")
     speed = None
     if cluster.accelerator is not None and strategy.world_size <= cluster.world_size:
         speed = step_time(workload, strategy, cluster).tokens_per_second
     if cluster.gpus:
-        has, needs = estimate.card_bytes, estimate.on_card_bytes
+        has, needs, fits = estimate.card_bytes, estimate.on_card_bytes, estimate.fits is not False
     else:
         share = cluster.memory_bytes and cluster.memory_bytes // strategy.world_size
         has, needs = share, estimate.total_bytes
-    extra = 2 if strategy.offload else extra
-    return _Layout(strategy, order, extra, needs, has, speed)
+        fits = has is None or needs <= has
+    extra = 2 if strategy.offload else int(strategy.recompute != "none")
+    return _Layout(strategy, order, extra, needs, has, fits, speed)
 
 
 def _key(goal: str, found: list[_Layout]) -> Callable[[_Layout], tuple[float, ...]]:

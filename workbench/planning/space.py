@@ -281,8 +281,11 @@ def _choices(workload: Workload, strategy: Strategy, space: Space) -> tuple[Choi
         levels.remove("selective")
     # Fused attention keeps no scores, so recomputing its core saves nothing: torchtitan's way then.
     parts = ("attention",) if workload.attention == "eager" else ("op",)
+    partly = {"recompute": "selective", "recompute_parts": parts}
     made = {
-        (offload, level): replace(strategy, recompute=level, recompute_parts=parts, offload=offload)
+        (offload, level): replace(
+            strategy, offload=offload, **(partly if level == "selective" else {"recompute": level})
+        )
         for offload in offloads
         for level in levels
     }
