@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from workbench.store.python_source import parse_python
+
 FOLDER = "code"
 """Of an export: where the script and its files lie."""
 _MOST_BYTES = 5_000_000
@@ -28,7 +30,7 @@ def files_of(script: Path) -> dict[str, Path]:
 
 def _imports(path: Path) -> set[str]:
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = parse_python(path.read_bytes())
     except SyntaxError:  # a template beside the script is no reason to stop
         return set()
     names: set[str] = set()

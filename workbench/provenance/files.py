@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from workbench.store.python_source import parse_python
+
 MOST_FILES = 200
 MOST_BYTES = 1 << 20
 _SETTINGS = {".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".py"}
@@ -48,7 +50,7 @@ def _content(path: Path, most: int) -> bytes | None:
 def _beside(path: Path, root: Path, source: bytes) -> Iterator[Path]:
     """Files below `root` that the imports of `path` name; a package's ``__init__`` with them."""
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError):
         return
     for node in ast.walk(tree):

@@ -10,6 +10,7 @@ from pathlib import Path
 from workbench.errors import UsageError
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.script_options import changed_arguments, script_options
+from workbench.store.python_source import parse_python
 
 RESUME_VARIABLE = "WORKBENCH_RESUME"  # read by the capture hook for transformers' Trainer
 PLACEHOLDER = "{checkpoint}"  # in arguments that the user gives
@@ -46,7 +47,7 @@ def how_to_resume(
     if any(PLACEHOLDER in word for word in arguments):
         return Resumption(arguments=tuple(word.replace(PLACEHOLDER, place) for word in arguments))
     try:
-        tree = ast.parse(script.read_text(encoding="utf-8", errors="replace"))
+        tree = parse_python(script.read_text(encoding="utf-8", errors="replace"))
     except (OSError, SyntaxError, ValueError, RecursionError) as error:
         raise UsageError(f"{script} cannot be read to learn how it resumes: {error}") from error
     if recipe is not None or _is_recipe(tree):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import UsageError
+from workbench.store.python_source import parse_python
 
 ALL = "*"
 """What to drop for all arguments."""
@@ -86,7 +87,7 @@ def _sources(script: Path) -> Iterator[ast.Module]:
     while waiting and len(seen) <= _MAX_FILES:
         try:
             with waiting.pop(0).open("rb") as file:
-                tree = ast.parse(file.read(_MAX_BYTES))
+                tree = parse_python(file.read(_MAX_BYTES))
         except (OSError, SyntaxError, ValueError, RecursionError):
             continue
         yield tree

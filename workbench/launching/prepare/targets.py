@@ -12,6 +12,7 @@ from typing import Any
 
 from workbench import recipes
 from workbench.errors import UsageError
+from workbench.store.python_source import parse_python
 
 MODULE = "-m "
 """Before a module's name, where Python's own ``-m`` is meant: ``-m package.train``."""
@@ -106,7 +107,7 @@ def spreads_itself(path: Path) -> bool:
 def _imported(path: Path) -> set[str]:
     """The packages that the script names in an import, wherever in it."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in ast.walk(parse_python(path.read_bytes())):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -137,7 +138,7 @@ def _check_python(path: Path) -> None:
         source = path.read_bytes()
         if b"\0" in source:
             raise UsageError(f"{path} is not a Python script but a binary file.")
-        ast.parse(source, filename=str(path))
+        parse_python(source, str(path))
     except SyntaxError as error:
         raise UsageError(
             f"{path}, line {error.lineno}: {error.msg}. Fix the script, then launch again."
