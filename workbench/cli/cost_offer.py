@@ -12,7 +12,7 @@ from workbench.describe.price import Offer, Terms
 from workbench.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
-    from workbench.cli.cost import CostAsked
+    from workbench.cli.cost_values import CostAsked
 
 OWN = "own"
 _DOUBTS = {"odd", "unverified", "form unknown"}  # chosen only where nothing better is known

@@ -12,7 +12,7 @@ from workbench.estimate.cost_terms import NOTHING
 from workbench.units import format_count, format_seconds, format_usd
 
 if TYPE_CHECKING:
-    from workbench.cli.cost import Costed
+    from workbench.cli.cost_values import Costed
     from workbench.estimate.cost import RunCost
     from workbench.estimate.cost_terms import CostTerm
 

@@ -15,7 +15,7 @@ from workbench.estimate.parts import SAFETY, Estimate
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds
 
 if TYPE_CHECKING:
-    from workbench.cli.memory import Answered, MemoryAsked
+    from workbench.cli.memory_values import Answered, MemoryAsked
     from workbench.describe.job import Job
 
 _COLOURS = ("blue", "cyan", "green", "magenta", "yellow", "bright_blue", "bright_magenta")

@@ -13,7 +13,7 @@ from workbench.describe.supported import SPLITS, backend, launchable, why_not
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 
 if TYPE_CHECKING:
-    from workbench.cli.plan import Planned
+    from workbench.cli.plan_values import Planned
     from workbench.describe import Strategy
     from workbench.planning import Plan, Plans
 

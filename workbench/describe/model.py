@@ -230,9 +230,7 @@ class Model:
         >>> Model.catalog("llama-3-8b").parameters
         8030261248
         """
-        from workbench.describe.counting import parameter_parts  # noqa: PLC0415  (a cycle else)
-
-        return sum(parameter_parts(self).values())
+        return sum(_reader("counting").parameter_parts(self).values())
 
     @staticmethod
     def catalog(name: str) -> Model:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import workbench as wb
-from workbench.cli.cost import CostAsked
 from workbench.cli.cost_offer import Priced, priced_offer
+from workbench.cli.cost_values import CostAsked
 from workbench.cli.quantities import read_count
 from workbench.describe import Cluster
 from workbench.describe.checks import require_choice

@@ -8,7 +8,8 @@ from typing import Any
 from workbench.store.files import read_json
 from workbench.units import format_bytes
 from workbench_widgets.options import refuse_unknown
-from workbench_widgets.run.face import RunFace, check_transport, run_config
+from workbench_widgets.run.config import run_config
+from workbench_widgets.run.face import RunFace, check_transport
 
 _OPTIONS = ("run", "transport", "refresh_seconds")
 

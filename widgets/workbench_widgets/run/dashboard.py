@@ -10,7 +10,8 @@ from workbench.observe.current_view import current_view
 from workbench.store.layout import RunPaths
 from workbench.store.status import read_status
 from workbench_widgets.options import refuse_unknown
-from workbench_widgets.run.face import RunFace, check_transport, run_config
+from workbench_widgets.run.config import run_config
+from workbench_widgets.run.face import RunFace, check_transport
 
 _OPTIONS = ("run", "transport", "refresh_seconds", "smoothing")
 

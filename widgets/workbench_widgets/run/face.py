@@ -18,7 +18,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.status import read_status
 from workbench_widgets import assets
 from workbench_widgets.calculator import sentence
-from workbench_widgets.fallback_output import show, store_config
+from workbench_widgets.fallback_output import show
 from workbench_widgets.run.snapshots import SnapshotPusher
 
 _TRANSPORTS = ("auto", "comm")
@@ -140,23 +140,3 @@ def check_transport(transport: str, refresh_seconds: float) -> None:
         raise ValueError(f"transport={transport!r}: choose one of {', '.join(_TRANSPORTS)}")
     if not 0.2 <= refresh_seconds <= 60:
         raise ValueError(f"refresh_seconds={refresh_seconds!r}: give 0.2 to 60")
-
-
-def run_config(run: Any, *, face: str, **own: Any) -> dict[str, Any]:
-    """Everything the front end needs to find the run, and what is known before its first view."""
-    directory, run_id = Path(run.directory), str(run.id)
-    about = read_json(directory / "run.json") or {}
-    served = own["transport"] == "auto"
-    config = store_config(directory.parent, face=face, served=served, run=run_id, **own)
-    store_path = config["store_path"]
-    config["run_path"] = (
-        None if store_path is None else f"{store_path}/{directory.name}".lstrip("/")
-    )
-    config["about"] = {
-        "name": about.get("name") or run_id,
-        "strategy": about.get("strategy_name"),
-        "processes": about.get("processes"),
-        "device": about.get("device"),
-        "steps_total": about.get("steps_total"),
-    }
-    return config

@@ -20,7 +20,7 @@ from workbench.store.layout import RunPaths
 from workbench_widgets import assets
 from workbench_widgets.calculator import sentence
 from workbench_widgets.options import refuse_unknown
-from workbench_widgets.run.face import run_config
+from workbench_widgets.run.config import run_config
 
 _OPTIONS = ("run", "steps", "memory")
 

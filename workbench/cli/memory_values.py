@@ -1,0 +1,70 @@
+"""The options of ``workbench memory`` and its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from workbench.cli.describing import (
+    Description,
+    option,
+)
+from workbench.describe import Accelerator, Cluster
+from workbench.describe.job import Job
+from workbench.estimate import answers
+from workbench.estimate.parts import Estimate
+from workbench.estimate.simulate import Simulation
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryAsked(Description):
+    """The options of ``workbench memory``."""
+
+    headroom: Annotated[float, option("Share of the card to keep free.")] = answers.HEADROOM
+    simulate: Annotated[
+        bool, option("Also simulate the real model on fake tensors.", "--simulate")
+    ] = False
+    timeout: Annotated[float, option("Time limit of the simulation in seconds.")] = 300.0
+    inference: Annotated[bool, option("Estimate serving instead of training.", "--inference")] = (
+        False
+    )
+    kv_bytes: Annotated[int, option("inference: bytes per cached element.")] = 2
+    as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """Everything that one call of the command found out."""
+
+    job: Job
+    """What, how and where."""
+    estimate: Estimate
+    """Closed form."""
+    headroom: float
+    """Share of the card to keep free."""
+    explanation: tuple[str, ...]
+    """Why the peak is where it is."""
+    switches: tuple[answers.Switch, ...]
+    """What would help, ranked."""
+    micro_batch: answers.Answer
+    """Largest micro-batch."""
+    sequence: answers.Answer
+    """Longest sequence."""
+    fits_on: tuple[answers.GpuFit, ...]
+    """GPUs on which it fits, where no card was named."""
+    options: tuple[answers.Option, ...]
+    """What would make it fit, where it does not."""
+    simulation: Simulation | None = None
+    """Exact simulation, where asked for and possible."""
+    no_simulation: str | None = None
+    """Why there is none, where it was asked for."""
+
+    @property
+    def gpu(self) -> Accelerator | None:
+        """The catalog's row of the card."""
+        return accelerator(self.job.cluster)
+
+
+def accelerator(cluster: Cluster | str) -> Accelerator | None:
+    """The catalog's row of a cluster's card; None where there is none."""
+    return cluster.accelerator if isinstance(cluster, Cluster) else None
