@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.engines.jobs import job_from_request
 
 STEPS = ("--steps", "1000", "--size", "12")
 
 
-def job(script: str = "gpt", **given: object) -> Job:
+def job(script: str = "gpt", **given: object) -> EngineJob:
     """A job of a recipe with the usual arguments."""
     return job_from_request(script, STEPS, **given)
 
 
-def rented(storage: str, joined: str = "nebius") -> dict[str, Job]:
+def rented(storage: str, joined: str = "nebius") -> dict[str, EngineJob]:
     """Jobs for engines that rent: one machine, spot, several machines, CPU, everything at once.
 
     `joined`: where two machines are asked for.

@@ -12,12 +12,12 @@ import yaml
 from workbench.describe import Strategy
 from workbench.engines import slurm, slurm_watch
 from workbench.engines.commands import plain_commands
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.errors import UsageError
 from workbench.launching.prepare.placement import Placement, interface_towards, own_address
 
 
-def job(strategy: str = "fsdp", **options: object) -> Job:
+def job(strategy: str = "fsdp", **options: object) -> EngineJob:
     """Two nodes with two GPUs each."""
     known: dict[str, object] = {
         "name": "a run",
@@ -28,7 +28,7 @@ def job(strategy: str = "fsdp", **options: object) -> Job:
         "processes_per_node": 2,
         "gpu": "h100-sxm",
     }
-    return Job(**{**known, **options})  # type: ignore[arg-type]
+    return EngineJob(**{**known, **options})  # type: ignore[arg-type]
 
 
 def words_of(text: str) -> list[str]:

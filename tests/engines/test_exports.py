@@ -21,7 +21,7 @@ import yaml
 
 import workbench as wb
 from tests.engines.sample_jobs import job, rented
-from workbench.engines import launching, refusals
+from workbench.engines import export_request, launching, refusals
 from workbench.engines.exporting import export, ship
 from workbench.engines.jobs import job_from_plan, job_from_request, job_from_run
 from workbench.engines.shipping import files_of
@@ -403,7 +403,7 @@ def test_a_file_of_the_user_stays_and_an_export_may_be_written_again(tmp_path: P
     other.write(tmp_path / "ours")
     assert (tmp_path / "ours" / "node-0.sh").read_text() == other.files["node-0.sh"]
     (tmp_path / "ours" / "node-2.sh").write_text("mine\n")
-    with pytest.raises(StoreError, match=r"node-2\.sh is there already"):
+    with pytest.raises(StoreError, match=r"node-2\.sh exists and was not written"):
         export(job(nodes=3), "accelerate", address="10.0.0.1").write(tmp_path / "ours")
 
 
@@ -435,3 +435,27 @@ def test_an_option_counts_in_its_one_word_form() -> None:
     text = export(one, "accelerate").files["node-0.sh"]
     assert "--checkpoint-dir /shared" not in text
     assert "--resume latest" not in text
+
+
+def test_a_described_job_is_exported_as_it_is(tmp_path: Path) -> None:
+    small = wb.request("gpt", ["--size", "2", "--seq-len", "64"], cpu=True).job
+    assert small is not None
+    cluster = wb.Cluster.rented("h100", gpus=4, nodes=2)
+    strategy = wb.Strategy.parse("fsdp4-tp2", 8)
+    described = wb.Job(workload=small.workload, strategy=strategy, cluster=cluster)
+    made = export_request.export(described, "skypilot", provider="nebius").job
+    assert (made.script, made.strategy, made.gpu) == ("gpt", strategy, "h100-sxm")
+    assert (made.nodes, made.processes_per_node) == (2, 4)
+    assert "--seq-len 64" in " ".join(made.arguments)
+    script = tmp_path / "train.py"
+    script.write_text("")
+    own = export_request.export(
+        str(script), "accelerate", job=described, address="a", arguments=("--mine",)
+    )
+    assert own.job.arguments == ("--mine",)
+    with pytest.raises(UsageError, match="seq len 8, not 64"):
+        export_request.export("gpt", "slurm", job=described, arguments=("--seq-len", "8"))
+    with pytest.raises(UsageError, match="says nodes itself"):
+        export_request.export(described, "slurm", nodes=3)
+    with pytest.raises(UsageError, match="max_hours must be above 0"):
+        export_request.export(described, "slurm", max_hours=0)

@@ -11,7 +11,7 @@ import yaml
 from tests.engines.sample_jobs import job, rented
 from tests.engines.validators import ask, require
 from workbench.engines.exporting import export
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.errors import UsageError
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
@@ -29,13 +29,13 @@ print(json.dumps(answers))
 """
 
 
-def _jobs() -> dict[str, Job]:
+def _jobs() -> dict[str, EngineJob]:
     """Without what a cluster that one has already knows nothing of."""
     dropped = {"spot", "max_usd_per_hour", "provider", "region", "idle_minutes", "disk_gb"}
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, EngineJob] = {}
     for name, one in rented("pvc:ours").items():
         values = {field: getattr(one, field) for field in one.__slots__ if field not in dropped}
-        jobs[name] = Job(**values)
+        jobs[name] = EngineJob(**values)
     return jobs
 
 

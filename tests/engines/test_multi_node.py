@@ -17,7 +17,7 @@ from tests.conftest import until
 from tests.engines.netns import TwoMachines, why_not, workbench
 from workbench.describe import Strategy
 from workbench.engines.commands import plain_commands
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.launching.multinode.node_spec import marker_of
 from workbench.recover.policy import Recovery
 from workbench.store import processes
@@ -209,7 +209,7 @@ def test_a_machine_that_is_cut_off_is_named_and_joins_again(tmp_path: Path) -> N
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 def test_printed_commands_train_on_both_machines(tmp_path: Path) -> None:
     """`plain_commands` needs Accelerate alone: what it prints is pasted into a shell of each."""
-    job = Job(
+    job = EngineJob(
         name="plain",
         script="gpt",
         arguments=(*TINY, "--steps", "5"),

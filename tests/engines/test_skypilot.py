@@ -14,7 +14,7 @@ from tests.engines.validators import ask, require
 from workbench.engines import refusals
 from workbench.engines.exporting import export
 from workbench.engines.gpu_names import gpu_name, known_gpus, name_notes
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.errors import UsageError
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
@@ -115,7 +115,7 @@ def answers(home: Path) -> dict[str, Any]:
     return {one.name: best for one, best in zip(sky_catalog.QUESTIONS, found, strict=True)}
 
 
-def documents(jobs: dict[str, Job]) -> dict[str, Any]:
+def documents(jobs: dict[str, EngineJob]) -> dict[str, Any]:
     return {
         name: yaml.safe_load(export(one, "skypilot").files["skypilot.yaml"])
         for name, one in jobs.items()

@@ -16,7 +16,7 @@ from tests.engines.netns import workbench
 from tests.engines.slurm_box import SlurmBox, why_not
 from workbench.describe import Strategy
 from workbench.engines import slurm, slurm_run
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.store.layout import RunPaths
 
 pytestmark = [
@@ -149,7 +149,7 @@ def test_gpus_are_asked_for_as_the_site_calls_them(
 
 
 def test_an_exported_script_trains_without_the_workbench(box: SlurmBox, tmp_path: Path) -> None:
-    job = Job(
+    job = EngineJob(
         name="plain",
         script="gpt",
         arguments=(*TINY, "--steps", "5"),

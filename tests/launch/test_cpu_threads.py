@@ -9,7 +9,7 @@ import pytest
 
 import workbench as wb
 from workbench.engines.commands import plain_commands
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.launching.prepare.cpu_threads import VARIABLE, cpu_threads
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.start.start import prepare
@@ -72,7 +72,9 @@ def test_the_interface_that_the_user_chose_stays(
 
 
 def test_an_export_keeps_the_threads_that_its_user_set() -> None:
-    job = Job(name="a", script="gpt", strategy=wb.Strategy.parse("ddp", 2), processes_per_node=2)
+    job = EngineJob(
+        name="a", script="gpt", strategy=wb.Strategy.parse("ddp", 2), processes_per_node=2
+    )
     (plain,) = plain_commands(job, "10.0.0.1")
     assert f"{FLAG} 1" in plain
     (chosen,) = plain_commands(replace(job, environment={VARIABLE: "6"}), "10.0.0.1")

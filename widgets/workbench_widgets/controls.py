@@ -7,6 +7,7 @@ from typing import Any
 
 from workbench.describe import catalog
 from workbench.describe.job import options as job_options
+from workbench.describe.option import Declared
 from workbench.units import format_bytes, format_count
 
 Field = dict[str, Any]
@@ -126,12 +127,26 @@ def limit(name: str, label: str, unit: str) -> Field:
 
 def of_job(name: str, label: str, own: Mapping[str, str] | None = None) -> Field:
     """An option of a `Job`, with the values and limits that are declared for it."""
-    one = job_options()[name]
-    if one.is_switch:
-        return check(name, label)
-    if one.option.least is not None:
-        return number(name, label, one.option.least, one.option.most)
-    return select(name, label, one.option.choices, own)
+    return of_option(job_options()[name], label, own=own)
+
+
+def of_option(
+    one: Declared, label: str, hint: str = "", own: Mapping[str, str] | None = None
+) -> Field:
+    """A declared option, with its values and limits; `hint`: what an empty control means."""
+    if one.is_switch and one.default is not None:
+        return check(one.name, label)
+    if one.option.choices:
+        return select(one.name, label, one.option.choices, own)
+    if one.plain_type is int:
+        return number(one.name, label, one.option.least or 0, one.option.most) | _hint(hint)
+    if one.plain_type is float:
+        return amount(one.name, label, one.option.unit, hint)
+    return text(one.name, label, hint)
+
+
+def _hint(hint: str) -> Field:
+    return {"hint": hint} if hint else {}
 
 
 def check(name: str, label: str) -> Field:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,8 @@ from workbench.cli.describing import option, with_options
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import JsonOption, StoreOption, console, errors
 from workbench.describe.checks import require_choice
-from workbench.engines.asked import Wish, known_provider, plan_entry, wished_job
+from workbench.describe.option import Group
+from workbench.engines.export_request import ExportRequest, known_provider, plan_entry
 from workbench.engines.exporting import Export, slug
 from workbench.engines.exporting import export as make
 from workbench.engines.refusals import ENGINES, RENTING, places, starters
@@ -39,26 +41,11 @@ class ExportAsked:
         Path | None, option("Machines of a plan: the output of workbench plan --json.")
     ] = None
     rank: Annotated[int, option("Which plan of it, from 1.")] = 1
-    strategy: Annotated[str | None, option("As for launch [default: the run's, or ddp].")] = None
-    nodes: Annotated[int | None, option("Machines [default: 1].")] = None
-    nproc: Annotated[int | None, option("Ranks on each [default: all of the run on one].")] = None
-    gpu: Annotated[str | None, option("h100, a100-sxm-80 … [default: the run's; else CPU].")] = None
-    provider: Annotated[str | None, option("Only there: aws, lambda, runpod …")] = None
-    region: Annotated[str | None, option("Only there.")] = None
-    spot: Annotated[bool, option("Machines that may be taken back.", "--spot")] = False
-    checkpoints: Annotated[
-        str | None,
-        option("s3://…, volume:NAME, pvc:NAME or a shared path.", "--checkpoints", "--bucket"),
-    ] = None
-    checkpoint_every: Annotated[int | None, option("Recipes: optimizer steps between.")] = None
-    restarts: Annotated[int, option("Starts after a failure.")] = 0
-    max_hours: Annotated[float | None, option("The job ends then.")] = None
-    max_usd_per_hour: Annotated[float | None, option("Of all machines together.")] = None
-    idle_minutes: Annotated[int | None, option("Idle machines are given back then.")] = None
-    disk_gb: Annotated[int | None, option("Of each machine [default: 256, if rented].")] = None
-    image: Annotated[str | None, option("Container image [default: the engine's].")] = None
+    request: Annotated[Mapping[str, Any], Group(of=ExportRequest)] = field(
+        default_factory=dict[str, Any]
+    )
+    """Those that were given."""
     address: Annotated[str | None, option("torchrun, accelerate: the first machine's.")] = None
-    name: Annotated[str | None, option("Display name.")] = None
     out: Annotated[Path | None, option("Write the files into this folder.", metavar="DIR")] = None
     store: StoreOption = None
     as_json: JsonOption = False
@@ -77,7 +64,7 @@ def export(asked: ExportAsked) -> None:
         )
     if asked.out is not None and asked.out.exists() and not asked.out.is_dir():
         raise UsageError(f"--out {asked.out} is a file. Give a folder.")
-    made = make(wished_job(_wish(asked), asked.store), asked.to, address=asked.address)
+    made = make(_request(asked).engine_job(asked.store), asked.to, address=asked.address)
     if asked.out is not None:
         check_local(asked.out, "--out")
     written = made.write(asked.out) if asked.out is not None else []
@@ -88,29 +75,11 @@ def export(asked: ExportAsked) -> None:
         _show(made, asked.out, written)
 
 
-def _wish(asked: ExportAsked) -> Wish:
+def _request(asked: ExportAsked) -> ExportRequest:
     assert asked.what is not None
-    return Wish(
-        what=asked.what,
-        arguments=tuple(asked.arguments or ()),
-        plan=None if asked.plan is None else plan_entry(asked.plan, asked.rank),
-        strategy=asked.strategy,
-        nodes=asked.nodes,
-        processes_per_node=asked.nproc,
-        gpu=asked.gpu,
-        provider=asked.provider,
-        region=asked.region,
-        spot=asked.spot,
-        checkpoint_uri=asked.checkpoints,
-        checkpoint_every=asked.checkpoint_every,
-        restarts=asked.restarts,
-        max_hours=asked.max_hours,
-        max_usd_per_hour=asked.max_usd_per_hour,
-        idle_minutes=asked.idle_minutes,
-        disk_gb=asked.disk_gb,
-        image=asked.image,
-        name=asked.name,
-    )
+    plan = None if asked.plan is None else plan_entry(asked.plan, asked.rank)
+    given = {"arguments": tuple(asked.arguments or ()), "plan": plan, **asked.request}
+    return ExportRequest.of(asked.what, given)
 
 
 def _show(made: Export, out: Path | None, written: list[Path]) -> None:
@@ -139,7 +108,8 @@ def _why(asked: ExportAsked) -> None:
             f"{asked.to} rents nothing: it runs on machines that you have. Engines that rent: "
             f"{', '.join(RENTING)}."
         )
-    provider = None if asked.provider is None else known_provider(asked.provider)
+    given = asked.request
+    provider = None if "provider" not in given else known_provider(given["provider"])
     found = [one for one in places() if asked.to in {None, one.engine}]
     found = [one for one in found if provider in {None, one.provider}]
     if not found:
@@ -159,7 +129,7 @@ def _why(asked: ExportAsked) -> None:
         table.add_row(one.engine, one.provider, *(_cell(cell) for cell in cells))
     console.print(table)
     if provider is not None:
-        _started(provider, nodes=asked.nodes or 1, spot=asked.spot)
+        _started(provider, nodes=given.get("nodes", 1), spot=given.get("spot", False))
 
 
 def _document(one: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench import recipes
 from workbench.describe.supported import backend
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.errors import UsageError
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.cpu_threads import cpu_threads
@@ -21,7 +21,7 @@ _LAUNCHERS = ("accelerate", "torchrun")
 
 
 def plain_commands(
-    job: Job, address: str, port: int | None = None, *, launcher: str = "accelerate"
+    job: EngineJob, address: str, port: int | None = None, *, launcher: str = "accelerate"
 ) -> list[str]:
     """What to paste into a shell of each machine, node 0 first.
 
@@ -43,7 +43,7 @@ def plain_commands(
 
 
 def launch_script(
-    job: Job,
+    job: EngineJob,
     *,
     address: str,
     port: int | str,
@@ -81,7 +81,7 @@ def launch_script(
     return "\n".join([*lines, text]) + "\n"
 
 
-def script_of(job: Job) -> str:
+def script_of(job: EngineJob) -> str:
     """The script's path: a recipe's name stands for its file, here or where it was copied to."""
     known = recipes.recipes()
     if job.script not in known:
@@ -90,16 +90,16 @@ def script_of(job: Job) -> str:
     return f"{job.recipe_folder}/{path.name}" if job.recipe_folder else str(path)
 
 
-def _splits(job: Job) -> frozenset[str] | None:
+def _splits(job: EngineJob) -> frozenset[str] | None:
     known = recipes.recipes()
     return known[job.script].splits if job.script in known else None
 
 
-def _device(job: Job) -> str:
+def _device(job: EngineJob) -> str:
     return "cpu" if job.gpu is None else "cuda"
 
 
-def _words(job: Job, *, resume: bool) -> list[str]:
+def _words(job: EngineJob, *, resume: bool) -> list[str]:
     """The script and its arguments, with what the strategy says to a recipe."""
     splits = _splits(job)
     layout = layout_flags(job.strategy) if splits else []
@@ -111,7 +111,7 @@ def _words(job: Job, *, resume: bool) -> list[str]:
     return [*words, "--resume", "latest"] if resume else words
 
 
-def _files(job: Job) -> list[str]:
+def _files(job: EngineJob) -> list[str]:
     found = accelerate_config.files(
         job.strategy,
         _device(job),
@@ -126,12 +126,12 @@ def _files(job: Job) -> list[str]:
     return lines
 
 
-def _wrap(job: Job) -> str | None:
+def _wrap(job: EngineJob) -> str | None:
     known = recipes.recipes()
     return known[job.script].block if job.script in known else None
 
 
-def _variables(job: Job, address: str) -> list[str]:
+def _variables(job: EngineJob, address: str) -> list[str]:
     values = accelerate_config.environment(_device(job), None) | {"PYTHONUNBUFFERED": "1"}
     values |= job.environment
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
@@ -154,7 +154,7 @@ def _interface(name: str, address: str) -> list[str]:
     ]
 
 
-def _accelerate(job: Job, words: list[str]) -> list[str]:
+def _accelerate(job: EngineJob, words: list[str]) -> list[str]:
     threads = cpu_threads(  # the machine's cores are not known here
         job.environment,
         cores=None,
@@ -178,7 +178,7 @@ def _accelerate(job: Job, words: list[str]) -> list[str]:
     return Placement(nodes=job.nodes, node_rank=_RANK, address=_ADDRESS, port=_PORT).of(argv)
 
 
-def _torchrun(job: Job, words: list[str]) -> list[str]:
+def _torchrun(job: EngineJob, words: list[str]) -> list[str]:
     who = backend(job.strategy, _splits(job))
     if who not in {"single", "ddp", "script"}:
         raise UsageError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.engines.gpu_names import gpu_name
-from workbench.engines.job import DISK_GB, Job
+from workbench.engines.job import DISK_GB, EngineJob
 from workbench.engines.launching import CHECKPOINTS, LAUNCH, setup_lines
 from workbench.engines.refusals import able, place
 from workbench.engines.skypilot import Made
@@ -18,7 +18,7 @@ FILE, FLEET = "task.dstack.yml", "fleet.dstack.yml"
 _AT = "/workflow"
 
 
-def task_files(job: Job, name: str) -> Made:
+def task_files(job: EngineJob, name: str) -> Made:
     """Fleet and task, what to type, what to know."""
     comments = (f"{job.name}: {job.nodes} x {job.processes_per_node} ranks",)
     files = {
@@ -38,7 +38,7 @@ def task_files(job: Job, name: str) -> Made:
     return files, next_, tuple(notes)
 
 
-def task(job: Job, name: str) -> dict[str, Any]:
+def task(job: EngineJob, name: str) -> dict[str, Any]:
     """The task as dstack's models have it."""
     found: dict[str, Any] = {"type": "task", "name": name, "nodes": job.nodes}
     found |= {"image": job.image} if job.image else {"python": "3.12"}
@@ -56,7 +56,7 @@ def task(job: Job, name: str) -> dict[str, Any]:
     return found | _where(job) | _limits(job)
 
 
-def fleet(job: Job, name: str) -> dict[str, Any]:
+def fleet(job: EngineJob, name: str) -> dict[str, Any]:
     """The machines that the task may take; created when a task needs them."""
     nodes = {"min": 0, "max": job.nodes, "target": 0}
     found: dict[str, Any] = {"type": "fleet", "name": f"{name}-fleet", "nodes": nodes}
@@ -67,7 +67,7 @@ def fleet(job: Job, name: str) -> dict[str, Any]:
     return found
 
 
-def _where(job: Job) -> dict[str, Any]:
+def _where(job: EngineJob) -> dict[str, Any]:
     found: dict[str, Any] = {"resources": _resources(job)}
     if job.provider is not None:
         there = place("dstack", job.provider)
@@ -80,7 +80,7 @@ def _where(job: Job) -> dict[str, Any]:
     return found
 
 
-def _resources(job: Job) -> dict[str, Any]:
+def _resources(job: EngineJob) -> dict[str, Any]:
     found: dict[str, Any] = {"disk": f"{job.disk_gb or DISK_GB}GB.."}
     if job.gpu is None:
         return found | {"cpu": f"{2 * job.processes_per_node}.."}
@@ -89,7 +89,7 @@ def _resources(job: Job) -> dict[str, Any]:
     return found | {"gpu": gpu, "shm_size": "16GB"}
 
 
-def _limits(job: Job) -> dict[str, Any]:
+def _limits(job: EngineJob) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if job.max_hours is not None:
         found["max_duration"] = f"{max(1, round(60 * job.max_hours))}m"
@@ -102,7 +102,7 @@ def _limits(job: Job) -> dict[str, Any]:
     return found
 
 
-def _storage(job: Job) -> dict[str, Any]:
+def _storage(job: EngineJob) -> dict[str, Any]:
     where = job.checkpoint_uri
     if where is None:
         return {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench import recipes
 from workbench.engines.commands import launch_script
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.engines.launching import CHECKPOINTS, LAUNCH, launch_text, option_names, saves
 from workbench.engines.refusals import ENGINES, Refusal, refusals
 from workbench.engines.shipping import FOLDER, files_of
@@ -26,7 +26,7 @@ class Export:
 
     engine: str
     """One of `ENGINES`."""
-    job: Job
+    job: EngineJob
     """As the machines see it."""
     files: Mapping[str, str]
     """Name -> text; the engine's own file first."""
@@ -69,7 +69,7 @@ class RefusedError(UsageError):
         super().__init__(" ".join(one.sentence for one in found))
 
 
-def export(job: Job, engine: str, *, address: str | None = None) -> Export:
+def export(job: EngineJob, engine: str, *, address: str | None = None) -> Export:
     """Write `job` in the words of `engine`.
 
     Args:
@@ -98,7 +98,7 @@ def export(job: Job, engine: str, *, address: str | None = None) -> Export:
     return replace(made, copies=copies, notes=(*made.notes, *notes))
 
 
-def ship(job: Job) -> tuple[Job, dict[str, Path]]:
+def ship(job: EngineJob) -> tuple[EngineJob, dict[str, Path]]:
     """The job as the machines see it, and the files that go with it.
 
     Raises:
@@ -117,7 +117,7 @@ def ship(job: Job) -> tuple[Job, dict[str, Path]]:
     return replace(job, script=f"{FOLDER}/{script.name}", arguments=arguments), copies
 
 
-def _check_secrets(job: Job) -> None:
+def _check_secrets(job: EngineJob) -> None:
     """Refuse values that must not stand in files; the message does not repeat them."""
     words = job.arguments
     if redact_arguments(words) != list(words) or any(HIDDEN in one for one in words):
@@ -138,7 +138,7 @@ def _check_secrets(job: Job) -> None:
         )
 
 
-def _with_storage(job: Job, *, is_recipe: bool) -> tuple[str, ...]:
+def _with_storage(job: EngineJob, *, is_recipe: bool) -> tuple[str, ...]:
     """Arguments with the folder of the checkpoints: ``{checkpoints}``, or a recipe's own flag."""
     where = checkpoint_folder(job)
     arguments = tuple(one.replace("{checkpoints}", where or "checkpoints") for one in job.arguments)
@@ -147,7 +147,7 @@ def _with_storage(job: Job, *, is_recipe: bool) -> tuple[str, ...]:
     return (*arguments, "--checkpoint-dir", where)
 
 
-def checkpoint_folder(job: Job) -> str | None:
+def checkpoint_folder(job: EngineJob) -> str | None:
     """Where the machines see the job's checkpoints; None = on their own disks."""
     where = job.checkpoint_uri
     if where is None:
@@ -155,14 +155,14 @@ def checkpoint_folder(job: Job) -> str | None:
     return f"{where if where.startswith('/') else CHECKPOINTS}/{slug(job)}"
 
 
-def slug(job: Job) -> str:
+def slug(job: EngineJob) -> str:
     """The name as engines allow it: small letters, digits and "-", at most 40."""
     kept = "".join(one if one.isascii() and one.isalnum() else "-" for one in job.name.lower())
     text = "-".join(part for part in kept.split("-") if part)[:40].strip("-")
     return text if text[:1].isalpha() else f"job-{text}".strip("-")
 
 
-def _notes(job: Job, shipped: Job) -> list[str]:
+def _notes(job: EngineJob, shipped: EngineJob) -> list[str]:
     notes: list[str] = []
     if job.script not in recipes.recipes():
         notes.append("Only the script and the modules that it imports by name go with it.")
@@ -182,7 +182,7 @@ def _notes(job: Job, shipped: Job) -> list[str]:
     return notes
 
 
-def _plain(job: Job, launcher: str, address: str | None) -> Export:
+def _plain(job: EngineJob, launcher: str, address: str | None) -> Export:
     if job.nodes > 1 and address is None:
         raise UsageError(
             "Machines of your own find each other at the first one's address. Give --address."
@@ -206,7 +206,7 @@ def _plain(job: Job, launcher: str, address: str | None) -> Export:
     return Export(engine=launcher, job=job, files=files, next=next_, notes=notes)
 
 
-def _slurm(job: Job) -> Export:
+def _slurm(job: EngineJob) -> Export:
     from workbench.engines.slurm import check, sbatch_text  # noqa: PLC0415  (only where needed)
 
     problems = check(job)
@@ -223,7 +223,7 @@ def _slurm(job: Job) -> Export:
     )
 
 
-def _site_notes(job: Job) -> Iterator[str]:
+def _site_notes(job: EngineJob) -> Iterator[str]:
     """What a Slurm site has to have, and what the script leaves to it."""
     yield "The folder must lie on storage that every node sees."
     if not job.setup:
@@ -235,7 +235,7 @@ def _site_notes(job: Job) -> Iterator[str]:
         yield "No time limit is asked for, so the partition's holds: --max-hours sets one."
 
 
-def _rented(job: Job, engine: str, copies: Mapping[str, Path]) -> Export:
+def _rented(job: EngineJob, engine: str, copies: Mapping[str, Path]) -> Export:
     from workbench.engines import dstack, kubeflow, runpod, skypilot  # noqa: PLC0415  (YAML)
 
     files = {LAUNCH: launch_text(job)}

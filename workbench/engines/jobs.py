@@ -1,4 +1,4 @@
-"""A `Job` from what there is: a run, an entry of ``workbench plan --json``, or a plain wish."""
+"""An `EngineJob` from a run, a `Job`, an entry of ``workbench plan --json``, or a script."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from workbench import recipes
-from workbench.describe import Strategy
+from workbench.describe import Cluster, Strategy
 from workbench.describe.accelerators import find, lookup
-from workbench.engines.job import Job
+from workbench.describe.job import Job
+from workbench.engines.job import EngineJob
 from workbench.engines.launching import option_names
 from workbench.errors import UsageError
 from workbench.launching.prepare.accelerate_config import check_supported
+from workbench.launching.prepare.described import check_trained, flags_of, recipe_arguments
 from workbench.launching.prepare.layout_flags import check_arguments
 from workbench.store.layout import RunPaths
 from workbench.store.record import TO_EXPORT, read_record
@@ -39,7 +41,7 @@ def job_from_request(
     gpu: str | None = None,
     name: str | None = None,
     **more: Any,
-) -> Job:
+) -> EngineJob:
     """A job from a script or recipe, as `workbench launch` would take it.
 
     Args:
@@ -50,7 +52,7 @@ def job_from_request(
         processes_per_node: Ranks on each.
         gpu: Any usual name of the accelerator; None = CPU.
         name: Display name; None = the script's and the strategy's.
-        more: Other fields of `Job`.
+        more: Other fields of `EngineJob`.
 
     Raises:
         UsageError: nothing starts that strategy, or a value is impossible.
@@ -64,7 +66,7 @@ def job_from_request(
     if script in known:
         check_arguments(arguments)
     more = {"python": PYTHON} | more
-    return Job(
+    return EngineJob(
         name=name or f"{Path(script).stem}-{strategy.name}",
         script=script,
         arguments=tuple(arguments),
@@ -84,7 +86,7 @@ def job_from_run(
     gpu: str | None = None,
     strategy: str | None = None,
     **more: Any,
-) -> Job:
+) -> EngineJob:
     """The job that a run was, on other machines; without sizes it keeps its own.
 
     Raises:
@@ -117,7 +119,7 @@ def job_from_run(
 
 def job_from_plan(
     entry: Mapping[str, Any], script: str, arguments: Sequence[str] = (), **more: Any
-) -> Job:
+) -> EngineJob:
     """The job of one entry of ``workbench plan --json``: its machines, layout and micro-batch.
 
     A recipe gets micro-batch, accumulation, sequence length and precision as arguments, those that
@@ -135,22 +137,56 @@ def job_from_plan(
         )
         sizes = {"--micro-batch": entry["micro_batch"], "--accumulate": entry["accumulate"]}
         sizes |= {"--seq-len": entry["seq_len"], "--precision": entry["precision"]}
-        where = {"gpu": str(entry["gpu"]), "provider": str(entry["provider"])}
+        where: dict[str, Any] = {"gpu": str(entry["gpu"]), "provider": str(entry["provider"])}
         where |= {"region": entry["region"] or None, "spot": bool(entry["spot"])}
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"This is no plan of `workbench plan --json` ({error}). Give its file and the number."
         ) from error
     words = _planned(script, arguments, sizes) if script in recipes.recipes() else list(arguments)
-    asked: dict[str, Any] = where | {name: one for name, one in more.items() if one is not None}
     return job_from_request(
         script,
         words,
         strategy=strategy,
         nodes=nodes,
         processes_per_node=gpus // nodes,
-        **asked,
+        **(where | _some(more)),
     )
+
+
+def job_from_job(job: Job, script: str, arguments: Sequence[str] = (), **more: Any) -> EngineJob:
+    """A described job on its machines, as a recipe or a script trains it.
+
+    A recipe gets the workload as arguments; another script must take it itself.
+
+    Raises:
+        UsageError: nothing starts its layout, the recipe would train something else, or its GPU is
+            not of the catalog.
+    """
+    cluster = job.cluster
+    nodes, gpu = (cluster.nodes, _gpu_name(cluster)) if isinstance(cluster, Cluster) else (1, None)
+    words = list(arguments)
+    if script in recipes.recipes():
+        words = [*recipe_arguments(script, job.workload), *arguments]
+        check_trained(script, words, job.workload)
+    return job_from_request(
+        script,
+        words,
+        strategy=job.strategy,
+        nodes=nodes,
+        processes_per_node=job.strategy.world_size // nodes,
+        **({"gpu": gpu} | _some(more)),
+    )
+
+
+def _some(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _gpu_name(cluster: Cluster) -> str | None:
+    if not cluster.gpus:
+        return None
+    return cluster.accelerator.id if cluster.accelerator else cluster.gpus[0].name
 
 
 def _planned(recipe: str, arguments: Sequence[str], sizes: Mapping[str, Any]) -> list[str]:
@@ -159,7 +195,7 @@ def _planned(recipe: str, arguments: Sequence[str], sizes: Mapping[str, Any]) ->
     batch = {"--micro-batch", "--accumulate"}
     given |= batch if given & batch else set()  # one without the other is another batch
     for flag, value in sizes.items():
-        if flag not in given and _has(recipe, flag):
+        if flag not in given and flag in flags_of(recipe):
             words += [flag, str(value)]
     try:
         recipes.shape(words, recipe=recipe)
@@ -169,15 +205,6 @@ def _planned(recipe: str, arguments: Sequence[str], sizes: Mapping[str, Any]) ->
             "it should have instead."
         ) from error
     return words
-
-
-def _has(recipe: str, flag: str) -> bool:
-    """Whether the recipe has such an option at all."""
-    try:
-        recipes.shape([flag, "bf16" if flag == "--precision" else "256"], recipe=recipe)
-    except UsageError:
-        return False
-    return True
 
 
 def environment_of(variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:

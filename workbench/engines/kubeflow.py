@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.engines.launching import CHECKPOINTS, LAUNCH, setup_lines
 from workbench.engines.skypilot import Made
 from workbench.engines.yaml_text import yaml_text
@@ -22,7 +22,7 @@ _AT, _WORK = "/workbench-files", "/tmp/workbench"  # noqa: S108  (inside the pod
 _MOST_BYTES = 1_000_000  # of a config map, with room for its own fields
 
 
-def trainjob_files(job: Job, name: str, files: Mapping[str, str]) -> Made:
+def trainjob_files(job: EngineJob, name: str, files: Mapping[str, str]) -> Made:
     """Config map and job, what to type, what to know."""
     size = sum(len(text.encode()) for text in files.values())
     if size > _MOST_BYTES:
@@ -54,7 +54,7 @@ def trainjob_files(job: Job, name: str, files: Mapping[str, str]) -> Made:
     return made, next_, tuple(_notes(job))
 
 
-def trainjob(job: Job, name: str, keys: Mapping[str, str]) -> dict[str, Any]:
+def trainjob(job: EngineJob, name: str, keys: Mapping[str, str]) -> dict[str, Any]:
     """The resource; `keys` of the config map -> where the file goes."""
     spec: dict[str, Any] = {
         "runtimeRef": {
@@ -75,7 +75,7 @@ def trainjob(job: Job, name: str, keys: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _trainer(job: Job, name: str) -> dict[str, Any]:
+def _trainer(job: EngineJob, name: str) -> dict[str, Any]:
     lines = [
         f"cp -rL {_AT}/. {_WORK}/ && cd {_WORK}",
         *setup_lines(job, torch=False),  # the runtime's image has it
@@ -98,7 +98,7 @@ def _trainer(job: Job, name: str) -> dict[str, Any]:
     return found | ({"env": variables} if variables else {})
 
 
-def _patch(job: Job, name: str, keys: Mapping[str, str]) -> dict[str, Any]:
+def _patch(job: EngineJob, name: str, keys: Mapping[str, str]) -> dict[str, Any]:
     """Mounts the files and the claim in the pods of the runtime's job ``node``."""
     items = [{"key": key, "path": path} for key, path in keys.items()]
     volumes: list[dict[str, Any]] = [
@@ -122,7 +122,7 @@ def _patch(job: Job, name: str, keys: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _notes(job: Job) -> list[str]:
+def _notes(job: EngineJob) -> list[str]:
     notes = [f"The cluster needs Kubeflow Trainer 2 with the runtime {RUNTIME}."]
     if job.restarts:
         notes.append(

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from workbench import recipes
 from workbench.describe.supported import backend
 from workbench.engines.commands import launch_script
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 
 LAUNCH = "launch.sh"
 CHECKPOINTS = "/checkpoints"
@@ -30,7 +30,7 @@ _GRACE_SECONDS = 120  # from the end of the time to the kill
 _SAVING = ("--checkpoint-every", "--checkpoint-minutes", "--checkpoint-auto")
 
 
-def launch_text(job: Job) -> str:
+def launch_text(job: EngineJob) -> str:
     """The script, with the launcher's config files inside; values of variables stay outside.
 
     A recipe that saves goes on from the newest whole checkpoint, and begins where there is none:
@@ -62,7 +62,7 @@ def option_names(arguments: Iterable[str]) -> set[str]:
     return {one.partition("=")[0] for one in arguments}
 
 
-def saves(job: Job) -> bool:
+def saves(job: EngineJob) -> bool:
     """Whether a recipe was told to save."""
     flags = option_names(job.arguments)
     if job.script not in recipes.recipes() or "--resume" in flags:
@@ -70,7 +70,7 @@ def saves(job: Job) -> bool:
     return bool(job.checkpoint_every) or bool(flags & set(_SAVING))
 
 
-def packages(job: Job, *, torch: bool) -> tuple[str, ...]:
+def packages(job: EngineJob, *, torch: bool) -> tuple[str, ...]:
     """What pip installs on the machines, in the versions that are here, where they are."""
     known = recipes.recipes()
     needs = list(known[job.script].needs) if job.script in known else []
@@ -89,13 +89,13 @@ def _pinned(name: str) -> str:
         return name
 
 
-def setup_lines(job: Job, *, torch: bool) -> tuple[str, ...]:
+def setup_lines(job: EngineJob, *, torch: bool) -> tuple[str, ...]:
     """Shell lines that prepare a machine: ours, then the job's."""
     wanted = " ".join(f"'{one}'" for one in packages(job, torch=torch))
     return (f"{job.python} -m pip install --quiet {wanted}", *job.setup)
 
 
-def limited(job: Job, command: str) -> str:
+def limited(job: EngineJob, command: str) -> str:
     """`command` under the job's time limit, where the engine has none of its own.
 
     A limit that is over is no failure: the engine would start it again.

@@ -1,10 +1,10 @@
-"""What an engine has no words for: fields of a `Job` that its files could not carry."""
+"""What an engine has no words for: fields of a `EngineJob` that its files could not carry."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 
 _PLAIN = {
     "max_hours": "Plain commands do not have a time limit.",
@@ -37,10 +37,10 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         "restarts": "A RunPod cluster starts the training once.",
     },
 }
-"""Engine -> field of `Job` -> why it has no such thing."""
+"""Engine -> field of `EngineJob` -> why it has no such thing."""
 
 
-def given_in_vain(job: Job, engine: str) -> dict[str, str]:
+def given_in_vain(job: EngineJob, engine: str) -> dict[str, str]:
     """Of these fields the ones that the job sets -> the reason."""
     absent = ABSENT.get(engine, {})
     return {name: why for name, why in absent.items() if getattr(job, name) not in {None, 0}}

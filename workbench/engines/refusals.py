@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workbench.describe.prices import ALIASES
 from workbench.engines.gpu_names import gpu_name, known_gpus
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.engines.limits import ABSENT, given_in_vain
 from workbench.errors import UnknownNameError
 
@@ -136,7 +136,7 @@ def starters(provider: str, *, nodes: int = 1, spot: bool = False) -> dict[str, 
     return found
 
 
-def refusals(job: Job, engine: str) -> tuple[Refusal, ...]:
+def refusals(job: EngineJob, engine: str) -> tuple[Refusal, ...]:
     """Everything about `job` that the engine would not do, worst first.
 
     Raises:
@@ -158,7 +158,7 @@ def refusals(job: Job, engine: str) -> tuple[Refusal, ...]:
     return (*found, *_stored(job, engine))
 
 
-def _rented(job: Job, engine: str) -> list[Refusal]:
+def _rented(job: EngineJob, engine: str) -> list[Refusal]:
     provider = job.provider or ("runpod" if engine == "runpod" else None)  # its only one
     if provider is None:
         return []
@@ -183,13 +183,13 @@ def _rented(job: Job, engine: str) -> list[Refusal]:
     ]
 
 
-def _wants_mount(job: Job, engine: str) -> bool:
+def _wants_mount(job: EngineJob, engine: str) -> bool:
     """Whether storage is asked for that the table's column is about."""
     where = job.checkpoint_uri or ""
     return "://" in where if engine == "skypilot" else where.startswith("volume:")
 
 
-def _instead(job: Job, engine: str, what: str) -> str:
+def _instead(job: EngineJob, engine: str, what: str) -> str:
     nodes, spot = job.nodes if what in {"nodes", "spot"} else 1, job.spot
     bucket = what == "storage" or _wants_mount(job, engine)
     there = able(engine, nodes=nodes, spot=spot, bucket=bucket)
@@ -208,7 +208,7 @@ def _instead(job: Job, engine: str, what: str) -> str:
     return others
 
 
-def _unnamed_gpu(job: Job, engine: str) -> list[Refusal]:
+def _unnamed_gpu(job: EngineJob, engine: str) -> list[Refusal]:
     if job.gpu is None:
         if engine == "runpod":
             return [Refusal("gpu", "A RunPod cluster has GPUs.", "Give --gpu h100-sxm.")]
@@ -220,7 +220,7 @@ def _unnamed_gpu(job: Job, engine: str) -> list[Refusal]:
     return [Refusal("gpu", f"The name of {job.gpu} at {where} is unknown.", f"Known: {known}.")]
 
 
-def _cluster(job: Job) -> list[Refusal]:
+def _cluster(job: EngineJob) -> list[Refusal]:
     found: list[Refusal] = []
     (least, most), (fewest, largest) = CLUSTER_NODES, CLUSTER_GPUS
     gpus = job.world_size
@@ -236,7 +236,7 @@ def _cluster(job: Job) -> list[Refusal]:
     return found
 
 
-def _not_rented(job: Job, engine: str) -> list[Refusal]:
+def _not_rented(job: EngineJob, engine: str) -> list[Refusal]:
     found: list[Refusal] = []
     if job.provider is not None and not (engine == "kubeflow" and job.provider == "kubernetes"):
         reason = f"{engine} does not rent machines: it runs on your own."
@@ -250,7 +250,7 @@ def _not_rented(job: Job, engine: str) -> list[Refusal]:
     return found
 
 
-def _stored(job: Job, engine: str) -> list[Refusal]:
+def _stored(job: EngineJob, engine: str) -> list[Refusal]:
     """Storage of another kind than the engine mounts, or none where it must be."""
     kinds, sentence = _STORAGE[engine]
     ways = f"Give --checkpoints {' or '.join(_WRITTEN[one] for one in kinds)}."

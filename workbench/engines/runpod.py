@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from workbench.engines.gpu_names import gpu_name
-from workbench.engines.job import DISK_GB, Job
+from workbench.engines.job import DISK_GB, EngineJob
 from workbench.engines.launching import CHECKPOINTS, LAUNCH, limited, setup_lines
 from workbench.engines.skypilot import Made
 
@@ -22,7 +22,7 @@ IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
 """The image that RunPod's own reference starts."""
 
 
-def request_files(job: Job, name: str) -> Made:
+def request_files(job: EngineJob, name: str) -> Made:
     """The request's body, what to type, what to know."""
     body = json.dumps(request(job, name), indent=2) + "\n"
     volume = _volume(job)
@@ -47,7 +47,7 @@ def request_files(job: Job, name: str) -> Made:
     return {FILE: body}, next_, tuple(notes)
 
 
-def request(job: Job, name: str) -> dict[str, Any]:
+def request(job: EngineJob, name: str) -> dict[str, Any]:
     """The body, as the reference's CreateClusterRequest."""
     assert job.gpu is not None
     secrets = {one: f"{{{{ RUNPOD_SECRET_{one} }}}}" for one in job.secrets}
@@ -68,7 +68,7 @@ def request(job: Job, name: str) -> dict[str, Any]:
     return found | ({"dataCenterIds": [job.region]} if job.region else {})
 
 
-def start_text(job: Job, name: str) -> str:
+def start_text(job: EngineJob, name: str) -> str:
     """What each container runs, and never ends.
 
     RunPod starts again what ends: the training would begin anew, and its time with it.
@@ -90,7 +90,7 @@ def _arguments(text: str) -> str:
     return f"bash -c 'echo {packed} | base64 -d > {_START}; bash {_START}'"
 
 
-def _volume(job: Job) -> str:
+def _volume(job: EngineJob) -> str:
     """The network volume: it brings the files and keeps the checkpoints."""
     assert job.checkpoint_uri is not None  # else refused
     return job.checkpoint_uri.removeprefix("volume:")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.engines.gpu_names import gpu_name, name_notes
-from workbench.engines.job import DISK_GB, Job
+from workbench.engines.job import DISK_GB, EngineJob
 from workbench.engines.launching import CHECKPOINTS, LAUNCH, limited, setup_lines
 from workbench.engines.refusals import able, place
 from workbench.engines.yaml_text import yaml_text
@@ -23,7 +23,7 @@ export MASTER_ADDR="$(head -n1 <<< "$SKYPILOT_NODE_IPS")"
 """
 
 
-def task_files(job: Job, name: str) -> Made:
+def task_files(job: EngineJob, name: str) -> Made:
     """The task's file, what to type, what to know."""
     managed = job.spot or job.restarts > 0
     secrets = "".join(f" --secret {one}" for one in job.secrets)
@@ -39,7 +39,7 @@ def task_files(job: Job, name: str) -> Made:
     return {FILE: yaml_text(task(job, name), comments)}, (start, *look), tuple(_notes(job, managed))
 
 
-def task(job: Job, name: str) -> dict[str, Any]:
+def task(job: EngineJob, name: str) -> dict[str, Any]:
     """The task as SkyPilot's schema has it."""
     found: dict[str, Any] = {"name": name, "num_nodes": job.nodes}
     found["resources"] = _resources(job)
@@ -52,7 +52,7 @@ def task(job: Job, name: str) -> dict[str, Any]:
     return found
 
 
-def _resources(job: Job) -> dict[str, Any]:
+def _resources(job: EngineJob) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if job.provider is not None:
         there = place("skypilot", job.provider)
@@ -79,7 +79,7 @@ def _resources(job: Job) -> dict[str, Any]:
     return found | {"disk_size": job.disk_gb or DISK_GB}
 
 
-def _storage(job: Job) -> dict[str, Any]:
+def _storage(job: EngineJob) -> dict[str, Any]:
     where = job.checkpoint_uri
     if where is None:
         return {}
@@ -88,7 +88,7 @@ def _storage(job: Job) -> dict[str, Any]:
     return {"file_mounts": {CHECKPOINTS: {"source": where, "mode": "MOUNT_CACHED"}}}
 
 
-def _notes(job: Job, managed: bool) -> list[str]:  # noqa: FBT001
+def _notes(job: EngineJob, managed: bool) -> list[str]:  # noqa: FBT001
     notes: list[str] = []
     if managed:
         notes.append("Managed jobs need a separate controller machine, which also costs money.")

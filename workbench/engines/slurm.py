@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from workbench.engines.commands import launch_script
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.engines.launching import saves
 from workbench.errors import UsageError
 
@@ -49,7 +49,7 @@ exit "$code"
 
 
 def sbatch_text(
-    job: Job,
+    job: EngineJob,
     *,
     run_directory: Path | None = None,
     partition: str | None = None,
@@ -90,7 +90,7 @@ def sbatch_text(
     return "\n".join(lines) + "\n" + _WAIT.replace("@RESTARTS@", str(_requeues(job)))
 
 
-def _port(job: Job) -> str:
+def _port(job: EngineJob) -> str:
     """A port of the job's own: 15000 to 24999, below those that Linux gives outgoing connections.
 
     One above may be taken by any connection of the node just when the rendezvous wants it.
@@ -99,7 +99,7 @@ def _port(job: Job) -> str:
 
 
 def _directives(
-    job: Job,
+    job: EngineJob,
     output: str,
     site: Mapping[str, str | None],
     grace: int,
@@ -124,7 +124,7 @@ def _directives(
     return lines
 
 
-def _gpus(job: Job, types: Collection[str] | None) -> str:
+def _gpus(job: EngineJob, types: Collection[str] | None) -> str:
     """GPUs of one node as Slurm takes them: ``h100:8``, or ``8`` where they have no type."""
     assert job.gpu is not None
     name = gpu_type(job.gpu, types)
@@ -165,16 +165,16 @@ def _clock(hours: float) -> str:
     return f"{minutes // 60:02}:{minutes % 60:02}:00"
 
 
-def _requeues(job: Job) -> int:
+def _requeues(job: EngineJob) -> int:
     """How often the job may start again; machines that are taken back do it all the time."""
     return job.restarts or (100 if job.spot else 0)
 
 
-def _exports(job: Job) -> list[str]:
+def _exports(job: EngineJob) -> list[str]:
     return [f"export {name}={shlex.quote(value)}" for name, value in job.environment.items()]
 
 
-def _watched(job: Job, directory: Path) -> list[str]:
+def _watched(job: EngineJob, directory: Path) -> list[str]:
     """Each node joins the run directory; on the first it becomes the run's supervisor."""
     folder = shlex.quote(str(directory))
     notice = shlex.quote(f"noticed=1; touch {folder}/control/preempt")
@@ -189,7 +189,7 @@ def _watched(job: Job, directory: Path) -> list[str]:
     ]
 
 
-def _plain(job: Job) -> list[str]:
+def _plain(job: EngineJob) -> list[str]:
     """The plain launcher on each node; nothing of the workbench is needed there."""
     text = launch_script(
         job,
@@ -209,7 +209,7 @@ def _plain(job: Job) -> list[str]:
     ]
 
 
-def check(job: Job) -> list[str]:
+def check(job: EngineJob) -> list[str]:
     """What is wrong with the job for Slurm, one sentence each; [] = nothing that we can see."""
     problems: list[str] = []
     if job.image is not None:
@@ -237,7 +237,7 @@ def check(job: Job) -> list[str]:
 
 
 def _check_site(
-    job: Job, partition: str | None, account: str | None, grace_seconds: int
+    job: EngineJob, partition: str | None, account: str | None, grace_seconds: int
 ) -> list[str]:
     problems = [
         f"{name}={value!r} is not a valid Slurm name: use letters, digits, - and _."

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.engines import slurm_watch
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.engines.slurm import ANY_GPU, GRACE_SECONDS, sbatch_text
 from workbench.engines.slurm_watch import SlurmJob
 from workbench.errors import StoreError, UsageError, WorkbenchError
@@ -43,7 +43,7 @@ class Limits:
     """Starts after the first, when the time is over or the nodes are taken."""
 
 
-def job_of_request(request: Request, limits: Limits, python: str) -> Job:
+def job_of_request(request: Request, limits: Limits, python: str) -> EngineJob:
     """The job that a checked request is, for an engine on machines like this one."""
     if request.module is not None:
         raise UsageError(
@@ -53,7 +53,7 @@ def job_of_request(request: Request, limits: Limits, python: str) -> Job:
     gpu = None
     if request.device == "cuda":
         gpu = ANY_GPU if accelerator is None else accelerator.id
-    return Job(
+    return EngineJob(
         name=request.name,
         script=str(request.script),
         arguments=request.arguments,

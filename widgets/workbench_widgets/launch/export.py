@@ -11,15 +11,14 @@ import traitlets
 
 import workbench as wb
 from workbench.describe import prices
-from workbench.engines.asked import wished_job
 from workbench.engines.exporting import Export as Files
 from workbench.engines.exporting import RefusedError, export, slug
-from workbench.engines.job import Job
+from workbench.engines.job import EngineJob
 from workbench.engines.limits import ABSENT
 from workbench.engines.refusals import ENGINES, RENTING, places, refusals
 from workbench_widgets.calculator import Calculator, sentence
-from workbench_widgets.controls import Field, amount, check, gpu_field, number, select, text
-from workbench_widgets.launch.export_choice import ExportChoice
+from workbench_widgets.controls import Field, gpu_field, of_option, select, text
+from workbench_widgets.launch.export_choice import LIMITS, MACHINES, OPTIONS, ExportChoice
 
 TITLES = {
     "torchrun": "torchrun, manual",
@@ -30,6 +29,23 @@ TITLES = {
     "kubeflow": "Kubeflow TrainJob",
     "runpod": "RunPod Instant Cluster",
 }
+_LABELS = {
+    "nodes": ("Machines",),
+    "processes_per_node": ("GPUs each",),
+    "strategy": ("Strategy", "the run's, or ddp"),
+    "region": ("Region", "any"),
+    "spot": ("Spot: interruptible",),
+    "checkpoints": ("Checkpoints to", "s3://…, volume:NAME"),
+    "checkpoint_every": ("Steps between",),
+    "restarts": ("Restarts",),
+    "max_hours": ("Ends after (hours)", "no limit"),
+    "max_usd_per_hour": ("Most dollars per hour", "no limit"),
+    "idle_minutes": ("Release when idle (minutes)",),
+    "disk_gb": ("Disk of each machine (GB)",),
+    "image": ("Container image", "the engine's default"),
+    "name": ("Name", "optional"),
+}
+"""Control -> its label, and what an empty one means."""
 _NOTHING: dict[str, Any] = {"engine": "", "files": [], "next": [], "notes": [], "copies": []}
 
 
@@ -40,9 +56,8 @@ class Export(Calculator):
         what: A ``Run``, a run's id, a recipe's name or the path of a script.
         store: Store of the runs; default as everywhere.
         **options: A control's first value: ``arguments``, ``engine`` (``"skypilot"``, ``"slurm"``
-            …), ``strategy``, ``nodes``, ``processes_per_node``, ``gpu``, ``provider``, ``spot``,
-            ``checkpoints`` (``"s3://…"``, ``"volume:NAME"`` …), ``checkpoint_every``,
-            ``restarts``, ``max_hours``, ``idle_minutes``, ``image``, ``address``.
+            …), ``address``, ``checkpoints`` (``"s3://…"``, ``"volume:NAME"`` …), and the options of
+            `ExportRequest`: ``strategy``, ``nodes``, ``processes_per_node``, ``gpu``, ``spot`` …
 
     ``export`` is what the controls say as a value: ``export.write(folder)`` writes it.
 
@@ -89,9 +104,9 @@ class Export(Calculator):
         """The files, or each engine's answer where this one refuses."""
         choice: ExportChoice = self.choice
         self._made = None
-        job = wished_job(choice.wish(), self._store)
+        job = choice.request().engine_job(self._store)
         try:
-            made = export(job, choice.engine, address=choice.address or None)
+            made = export(job, choice["engine"], address=choice["address"] or None)
         except RefusedError as error:
             return {**self._head(job), **_NOTHING, "refused": _reasons(error.refusals)}
         except wb.WorkbenchError as error:  # one sentence has the reason and the way out
@@ -100,7 +115,7 @@ class Export(Calculator):
         self._made = made
         return {
             **self._head(job),
-            "engine": choice.engine,
+            "engine": choice["engine"],
             "files": [{"name": name, "text": body} for name, body in made.files.items()],
             "copies": list(made.copies),
             "next": list(made.next),
@@ -108,12 +123,12 @@ class Export(Calculator):
             "refused": [],
         }
 
-    def _head(self, job: Job) -> dict[str, Any]:
+    def _head(self, job: EngineJob) -> dict[str, Any]:
         where = f" at {job.provider}" if job.provider else ""
         kind = f"{job.processes_per_node} x {job.gpu or 'CPU'}"
         machines = f"{job.nodes} x {kind}" if job.nodes > 1 else kind
         return {
-            "headline": f"{job.name} on {TITLES[self.choice.engine]}",
+            "headline": f"{job.name} on {TITLES[self.choice['engine']]}",
             "setting": f"{machines}{' spot' if job.spot else ''}{where}, {job.strategy.name}",
             "engines": [
                 {
@@ -158,7 +173,7 @@ def _reasons(found: Sequence[Any]) -> list[dict[str, str]]:
     return [{"what": one.what, "reason": one.reason, "instead": one.instead} for one in found]
 
 
-def _asked_of(job: Job, engine: str) -> Job:
+def _asked_of(job: EngineJob, engine: str) -> EngineJob:
     """What an engine has not is hidden when it is chosen, so it does not count in its row."""
     gone: dict[str, Any] = dict.fromkeys(ABSENT.get(engine, ()))
     gone |= {"restarts": 0} if "restarts" in gone else {}
@@ -166,13 +181,13 @@ def _asked_of(job: Job, engine: str) -> Job:
     return replace(job, **gone)
 
 
-def _rows(job: Job) -> list[Any]:
+def _rows(job: EngineJob) -> list[Any]:
     return [one for one in places() if job.provider in {None, one.provider}]
 
 
 def _fields(known: Sequence[str]) -> list[dict[str, Any]]:
     """Groups of controls in reading order."""
-    providers = sorted({*prices.providers(), *(one.provider for one in places())})
+    known_providers = sorted({*prices.providers(), *(one.provider for one in places())})
     what: Field = {
         "name": "what",
         "label": "Run, recipe or script",
@@ -181,23 +196,11 @@ def _fields(known: Sequence[str]) -> list[dict[str, Any]]:
         "hint": "a run's id, gpt, train.py",
     }
     engines = select("engine", "Engine", ENGINES, TITLES)
-    machines = [
-        number("nodes", "Machines", most=1000),
-        number("processes_per_node", "GPUs each", most=128),
-        gpu_field("GPU", "search", "none: CPU"),
-        text("strategy", "Strategy", "the run's, or ddp"),
-        select("provider", "Provider", ("", *providers), {"": "wherever"}),
-        check("spot", "Spot: interruptible"),
-        text("address", "First machine's address", "10.0.0.1"),
-    ]
-    keeping = [
-        text("checkpoints", "Checkpoints to", "s3://…, volume:NAME"),
-        number("checkpoint_every", "Steps between", least=1),
-        number("restarts", "Restarts", least=0),
-        amount("max_hours", "Ends after", "h", "no limit"),
-        number("idle_minutes", "Release when idle", least=1, unit="min"),
-        text("image", "Container image", "the engine's default"),
-    ]
+    providers = select("provider", "Provider", ("", *known_providers), {"": "wherever"})
+    own = {"gpu": gpu_field("GPU", "search", "none: CPU"), "provider": providers}
+    machines = [own.get(name) or of_option(OPTIONS[name], *_LABELS[name]) for name in MACHINES]
+    machines.append(text("address", "First machine's address", "10.0.0.1"))
+    keeping = [{**of_option(OPTIONS[name], *_LABELS[name]), "name": name} for name in LIMITS]
     return [
         {
             "title": "Source and target",

@@ -1,0 +1,53 @@
+"""The controls of a face as one frozen value: what each of them is set to, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from workbench_widgets.options import refuse_unknown
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # typing's own since Python 3.11
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Abstract: a subclass names its face and the first value of each control."""
+
+    FACE: ClassVar[str]
+    FIRST: ClassVar[Mapping[str, Any]]
+    """Every control and its first value."""
+    moved: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The controls that were set."""
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """Build from the constructor's keyword arguments.
+
+        Raises:
+            TypeError: an unknown option.
+        """
+        refuse_unknown(cls.FACE, dict.fromkeys(set(options) - set(cls.FIRST)), cls.FIRST)
+        return cls().changed(options)
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """The form after some controls were moved; unknown names are left out."""
+        known = {name: self.plain(name, one) for name, one in changes.items() if name in self.FIRST}
+        return replace(self, moved={**self.moved, **known})
+
+    def plain(self, name: str, value: Any) -> Any:  # noqa: ARG002
+        """A control's value as it is kept, from what was typed or given."""
+        return value
+
+    def __getitem__(self, name: str) -> Any:
+        return self.moved[name] if name in self.moved else self.FIRST[name]
+
+    def document(self) -> dict[str, Any]:
+        """Plain values for the front end."""
+        return {**self.FIRST, **self.moved}
+
+    def hidden(self) -> list[str]:
+        """Controls without effect as the others stand."""
+        raise NotImplementedError
