@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from workbench_widgets.options import refuse_unknown
 
-if TYPE_CHECKING:
-    from typing_extensions import Self  # typing's own since Python 3.11
+_Own = TypeVar("_Own", bound="Form")  # typing.Self is younger than Python 3.10
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class Form:
     """The controls that were set."""
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
+    def from_options(cls: type[_Own], options: Mapping[str, Any]) -> _Own:  # noqa: PYI019
         """Build from the constructor's keyword arguments.
 
         Raises:
@@ -32,7 +31,7 @@ class Form:
         refuse_unknown(cls.FACE, dict.fromkeys(set(options) - set(cls.FIRST)), cls.FIRST)
         return cls().changed(options)
 
-    def changed(self, changes: Mapping[str, Any]) -> Self:
+    def changed(self: _Own, changes: Mapping[str, Any]) -> _Own:  # noqa: PYI019
         """The form after some controls were moved; unknown names are left out."""
         known = {name: self.plain(name, one) for name, one in changes.items() if name in self.FIRST}
         return replace(self, moved={**self.moved, **known})
