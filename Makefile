@@ -38,7 +38,7 @@ test: ## run the tests that a change needs (12 min on 2 cores)
 	@$(SETUP) --extras $(TEST_EXTRAS)
 	@$(PYTEST) -m 'not full' $(PYTEST_ARGS)
 
-test-all: ## run every test: all matrices, notebooks, browser, Slurm, environments (about an hour)
+test-all: ## run every test: all matrices, notebooks, browser, Slurm, environments (about an hour of processor time, on 2 cores)
 	@$(SETUP) --extras $(TEST_EXTRAS)
 	@$(PYTEST) $(PYTEST_ARGS)
 
@@ -83,7 +83,7 @@ faults: ## inject every fault on CPU ranks and renew tests/faults.md (quarter of
 
 # Both go on where they were cut off.
 CELLS = $(CURDIR)/.matrix
-matrix: ## save a checkpoint in every layout, load it in every other; renew tests/checkpoints.md (quarter of an hour)
+matrix: ## save a checkpoint in every layout, load it in every other; renew tests/checkpoints.md (18 CPU minutes)
 	@$(SETUP) --extras train,lab,dev,deepspeed
 	@$(RUN)/python -m tests.recover.matrix --folder "$(CELLS)" --page tests/checkpoints.md
 	@rm -rf "$(CELLS)"
