@@ -83,7 +83,7 @@ faults: ## inject every fault on CPU ranks and renew tests/faults.md (quarter of
 
 # Both go on where they were cut off.
 CELLS = $(CURDIR)/.matrix
-matrix: ## save a checkpoint in every layout, load it in every other; renew tests/checkpoints.md (18 CPU minutes)
+matrix: ## save a checkpoint in every layout, load it in every other; renew tests/checkpoints.md (19 CPU minutes)
 	@$(SETUP) --extras train,lab,dev,deepspeed
 	@$(RUN)/python -m tests.recover.matrix --folder "$(CELLS)" --page tests/checkpoints.md
 	@rm -rf "$(CELLS)"
