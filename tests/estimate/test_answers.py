@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import workbench as wb
 from workbench.describe import KERNELS, catalog
-from workbench.estimate import answers
-from workbench.estimate.spreading import layout_name
-from workbench.estimate.switching import RESULT
+from workbench.estimate import sizing
+from workbench.estimate.sizing.strategy_switches import layout_name
+from workbench.estimate.sizing.switch import RESULT
 
 LLAMA = catalog.model("llama-3-8b")
 H100 = wb.Cluster.rented("h100", gpus=8)
@@ -74,7 +74,7 @@ def test_the_largest_micro_batch_fits_and_the_next_does_not(
 
     def fits(batch: int) -> bool | None:
         estimate = wb.training_memory(replace(work, micro_batch=batch), how, cluster)
-        return answers.leaves_headroom(estimate, headroom)
+        return sizing.leaves_headroom(estimate, headroom)
 
     assert not fits(found.value + 1)
     assert found.value == 0 or fits(found.value)
@@ -93,7 +93,7 @@ def test_the_longest_sequence_fits_and_the_next_does_not(
 
     def fits(tokens: int) -> bool | None:
         estimate = wb.training_memory(replace(work, seq_len=tokens), how, cluster)
-        return answers.leaves_headroom(estimate)
+        return sizing.leaves_headroom(estimate)
 
     assert found.value % 128 == 0
     assert found.value == 0 or fits(found.value)
@@ -108,7 +108,7 @@ def test_the_longest_sequence_fits_and_the_next_does_not(
 def test_every_switch_is_what_it_says(work: wb.Workload, how: wb.Strategy, card: str) -> None:
     cluster = wb.Cluster.rented(card, gpus=how.world_size)
     before = wb.training_memory(work, how, cluster)
-    found = answers.switches(work, how, cluster, costly=True)
+    found = sizing.switches(work, how, cluster, costly=True)
     assert list(found) == sorted(found, key=lambda one: (-one.saves_bytes, one.tier))
     assert len({one.name for one in found}) == len(found)
     for one in found:
@@ -120,7 +120,7 @@ def test_every_switch_is_what_it_says(work: wb.Workload, how: wb.Strategy, card:
         assert one.changes_result == (one.tier == RESULT)
         assert one.cost
         assert one.how
-    shown = answers.switches(work, how, cluster)
+    shown = sizing.switches(work, how, cluster)
     assert all(one.saves_bytes > 0 for one in shown)
     assert {one.name for one in shown} <= {one.name for one in found}
 
@@ -131,13 +131,13 @@ def test_a_combination_fits_and_keeps_the_result(
     work: wb.Workload, how: wb.Strategy, card: str
 ) -> None:
     cluster = wb.Cluster.rented(card, gpus=how.world_size)
-    chain = answers.switches_that_fit(work, how, cluster)
+    chain = sizing.switches_that_fit(work, how, cluster)
     if not chain:
         return
-    assert not answers.leaves_headroom(wb.training_memory(work, how, cluster))
+    assert not sizing.leaves_headroom(wb.training_memory(work, how, cluster))
     last = chain[-1]
     after = wb.training_memory(last.workload, last.strategy, cluster)
-    assert answers.leaves_headroom(after)
+    assert sizing.leaves_headroom(after)
     assert not any(one.changes_result for one in chain)
     assert last.workload.tokens * last.workload.accumulate == work.tokens * work.accumulate
     assert last.workload.optimizer.removeprefix("paged-").removesuffix("-fused") in {
@@ -207,7 +207,7 @@ def test_context_parallelism_sets_the_step() -> None:
 
 def names(work: wb.Workload, how: wb.Strategy, **options: object) -> set[str]:
     cluster = wb.Cluster.rented("h100", gpus=how.world_size)
-    return {one.name for one in answers.switches(work, how, cluster, costly=True, **options)}
+    return {one.name for one in sizing.switches(work, how, cluster, costly=True, **options)}
 
 
 def test_only_legal_switches_are_offered() -> None:
@@ -232,7 +232,7 @@ def test_only_legal_switches_are_offered() -> None:
 def test_costs_are_counted_for_the_job() -> None:
     def cost(work: wb.Workload, name: str, how: wb.Strategy | None = None) -> str:
         strategy = how or layout("fsdp", 8)
-        found = answers.switches(work, strategy, "cuda", costly=True)
+        found = sizing.switches(work, strategy, "cuda", costly=True)
         return next(one.cost for one in found if one.name == name)
 
     assert "33 % more compute" in cost(workload(), "recompute full")
@@ -254,7 +254,7 @@ def test_offload_beyond_the_host_is_not_offered() -> None:
     single = layout("single", 1)
     assert "ZeRO-3 offload" not in names(large, single)  # 16 bytes x 70 B on one host
     small = replace(wb.Cluster.rented("h100", gpus=1), memory_bytes=32 * 2**30)
-    offered = {one.name for one in answers.switches(workload(), single, small, costly=True)}
+    offered = {one.name for one in sizing.switches(workload(), single, small, costly=True)}
     assert not {"ZeRO-3 offload", "offload optimizer"} & offered
 
 
@@ -265,7 +265,7 @@ def test_the_trap_of_accumulating_without_synchronisation() -> None:
     assert any("unsharded gradients on every rank" in sentence for sentence in said)
     saved = next(
         one
-        for one in answers.switches(work, trapped, H100)
+        for one in sizing.switches(work, trapped, H100)
         if one.name == "reduce every micro-batch"
     )
     assert saved.saves_bytes > 2 * LLAMA.parameters
@@ -306,7 +306,7 @@ def test_one_gpu_comes_before_many() -> None:
         cluster = wb.Cluster.rented("h100", gpus=gpus, nodes=option.nodes)
         assert option.strategy.world_size == option.gpus
         after = wb.training_memory(option.workload, option.strategy, cluster)
-        assert answers.leaves_headroom(after)
+        assert sizing.leaves_headroom(after)
         assert option.free_bytes == after.headroom_bytes
     small = wb.fewest_gpus(workload("gpt2", seq_len=512), "h100")
     assert (small[0].gpus, small[0].switches, small[0].strategy.name) == (1, (), "single")
@@ -319,7 +319,7 @@ def test_the_first_count_is_the_first() -> None:
         if one.strategy.name == "fsdp" and not one.switches
     )
     fewer = wb.Strategy.parse("fsdp", option.gpus // 2)
-    assert not answers.leaves_headroom(wb.training_memory(workload(), fewer, H100))
+    assert not sizing.leaves_headroom(wb.training_memory(workload(), fewer, H100))
 
 
 def test_smallest_gpu_is_sorted_and_computes_in_the_precision() -> None:

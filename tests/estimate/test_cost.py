@@ -13,7 +13,7 @@ from workbench.describe import Model, Strategy, Workload
 from workbench.describe.price import Offer, Terms
 from workbench.errors import UsageError
 from workbench.estimate.cost import RunPlan, checkpoint_bytes, gpu_hours, hours_of, run_cost
-from workbench.estimate.cost_plan import FAILURE_GPU_HOURS
+from workbench.estimate.cost.plan import FAILURE_GPU_HOURS
 from workbench.estimate.interruptions import daly_interval, expected_wall_seconds
 from workbench.estimate.timing import StepTime
 

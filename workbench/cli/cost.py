@@ -17,7 +17,7 @@ from workbench.describe import Cluster
 from workbench.describe.job import Job
 from workbench.errors import UsageError
 from workbench.estimate.cost import run_cost
-from workbench.estimate.cost_plan import (
+from workbench.estimate.cost.plan import (
     RunPlan,
     checkpoint_bytes,
 )

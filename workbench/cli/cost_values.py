@@ -8,7 +8,7 @@ from typing import Annotated
 from workbench.cli.describing import Description, option
 from workbench.describe.job import Job
 from workbench.estimate.cost import RunCost
-from workbench.estimate.cost_plan import (
+from workbench.estimate.cost.plan import (
     FAILURE_GPU_HOURS,
     NODE_STORAGE_BYTES_PER_SECOND,
 )

@@ -8,13 +8,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from workbench.estimate.cost_terms import NOTHING
+from workbench.estimate.cost.terms import NOTHING
 from workbench.units import format_count, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from workbench.cli.cost_values import Costed
     from workbench.estimate.cost import RunCost
-    from workbench.estimate.cost_terms import CostTerm
+    from workbench.estimate.cost.terms import CostTerm
 
 
 def cost_view(found: Costed) -> RenderableType:

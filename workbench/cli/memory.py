@@ -18,7 +18,7 @@ from workbench.cli.tables import print_json
 from workbench.describe import Cluster, Strategy
 from workbench.describe.job import Job
 from workbench.errors import UsageError
-from workbench.estimate import answers
+from workbench.estimate import sizing
 from workbench.estimate.inference import cache_bytes_per_token, inference_memory
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import OUTSIDE_ALLOCATOR, SLACK, Estimate
@@ -78,7 +78,7 @@ def answer(job: Job, headroom: float) -> Answered:
     """
     workload, strategy, cluster = job.workload, job.strategy, job.cluster
     estimate = training_memory(workload, strategy, cluster)
-    fits = answers.leaves_headroom(estimate, headroom)
+    fits = sizing.leaves_headroom(estimate, headroom)
     gpu = accelerator(cluster)
     reach = cluster if isinstance(cluster, Cluster) else Cluster(name=cluster)
     on_cards = fits is None and cluster != "cpu"
@@ -86,12 +86,12 @@ def answer(job: Job, headroom: float) -> Answered:
         job=job,
         estimate=estimate,
         headroom=headroom,
-        explanation=answers.explain(estimate, workload, strategy, cluster),
-        switches=answers.switches(workload, strategy, cluster),
-        micro_batch=answers.largest_micro_batch(workload, strategy, reach, headroom),
-        sequence=answers.longest_sequence(workload, strategy, reach, headroom),
-        fits_on=answers.smallest_gpu(workload, strategy, headroom=headroom) if on_cards else (),
-        options=answers.fewest_gpus(workload, gpu, headroom=headroom)
+        explanation=sizing.explain(estimate, workload, strategy, cluster),
+        switches=sizing.switches(workload, strategy, cluster),
+        micro_batch=sizing.largest_micro_batch(workload, strategy, reach, headroom),
+        sequence=sizing.longest_sequence(workload, strategy, reach, headroom),
+        fits_on=sizing.smallest_gpu(workload, strategy, headroom=headroom) if on_cards else (),
+        options=sizing.fewest_gpus(workload, gpu, headroom=headroom)
         if gpu is not None and fits is False
         else (),
     )
@@ -136,7 +136,7 @@ def document(found: Answered) -> dict[str, Any]:
         "strategy": strategy.name,
         "world_size": strategy.world_size,
         "headroom": found.headroom,
-        "fits_with_headroom": answers.leaves_headroom(estimate, found.headroom),
+        "fits_with_headroom": sizing.leaves_headroom(estimate, found.headroom),
         "explanation": list(found.explanation),
         "switches": [one.document() for one in found.switches],
         "largest_micro_batch": _reach(found.micro_batch),
@@ -168,7 +168,7 @@ def _card(job: Job) -> dict[str, Any]:
     }
 
 
-def _reach(found: answers.Answer) -> dict[str, Any]:
+def _reach(found: sizing.Answer) -> dict[str, Any]:
     return {"value": found.value, "headroom": found.headroom, "reason": found.reason}
 
 

@@ -11,7 +11,7 @@ from workbench.cli.describing import (
 )
 from workbench.describe import Accelerator, Cluster
 from workbench.describe.job import Job
-from workbench.estimate import answers
+from workbench.estimate import sizing
 from workbench.estimate.parts import Estimate
 from workbench.estimate.simulate import Simulation
 
@@ -20,7 +20,7 @@ from workbench.estimate.simulate import Simulation
 class MemoryAsked(Description):
     """The options of ``workbench memory``."""
 
-    headroom: Annotated[float, option("Share of the card to keep free.")] = answers.HEADROOM
+    headroom: Annotated[float, option("Share of the card to keep free.")] = sizing.HEADROOM
     simulate: Annotated[
         bool, option("Also simulate the real model on fake tensors.", "--simulate")
     ] = False
@@ -44,15 +44,15 @@ class Answered:
     """Share of the card to keep free."""
     explanation: tuple[str, ...]
     """Why the peak is where it is."""
-    switches: tuple[answers.Switch, ...]
+    switches: tuple[sizing.Switch, ...]
     """What would help, ranked."""
-    micro_batch: answers.Answer
+    micro_batch: sizing.Answer
     """Largest micro-batch."""
-    sequence: answers.Answer
+    sequence: sizing.Answer
     """Longest sequence."""
-    fits_on: tuple[answers.GpuFit, ...]
+    fits_on: tuple[sizing.GpuFit, ...]
     """GPUs on which it fits, where no card was named."""
-    options: tuple[answers.Option, ...]
+    options: tuple[sizing.Option, ...]
     """What would make it fit, where it does not."""
     simulation: Simulation | None = None
     """Exact simulation, where asked for and possible."""

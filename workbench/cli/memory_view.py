@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from workbench.estimate import answers
+from workbench.estimate import sizing
 from workbench.estimate.inference import cache_bytes_per_token
 from workbench.estimate.parts import SAFETY, Estimate
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds
@@ -165,7 +165,7 @@ def _verdict(estimate: Estimate, headroom: float | None) -> Text:
         text = f"too close: {format_bytes(free)} free, {free / card:.1%} of the card"
         return Text(f"{text}; an estimate needs {SAFETY:.0%}", style="bold red")
     text = f"fits: {format_bytes(free)} free, {free / card:.0%} of the card"
-    if headroom is not None and not answers.leaves_headroom(estimate, headroom):
+    if headroom is not None and not sizing.leaves_headroom(estimate, headroom):
         return Text(f"{text}, less than the {headroom:.0%} to keep free", style="bold yellow")
     return Text(text, style="bold green")
 
@@ -247,7 +247,7 @@ def _switches(found: Answered) -> Table | None:
     return table
 
 
-def _switch_rows(table: Table, shown: list[answers.Switch], *, fits: bool | None) -> None:
+def _switch_rows(table: Table, shown: list[sizing.Switch], *, fits: bool | None) -> None:
     for one in shown:
         text = Text(one.name, style="bold")
         text.append(f"  {one.option}", style="cyan not bold")

@@ -24,7 +24,7 @@ from workbench.describe.detection import detect_host
 from workbench.describe.job import options
 from workbench.describe.option import words
 from workbench.errors import UsageError
-from workbench.estimate.cost_plan import RunPlan, checkpoint_bytes
+from workbench.estimate.cost.plan import RunPlan, checkpoint_bytes
 from workbench.planning import Limits, Space, plan_on
 from workbench.planning import plan as find_plans
 from workbench.planning.planner import PLAIN

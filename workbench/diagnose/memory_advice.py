@@ -24,7 +24,7 @@ def largest_parts(run: Mapping[str, Any]) -> str:
 
 def advice(run: Mapping[str, Any]) -> str:
     """The switches that save most without changing the result; "" where the model is unknown."""
-    from workbench.estimate.switching import RESULT, switches  # noqa: PLC0415  (only after an OOM)
+    from workbench.estimate.sizing.switch import RESULT, switches  # noqa: PLC0415  (only after an OOM)
 
     try:
         job = Job.recorded(run)

@@ -1,6 +1,9 @@
 """Pure functions: values in, an `Estimate` of named parts out."""
 
-from workbench.estimate.answers import (
+from workbench.estimate.inference import inference_memory
+from workbench.estimate.memory import training_memory
+from workbench.estimate.parts import Estimate
+from workbench.estimate.sizing.gpus import (
     Answer,
     Switch,
     explain,
@@ -10,9 +13,6 @@ from workbench.estimate.answers import (
     smallest_gpu,
     switches,
 )
-from workbench.estimate.inference import inference_memory
-from workbench.estimate.memory import training_memory
-from workbench.estimate.parts import Estimate
 from workbench.estimate.step_time import step_time
 from workbench.estimate.timing import StepTime
 

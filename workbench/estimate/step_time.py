@@ -23,7 +23,7 @@ from workbench.estimate.flops import model_flops, recompute_flops
 from workbench.estimate.memory import check_layout
 from workbench.estimate.network import Groups, Links, groups, links
 from workbench.estimate.optimizer_time import optimizer_seconds
-from workbench.estimate.pipeline_time import pipeline_seconds
+from workbench.estimate.pipeline.time import pipeline_seconds
 from workbench.estimate.rates import Machine, machine
 from workbench.estimate.stages import Stage, stages
 from workbench.estimate.timing import COMMUNICATION, StepTime

@@ -8,7 +8,7 @@ from workbench.describe import Cluster, Conditions, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.network import links
-from workbench.estimate.reach import leaves_headroom
+from workbench.estimate.sizing.limits import leaves_headroom
 from workbench.estimate.step_time import step_time
 from workbench.planning.advice_value import Advice, Rule
 from workbench.units import format_bytes, format_count, format_seconds

@@ -10,10 +10,10 @@ from workbench.describe.catalog import gpu as find_gpu
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.rank import ranks_of
-from workbench.estimate.reach import HEADROOM, leaves_headroom
-from workbench.estimate.sizing import Option, fewest_gpus
+from workbench.estimate.sizing.gpus import Option, fewest_gpus
+from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
+from workbench.estimate.sizing.switch import switches
 from workbench.estimate.step_time import step_time
-from workbench.estimate.switching import switches
 from workbench.planning.advice_value import Advice, Number, Rule
 from workbench.units import format_bytes, format_count, format_seconds
 

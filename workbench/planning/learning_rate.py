@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.errors import UsageError
-from workbench.estimate.reach import largest_micro_batch
+from workbench.estimate.sizing.limits import largest_micro_batch
 from workbench.planning.advice_value import Advice, Rule
 from workbench.units import format_count
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from workbench.errors import UsageError
-from workbench.estimate.cost_spot import UNKNOWN_HOURS
+from workbench.estimate.cost.spot import UNKNOWN_HOURS
 from workbench.estimate.timing import StepTime
 from workbench.planning.market import Limits, where_text
 from workbench.planning.offer_search import Priced

@@ -17,7 +17,7 @@ from workbench.describe.strategy import RECOMPUTE, SCHEDULES
 from workbench.describe.supported import launchable, why_not
 from workbench.errors import UsageError
 from workbench.estimate.memory import check_layout
-from workbench.estimate.spreading import layout_name
+from workbench.estimate.sizing.strategy_switches import layout_name
 from workbench.estimate.stages import stages
 
 DATA = ("ddp", "fsdp", "fsdp-grad-op", "hsdp", "zero1", "zero2", "zero3")

@@ -14,7 +14,7 @@ from workbench.cli.quantities import read_count
 from workbench.describe import Cluster
 from workbench.describe.checks import require_choice
 from workbench.estimate.cost import RunCost, RunPlan, checkpoint_bytes, run_cost
-from workbench.estimate.cost_plan import MONTHS
+from workbench.estimate.cost.plan import MONTHS
 from workbench_widgets.memory.choice import FIELDS as JOB
 from workbench_widgets.memory.choice import MemoryChoice
 from workbench_widgets.options import refuse_unknown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.describe import prices
-from workbench.estimate.cost_plan import MONTHS
+from workbench.estimate.cost.plan import MONTHS
 from workbench_widgets.controls import (
     amount,
     check,

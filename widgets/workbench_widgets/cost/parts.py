@@ -6,7 +6,7 @@ from typing import Any
 
 from workbench.describe.price import Offer
 from workbench.estimate.cost import RunCost
-from workbench.estimate.cost_terms import NOTHING
+from workbench.estimate.cost.terms import NOTHING
 from workbench.estimate.timing import StepTime
 from workbench.units import UNKNOWN, format_seconds, format_usd
 

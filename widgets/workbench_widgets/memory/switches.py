@@ -7,7 +7,7 @@ from typing import Any
 
 import workbench as wb
 from workbench.describe import KERNELS
-from workbench.estimate import answers
+from workbench.estimate import sizing
 from workbench_widgets.memory.choice import (
     COMBINED,
     LORA_TARGETS,
@@ -41,17 +41,17 @@ def advice(choice: MemoryChoice) -> dict[str, Any]:
             "how": switch.in_practice,
             "changes": moves(choice, switch.workload, switch.strategy),
         }
-        for switch in answers.switches(workload, layout, cluster)
+        for switch in sizing.switches(workload, layout, cluster)
     ]
     return {
-        "why": list(answers.explain(estimate, workload, layout, cluster)),
+        "why": list(sizing.explain(estimate, workload, layout, cluster)),
         "switches": switches,
         "ways": _ways(choice, workload),
         "reach": [
             {"name": name, "value": answer.value, "unit": answer.unit, "says": answer.reason}
             for name, answer in (
-                ("Largest micro-batch", answers.largest_micro_batch(workload, layout, cluster)),
-                ("Longest sequence", answers.longest_sequence(workload, layout, cluster)),
+                ("Largest micro-batch", sizing.largest_micro_batch(workload, layout, cluster)),
+                ("Longest sequence", sizing.longest_sequence(workload, layout, cluster)),
             )
         ],
     }
@@ -60,7 +60,7 @@ def advice(choice: MemoryChoice) -> dict[str, Any]:
 def _ways(choice: MemoryChoice, workload: wb.Workload) -> list[dict[str, Any]]:
     """On how few of the chosen GPUs it would fit: one GPU first."""
     rows: list[dict[str, Any]] = []
-    for option in answers.fewest_gpus(workload, choice.gpu[0]):
+    for option in sizing.fewest_gpus(workload, choice.gpu[0]):
         size = {"gpus": option.gpus // option.nodes, "nodes": option.nodes}
         rows.append(
             {

@@ -8,8 +8,8 @@ from pathlib import Path
 from workbench.describe import Strategy
 from workbench.errors import UsageError
 from workbench.estimate.rank import ranks_of
+from workbench.estimate.sizing.switch import switches_that_fit
 from workbench.estimate.states import optimizer_bytes
-from workbench.estimate.switching import switches_that_fit
 from workbench.launching.prepare.request import Request
 from workbench.observe.gpu import GpuHolder, gpu_holders
 from workbench.observe.host import disk_free, memory_available

@@ -9,22 +9,12 @@ from typing import Any
 
 from workbench.describe.price import Offer, Terms
 from workbench.errors import UsageError
-from workbench.estimate.cost_hours import COARSEST_SECONDS, Job, RunHours
-from workbench.estimate.cost_plan import RunPlan, checkpoint_bytes, gpu_hours, hours_of
-from workbench.estimate.cost_spot import UNKNOWN_HOURS, SpotAnswer, against_on_demand
-from workbench.estimate.cost_terms import CostTerm, amounts, known, lines, total
+from workbench.estimate.cost.hours import COARSEST_SECONDS, Job, RunHours
+from workbench.estimate.cost.plan import RunPlan
+from workbench.estimate.cost.spot import UNKNOWN_HOURS, SpotAnswer, against_on_demand
+from workbench.estimate.cost.terms import CostTerm, amounts, known, lines, total
 from workbench.estimate.timing import StepTime
 from workbench.units import UNKNOWN, format_seconds, format_usd
-
-__all__ = [
-    "CostTerm",
-    "RunCost",
-    "RunPlan",
-    "checkpoint_bytes",
-    "gpu_hours",
-    "hours_of",
-    "run_cost",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from workbench.describe import Accelerator, Cluster, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
-from workbench.estimate.reach import HEADROOM, leaves_headroom
-from workbench.estimate.switching import HOST, RESULT, Switch, switches, switches_that_fit
+from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
+from workbench.estimate.sizing.switch import HOST, RESULT, Switch, switches, switches_that_fit
 
 VENDORS = frozenset({"NVIDIA", "AMD"})
 """Makers whose GPUs PyTorch's caching allocator runs on; the closed form describes that one."""

@@ -4,9 +4,9 @@
 answers with the total alone, in microseconds, for the planner.
 """
 
-from workbench.estimate.pipeline_orders import Operation, Schedule, schedule
-from workbench.estimate.pipeline_run import PipelineRun, Placed, simulate_pipeline
-from workbench.estimate.pipeline_time import pipeline_seconds
+from workbench.estimate.pipeline.run import PipelineRun, Placed, simulate_pipeline
+from workbench.estimate.pipeline.schedules import Operation, Schedule, schedule
+from workbench.estimate.pipeline.time import pipeline_seconds
 
 __all__ = [
     "Operation",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.errors import UsageError
-from workbench.estimate.pipeline_orders import BACKWARD, FORWARD, WEIGHT, Schedule, schedule
+from workbench.estimate.pipeline.schedules import BACKWARD, FORWARD, WEIGHT, Schedule, schedule
 
 _KINDS = (FORWARD, BACKWARD, WEIGHT)
 _NOTHING = -1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from workbench.describe.price import Terms
-from workbench.estimate.cost_hours import Job, RunHours
+from workbench.estimate.cost.hours import Job, RunHours
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 
 _TIMED: Mapping[str, Callable[[RunHours], float]] = {

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.estimate.parts import Estimate, Peak
-from workbench.estimate.reach import HEADROOM, leaves_headroom
-from workbench.estimate.switching import Switch, switches, switches_that_fit
+from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
+from workbench.estimate.sizing.switch import Switch, switches, switches_that_fit
 from workbench.units import format_bytes
 
 _MOMENTS = {

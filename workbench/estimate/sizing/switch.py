@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.errors import UsageError
-from workbench.estimate.alternatives import Alternative, workload_alternatives
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
-from workbench.estimate.reach import HEADROOM, leaves_headroom
-from workbench.estimate.spreading import strategy_alternatives
+from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
+from workbench.estimate.sizing.strategy_switches import strategy_alternatives
+from workbench.estimate.sizing.workload_switches import Alternative, workload_alternatives
 from workbench.units import GIB, MIB, format_bytes
 
 _TRIFLE = 8 * MIB  # below it a switch is noise of the estimate

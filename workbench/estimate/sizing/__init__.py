@@ -5,16 +5,16 @@ How far does this card reach (`largest_micro_batch`, `longest_sequence`), which 
 peak is where it is (`explain`).
 """
 
-from workbench.estimate.explanation import explain
-from workbench.estimate.reach import (
+from workbench.estimate.sizing.explanation import explain
+from workbench.estimate.sizing.gpus import GpuFit, Option, fewest_gpus, smallest_gpu
+from workbench.estimate.sizing.limits import (
     HEADROOM,
     Answer,
     largest_micro_batch,
     leaves_headroom,
     longest_sequence,
 )
-from workbench.estimate.sizing import GpuFit, Option, fewest_gpus, smallest_gpu
-from workbench.estimate.switching import Switch, switches, switches_that_fit
+from workbench.estimate.sizing.switch import Switch, switches, switches_that_fit
 
 __all__ = [
     "HEADROOM",

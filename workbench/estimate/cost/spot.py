@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.errors import UsageError
-from workbench.estimate.cost_hours import Job, RunHours
-from workbench.estimate.cost_terms import amounts, known
+from workbench.estimate.cost.hours import Job, RunHours
+from workbench.estimate.cost.terms import amounts, known
 from workbench.units import format_seconds, format_usd
 
 UNKNOWN_HOURS = (math.inf, 24.0, 1.0)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from workbench.describe.price import Offer, Terms
-from workbench.estimate.cost_plan import HOUR, RunPlan
+from workbench.estimate.cost.plan import HOUR, RunPlan
 from workbench.estimate.interruptions import daly_interval, expected_wall_seconds
 
 COARSEST_SECONDS = 3600.0

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.errors import UsageError
-from workbench.estimate.pipeline_engine import run, wiring
-from workbench.estimate.pipeline_orders import BACKWARD, FORWARD, WEIGHT, Schedule
+from workbench.estimate.pipeline.engine import run, wiring
+from workbench.estimate.pipeline.schedules import BACKWARD, FORWARD, WEIGHT, Schedule
 
 Seconds = float | Sequence[float]
 """One number for every rank, one per rank, or one per part of the model (ranks x chunks)."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
-from workbench.estimate.alternatives import Alternative
 from workbench.estimate.context import widths
+from workbench.estimate.sizing.workload_switches import Alternative
 from workbench.units import format_bytes
 
 STATES = ("parameters", "master copy", "optimizer states", "gradients")

@@ -12,13 +12,13 @@ import functools
 import math
 from collections.abc import Sequence
 
-from workbench.estimate.pipeline_engine import run, usual_wiring
-from workbench.estimate.pipeline_orders import check_schedule
-from workbench.estimate.pipeline_run import (
+from workbench.estimate.pipeline.engine import run, usual_wiring
+from workbench.estimate.pipeline.run import (
     Seconds,
     check_transfer,
     durations,
 )
+from workbench.estimate.pipeline.schedules import check_schedule
 
 
 def pipeline_seconds(
