@@ -3,7 +3,7 @@
 from workbench.estimate.inference import inference_memory
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
-from workbench.estimate.sizing.gpus import (
+from workbench.estimate.sizing import (
     Answer,
     Switch,
     explain,
