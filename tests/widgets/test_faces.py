@@ -226,6 +226,21 @@ def test_runs_acts_only_on_its_rows(run: SampleRun, store: Path) -> None:
     table.close()
 
 
+def test_a_fork_stands_below_its_parent(store: Path) -> None:
+    for name in ("parent", "other", "child"):
+        SampleRun(store, name).write(10, phase="ended", outcome="succeeded")
+    record = store / "child" / "run.json"
+    began = {"run": "parent", "checkpoint": "/x", "step": 5}
+    record.write_text(json.dumps({**json.loads(record.read_text()), "resumed_from": began}))
+    table = Runs(store=store)
+    rows = {row["run"]: (row["depth"], row["from"]) for row in table.rows}
+    assert rows == {"parent": (0, ""), "other": (0, ""), "child": (1, "step 5 of parent")}
+    order = list(rows)
+    assert order[order.index("parent") + 1] == "child"
+    assert "child" in repr(table)
+    table.close()
+
+
 def test_workbench_opens_and_switches(store: Path) -> None:
     for name in ("one", "two"):
         SampleRun(store, name).write(10, phase="ended", outcome="succeeded")

@@ -314,3 +314,15 @@ def test_the_workbench_has_one_that_sets_its_form(tmp_path: Path) -> None:
     assert made.comm is None
     made.wait()
     until(lambda: not [one for one in threading.enumerate() if one.name == "workbench-plan"], "end")
+
+
+def test_the_selected_plan_gets_advice(planner: Planner) -> None:
+    plans = planner.plans
+    assert plans is not None
+    until(lambda: planner.advice.get("at") == planner.detail["at"], "advice follows the figure")
+    rules = {one["rule"]: one for one in planner.advice["rules"]}
+    assert {"more-gpus", "batch-limits", "instance-sanity"} <= rules.keys()
+    planner.pick(len(plans) - 1)
+    until(lambda: planner.advice["at"] == len(plans) - 1, "advice follows the pick")
+    asked = [one for one in planner.advice["rules"] if one["holds"] is False]
+    assert all(f"Advice: {one['verdict']}" in repr(planner) for one in asked)

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import Launcher, StrategyPicker
+from workbench_widgets.strategy.advice import advice, advice_lines
 from workbench_widgets.strategy.choice import FIELDS, StrategyChoice
 from workbench_widgets.strategy.fields import fields
 from workbench_widgets.strategy.figure import grid
@@ -252,3 +253,14 @@ def test_too_many_processes_are_refused_whatever_the_goal(picker: StrategyPicker
     for goal in ("fit", "hand"):
         picker.set(goal=goal, processes=1000)
         assert "Use at most 64" in said(picker)
+
+
+def test_it_shows_advice_on_what_would_be_started(picker: StrategyPicker) -> None:
+    (rule,) = picker.figure["advice"]  # on CPU ranks the batch is all that the rules know
+    assert (rule["rule"], rule["holds"]) == ("batch-limits", True)
+    wide = advice(wb.Job.of("llama-3-70b", gpu="h100", gpus=8, strategy="ddp"))
+    answers = [one["holds"] for one in wide]
+    assert answers == sorted(answers, key=[False, True, None].index)
+    assert wide[0]["holds"] is False
+    assert advice_lines(wide)[0].startswith("Advice: ")
+    assert advice_lines([rule]) == []

@@ -10,6 +10,7 @@ import traitlets
 import workbench as wb
 from workbench.describe import prices
 from workbench.planning import Plan, Plans
+from workbench.planning.advice import RunFacts
 from workbench_widgets.calculator import Calculator
 from workbench_widgets.debounce import Debouncer
 from workbench_widgets.launch.launcher import Launcher
@@ -22,6 +23,7 @@ from workbench_widgets.planner.search import Answer, PlanSearch
 from workbench_widgets.planner.story import rejected, story
 from workbench_widgets.planner.text import as_text
 from workbench_widgets.planner.view import Kept, keep, marks, points, view
+from workbench_widgets.strategy.advice import advice, advice_lines
 
 STORY_SECONDS = 0.12  # without a move; then explanation, sensitivity and rejections follow
 SEARCH_SECONDS = 0.4  # without a move; then a search starts
@@ -53,6 +55,7 @@ class Planner(Calculator):
     rejected = traitlets.Dict().tag(sync=True)
     refreshed = traitlets.Dict().tag(sync=True)
     handed = traitlets.Dict().tag(sync=True)
+    advice = traitlets.Dict().tag(sync=True)
     _answer: Answer | None = None
     _picked: Plan | None = None
     _marks: dict[str, list[float]] | None = None
@@ -105,6 +108,7 @@ class Planner(Calculator):
         with self._changing, self.hold_sync():
             self._picked = plans.plans[position]
             self._show_detail(plans, position)
+        self._later.after(0.0, self._tell_story)
 
     def use(self) -> Plan:
         """Hand the selected plan to the launch form; what was done stands in `handed`.
@@ -211,17 +215,28 @@ class Planner(Calculator):
     def _tell_story(self) -> None:
         with self._changing:
             moves, plans, choice, number = self._moves, self.plans, self.choice, self._sets
+            plan, known = self.plan, self._answer
         if plans is None or self.comm is None:
             return
         try:
             told = story(plans, choice, keep(plans, choice))
         except wb.UsageError:
             return
+        rules = self._advice(plan, known)
         against = None if self.rejected.get("set") == number else rejected(plans)
         with self._changing, self.hold_sync():
             if (moves, number) == (self._moves, self._sets):
                 self.story = {**told, "set": number, "moves": moves}
+                self.advice = {"rules": rules, "set": number, "at": self.detail.get("at")}
                 self.rejected = {**against, "set": number} if against else self.rejected
+
+    @staticmethod
+    def _advice(plan: Plan | None, known: Answer | None) -> list[dict[str, Any]]:
+        """The rules of thumb on the selected plan."""
+        if plan is None or known is None:
+            return []
+        facts = RunFacts(tokens=known.question.tokens, offer=plan.offer)
+        return advice(plan.workload, plan.strategy, plan.cluster, facts)
 
     def _show_prices(self, state: dict[str, Any]) -> None:
         with self._changing:
@@ -243,7 +258,8 @@ class Planner(Calculator):
             self._prices.start()
 
     def _text(self) -> str:
-        return as_text(self.figure, self.points, self.story, self.rejected)
+        text = as_text(self.figure, self.points, self.story, self.rejected)
+        return "\n".join([text, *advice_lines(self.advice.get("rules", []))])
 
     def close(self) -> None:
         """End the widget; a search that is under way is not told any more."""

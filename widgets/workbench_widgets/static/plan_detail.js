@@ -1,6 +1,7 @@
 // @ts-check
 /** The selected plan: why, memory against the card, one step, the bill, and how to launch it. */
 
+import { Advice } from "./advice.js";
 import { Bill, doubts, drawRows, Numbers } from "./cost_bars.js";
 import { element, setText } from "./dom.js";
 import { bytes } from "./format.js";
@@ -21,6 +22,7 @@ export class Detail {
     this.bill = new Bill("Cost");
     this.bill.node.classList.remove("wb-panel");
     this.settings = element("pre", { class: "wb-command wbp-settings", tabindex: "0" });
+    this.advice = new Advice();
     this.lacks = element("ul", { class: "wbm-assumptions" });
     this.use = element("button", { type: "button", class: "wb-button wbm-simulate" }, "Use this plan");
     this.use.addEventListener("click", use);
@@ -37,6 +39,7 @@ export class Detail {
       part("Memory of the fullest GPU", this.memorySays, this.memory),
       part("One step", this.stepSays, this.step),
       this.bill.node,
+      this.advice.node,
       part("Launch settings", element("span"), this.settings, this.lacks),
     );
   }

@@ -31,7 +31,7 @@ class Planner extends Calculator {
     addPlanStyle();
     super.open();
     this.listen("points detail", () => this.draw());
-    this.listen("story rejected", () => this.tell());
+    this.listen("story rejected advice", () => this.tell());
     this.listen("refreshed", () => this.prices.draw(this.model.get("refreshed")));
     this.listen("handed", () => this.detail.told(this.model.get("handed")));
   }
@@ -57,6 +57,9 @@ class Planner extends Calculator {
     const figure = this.model.get("figure");
     this.story.draw(story.set === figure.set ? story : {}, rejected.set === figure.set ? rejected : {});
     this.story.age(story.moves !== figure.moves);
+    const advice = this.model.get("advice");
+    const own = advice.set === figure.set && advice.at === this.model.get("detail").at;
+    this.detail.advice.draw(own ? (advice.rules ?? []) : []);
   }
 
   close() {

@@ -13,6 +13,7 @@ import { StopButton } from "./stop_button.js";
  * @typedef {{title: string, key: (row: any) => any, text: (row: any) => string, number?: boolean}} Column */
 
 const MOST = 8; // one colour each
+const STARTED = 6; // the column
 const LIVE = ["starting", "running", "stopping", "unsupervised"];
 
 /** @param {any} row */
@@ -70,14 +71,17 @@ class Line {
     this.node = element("tr", {}, element("td", { class: "wb-check" }, this.check), ...this.cells, actions);
   }
 
-  /** @param {any} row @param {boolean} selected @param {boolean} opened */
-  draw(row, selected, opened) {
+  /** @param {any} row @param {boolean} selected @param {boolean} opened @param {boolean} trees */
+  draw(row, selected, opened, trees) {
     COLUMNS.forEach((column, index) => index === 1 || setText(this.cells[index], column.text(row)));
     const { state, text } = stateOf(row);
     setAttribute(this.badge, "data-state", state);
     setText(this.badge, text);
     setAttribute(this.badge, "title", row.outcome ? "" : row.message ?? "");
-    this.cells[0].title = row.run;
+    const depth = trees ? row.depth : 0;
+    if (depth) setText(this.cells[0], `↳ ${row.name}`);
+    this.cells[0].style.paddingLeft = depth ? `${8 + 14 * depth}px` : "";
+    this.cells[0].title = row.from ? `${row.run}: ${row.from}` : row.run;
     this.check.checked = selected;
     this.stop.phase(isLive(row) ? row.state : "ended");
     setAttribute(this.node, "aria-current", String(opened));
@@ -90,7 +94,7 @@ class RunsTable {
     this.root = root;
     this.context = context;
     this.model = /** @type {any} */ (context.model);
-    this.sorted = { column: 6, down: true };
+    this.sorted = { column: STARTED, down: true };
     /** @type {Map<string, Line>} */
     this.lines = new Map();
     /** @type {string[]} */
@@ -135,7 +139,8 @@ class RunsTable {
     const rows = [...(this.model.get("rows") ?? [])];
     const { column, down } = this.sorted;
     const { key } = COLUMNS[column];
-    rows.sort((left, right) => {
+    const trees = column === STARTED && down; // as they come: newest tree first, each run below its parent
+    if (!trees) rows.sort((left, right) => {
       const unknown = order(key(left), key(right));
       const known = ![key(left), key(right)].some((one) => one === null || one === undefined || Number.isNaN(one));
       return known && down ? -unknown : unknown;
@@ -149,7 +154,7 @@ class RunsTable {
     const nodes = rows.map((row) => {
       const line = this.lines.get(row.run) ?? new Line(row, this);
       this.lines.set(row.run, line);
-      line.draw(row, this.selected.includes(row.run), row.run === opened);
+      line.draw(row, this.selected.includes(row.run), row.run === opened, trees);
       return line.node;
     });
     const same = nodes.length === this.body.children.length && nodes.every((node, at) => node === this.body.children[at]);

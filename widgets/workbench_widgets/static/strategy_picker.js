@@ -1,6 +1,7 @@
 // @ts-check
 /** How to spread a run: controls, the ranks they make, memory and time, and what speaks against it. */
 
+import { Advice } from "./advice.js";
 import { Calculator } from "./calculator.js";
 import { element, setText } from "./dom.js";
 import { bytes } from "./format.js";
@@ -20,7 +21,8 @@ class StrategyPicker extends Calculator {
     this.why = element("ol", { class: "wbs-why" });
     this.warnings = element("ul", { class: "wbs-warnings", "aria-label": "Warnings" });
     this.grid = new Grid();
-    const needs = element("div", { class: "wbs-needs" }, this.memory, this.step, this.warnings, this.why);
+    this.advice = new Advice();
+    const needs = element("div", { class: "wbs-needs" }, this.memory, this.step, this.warnings, this.why, this.advice.node);
     this.build([needs, this.grid.node]);
   }
 
@@ -45,6 +47,7 @@ class StrategyPicker extends Calculator {
     setText(this.step, figure.step);
     lines(this.why, figure.why);
     lines(this.warnings, figure.warnings);
+    this.advice.draw(figure.advice);
     this.grid.draw(figure.grid);
   }
 }

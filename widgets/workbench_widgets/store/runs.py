@@ -12,6 +12,8 @@ import anywidget
 import traitlets
 
 import workbench as wb
+from workbench.compare import index
+from workbench.compare.lineage import origin_text, trees
 from workbench.store.files import read_json
 from workbench_widgets import assets
 from workbench_widgets.assets import send_asset
@@ -123,12 +125,22 @@ class Runs(anywidget.AnyWidget):
 
 
 def read_rows(store: Path) -> list[dict[str, Any]]:
-    """The newest runs of a store, with the table's columns only. Empty when it cannot be read."""
+    """The newest runs of a store, each below the one that it began from; the table's columns only.
+
+    Empty when it cannot be read.
+    """
     try:
-        found = wb.runs(store)
+        found = index.table(wb.Store(store))
     except wb.WorkbenchError:
         return []
-    return [{name: row.get(name) for name in _COLUMNS} for row in found[:_ROWS_MAX]]
+    return [
+        {
+            **{name: one.row.get(name) for name in _COLUMNS},
+            "depth": one.depth,
+            "from": origin_text(one.row),
+        }
+        for one in trees(found[:_ROWS_MAX])
+    ]
 
 
 def stop_in_background(run: str, store: Path, *, now: bool) -> None:

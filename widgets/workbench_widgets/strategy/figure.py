@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import workbench as wb
 from workbench.estimate.rank_grid import AXIS_NAMES, Place, rank_grid
 from workbench.units import format_bytes, format_count, format_seconds
+from workbench_widgets.strategy.advice import advice
 from workbench_widgets.strategy.preview import Look
 
 DRAWN = 64
@@ -22,6 +24,7 @@ NOTHING: dict[str, Any] = {
     "sources": [],
     "why": [],
     "warnings": [],
+    "advice": [],
     "memory": {"parts": [], "whole": 0, "says": ""},
     "step": "",
     "grid": {"ranks": 0, "summary": "", "cells": []},
@@ -42,10 +45,18 @@ def figure(found: Look) -> dict[str, Any]:
         "sources": [],
         "why": list(found.why),
         "warnings": list(request.warnings),
+        "advice": _advice(request),
         "memory": memory,
         "step": _step(request),
         "grid": grid(request.strategy, request.workload.model.layers if request.workload else None),
     }
+
+
+def _advice(request: wb.Request) -> list[dict[str, Any]]:
+    work, strategy, cluster = request.workload, request.strategy, request.cluster
+    if request.device == "cpu":
+        cluster = replace(cluster, gpus=(), accelerator=None)
+    return [] if work is None else advice(work, strategy, cluster)
 
 
 def _ranks(request: wb.Request) -> str:

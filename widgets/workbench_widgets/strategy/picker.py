@@ -12,6 +12,7 @@ import traitlets
 import workbench as wb
 from workbench.units import UNKNOWN
 from workbench_widgets.calculator import Calculator, sentence
+from workbench_widgets.strategy.advice import advice_lines
 from workbench_widgets.strategy.choice import StrategyChoice
 from workbench_widgets.strategy.fields import fields
 from workbench_widgets.strategy.figure import NOTHING, figure
@@ -160,6 +161,7 @@ class StrategyPicker(Calculator):
         shown = self.figure
         lines = [shown["headline"], shown["setting"], shown["step"], *shown["why"]]
         lines += [f"Warning: {one}" for one in shown["warnings"]]
+        lines += advice_lines(shown["advice"])
         return "\n".join(line for line in lines if line) or UNKNOWN
 
     def close(self) -> None:
