@@ -113,4 +113,7 @@ def test_looks(page: Page, show) -> None:
         "model='llama-3-8b', tokens='100B', spot=True, budget_usd=20000, deadline_hours=1000",
     )
     page.until("the story", lambda: page.text(".wbp-group summary"))
+    rules = "return document.querySelectorAll('.wbp-detail .wba-rules li').length"
+    page.until("the advice", lambda: page.js(rules) > 4)
+    page.js("document.querySelector('.wb-advice').open = true")
     both_themes_and_three_widths(page, "plan")
