@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import workbench as wb
+from workbench.describe.option import declared
+from workbench.estimate import context
 
 
 @pytest.mark.parametrize(
@@ -71,3 +73,36 @@ def test_detected_host_has_cores_and_memory() -> None:
     assert host.cpu_cores >= 1
     assert host.memory_bytes > 2**28
     assert host.device == ("cuda" if host.gpus else "cpu")
+
+
+def test_an_option_has_one_flat_name_whichever_library_holds_it() -> None:
+    options = {"comm_hook": "fp16", "schedule": "gpipe", "state_dict": "full", "gather_bucket": 7}
+    strategy = wb.Strategy.parse("pp2-dp2", 4).with_options(**options)
+    held = (strategy.ddp.comm_hook, strategy.pipeline.schedule, strategy.fsdp.state_dict)
+    assert (*held, strategy.deepspeed.gather_bucket) == tuple(options.values())
+    assert strategy.options() | options == strategy.options()
+    assert wb.Strategy.recorded(strategy.options()) == strategy
+    assert strategy.options_beside_name() == options
+    assert set(options) - {"gather_bucket"} <= set(declared(wb.Strategy))
+    with pytest.raises(wb.UsageError, match="comm hook"):
+        strategy.with_options(comm_hook="fp17")
+    with pytest.raises(wb.UsageError, match="schedule"):
+        strategy.with_options(shedule="gpipe")
+
+
+def test_a_rank_is_worked_out_once_and_passed_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all parts of an estimate share is not worked out anew by each of them."""
+    calls: list[object] = []
+
+    def counted(*inputs: wb.Workload | wb.Strategy) -> context.Widths:
+        calls.append(inputs)
+        return widths(*inputs)  # pyright: ignore[reportArgumentType]
+
+    widths = context.widths
+    monkeypatch.setattr(context, "widths", counted)
+    model = wb.Model.catalog("llama-3-8b")
+    work = wb.Workload(model=model, seq_len=4096, accumulate=8)
+    for strategy in ("fsdp", "zero2", "pp4-dp2", "tp8"):
+        calls.clear()
+        wb.training_memory(work, wb.Strategy.parse(strategy, 8))
+        assert len(calls) == 1, strategy

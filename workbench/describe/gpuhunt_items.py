@@ -41,7 +41,7 @@ def offers_of(
 ) -> tuple[Offer, ...]:
     """Offers of `provider` from gpuhunt's items.
 
-    Items whose accelerator the catalog does not know, slices of a GPU, and prices that are no
+    Items whose accelerator the catalog does not know, slices of a GPU, and prices that are not a
     price are left out.
     """
     machines: dict[tuple[Any, ...], list[dict[str, Any]]] = {}

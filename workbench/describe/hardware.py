@@ -174,7 +174,7 @@ def _price(usd_per_hour: float | None) -> float | None:
 class Conditions:
     """What a step's time depends on besides workload, strategy and cluster.
 
-    The defaults describe a healthy machine that nobody measured; a calibration replaces them and
+    The defaults describe a healthy machine without measurements; a calibration replaces them and
     narrows the range of the estimate.
     """
 

@@ -203,7 +203,7 @@ def _restored(provider: str, stored: dict[str, Any]) -> ProviderAnswer:
 
 
 def _keep(answers: dict[str, ProviderAnswer]) -> None:
-    """Replace the file in one step; a cache that cannot be written is no error."""
+    """Replace the file in one step; a cache that cannot be written is not an error."""
     providers = {
         name: {"fetched_at": one.fetched_at, "offers": [_stored(offer) for offer in one.offers]}
         for name, one in answers.items()

@@ -22,7 +22,7 @@ LARGEST = 10**15  # parameters; beyond it a shape is a typing mistake
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """What was measured on a module that is no transformer stack (U-Net, DiT, recommender)."""
+    """What was measured on a module that is not a transformer stack (U-Net, DiT, recommender)."""
 
     parameters: int
     """Exact number of parameters."""

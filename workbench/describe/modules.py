@@ -136,7 +136,7 @@ def blocks(
 def _lists(module: nn.Module) -> Iterator[list[nn.Module]]:
     for one in module.modules():
         if isinstance(one, nn.ModuleList | nn.Sequential):
-            # A list inside a list is judged itself; it is never called, so it is no block.
+            # A list inside a list is judged itself; it is never called, so it is not a block.
             children = [
                 child
                 for child in one

@@ -39,7 +39,7 @@ class Terms:
     egress_usd_per_gb: float | None = None
     """Data leaving the provider."""
     interruption_hours: float | None = None
-    """Mean time between interruptions of spot machines; None: nobody publishes it."""
+    """Mean time between interruptions of spot machines; None: not published."""
     max_nodes: int | None = None
     """Most nodes of one kind that the provider joins by a fabric; 1 = single machines only."""
     source: str = ""

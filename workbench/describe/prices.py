@@ -68,7 +68,7 @@ def offers(
         own: lay the user's own prices over both.
 
     Raises:
-        UnknownNameError: a provider or accelerator that nobody knows; near ones are named.
+        UnknownNameError: an unknown provider or accelerator; similar names are suggested.
     """
     table = _table().offers
     found = list(table)
@@ -122,10 +122,10 @@ def _replaces(upper: Offer, lower: Offer) -> bool:
 
 
 def terms(provider: str) -> Terms:
-    """Billing granularity, storage, egress and fabric of a provider; None where nobody says.
+    """Billing granularity, storage, egress and fabric of a provider; None where unknown.
 
     Raises:
-        UnknownNameError: nobody knows the provider.
+        UnknownNameError: an unknown provider.
 
     >>> terms("runpod").stopped_storage_usd_per_gb_month, terms("cudo").egress_usd_per_gb
     (0.2, None)

@@ -16,7 +16,7 @@ from workbench.errors import UsageError
 
 Backend = Literal["single", "ddp", "fsdp", "deepspeed", "script", "mesh"]
 """Who spreads the work: one process, DDP, FSDP, DeepSpeed, the recipe itself by flags, or
-somebody's own script with Accelerate's ParallelismConfig."""
+a user's own script with Accelerate's ParallelismConfig."""
 
 SPLITS = frozenset({"tp", "cp", "pp", "ddp"})
 """What the recipe gpt does itself when told by flags: the launcher starts nothing beyond it."""
@@ -92,7 +92,7 @@ def check_supported(
 
     Args:
         strategy: How the work is to be spread.
-        splits: What the recipe does itself when told by flags (`Recipe.splits`); None = somebody's
+        splits: What the recipe does itself when told by flags (`Recipe.splits`); None = a user's
             own script.
         device: ``cuda`` or ``cpu``.
 
@@ -197,7 +197,7 @@ def _check_script_options(strategy: Strategy, who: Backend, splits: frozenset[st
     given = [name for name in (*_DDP, "reduce_bucket") if options[name] != _DEFAULTS[name]]
     if given:
         raise UsageError(
-            f"{given[0].replace('_', ' ')}: Accelerate has no word for it outside the script. Pass "
+            f"{given[0].replace('_', ' ')}: Accelerate cannot set it outside the script. Pass "
             "DistributedDataParallelKwargs in the script, or use the recipe gpt."
         )
     if strategy.engine == "torch":

@@ -253,5 +253,5 @@ def max_positions(model: Model) -> int:
 
 
 def usual_seq_len(model: Model) -> int:
-    """Tokens per sequence where nobody gives them: 2048, or as many as the model has positions."""
+    """Default tokens per sequence: 2048, or as many as the model has positions."""
     return min(USUAL_SEQ_LEN, max_positions(model) or USUAL_SEQ_LEN)

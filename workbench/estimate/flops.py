@@ -149,7 +149,7 @@ def flops_per_token(model: Model, seq_len: int, *, causal: bool = True) -> float
 def recompute_flops(workload: Workload, strategy: Strategy, *, moe: bool) -> Mapping[str, float]:
     """Forward FLOPs of one block that backward repeats, on one rank: ``matmul`` and ``attention``.
 
-    Full: everything but the block's last product, whose result nobody needs (torch's checkpoint
+    Full: everything but the block's last product, whose result is not needed (torch's checkpoint
     stops early). "op" keeps every second product and attention (torchtitan); "moe" repeats the
     experts' activation only.
     """

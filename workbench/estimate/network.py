@@ -191,7 +191,7 @@ class Groups:
 
 
 def groups(strategy: Strategy, network: Links) -> Groups:
-    """Who talks to whom under `strategy` on these links."""
+    """Which ranks communicate under `strategy` on these links."""
     s, inner = strategy, strategy.tp * strategy.cp
     stage = inner * s.data_ranks
     experts = s.ep * s.expert_split

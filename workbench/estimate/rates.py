@@ -69,7 +69,7 @@ class Efficiency:
     depth: float = 65.0
     """Inner size k at which half the time goes into starting and storing a tile."""
     unaligned: float = 0.57
-    """Rate of products whose sizes are no multiple of 64 elements, over aligned ones."""
+    """Rate of products whose sizes are not a multiple of 64 elements, over aligned ones."""
     memory: float = 0.90
     """Pointwise kernels' share of the peak bandwidth."""
     attention_length: float = 260.0

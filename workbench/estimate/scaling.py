@@ -76,7 +76,7 @@ def _at(
     per_node = max(1, len(cluster.gpus))
     if size % inner or (size > per_node and size % per_node):
         raise UsageError(
-            f"{size} GPUs are no whole number of replicas of {inner} on nodes of {per_node}. "
+            f"{size} GPUs are not a whole number of replicas of {inner} on nodes of {per_node}. "
             f"Use a multiple of {max(inner, per_node)}."
         )
     ranks = size // inner

@@ -56,7 +56,7 @@ def step_time(
         workload: What is trained.
         strategy: How it is spread; at most as many ranks as the cluster has GPUs.
         cluster: Where; its accelerator must be in the catalog.
-        conditions: What was measured on it; None = a healthy machine that nobody measured.
+        conditions: What was measured on it; None = a healthy machine without measurements.
 
     Raises:
         UsageError: an impossible layout, a cluster whose accelerator is unknown, or a precision

@@ -121,7 +121,7 @@ def _against(first: Priced, other: Priced) -> str:
 
 
 def _patience(ranked: Sequence[Priced], limits: Limits) -> str:
-    """What the cheapest plan would be if it had to end within a month, where nobody said so."""
+    """The cheapest plan that ends within a month, where no deadline is given."""
     first = ranked[0]
     if limits.deadline_hours is not None or first.hours <= PATIENCE_HOURS:
         return ""
@@ -173,7 +173,7 @@ def _naive(search: OfferSearch, first: Priced) -> str:
 
 
 def _dearest(search: OfferSearch, first: Priced) -> str:
-    """The same machines at whoever asks most for them."""
+    """The same machines at the most expensive provider."""
     own = first.candidate
     same = [
         one
@@ -258,7 +258,7 @@ def _both_miss(every: Sequence[Priced], budget: float, deadline: float) -> tuple
         f"{_more_hours(one, deadline)} would do."
         for name, one in ends
     ]
-    return (*said, "No single limit is the reason: both would have to give way.")
+    return (*said, "Raising one limit is not enough; raise both.")
 
 
 def _more_usd(one: Priced, budget: float) -> str:

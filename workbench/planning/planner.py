@@ -88,7 +88,7 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
         progress: Called while the search goes on.
 
     Raises:
-        UsageError: no tokens, a name that nobody offers, an impossible limit or batch.
+        UsageError: no tokens, a name that no offer has, an impossible limit or batch.
     """
     limits = limits or Limits()
     if offers is None or terms is None:

@@ -59,7 +59,7 @@ class Refusal:
     """MEMORY, HOST: bytes there are; SLOWER: seconds of a step of the best layout known then, or of
     the bar."""
     bar: Bar | None = None
-    """What the layouts are too slow for, where that is no other layout."""
+    """What the layouts are too slow for, where that is not another layout."""
     rough: bool = False
     """MEMORY: `needed` counts states and buffers alone; they are too much already."""
 

@@ -1,4 +1,4 @@
-"""Everything that did not become a plan: counted completely, kept compactly, worded on demand."""
+"""Everything that did not become a plan: counted in full, kept compactly, worded on demand."""
 
 from __future__ import annotations
 

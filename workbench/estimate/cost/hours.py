@@ -67,7 +67,7 @@ class Job:
 
     @property
     def interruption_hours(self) -> float | None:
-        """Spot: mean time until one machine is taken; None when nobody knows."""
+        """Spot: mean time until one machine is taken; None when unknown."""
         return self.plan.interruption_hours or self.terms.interruption_hours
 
     def usd_per_hour(self, *, spot: bool) -> float | None:

@@ -26,7 +26,7 @@ class SpotAnswer:
     usd: float | None
     """Interruptible machines; None when their price is unknown or the run would never end."""
     usd_on_demand: float | None
-    """Machines nobody takes away; None when their price is unknown."""
+    """Machines that are not interrupted; None when their price is unknown."""
     wall_hours: float | None
     """With interruptions."""
     wall_hours_on_demand: float | None
@@ -59,7 +59,7 @@ class SpotAnswer:
             f"it pays while a machine lives longer than {limit} on average"
         )
         if self.interruption_hours is None:
-            return text + " (nobody publishes how long: taken as 24 h)."
+            return text + " (the mean time is not published; 24 h assumed)."
         return text + f" (yours: {format_seconds(self.interruption_hours * 3600)})."
 
     def document(self) -> dict[str, Any]:

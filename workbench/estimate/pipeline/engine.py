@@ -1,4 +1,4 @@
-"""The event simulation itself, on plain numbers: who waits for whom, and when each pass ends.
+"""The event simulation on plain numbers: which rank waits for which, and when each pass ends.
 
 Passes are numbered (part of the model, micro-batch, kind) once per schedule, so that running a
 schedule with other durations costs a fraction of a microsecond per pass.
@@ -76,7 +76,7 @@ def run(
 ) -> tuple[list[list[float]], list[float]]:
     """Start of each rank's passes in order, and each rank's end.
 
-    Each rank runs until it waits for a result; whoever delivers that wakes it.
+    Each rank runs until it waits for a result; the rank that delivers it wakes it.
 
     Args:
         wires: the schedule in numbers.

@@ -19,7 +19,7 @@ from workbench.units import format_bytes
 HEADROOM = 0.05
 """Share of the card that a suggestion leaves free: fragmentation, other processes, the estimate's
 own error. What counts as fitting is `Estimate.fits`, with `SAFETY` (parts.py)."""
-_LIMIT = 2**24  # sequences per micro-batch, or tokens per sequence, beyond which nobody asks
+_LIMIT = 2**24  # sequences per micro-batch, or tokens per sequence, beyond any practical use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
