@@ -128,7 +128,7 @@ def test_an_interruption_leaves_nothing(tmp_path: Path) -> None:
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=60)
     assert child.returncode == 1, said
-    assert "nothing was kept" in said
+    assert "nothing was saved" in said
     until(lambda: not any(one.is_running() for one in ours), 30, "no process left")
     assert list((tmp_path / "calibrations").iterdir()) == []
 
@@ -139,7 +139,7 @@ def test_a_dead_probe_is_told_in_its_own_words(tmp_path: Path) -> None:
         probes_left()[-1].kill()
 
     threading.Thread(target=kill_one, daemon=True).start()
-    with pytest.raises(wb.HostError, match=r"ended early.*[Nn]othing was\s+kept"):
+    with pytest.raises(wb.HostError, match=r"ended early.*[Nn]othing was\s+saved"):
         calibrate(tmp_path, seconds=5, cpu=True, processes=[2])
     assert probes_left() == []
     assert kept(tmp_path, cpu=True) is None

@@ -117,9 +117,9 @@ def test_the_study_sets_loss_beside_bytes_and_time(store: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "options", "said"),
     [
-        ("vision", {}, "does not let its gradients' exchange be chosen.*gpt"),
-        ("gpt", {"processes": 1}, "sends no gradients"),
-        ("gpt", {"variants": ("zip",)}, "Known: none, fp16"),
+        ("vision", {}, "does not have an option for its gradient exchange.*gpt"),
+        ("gpt", {"processes": 1}, "does not exchange gradients"),
+        ("gpt", {"variants": ("zip",)}, "Variants: none, fp16"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(store: Path, target, options, said) -> None:

@@ -170,12 +170,12 @@ def test_ctrl_c_leaves_no_process_and_a_sentence(store: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"sizes": (2, 1)}, "rising numbers of ranks"),
+        ({"sizes": (2, 1)}, "increasing numbers of ranks"),
         ({"steps": 3}, "Use at least 8"),
         ({"mode": "both ways"}, "weak or strong"),
         ({"to": (1000,)}, "Extrapolate to 128 at most"),
         ({"sizes": (1, 3), "mode": "strong"}, "cannot be spread over 3"),
-        ({"resume": "last"}, "no scale study"),
+        ({"resume": "last"}, "does not hold a scale study"),
         ({"global_batch": 64}, "is for scripts"),
     ],
 )

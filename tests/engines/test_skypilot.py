@@ -186,7 +186,7 @@ def test_an_h100_at_runpod_is_the_one_that_was_asked_for() -> None:
     name, notes = read(provider="vastai")
     assert name == "H100:8"
     assert "may be h100-sxm or h100-pcie or h100-nvl" in notes
-    with pytest.raises(UsageError, match=r"No name of t4 at skypilot for runpod.*h100-sxm"):
+    with pytest.raises(UsageError, match=r"The name of t4 at skypilot for runpod is unknown.*h100-sxm"):
         export(job(gpu="t4", provider="runpod"), "skypilot")
 
 
@@ -225,7 +225,7 @@ def test_its_optimizer_with_our_prices_agrees_or_the_difference_is_explained(
     if outcome == "unexplained" and usual != there:
         outcome = "named"
         notes = " ".join(name_notes("skypilot", asked.gpu, None))
-        assert f"not found at {ours.provider}, where {asked.gpu} is called {there}" in notes
+        assert f"not offered at {ours.provider}, where {asked.gpu} is called {there}" in notes
     assert outcome == asked.outcome, (ours, theirs, why)
     fabric = (theirs.max_nodes or 1) >= asked.nodes and theirs.network is not None
     assert (asked.nodes == 1 or fabric) == asked.joined, theirs

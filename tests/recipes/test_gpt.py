@@ -111,7 +111,7 @@ def test_only_whole_checkpoints_are_found(tmp_path, capsys):
         in capsys.readouterr().err
     )
     (tmp_path / "step-00000009" / "weights").unlink()
-    with pytest.raises(ValueError, match="is whole"):
+    with pytest.raises(ValueError, match="does not hold a complete checkpoint"):
         chosen("--resume", "latest")
 
 

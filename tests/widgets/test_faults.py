@@ -35,7 +35,7 @@ def test_each_ends_its_run_or_freezes_it_and_the_rank_is_named(store: Path) -> N
         assert words in run.status.message
         assert run.summary()["failed_rank"] == rank
         assert any(not saved.problem for saved in run.checkpoints(check=True))  # to resume from
-        with pytest.raises(wb.UsageError, match="makes no steps now"):
+        with pytest.raises(wb.UsageError, match="is not training now"):
             faults.inject(run, "nan")
     assert [one.name for one in (runs["disk-full"].directory / "checkpoints").glob("partial-*")]
     frozen = runs["stopped"]

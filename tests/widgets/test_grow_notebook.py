@@ -49,7 +49,7 @@ def test_the_cheapest_row_has_no_fabric_and_one_is_started_by_nobody(said) -> No
 @pytest.mark.full
 @pytest.mark.slow
 def test_the_mistakes_are_refused(said) -> None:
-    said.has("taken back with their disks", "object stores cannot be mounted there")
+    said.has("lose their disks when interrupted", "object stores cannot be mounted there")
     said.has(r"'NCCL_SOCKET_IFNAME': 'ens1'", r"^export NCCL_SOCKET_IFNAME=")
 
 
