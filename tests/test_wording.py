@@ -8,13 +8,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 ARCHAIC = re.compile(
-    r"\b(?:is|are|was|were|has|have) no (?!longer\b|more\b)\w+"
+    r"(?<![Tt]here )\b(?:is|are|was|were) no (?!longer\b|more\b)\w+"
     r"|\b(?:nobody|somebody|anybody|whom|whoever|whosoever|upon|hence|thereof|anew|beforehand)\b"
     r"|\b(?:for good|for ever|at work|in vain|any more|so often|one's own|of one's|give way)\b"
-    r"|\b(?:takes? it away|knows? no|says? which|tells? (?:of|nothing)|goes? on|gone on)\b"
+    r"|\b(?:takes? it away|knows? no|tells? (?:of|nothing)|goes? on|gone on)\b"
 )
-# Files that still wait for their turn. A clean file leaves this list; none may join it.
-WAITING: frozenset[str] = frozenset()
 
 
 def _docstrings(tree: ast.Module) -> set[ast.AST]:
@@ -47,6 +45,9 @@ def _sentences(path: Path) -> list[tuple[int, str]]:
 
 def _archaic(path: Path) -> list[str]:
     """The file's sentences with an archaic turn. Regular expressions are data, not sentences."""
+    joined = re.sub(r'"\s*\n\s*f?"', "", path.read_text())
+    if not ARCHAIC.search(joined):  # most files: parsing them would cost seconds
+        return []
     return [
         f"{path.relative_to(ROOT)}:{line}: {match[0]!r} in {text!r}"
         for line, text in _sentences(path)
@@ -66,6 +67,5 @@ def test_no_archaic_sentences() -> None:
     files = [
         path for folder in folders for path in folder.rglob("*") if path.suffix in {".py", ".js"}
     ]
-    found = {str(path.relative_to(ROOT)): lines for path in files if (lines := _archaic(path))}
-    assert not [line for name, lines in found.items() if name not in WAITING for line in lines]
-    assert not WAITING - found.keys(), "clean now: take them off the list"
+    assert len(files) > 400
+    assert not [line for path in files for line in _archaic(path)]

@@ -67,7 +67,7 @@ def test_tick_switch_label_delete(lab: Lab, page: Page, store: Path) -> None:
     page.js(delete)
     page.until(
         "asked",
-        lambda: "Press again to delete baseline for good" in page.text(".wbx [role=status]"),
+        lambda: "Press again to delete baseline permanently" in page.text(".wbx [role=status]"),
     )
     assert (store / "baseline").is_dir()
     page.js(delete)

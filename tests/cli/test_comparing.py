@@ -123,7 +123,7 @@ def test_an_ended_run_names_the_profile_it_has(command: Command, root: Path) -> 
         (("compare", "quick", "slow", "--parquet", "x.csv"), "ends in .parquet"),
         (("runs", "--where", "los<2"), "Did you mean loss"),
         (("runs", "--sort", "price"), "Unknown field of runs"),
-        (("tag", "quick", "two words"), "is no tag"),
+        (("tag", "quick", "two words"), "is not a tag"),
         (("delete", "qui", "--yes"), "give its full id"),
         (("delete", "quick"), "Pass --yes"),
     ],

@@ -186,9 +186,9 @@ def test_what_cannot_be_measured_is_refused_before_anything_starts(store, option
 
 
 def test_a_script_says_where_its_number_goes(store: Path) -> None:
-    with pytest.raises(wb.UsageError, match=r"put \{value\} among its arguments"):
+    with pytest.raises(wb.UsageError, match=r"put \{value\} in its arguments"):
         sweep(bench(store, LOADER), Varied(kind="accumulate"), (1, 2))
-    with pytest.raises(wb.UsageError, match="no loader whose workers"):
+    with pytest.raises(wb.UsageError, match="without loader workers"):
         sweep(bench(store), Varied(kind="workers"), (0, 2))
     with pytest.raises(wb.UsageError, match=r"--global-batch N and \{micro_batch\}"):
         scale(LOADER, mode="strong", cpu=True, store=store)

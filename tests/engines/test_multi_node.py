@@ -163,7 +163,7 @@ def test_a_run_that_waits_for_its_nodes_can_be_stopped(store: Path) -> None:
     [
         ({"nodes": 2}, "--address"),
         ({"nodes": 2, "address": "0.0.0.0"}, "every interface"),
-        ({"nodes": 2, "address": "a b"}, "no address"),
+        ({"nodes": 2, "address": "a b"}, "not an address"),
         ({"nodes": 0}, "at least 1"),
         ({"address": "10.0.0.1"}, "Add --nodes"),
         ({"nodes": 2, "address": "10.0.0.1", "strategy": "tp3"}, "equal shares"),
@@ -200,7 +200,7 @@ def test_a_machine_that_is_cut_off_is_named_and_joins_again(tmp_path: Path) -> N
         machines.mend()
         until(lambda: run.view()["attempt"] == 2 and run.view()["steps"] > before, 120, "goes on")
         first_end, second = run.view()["attempts"][1:3]
-        assert first_end["message"].startswith("Node 1 (node-one, 10.213.77.2) is cut off")
+        assert first_end["message"].startswith("Node 1 (node-one, 10.213.77.2) is disconnected")
         assert 20 <= second["first_step"] <= before
         assert {row["step"] for row in run.metrics()} >= set(range(1, before))
         assert run.stop(timeout=120)["processes_left"] == 0

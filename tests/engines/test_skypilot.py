@@ -186,7 +186,9 @@ def test_an_h100_at_runpod_is_the_one_that_was_asked_for() -> None:
     name, notes = read(provider="vastai")
     assert name == "H100:8"
     assert "may be h100-sxm or h100-pcie or h100-nvl" in notes
-    with pytest.raises(UsageError, match=r"The name of t4 at skypilot for runpod is unknown.*h100-sxm"):
+    with pytest.raises(
+        UsageError, match=r"The name of t4 at skypilot for runpod is unknown.*h100-sxm"
+    ):
         export(job(gpu="t4", provider="runpod"), "skypilot")
 
 

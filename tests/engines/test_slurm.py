@@ -117,7 +117,7 @@ def test_a_job_that_slurm_lost_ends_its_run(box: SlurmBox, store: Path) -> None:
         (("--nodes", "1", "--cpu", "--partition", "nosuch"), "invalid partition"),
         (("--nodes", "1", "--cpu", "--grace", "5"), "too short"),
         (("--nodes", "1", "--cpu", "--hours", "0.02"), "not shorter than the time limit"),
-        (("--nodes", "1", "--cpu", "--partition", "a b"), "no name of Slurm's"),
+        (("--nodes", "1", "--cpu", "--partition", "a b"), "not a valid Slurm name"),
         (("--nodes", "1", "--cpu", "--to", "pbs"), "submit knows slurm"),
     ],
 )

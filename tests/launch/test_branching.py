@@ -122,7 +122,7 @@ def test_a_folder_or_a_secret_that_is_gone_is_said(tmp_path: Path, begun: list[s
         paths.run, {**run, "working_directory": str(tmp_path / "gone"), "vouched": []}
     )
     accept(paths)
-    with pytest.raises(UsageError, match=r"was started in .*gone, which is not there any more"):
+    with pytest.raises(UsageError, match=r"was started in .*gone, which no longer exists"):
         wb.Run(paths).rerun()
     assert begun == []
 

@@ -35,9 +35,9 @@ def on_gpus(request: wb.Request, gpu: str, gpus: int) -> wb.Request:
 def test_restarts_without_checkpoints_are_warned_of(tmp_path: Path) -> None:
     how = {"cpu": True, "store": tmp_path, "recovery": Recovery(restarts=2)}
     anew = wb.request("gpt", ["--steps", "9"], **how)
-    assert any("begin anew" in one for one in anew.warnings)
+    assert any("start over" in one for one in anew.warnings)
     saving = wb.request("gpt", ["--steps", "9", "--checkpoint-minutes", "5"], **how)
-    assert not any("begin anew" in one for one in saving.warnings)
+    assert not any("start over" in one for one in saving.warnings)
 
 
 def test_nothing_is_said_where_all_is_well(tmp_path: Path) -> None:

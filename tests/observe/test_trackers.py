@@ -314,7 +314,7 @@ def test_names_are_checked_and_a_missing_package_says_its_pip_line(
     with pytest.raises(UsageError, match="-m pip install mlflow-skinny sqlalchemy alembic"):
         trackers.check("mlflow")
     monkeypatch.undo()
-    with pytest.raises(UsageError, match="no run directory"):
+    with pytest.raises(UsageError, match="is not a run directory"):
         trackers.feed(RunPaths(tmp_path), "tensorboard")
 
 

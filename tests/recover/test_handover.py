@@ -38,7 +38,7 @@ def test_resume_waits_for_the_supervisor_before_and_happens_once(store: Path) ->
     late["resume"]["after"] = 1
     spawn_supervisor(paths, late)
     log = paths.supervisor_log
-    until(lambda: "somebody else has resumed" in log.read_text(), 30, "the second to give up")
+    until(lambda: "another process has resumed" in log.read_text(), 30, "the second to give up")
     assert lab.run.outcome == "succeeded"
     assert len(lab.attempts("start")) == 2
 

@@ -30,7 +30,7 @@ def test_what_is_not_given_stays(paths: RunPaths) -> None:
 
 @pytest.mark.parametrize("tag", ["", "two words", "-x", "<b>", "a" * 41, "a\nb", "a,b", "ä"])
 def test_a_bad_tag_changes_nothing(paths: RunPaths, tag: str) -> None:
-    with pytest.raises(wb.UsageError, match="is no tag"):
+    with pytest.raises(wb.UsageError, match="is not a tag"):
         change_labels(paths, add=["good", tag], note="new")
     assert read_labels(paths) == Labels()
     assert not paths.labels.exists()

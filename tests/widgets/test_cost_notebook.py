@@ -79,7 +79,9 @@ def test_spot_failures_and_the_plan(run) -> None:
     assert 0.8 * wall > steady  # at 20 % off it costs more than on demand
     said.within(15, r"16384 GPUs: .* ([\d.]+)% lost", 20)  # "a sixth on top"
     assert said.number(r"^ +256 GPUs: .* ([\d.]+)% lost") < 3
-    said.has(r"^1 .*\$\d+$", r"no other plan is both cheaper and faster; \d+ plans", r"'memory': \d+")
+    said.has(
+        r"^1 .*\$\d+$", r"no other plan is both cheaper and faster; \d+ plans", r"'memory': \d+"
+    )
     said.has(r"^- .*The runner-up|^- The runner-up", r"^- Speed of the winner", r"^no plan$")
     said.has(r"for the finished run\.$", r"plans")  # the two faces, as text
 

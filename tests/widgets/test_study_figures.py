@@ -193,7 +193,7 @@ def test_nothing_to_draw_is_said() -> None:
         (efficiency_figure, {}),
         (scaling_figure, curve()[:1]),
     ):
-        with pytest.raises(UsageError, match=r"at least|no curve"):
+        with pytest.raises(UsageError, match=r"at least|No curve"):
             draw(nothing)
 
 

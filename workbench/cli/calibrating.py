@@ -113,7 +113,7 @@ def _print(found: Calibration, store: str | os.PathLike[str] | None) -> None:
         console.print(f"  {trouble.next}", markup=False)
     if found.device == "cpu":
         console.print(
-            "The catalog does not list CPUs, so there is no reference to compare with.",
+            "The catalog does not list CPUs, so there is nothing to compare with.",
             markup=False,
         )
     path = folder(store) / f"{found.key}.json"

@@ -105,8 +105,10 @@ def unsupervised(paths: RunPaths) -> Finding | None:
         kind="unsupervised",
         evidence="Its processes live; the supervisor that state.json names does not, nor does its "
         "watcher.",
-        cause="Supervisor and watcher were killed in the same instant, as by the end of a session "
-        "or a container. Training goes on without restarts, alarms and a recorded end.",
+        cause=(
+            "Supervisor and watcher were killed in the same instant, as by the end of a session "
+            "or a container. Training continues without restarts, alarms and a recorded end."
+        ),
         next=f"Watch it again: workbench adopt {run}, or end it: workbench stop {run}",
         confidence=1.0,
         seen_at=state.get("heartbeat"),

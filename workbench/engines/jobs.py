@@ -141,7 +141,8 @@ def job_from_plan(
         where |= {"region": entry["region"] or None, "spot": bool(entry["spot"])}
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"This is no plan of `workbench plan --json` ({error}). Give its file and the number."
+            f"This is not a plan of `workbench plan --json` ({error}). Give its file and the "
+            "number."
         ) from error
     words = _planned(script, arguments, sizes) if script in recipes.recipes() else list(arguments)
     return job_from_request(

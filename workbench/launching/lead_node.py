@@ -95,7 +95,7 @@ def _wait_for_the_one_before(paths: RunPaths) -> None:
     deadline = time.monotonic() + HEARTBEAT_FRESH_SECONDS + 15.0
     while paths.state.exists() and read_status(paths).live:
         if time.monotonic() > deadline:
-            raise UsageError(f"{paths.directory.name} is at work already.")
+            raise UsageError(f"{paths.directory.name} is already running.")
         time.sleep(1.0)
 
 
@@ -124,7 +124,7 @@ def _order(paths: RunPaths, run: dict[str, Any], say: Say) -> dict[str, Any]:
     order = from_checkpoint(order, run, checkpoint, _WHY)
     order["resume"]["after"] = attempts.number
     step = order["resume"]["step"]
-    say(f"attempt {attempts.number + 1} goes on from step {step}")
+    say(f"attempt {attempts.number + 1} continues from step {step}")
     return order
 
 

@@ -71,7 +71,7 @@ def _asked(
         usd, hours = worse(first, factor)
         text += f"still {_line(first)}, {format_usd(usd)} in {format_seconds(3600 * hours)}"
     elif winner is None:
-        text += "no plan keeps the limits any more"
+        text += "no plan meets the limits"
     else:
         usd, hours = worse(winner, factor)
         text += f"{_line(winner)} wins then, {format_usd(usd)} in {format_seconds(3600 * hours)}"

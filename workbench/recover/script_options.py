@@ -215,7 +215,7 @@ def _check_sure(part: _Part) -> None:
     if part.unsure:
         raise UsageError(
             f"{part.name} is followed by {' '.join(part.words[1:])}, and the script does not say "
-            "which of these are its values. Give all arguments anew: workbench resume RUN --drop "
+            "which of these are its values. Give all arguments again: workbench resume RUN --drop "
             f"'{ALL}' -- ARGS…"
         )
 

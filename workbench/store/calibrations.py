@@ -97,7 +97,8 @@ def read_corrections(root: str | os.PathLike[str] | None, key: str) -> list[dict
 def _path(root: str | os.PathLike[str] | None, key: str, ending: str) -> Path:
     if _KEY.fullmatch(key) is None:
         raise UsageError(
-            f"{key!r} is no key of a host: small letters, digits and '-'. Take host_key(cluster)."
+            f"{key!r} is not a key of a host: small letters, digits and '-'. Take "
+            "host_key(cluster)."
         )
     return folder(root) / f"{key}{ending}"
 

@@ -107,8 +107,8 @@ def check_tag(tag: str) -> str:
     tag = readable(tag)
     if not _TAG.fullmatch(tag):
         raise UsageError(
-            f"{tag!r} is no tag. A tag begins with a letter or digit and has at most 40 letters, "
-            "digits and . _ : / + -, for example 'baseline' or 'lr:3e-4'."
+            f"{tag!r} is not a tag. A tag begins with a letter or digit and has at most 40 "
+            "letters, digits and . _ : / + -, for example 'baseline' or 'lr:3e-4'."
         )
     return tag
 

@@ -25,7 +25,7 @@ def read_record(paths: RunPaths, needed: tuple[str, ...] = TO_START) -> dict[str
     record, why = read_json_or_why(paths.run)
     if record is None:
         raise StoreError(
-            f"{paths.run} cannot be read ({why or 'no such file'}), so nobody knows what to start."
+            f"{paths.run} cannot be read ({why or 'no such file'}), so what to start is unknown."
         )
     lacking = [name for name in needed if name not in record]
     if lacking:

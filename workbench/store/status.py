@@ -72,8 +72,8 @@ def _markers(paths: RunPaths) -> list[str]:
 def _unwatched(paths: RunPaths) -> str:
     run = paths.directory.name
     return (
-        f"Its supervisor and watcher are gone; training goes on. Watch it: workbench adopt {run}, "
-        f"or end it: workbench stop {run}"
+        "Its supervisor and watcher have ended; training continues. Watch it: workbench adopt "
+        f"{run}, or end it: workbench stop {run}"
     )
 
 

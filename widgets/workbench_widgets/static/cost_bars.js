@@ -110,7 +110,7 @@ const DOUBTS = {
   odd: "Far from other prices for the same accelerator",
   unverified: "Read from one source that nothing confirms",
   undated: "The source is undated",
-  "form unknown": "The source does not say which form of the card it is; the slower one is assumed",
+  "form unknown": "The source does not name the form of the card; the slower one is assumed",
 };
 
 /** Numbers in a row: name, value, what it means. */

@@ -89,9 +89,8 @@ class Varied:
         shape = recipes.shape(self.arguments, recipe=target)
         if flag is None:
             raise UsageError(
-                f"The recipe {target} has no loader whose workers could be varied: it makes its "
-                "batches itself. Give a script with {value} among its arguments, as in "
-                "-- --workers {value}."
+                f"The recipe {target} generates its batches itself, without loader workers. Give a "
+                "script with {value} in its arguments, for example -- --workers {value}."
             )
         if shape["accumulate" if self.kind == "accumulate" else "micro_batch"] is None:
             raise UsageError(f"The recipe {target} does not have {flag}. Use gpt or vision.")

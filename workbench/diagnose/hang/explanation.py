@@ -148,7 +148,7 @@ def describe(still: Standstill, seconds: float, patience: str) -> Finding:
 
 
 def _cause(still: Standstill, suspect: int | None, step: int) -> tuple[str, str, float]:
-    stop = "Stop the run and start it again: it has no checkpoint that it could be resumed from"
+    stop = "Stop the run and start it again: there is no checkpoint to resume from"
     if still.saved_step is not None:
         stop = f"Stop the run and resume it from its checkpoint of step {still.saved_step}"
     if still.stopped:
@@ -211,7 +211,7 @@ def _one_rank(still: Standstill, suspect: int, step: int, stop: str) -> tuple[st
     if state == "D":
         return (
             f"{who}: it waits for a disk or a network file system (state D), in {place}.",
-            "Look at the storage the rank reads or writes; the run goes on when it answers.",
+            "Look at the storage the rank reads or writes; the run continues when it answers.",
             0.8,
         )
     if suspect in still.stacks and still.stacks[suspect].action == "data loading":

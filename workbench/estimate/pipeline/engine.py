@@ -84,7 +84,7 @@ def run(
         transfer: from one rank to another.
 
     Raises:
-        UsageError: ranks wait for each other for ever.
+        UsageError: ranks wait for each other without end.
     """
     ends = [-1.0] * wires.passes
     sleeper = [_NOTHING] * wires.passes
@@ -141,6 +141,6 @@ def _check_finished(wires: Wiring, starts: list[list[float]]) -> None:
     ]
     if stuck:
         raise UsageError(
-            f"Deadlock in schedule {wires.name!r}: {', '.join(stuck)} wait for each other for "
-            "ever. A backward pass cannot come before the forward pass it needs."
+            f"Deadlock in schedule {wires.name!r}: {', '.join(stuck)} wait for each other without "
+            "end. A backward pass cannot come before the forward pass it needs."
         )

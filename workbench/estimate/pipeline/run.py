@@ -164,7 +164,7 @@ def simulate_pipeline(
 
     Raises:
         UsageError: times below 0 or of the wrong number, an order that misses or repeats a pass,
-            or one in which ranks wait for each other for ever.
+            or one in which ranks wait for each other without end.
     """
     wires = wiring(schedule)
     check_transfer(transfer_seconds)

@@ -74,7 +74,7 @@ def accept(paths: RunPaths) -> list[str]:
     if not is_accepted(paths, sealed):
         raise StoreError(
             f"Records are sealed with the key {key_path()}, which cannot be used: it has to be a "
-            "file of yours that nobody else can read. Remove it, then adopt again."
+            "file of yours that only you can read. Remove it, then adopt again."
         )
     try:
         write_json_atomic(paths.run, sealed, indent=2)

@@ -142,8 +142,8 @@ def check_beside(options: LaunchOptions) -> None:
     for name in environment:
         if not _VARIABLE.fullmatch(name):
             raise UsageError(
-                f"{name!r} is no name of an environment variable. Use letters, digits and _, not "
-                "beginning with a digit."
+                f"{name!r} is not a valid name of an environment variable. Use letters, digits and "
+                "_, not beginning with a digit."
             )
     if environment.get("CUDA_VISIBLE_DEVICES"):
         raise UsageError(

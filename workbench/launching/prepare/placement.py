@@ -85,8 +85,8 @@ def check_address(address: str) -> str:
     allowed = address.replace(".", "").replace("-", "").replace(":", "")
     if not allowed.isalnum() or not address.isascii() or address.startswith("-"):
         raise UsageError(
-            f"{address!r} is no address of a machine. Give the address of node 0 that the other "
-            "nodes reach, as 10.0.0.1 (see `ip -brief address`) or its name."
+            f"{address!r} is not an address of a machine. Give the address of node 0 that the "
+            "other nodes reach, as 10.0.0.1 (see `ip -brief address`) or its name."
         )
     return address
 

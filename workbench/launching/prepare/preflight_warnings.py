@@ -49,7 +49,7 @@ def _restarts(request: Request) -> Iterator[str]:
     if request.recipe is not None and request.options.recovery.restarts and not saves:
         yield (
             f"{request.options.recovery.restarts} restarts are allowed, but the recipe saves no "
-            "checkpoint, so each would begin anew. Add --checkpoint-minutes 5 to its arguments."
+            "checkpoint, so each would start over. Add --checkpoint-minutes 5 to its arguments."
         )
 
 

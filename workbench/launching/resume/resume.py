@@ -292,8 +292,8 @@ def recorded_folder(run: Mapping[str, Any]) -> Path:
     folder = Path(run["working_directory"])
     if not folder.is_dir():
         raise UsageError(
-            f"{run['run']} was started in {folder}, which is not there any more. Make that folder, "
-            "or launch the script as a new run."
+            f"{run['run']} was started in {folder}, which no longer exists. Make that folder, or "
+            "launch the script as a new run."
         )
     return folder
 
@@ -308,8 +308,8 @@ def refuse_engine(run: Mapping[str, Any]) -> None:
     if engine:
         raise UsageError(
             f"{run['run']} runs on machines of {engine.get('name')}, which alone starts there. "
-            "Submit it anew with the other layout and the checkpoint in its arguments, or go on "
-            "in this one: requeue its job."
+            "Submit it again with the other layout and the checkpoint in its arguments, or "
+            "continue in this one: requeue its job."
         )
 
 

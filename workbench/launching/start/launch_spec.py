@@ -83,7 +83,7 @@ def check_whole(run: Mapping[str, Any], arguments: Sequence[str]) -> None:
     if hidden:
         raise UsageError(
             f"{run['run']} was started with a secret among its arguments ({hidden[0]}), which "
-            "run.json does not keep. Give the arguments anew: workbench resume RUN -- ARGS…"
+            "run.json does not keep. Give the arguments again: workbench resume RUN -- ARGS…"
         )
 
 

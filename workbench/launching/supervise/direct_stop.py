@@ -53,7 +53,7 @@ def stop_directly(
         return False
     try:
         with logging_to(paths):
-            log(f"nobody watches the run: {reason} by process {os.getpid()}")
+            log(f"the run has no supervisor: {reason} by process {os.getpid()}")
             _climb(paths, run, now=now, reason=reason, timeout=timeout)
             left = len(end_leftovers(partial(processes.members, str(run["marker"]))))
             _tell_end(paths, run, reason, left)

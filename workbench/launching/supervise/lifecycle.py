@@ -67,7 +67,7 @@ def supervise(directory: str, order_text: bytes, *, adopting: bool) -> None:
     supervisor = Supervisor(paths, run)
     if order and _is_started(order, supervisor.state.attempts, adopting=adopting):
         if not adopting:
-            log("somebody else has resumed the run")
+            log("another process has resumed the run")
             return
     elif order:
         adopting = False

@@ -71,7 +71,7 @@ def judge(
     if exit_code is None and not any(end and not end.get("ok") for end in ends.values()):
         return Verdict(
             outcome="interrupted",
-            message=f"The run's processes vanished after step {steps} while nobody watched.",
+            message=f"The run's processes vanished after step {steps} while unsupervised.",
         )
     return verdict_of(explain(paths, ends, exit_code, steps))
 
@@ -130,9 +130,11 @@ def _without_steps_of_its_own(first_step: int, *, complete: bool) -> Verdict:
         )
     return Verdict(
         outcome="no-steps",
-        message=f"The script ended with exit code 0, but made no step after it was resumed at step "
-        f"{first_step}. It may not know the checkpoint, or have nothing left to do: its log says "
-        "which. To train on, give it more steps or epochs: workbench resume RUN -- ARGS…",
+        message=(
+            "The script ended with exit code 0, but made no step after it was resumed at step "
+            f"{first_step}. It may not know the checkpoint, or have nothing left to do: see its "
+            "log. To train on, give it more steps or epochs: workbench resume RUN -- ARGS…"
+        ),
     )
 
 

@@ -128,7 +128,7 @@ class Feeding:
         if kept is None:
             return False
         if kept < before:
-            self._log(f"attempt {progress.attempt} goes on from step {kept}; {before} were fed")
+            self._log(f"attempt {progress.attempt} continues from step {kept}; {before} were fed")
             if not sink.take_back(kept):
                 progress.forget()
                 sink.clear()
