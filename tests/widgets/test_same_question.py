@@ -1,7 +1,7 @@
-"""One question, asked in Python, on the command line and of each calculator: one `Job`, one answer.
+"""One question, asked in Python, on the command line and of each form: one `Job`, one answer.
 
-300 seeded questions, some of them impossible: every face describes the same job, or refuses with
-the same sentence.
+300 seeded questions each about an estimate, a launch and an export, some of them impossible: every
+face describes the same job, or refuses with the same sentence.
 """
 
 from __future__ import annotations
@@ -13,13 +13,22 @@ from typing import Any
 import pytest
 import typer
 from workbench_widgets.cost.choice import CostChoice
+from workbench_widgets.launch.export_choice import ExportChoice
 from workbench_widgets.memory.choice import LORA_TARGETS, OFFLOADS, MemoryChoice
 from workbench_widgets.planner.choice import WORK, PlannerChoice
+from workbench_widgets.strategy.choice import StrategyChoice
+from workbench_widgets.strategy.preview import look
 
 import workbench as wb
+from workbench.cli import exporting as export_command
+from workbench.cli import launch as launch_command
 from workbench.cli import memory as memory_command
 from workbench.cli.commands import load
 from workbench.describe.job import Job, options
+from workbench.describe.option import declared, flattened
+from workbench.engines.export_request import ExportRequest
+from workbench.launching.prepare.build_request import build_request
+from workbench.launching.prepare.options import LaunchOptions
 
 QUESTIONS = 300
 MODELS = ("gpt2", "llama-3-8b", "llama-3.2-1b", "mixtral-8x7b", "qwen2.5-7b", "no-such-model")
@@ -139,3 +148,173 @@ def test_every_face_answers_alike(monkeypatch: pytest.MonkeyPatch) -> None:
                 MemoryChoice.from_options(controls).job()
             )
     assert QUESTIONS / 5 < refused < QUESTIONS * 4 / 5
+
+
+ARGUMENTS = ("--size", "2", "--seq-len", "64", "--steps", "3")
+LAUNCHED = (
+    *(None, "single", "ddp", "fsdp", "fsdp-grad-op", "zero1", "tp", "pp", "cp", "dp2-tp2"),
+    *("fsdp2-tp2", "pp2-dp2", "hsdp", "fsdpp"),
+)
+LAUNCH_OPTIONS: dict[str, tuple[Any, ...]] = {
+    "recompute": ("none", "full", "selective", "ful"),
+    "comm_hook": ("bf16", "powersgd"),
+    "bucket_views": (True,),
+    "state_dict": ("full", "sharded"),
+    "schedule": ("gpipe", "naive", "2f2b"),
+    "virtual_stages": (2, 0),
+    "cp_method": ("ulysses",),
+    "sync_every_micro_batch": (True, False),
+    "sequence_parallel": (True,),
+}
+
+
+def launch_question(seed: int) -> dict[str, Any]:
+    """A strategy, a number of ranks and options of the strategy, each where it is given."""
+    chance = random.Random(seed)
+    asked = {"strategy": chance.choice(LAUNCHED), "processes": chance.choice((None, 1, 2, 4, 0))}
+    names = chance.sample(list(LAUNCH_OPTIONS), chance.choice((0, 0, 1, 2)))
+    options = {name: chance.choice(LAUNCH_OPTIONS[name]) for name in names}
+    return {**{name: one for name, one in asked.items() if one is not None}, "options": options}
+
+
+def checked(ask: Any) -> Any:
+    """The job that would be launched and its predicted memory, or the sentence against it."""
+    try:
+        request = ask()
+    except wb.UsageError as error:
+        return str(error)
+    return request.job, request.predicted
+
+
+def typed(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> wb.Request:
+    """What ``workbench launch`` makes of the same words."""
+    words = ["gpt", "--cpu"]
+    names = {"strategy": asked.get("strategy"), "processes": asked.get("processes")}
+    known = flattened(LaunchOptions)
+    for name, value in {**names, **asked["options"]}.items():
+        one = known[name][1]
+        if value is False and one.option.off_flag:
+            words.append(f"--{one.option.off_flag}")
+        elif value is not None:
+            words += [one.flag] if value is True else [one.flag, str(value)]
+    found: list[wb.Request] = []
+
+    def keep(script: str, arguments: list[str], options: LaunchOptions) -> None:
+        found.append(build_request(script, arguments, options))
+        raise typer.Exit
+
+    monkeypatch.setattr(launch_command, "build_request", keep)
+    with contextlib.suppress(typer.Exit):
+        load("launch").main([*words, "--", *ARGUMENTS], standalone_mode=False)
+    return found[0]
+
+
+def picked(asked: dict[str, Any]) -> Any:
+    """What the strategy picker makes of it; None where a control that was moved has no effect."""
+    words = {None: "default", True: "yes", False: "no"}
+    controls = {
+        name: words[value] if name == "sync_every_micro_batch" else value
+        for name, value in asked["options"].items()
+    }
+    given = {name: asked[name] for name in ("strategy", "processes") if name in asked}
+    is_one = given.get("strategy") == "single" and given.get("processes", 1) != 1
+    choice = StrategyChoice.from_options(given | controls)
+    if is_one or set(controls) & set(choice.hidden()):
+        return None
+    found = look({"target": "gpt", "arguments": list(ARGUMENTS), "cpu": True}, choice)
+    if found.request is None:
+        raise wb.UsageError(found.problem)
+    return found.request
+
+
+@pytest.mark.slow
+def test_every_face_launches_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = compared = 0
+    for seed in range(QUESTIONS):
+        asked = launch_question(seed)
+        expected = checked(lambda: wb.request("gpt", ARGUMENTS, cpu=True, **asked))  # noqa: B023
+        refused += isinstance(expected, str)
+        assert checked(lambda: typed(asked, monkeypatch)) == expected, (seed, asked)  # noqa: B023
+        if not isinstance(expected, str):
+            job, predicted = expected
+            assert checked(lambda: wb.request(job)) == (job, predicted), (seed, asked)  # noqa: B023
+        if asked.get("processes") != 0:  # which the picker has no control for
+            found = picker_answer(asked)
+            compared += found is not None
+            assert found is None or ended(found) == ended(expected), (seed, asked, found)
+    assert QUESTIONS / 6 < refused < QUESTIONS * 5 / 6
+    assert compared > QUESTIONS / 3
+
+
+def ended(answer: Any) -> Any:
+    """With the full stop that a recipe's own sentence lacks and the picker adds."""
+    return f"{answer.rstrip('.')}." if isinstance(answer, str) else answer
+
+
+def picker_answer(asked: dict[str, Any]) -> Any:
+    try:
+        request = picked(asked)
+    except wb.UsageError as error:
+        return str(error)
+    return None if request is None else (request.job, request.predicted)
+
+
+READ_EXPORT = export_command._request
+EXPORTS: dict[str, tuple[Any, ...]] = {
+    "nodes": (1, 2, 0),
+    "processes_per_node": (1, 4, 8),
+    "gpu": ("h100", "a100", "h1000"),
+    "strategy": ("ddp", "fsdp", "zero2", "dp2-tp2", "pp", "fsdpp"),
+    "provider": ("aws", "nebius", "nowhere"),
+    "spot": (True,),
+    "restarts": (2, 0, -1),
+    "max_hours": (12.5, 0.0),
+    "idle_minutes": (15, 0),
+    "checkpoint_uri": ("s3://bucket/x",),
+}
+
+
+@pytest.mark.slow
+def test_every_face_exports_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = 0
+    for seed in range(QUESTIONS):
+        chance = random.Random(seed)
+        names = chance.sample(list(EXPORTS), chance.randrange(5))
+        asked = {name: chance.choice(EXPORTS[name]) for name in names}
+        expected = exported(lambda: ExportRequest.of("gpt", asked))  # noqa: B023
+        refused += isinstance(expected, str)
+        controls = {
+            ("checkpoints" if name == "checkpoint_uri" else name): asked[name] for name in asked
+        }
+        faces = {
+            "command line": lambda: typed_export(asked, monkeypatch),  # noqa: B023
+            "Export": lambda: ExportChoice.from_options(controls).request(),  # noqa: B023
+        }
+        for face, ask in faces.items():
+            assert exported(ask) == expected, (face, seed, asked)
+    assert QUESTIONS / 6 < refused < QUESTIONS * 5 / 6
+
+
+def exported(ask: Any) -> Any:
+    try:
+        return ask().engine_job()
+    except wb.UsageError as error:
+        return str(error)
+
+
+def typed_export(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> ExportRequest:
+    """What ``workbench export`` makes of the same words."""
+    words = ["gpt", "--to", "skypilot"]
+    for name, value in asked.items():
+        flag = declared(ExportRequest)[name].flag
+        words += [flag] if value is True else [flag, str(value)]
+    found: list[ExportRequest] = []
+
+    def keep(command: Any) -> None:
+        found.append(READ_EXPORT(command))
+        raise typer.Exit
+
+    monkeypatch.setattr(export_command, "_request", keep)
+    with contextlib.suppress(typer.Exit):
+        load("export").main(words, standalone_mode=False)
+    return found[0]

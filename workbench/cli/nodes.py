@@ -25,6 +25,7 @@ from workbench.cli.terminal import (
     stay,
 )
 from workbench.describe import Cluster
+from workbench.describe.job import default
 from workbench.engines import slurm_run
 from workbench.engines.slurm import GRACE_SECONDS
 from workbench.errors import UsageError
@@ -85,7 +86,7 @@ class SubmitAsked:
     ] = None
     to: Annotated[str, option("The engine: slurm.", "--to")] = "slurm"
     strategy: Annotated[str | None, option("As for launch [ddp].")] = None
-    nodes: Annotated[int, option("Machines.")] = 1
+    nodes: Annotated[int, option("Machines.")] = default("nodes")
     nproc: NprocOption = None
     cpu: CpuOption = False
     gpu: Annotated[str | None, option("Of the nodes, where this machine has none: h100 …")] = None

@@ -22,6 +22,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+from workbench import describe
 from workbench.cli.scaling_view import curve_table, rented_table
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import CpuOption, JsonOption, StoreOption, console, errors
@@ -43,6 +44,8 @@ Strategy = Annotated[str, typer.Option(help="Of more than one rank.")]
 Resume = Annotated[
     str | None, typer.Option(metavar="STUDY", help="Continue that study, or 'last'.")
 ]
+STRATEGY = describe.Strategy.usual(2)
+"""Of more than one rank."""
 _SIZES = "Numbers of ranks, for example 1,2,4."
 _GPU = "Estimate --nodes-to on rented GPUs of this kind, for example h100-sxm."
 
@@ -54,7 +57,7 @@ def scale(  # noqa: PLR0913 - a command's options are its arguments
     sizes: Annotated[str, typer.Option(help=_SIZES)] = "1,2",
     mode: Annotated[str, typer.Option(help="weak, strong or both.")] = "weak",
     steps: Annotated[int, typer.Option(help="Steps of each run; the first are not measured.")] = 30,
-    strategy: Strategy = "ddp",
+    strategy: Strategy = STRATEGY,
     to: Annotated[str, typer.Option(help="Extrapolate to these numbers of ranks.")] = "",
     nodes_to: Annotated[
         str, typer.Option(help="With --gpu: numbers of rented GPUs, for example 8,64.")

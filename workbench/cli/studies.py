@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from workbench.cli.describing import option, with_options
-from workbench.cli.scaling import Arguments, Resume, Target, numbers, shown
+from workbench.cli.scaling import STRATEGY, Arguments, Resume, Target, numbers, shown
 from workbench.cli.scaling_view import compression_table, tuning_table
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import CpuOption, JsonOption, StoreOption, console
@@ -68,7 +68,7 @@ class StudyAsked:
 class TuningAsked(StudyAsked):
     """The search for the best value of one number."""
 
-    strategy: Annotated[str, option("Of more than one rank.")] = "ddp"
+    strategy: Annotated[str, option("Of more than one rank.")] = STRATEGY
 
     def varied(self, kind: str) -> Varied:
         """What a trial is, but for the number."""

@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Annotated
 
 from workbench.describe import Strategy
-from workbench.describe.checks import require_positive
+from workbench.describe.job import default, options
 from workbench.describe.option import Option, check_declared
+from workbench.describe.placement import Placement
 from workbench.errors import UsageError
+from workbench.launching.prepare.preflight import USUAL_PORT
 
+NODES: int = default("nodes")
+PROCESSES = Placement().world_size
+"""Of a job that does not say how many."""
 DISK_GB = 256
 """Of a rented machine, unless the job says another."""
 
@@ -76,9 +81,9 @@ class EngineJob(EngineSettings):
     """Arguments of the script."""
     strategy: Strategy
     """How the work is spread over all processes of all nodes."""
-    nodes: int = 1
+    nodes: Annotated[int, options()["nodes"].option] = NODES
     """Equal machines."""
-    processes_per_node: int = 1
+    processes_per_node: Annotated[int, options()["gpus"].option] = PROCESSES
     """Ranks on each; on GPUs one per GPU."""
     gpu: str | None = None
     """Catalog id of the accelerator (``h100-sxm``); None = CPU."""
@@ -94,13 +99,11 @@ class EngineJob(EngineSettings):
     """Variables of every rank."""
     secrets: tuple[str, ...] = ()
     """Names of variables whose values the engine keeps; never the values."""
-    port: int = 29500
+    port: int = USUAL_PORT
     """Rendezvous port on the first node."""
 
     def __post_init__(self) -> None:
         """Refuse what no engine could start."""
-        require_positive("nodes", self.nodes)
-        require_positive("processes_per_node", self.processes_per_node)
         check_declared(self)
         if self.strategy.world_size != self.world_size:
             raise UsageError(

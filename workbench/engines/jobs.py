@@ -11,7 +11,7 @@ from workbench import recipes
 from workbench.describe import Cluster, Strategy
 from workbench.describe.accelerators import find, lookup
 from workbench.describe.job import Job
-from workbench.engines.job import EngineJob
+from workbench.engines.job import NODES, PROCESSES, EngineJob
 from workbench.engines.launching import option_names
 from workbench.errors import UsageError
 from workbench.launching.prepare.accelerate_config import check_supported
@@ -36,8 +36,8 @@ def job_from_request(
     arguments: Sequence[str] = (),
     *,
     strategy: str | Strategy | None = None,
-    nodes: int = 1,
-    processes_per_node: int = 1,
+    nodes: int = NODES,
+    processes_per_node: int = PROCESSES,
     gpu: str | None = None,
     name: str | None = None,
     **more: Any,

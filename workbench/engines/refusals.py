@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workbench.describe.prices import ALIASES
 from workbench.engines.gpu_names import gpu_name, known_gpus
-from workbench.engines.job import EngineJob
+from workbench.engines.job import NODES, EngineJob
 from workbench.engines.limits import ABSENT, given_in_vain
 from workbench.errors import UnknownNameError
 
@@ -106,7 +106,7 @@ def place(engine: str, provider: str) -> Place | None:
     return next(known, None)
 
 
-def able(engine: str, *, nodes: int = 1, spot: bool = False, bucket: bool = False) -> list[str]:
+def able(engine: str, *, nodes: int = NODES, spot: bool = False, bucket: bool = False) -> list[str]:
     """Providers at which the engine does all of this.
 
     >>> able("skypilot", nodes=2, spot=True)
@@ -122,7 +122,7 @@ def able(engine: str, *, nodes: int = 1, spot: bool = False, bucket: bool = Fals
     )
 
 
-def starters(provider: str, *, nodes: int = 1, spot: bool = False) -> dict[str, str]:
+def starters(provider: str, *, nodes: int = NODES, spot: bool = False) -> dict[str, str]:
     """Each renting engine -> why it does not start such machines there; "" = it does."""
     found: dict[str, str] = {}
     for engine in RENTING:

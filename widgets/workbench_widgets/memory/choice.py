@@ -13,6 +13,7 @@ import workbench as wb
 from workbench.describe import catalog
 from workbench.describe.checks import require_choice, require_positive
 from workbench.describe.job import Job, default, options
+from workbench.describe.placement import Placement
 from workbench.describe.workload import usual_seq_len
 from workbench_widgets.options import refuse_unknown
 
@@ -22,13 +23,14 @@ COMBINED = ("ddp", *SHARDED)
 ALONE = ("tp", "pp", "cp")
 STRATEGIES = ("single", "ddp", "fsdp", "fsdp-grad-op", "hsdp", "zero1", "zero2", "zero3", *ALONE)
 LORA_TARGETS = {"q, v": ("q", "v"), "all linear": ("q", "k", "v", "o", "gate", "up", "down")}
+PARTS = options()["offload"].option.choices
 OFFLOADS = {
     "none": (),
     "optimizer": ("optimizer",),
     "optimizer, parameters": ("optimizer", "parameters"),
     "activations": ("activations",),
     "optimizer, activations": ("optimizer", "activations"),
-    "optimizer, parameters, activations": ("optimizer", "parameters", "activations"),
+    ", ".join(PARTS): PARTS,
 }
 RECOMPUTES: dict[str, dict[str, Any]] = {
     "none": {"recompute": "none"},
@@ -37,6 +39,8 @@ RECOMPUTES: dict[str, dict[str, Any]] = {
     "op": {"recompute": "selective", "recompute_parts": ("op",)},
     "full": {"recompute": "full"},
 }
+
+_ONE = Placement()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +51,11 @@ class MemoryChoice:
     """Catalog name, or the path of a ``config.json``."""
     gpu: tuple[str, ...] = ("h100-sxm",)
     """Catalog names; the first is the one to train on, the others are compared with it."""
-    gpus: int = 1
+    gpus: int = _ONE.world_size
     """GPUs per node."""
     nodes: int = default("nodes")
     """Equal machines."""
-    strategy: str = "single"
+    strategy: str = wb.Strategy.usual(_ONE.world_size)
     """One of `STRATEGIES`."""
     tp: int = 1
     """Tensor-parallel degree beside the strategy."""
@@ -73,7 +77,7 @@ class MemoryChoice:
     """A key of `RECOMPUTES`: activation checkpointing."""
     lora_rank: int = default("lora_rank")
     """0 = all weights are trained."""
-    lora_targets: str = "q, v"
+    lora_targets: str = ", ".join(default("lora_targets"))
     """A key of `LORA_TARGETS`."""
     quantization: str = default("quantization")
     """Storage of frozen weights."""
@@ -83,7 +87,7 @@ class MemoryChoice:
     """How the logits are made."""
     kernels: str = default("kernels")
     """A key of ``KERNELS``: which intermediate results the implementation keeps."""
-    offload: str = "none"
+    offload: str = next(iter(OFFLOADS))
     """A key of `OFFLOADS`: what lives in host memory."""
     expandable_segments: bool = default("expandable_segments")
     """The allocator's setting against fragmentation."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from typing import Any
 
 import workbench as wb
 from workbench.describe.checks import require_choice, require_positive
-from workbench.describe.option import flat_names
 from workbench.describe.strategy import NAMES
+from workbench_widgets.form import Form
 from workbench_widgets.memory.choice import OFFLOADS
 from workbench_widgets.options import refuse_unknown
 
@@ -26,206 +25,7 @@ _FSDP = ("fsdp", "fsdp-grad-op", "hsdp")
 _ZERO = ("zero1", "zero2", "zero3")
 _NUMBERS = ("wrap_min_parameters", "reduce_bucket", "gather_bucket", "live_parameters")
 _THREE_WAY = ("overlap_gradients", "sync_every_micro_batch")
-_OR_NONE = ("engine", "comm_hook")  # the word "default" or "none" stands for None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StrategyChoice:
-    """One setting of all controls. Values are checked when the strategy is built."""
-
-    goal: str = HAND
-    """``hand``, or one of `GOALS`: then the strategy is picked."""
-    family: str = "ddp"
-    """One of `FAMILIES`; ``degrees``: as many ranks as the five numbers' product."""
-    processes: int = 2
-    """Ranks, unless the degrees say it."""
-    pp: int = 1
-    """Pipeline stages."""
-    dp: int = 1
-    """Replicas."""
-    fsdp: int = 1
-    """Shards."""
-    cp: int = 1
-    """Parts of the sequence."""
-    tp: int = 1
-    """Slices of each matrix."""
-    engine: str = "default"
-    """default (FSDP2, DeepSpeed), fsdp1 or torch."""
-    recompute: str = "none"
-    """none or full: what a launcher can set from outside."""
-    offload: str = "none"
-    """A key of `OFFLOADS`."""
-    offload_device: str = "cpu"
-    """cpu or nvme."""
-    comm_hook: str = "none"
-    """none, fp16, bf16, powersgd or topk."""
-    static_graph: bool = False
-    """DDP: the graph never changes."""
-    find_unused: bool = False
-    """DDP: look for parameters without gradient."""
-    bucket_views: bool = False
-    """DDP: gradients are views into the buckets."""
-    sequence_parallel: bool = False
-    """TP: norms and residuals are split along the sequence too."""
-    cp_method: str = "ring"
-    """ring or ulysses."""
-    schedule: str = "1f1b"
-    """Pipeline schedule."""
-    virtual_stages: int = 1
-    """Pieces of the model per pipeline rank."""
-    reshard_after_forward: bool = True
-    """FSDP: gathered weights are freed after forward (fsdp-grad-op: never)."""
-    state_dict: str = "sharded"
-    """sharded or full."""
-    meta_init: bool = False
-    """Only rank 0 holds the whole model while it is built."""
-    wrap_min_parameters: int | None = None
-    """FSDP1: wrap by size; None = by class."""
-    reduce_bucket: int | None = None
-    """Elements per reduction bucket; None = the library's default."""
-    gather_bucket: int | None = None
-    """DeepSpeed's gather bucket; None = its default."""
-    live_parameters: int | None = None
-    """ZeRO-3's live parameters; None = its default."""
-    overlap_gradients: str = "default"
-    """A key of `THREE`."""
-    sync_every_micro_batch: str = "default"
-    """A key of `THREE`."""
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> StrategyChoice:
-        """Build from keyword arguments: the controls' names, and ``strategy`` for a name or value.
-
-        Raises:
-            TypeError: an unknown option.
-            UsageError: a strategy that the controls cannot say.
-        """
-        allowed = (*FIELDS, "strategy")
-        refuse_unknown(
-            "StrategyPicker", {key: options[key] for key in options if key not in allowed}, allowed
-        )
-        return cls().given(options)
-
-    def given(self, options: Mapping[str, Any]) -> StrategyChoice:
-        """The choice with these controls set, ``strategy`` first: it sets several.
-
-        Raises:
-            UsageError: a strategy that the controls cannot say, or that has other ranks.
-        """
-        rest = dict(options)
-        strategy = rest.pop("strategy", None)
-        choice = self
-        if isinstance(strategy, wb.Strategy):
-            choice = choice.taking(strategy)
-        elif strategy is not None:
-            choice = choice.named(str(strategy), rest.get("processes"))
-        return choice.changed(rest)
-
-    def changed(self, changes: Mapping[str, Any]) -> StrategyChoice:
-        """The choice after somebody has moved some controls; unknown names are left out."""
-        known = {name: value for name, value in changes.items() if name in FIELDS}
-        return dataclasses.replace(self, **known)
-
-    def named(self, text: str, processes: int | None) -> StrategyChoice:
-        """By hand, as a name says it: ``fsdp``, or degrees such as ``pp2-dp2-tp2``."""
-        name = text.strip().lower()
-        if name in NAMES:
-            many = 1 if name == "single" else processes or max(2, self.processes)
-            return dataclasses.replace(self, goal=HAND, family=name, processes=many)
-        ranks = processes or wb.Strategy.ranks_of(name) or 1
-        return self.taking(wb.Strategy.parse(name, ranks))
-
-    def taking(self, strategy: wb.Strategy) -> StrategyChoice:
-        """By hand, exactly this strategy.
-
-        Raises:
-            UsageError: it has an option without a control.
-        """
-        options = strategy.options()
-        values = {name: _said(name, options[name]) for name in OPTIONS}
-        family = _family(strategy)
-        degrees = dict.fromkeys(AXES, 1)
-        if family == DEGREES:
-            degrees = {word: getattr(strategy, field) for word, field in AXES.items()}
-        else:
-            values["reshard_after_forward"] = True  # the family says it
-        choice = dataclasses.replace(
-            self, goal=HAND, family=family, processes=strategy.world_size, **values, **degrees
-        )
-        _check_same(strategy, choice.strategy())
-        return choice
-
-    def strategy(self) -> wb.Strategy:
-        """The strategy that the controls say by hand.
-
-        Raises:
-            UsageError: the controls say something that cannot be.
-        """
-        require_choice("family", self.family, FAMILIES)
-        if self.family == DEGREES:
-            for word in AXES:
-                require_positive(word, getattr(self, word))
-            many = {word: getattr(self, word) for word in AXES}
-            name = "-".join(f"{word}{count}" for word, count in many.items() if count > 1)
-            base = wb.Strategy.parse(name or "single", math.prod(many.values()))
-        else:
-            require_positive("processes", self.processes)
-            ranks = 1 if self.family == "single" else self.processes
-            base = wb.Strategy.parse(self.family, ranks)
-        return base.with_options(**self._options(base))
-
-    def _options(self, base: wb.Strategy) -> dict[str, Any]:
-        """Options that matter here and differ from the default."""
-        hidden = set(self.hidden())
-        options: dict[str, Any] = {}
-        for name in OPTIONS:
-            if name not in hidden and getattr(self, name) != FIELDS[name]:
-                options[name] = _meant(name, getattr(self, name))
-        if base.fsdp.reshard_after_forward is False:
-            options.pop("reshard_after_forward", None)
-        return options
-
-    def document(self) -> dict[str, Any]:
-        """Plain values for the front end."""
-        return {name: getattr(self, name) for name in FIELDS}
-
-    def hidden(self) -> list[str]:
-        """Controls without effect as the others stand; their values wait."""
-        if self.goal != HAND:
-            return [name for name in FIELDS if name not in {"goal", "processes"}]
-        return [name for name in FIELDS if not self._matters(name)]
-
-    def _matters(self, name: str) -> bool:
-        by_degrees = self.family == DEGREES
-        if name == "processes":
-            return self.family not in {"single", DEGREES}
-        if name in AXES:
-            return by_degrees
-        wanted = _WHERE.get(name)
-        return wanted is None or bool(wanted & self._kinds())
-
-    def _kinds(self) -> set[str]:
-        """What is at work: one word per library and axis."""
-        kinds: set[str] = set()
-        if self.family == DEGREES:
-            kinds |= {axis for axis in ("pp", "cp", "tp") if _above_one(getattr(self, axis))}
-            split = bool(kinds)
-            if _above_one(self.fsdp):
-                kinds |= {"fsdp-split"} if split else {"fsdp", "reshard"}
-            elif _above_one(self.dp) and not split:
-                kinds.add("ddp")
-        elif self.family in _FSDP:
-            kinds.add("fsdp")
-            kinds |= {"reshard"} if self.family == "hsdp" else set()
-        elif self.family in _ZERO:
-            kinds |= {"ddp" if self.engine == "torch" else "zero", self.family}
-        else:
-            kinds.add(self.family)
-        if self.engine == "fsdp1":
-            kinds.add("fsdp1")
-        if self.family == "zero3" and self.offload != "none":
-            kinds.add("zero3-offload")
-        return kinds
+_NONE = {"engine": "default", "comm_hook": "none"}  # the words that stand for None
 
 
 _WHERE: dict[str, set[str]] = {
@@ -251,10 +51,162 @@ _WHERE: dict[str, set[str]] = {
     "sync_every_micro_batch": {"ddp", "fsdp"},
 }
 """Control -> what must be at work for it to matter; the others always do."""
-FIELDS: dict[str, Any] = {one.name: one.default for one in dataclasses.fields(StrategyChoice)}
-"""Every control and its first value."""
-OPTIONS = tuple(name for name in FIELDS if name in flat_names(wb.Strategy) and name not in AXES)
+OPTIONS = ("recompute", *_WHERE)
 """Controls that are options of a `Strategy` under the same name."""
+
+
+def _said(name: str, meant: Any) -> Any:
+    """A value of `Strategy` as its control says it."""
+    if name == "offload":
+        return next((word for word, parts in OFFLOADS.items() if parts == meant), ", ".join(meant))
+    if name in _THREE_WAY:
+        return next(word for word, value in THREE.items() if value is meant)
+    return _NONE[name] if name in _NONE and meant is None else meant
+
+
+_PLAIN = wb.Strategy(name=wb.Strategy.usual(1)).options()
+_RANKS = 2  # of the first strategy that is shown: several, so that there is something to spread
+FIELDS: dict[str, Any] = {
+    "goal": HAND,
+    "family": wb.Strategy.usual(_RANKS),
+    "processes": _RANKS,
+    **dict.fromkeys(AXES, 1),
+    **{name: _said(name, _PLAIN[name]) for name in OPTIONS},
+}
+"""Every control and its first value."""
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyChoice(Form):
+    """One setting of all controls. Values are checked when the strategy is built."""
+
+    FACE = "StrategyPicker"
+    FIRST = FIELDS
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> StrategyChoice:
+        """Build from keyword arguments: the controls' names, and ``strategy`` for a name or value.
+
+        Raises:
+            TypeError: an unknown option.
+            UsageError: a strategy that the controls cannot say.
+        """
+        allowed = (*FIELDS, "strategy")
+        refuse_unknown(cls.FACE, dict.fromkeys(set(options) - set(allowed)), allowed)
+        if not {"strategy", "family"} & set(options) and isinstance(options.get("processes"), int):
+            options = {"strategy": wb.Strategy.usual(options["processes"]), **options}
+        return cls().given(options)
+
+    def given(self, options: Mapping[str, Any]) -> StrategyChoice:
+        """The choice with these controls set, ``strategy`` first: it sets several.
+
+        Raises:
+            UsageError: a strategy that the controls cannot say, or that has other ranks.
+        """
+        rest = dict(options)
+        strategy = rest.pop("strategy", None)
+        choice = self
+        if isinstance(strategy, wb.Strategy):
+            choice = choice.taking(strategy)
+        elif strategy is not None:
+            choice = choice.named(str(strategy), rest.get("processes"))
+        return choice.changed(rest)
+
+    def named(self, text: str, processes: int | None) -> StrategyChoice:
+        """By hand, as a name says it: ``fsdp``, or degrees such as ``pp2-dp2-tp2``."""
+        name = text.strip().lower()
+        if name in NAMES:
+            many = 1 if name == "single" else processes or max(2, self["processes"])
+            return self.changed({"goal": HAND, "family": name, "processes": many})
+        ranks = processes or wb.Strategy.ranks_of(name) or 1
+        return self.taking(wb.Strategy.parse(name, ranks))
+
+    def taking(self, strategy: wb.Strategy) -> StrategyChoice:
+        """By hand, exactly this strategy.
+
+        Raises:
+            UsageError: it has an option without a control.
+        """
+        options = strategy.options()
+        values = {name: _said(name, options[name]) for name in OPTIONS}
+        family = _family(strategy)
+        degrees = dict.fromkeys(AXES, 1)
+        if family == DEGREES:
+            degrees = {word: getattr(strategy, field) for word, field in AXES.items()}
+        else:
+            values["reshard_after_forward"] = True  # the family says it
+        layout = {"goal": HAND, "family": family, "processes": strategy.world_size}
+        choice = self.changed({**layout, **values, **degrees})
+        _check_same(strategy, choice.strategy())
+        return choice
+
+    def strategy(self) -> wb.Strategy:
+        """The strategy that the controls say by hand.
+
+        Raises:
+            UsageError: the controls say something that cannot be.
+        """
+        require_choice("family", self["family"], FAMILIES)
+        if self["family"] == DEGREES:
+            for word in AXES:
+                require_positive(word, self[word])
+            many = {word: self[word] for word in AXES}
+            name = "-".join(f"{word}{count}" for word, count in many.items() if count > 1)
+            base = wb.Strategy.parse(name or "single", math.prod(many.values()))
+        else:
+            require_positive("processes", self["processes"])
+            ranks = 1 if self["family"] == "single" else self["processes"]
+            base = wb.Strategy.parse(self["family"], ranks)
+        return base.with_options(**self._options(base))
+
+    def _options(self, base: wb.Strategy) -> dict[str, Any]:
+        """Options that matter here and differ from the default."""
+        hidden = set(self.hidden())
+        options: dict[str, Any] = {}
+        for name in OPTIONS:
+            if name not in hidden and self[name] != FIELDS[name]:
+                options[name] = _meant(name, self[name])
+        if base.fsdp.reshard_after_forward is False:
+            options.pop("reshard_after_forward", None)
+        return options
+
+    def hidden(self) -> list[str]:
+        """Controls without effect as the others stand; their values wait."""
+        if self["goal"] != HAND:
+            return [name for name in FIELDS if name not in {"goal", "processes"}]
+        return [name for name in FIELDS if not self._matters(name)]
+
+    def _matters(self, name: str) -> bool:
+        by_degrees = self["family"] == DEGREES
+        if name == "processes":
+            return self["family"] not in {"single", DEGREES}
+        if name in AXES:
+            return by_degrees
+        wanted = _WHERE.get(name)
+        return wanted is None or bool(wanted & self._kinds())
+
+    def _kinds(self) -> set[str]:
+        """What is at work: one word per library and axis."""
+        kinds: set[str] = set()
+        if self["family"] == DEGREES:
+            kinds |= {axis for axis in ("pp", "cp", "tp") if _above_one(self[axis])}
+            split = bool(kinds)
+            if _above_one(self["fsdp"]):
+                kinds |= {"fsdp-split"} if split else {"fsdp", "reshard"}
+            elif _above_one(self["dp"]) and not split:
+                kinds.add("ddp")
+        elif self["family"] in _FSDP:
+            kinds.add("fsdp")
+            kinds |= {"reshard"} if self["family"] == "hsdp" else set()
+        elif self["family"] in _ZERO:
+            kinds |= {"ddp" if self["engine"] == "torch" else "zero", self["family"]}
+        else:
+            kinds.add(self["family"])
+        if self["engine"] == "fsdp1":
+            kinds.add("fsdp1")
+        if self["family"] == "zero3" and self["offload"] != "none":
+            kinds.add("zero3-offload")
+        return kinds
 
 
 def _above_one(degree: object) -> bool:
@@ -272,15 +224,6 @@ def _meant(name: str, said: Any) -> Any:
     if name in _NUMBERS:
         require_positive(name, said)
     return said
-
-
-def _said(name: str, meant: Any) -> Any:
-    """A value of `Strategy` as its control says it."""
-    if name == "offload":
-        return next((word for word, parts in OFFLOADS.items() if parts == meant), ", ".join(meant))
-    if name in _THREE_WAY:
-        return next(word for word, value in THREE.items() if value is meant)
-    return FIELDS[name] if name in _OR_NONE and meant is None else meant
 
 
 def _family(strategy: wb.Strategy) -> str:

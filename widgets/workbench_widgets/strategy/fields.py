@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.describe.strategy import COMM_HOOKS, CP_METHODS, SCHEDULES, STATE_DICTS
+from workbench.describe import Strategy
+from workbench.describe.strategy import COMM_HOOKS, RECOMPUTE
+from workbench.describe.supported import why_not
 from workbench.planning.pick import GOALS
-from workbench_widgets.controls import Field, check, number, select
+from workbench_widgets.controls import Field, check, number, of_job, select
 from workbench_widgets.memory.choice import OFFLOADS
 from workbench_widgets.strategy.choice import FAMILIES, HAND, THREE
 
@@ -38,6 +40,10 @@ _SCHEDULES = {
 }
 _HOOKS = {"none": "none: uncompressed", "powersgd": "PowerSGD", "topk": "top-k with error feedback"}
 MOST = 1024
+_RECOMPUTES = tuple(
+    one for one in RECOMPUTE if not why_not(Strategy.parse("fsdp", 2).with_options(recompute=one))
+)
+"""Those that a launch can set from outside."""
 
 
 def fields() -> list[dict[str, Any]]:
@@ -53,7 +59,7 @@ def _choose() -> list[Field]:
     return [
         select("goal", "Strategy", (HAND, *GOALS), _GOALS),
         select("family", "Spread by", FAMILIES, _FAMILIES),
-        number("processes", "Processes", 1, MOST),
+        number("processes", "Processes", most=MOST),
         number("pp", "Pipeline", 1, MOST),
         number("dp", "Replicas", 1, MOST),
         number("fsdp", "Shards", 1, MOST),
@@ -65,14 +71,14 @@ def _choose() -> list[Field]:
 def _options() -> list[Field]:
     return [
         select("engine", "Library", tuple(_ENGINES), _ENGINES),
-        select("recompute", "Recompute", ("none", "full")),
+        select("recompute", "Recompute", _RECOMPUTES),
         select("offload", "Offloaded to host memory", tuple(OFFLOADS)),
-        select("offload_device", "Offload to", ("cpu", "nvme"), {"cpu": "host memory"}),
+        of_job("offload_device", "Offload to", {"cpu": "host memory"}),
         select("comm_hook", "Compress gradients", ("none", *COMM_HOOKS), _HOOKS),
-        select("schedule", "Schedule", SCHEDULES, _SCHEDULES),
-        number("virtual_stages", "Pieces per stage", 1, 64),
-        select("cp_method", "Context by", CP_METHODS),
-        select("state_dict", "Checkpoints", STATE_DICTS),
+        of_job("schedule", "Schedule", _SCHEDULES),
+        of_job("virtual_stages", "Pieces per stage"),
+        of_job("cp_method", "Context by"),
+        of_job("state_dict", "Checkpoints"),
         check("sequence_parallel", "Sequence parallel beside tensor"),
         check("reshard_after_forward", "Free gathered weights after forward"),
         check("meta_init", "Build the model on rank 0 only"),

@@ -47,10 +47,10 @@ def look(wish: Mapping[str, Any], choice: StrategyChoice) -> Look:
     target = str(wish.get("target", ""))
     try:
         why: tuple[str, ...] = ()
-        if choice.goal == HAND:
+        if choice["goal"] == HAND:
             strategy = choice.strategy()
         else:
-            picked = by_goal(wish, choice.goal, choice.processes)
+            picked = by_goal(wish, choice["goal"], choice["processes"])
             strategy, why = picked.strategy, picked.why
         return Look(request=wb.request(**wish, strategy=strategy), why=why, target=target)
     except Exception as error:  # noqa: BLE001 - whatever it is, the picker has to say it
