@@ -13,7 +13,7 @@ import pytest
 import workbench as wb
 from tests.cli.conftest import Command
 from workbench.launching.start import supervisor_process, warm_server
-from workbench.launching.start.launch_spec import make_order
+from workbench.launching.start.launch_spec import make_spec
 from workbench.launching.start.launch_spec import warm_server as warm_of_record
 from workbench.launching.warm import client
 
@@ -61,7 +61,7 @@ def test_the_server_started_ahead_is_the_one_that_the_launch_asks_for(
     request = wb.request("gpt", cpu=True, warm=True)
     warm = warm_server.part_of(request)
     ahead = warm_server.fitting_kind(request.environment, warm)
-    order = make_order(
+    order = make_spec(
         request.command_in(request.script.parent),
         request.arguments,
         {**request.environment, "WORKBENCH_RUN_DIR": "/run"},

@@ -27,7 +27,7 @@ from workbench.launching.multinode.node_view import NodeView
 from workbench.launching.multinode.peers import Peers
 from workbench.launching.resume import resume as resume_module
 from workbench.launching.resume.resume import at_work, resume, taken_up
-from workbench.launching.start.launch_spec import check_whole
+from workbench.launching.start.launch_spec import check_not_redacted
 from workbench.launching.start.start import prepare
 from workbench.launching.supervise.outcome import Verdict
 from workbench.launching.supervise.reattach import may_adopt
@@ -84,7 +84,14 @@ def order_of(*arguments: str) -> dict[str, Any]:
     """What a supervisor is told to start, at any free port."""
     launcher = ["accelerate", "launch", "--main_process_ip", ADDRESS, "--main_process_port", "0"]
     launcher += ["--num_machines", "2", "--machine_rank", "0", "train.py"]
-    return {"launcher": launcher, "arguments": list(arguments), "environment": {}}
+    return {
+        "launcher": launcher,
+        "arguments": list(arguments),
+        "environment": {},
+        "working_directory": "/",
+        "warm": None,
+        "resume": None,
+    }
 
 
 @pytest.fixture
@@ -226,7 +233,7 @@ def test_secret_arguments_are_refused_before_the_run_and_never_written(
     text = agent.paths.node_order.read_text()
     assert "very-secret-word" not in text
     with pytest.raises(wb.UsageError, match="secret among its arguments"):
-        check_whole(agent.run, json.loads(text)["arguments"])
+        check_not_redacted(agent.run, json.loads(text)["arguments"])
 
 
 def test_a_lead_that_cannot_begin_ends_the_run_for_all(agent: NodeAgent) -> None:

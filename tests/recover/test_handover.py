@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import until
 from tests.faults.lab import Lab
-from workbench.launching.start.launch_spec import from_checkpoint, order_again
+from workbench.launching.start.launch_spec import from_checkpoint, recorded_spec
 from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.recover.policy import Recovery
 from workbench.store.layout import RunPaths
@@ -34,7 +34,7 @@ def test_resume_waits_for_the_supervisor_before_and_happens_once(store: Path) ->
     assert [line["first_step"] for line in lab.attempts("start")] == [0, 20]
 
     run, checkpoint = lab.run.document, lab.run.checkpoints()[0]
-    late = from_checkpoint(order_again(run), run, checkpoint, "a second click")
+    late = from_checkpoint(recorded_spec(run), run, checkpoint, "a second click")
     late["resume"]["after"] = 1
     spawn_supervisor(paths, late)
     log = paths.supervisor_log

@@ -10,7 +10,7 @@ import workbench as wb
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare.recorded_environment import is_applied, recorded_value
 from workbench.launching.prepare.signatures import vouch
-from workbench.launching.start.launch_spec import order_again
+from workbench.launching.start.launch_spec import recorded_spec
 from workbench.launching.start.start import prepare, vouched
 from workbench.store.files import read_json
 
@@ -43,7 +43,7 @@ def record(root: Path) -> dict[str, object]:
 
 def test_a_record_of_ones_own_gives_back_everything(tmp_path: Path, home: Path) -> None:
     run = record(tmp_path / "runs")
-    order = order_again(run)
+    order = recorded_spec(run)
     assert {name: order["environment"][name] for name in ("DATA", "OMP_NUM_THREADS")} == {
         "DATA": "/mine",
         "OMP_NUM_THREADS": "3",
@@ -55,7 +55,7 @@ def test_a_record_of_ones_own_gives_back_everything(tmp_path: Path, home: Path) 
     # The hook of an installation that has moved since is this one's.
     moved = {**run, "environment": {"PYTHONPATH": "/old/workbench/launch/capture/site:/my/source"}}
     moved["vouched"] = vouch(moved, moved["environment"])
-    path = order_again(moved)["environment"]["PYTHONPATH"]
+    path = recorded_spec(moved)["environment"]["PYTHONPATH"]
     assert path.split(":") == [str(SITE_FOLDER), "/my/source"]
 
 
@@ -68,9 +68,9 @@ def test_what_somebody_wrote_into_a_record_is_not_applied(
     planted = {**run, "environment": environment}
     if name != "PATH":  # that one is always set
         with pytest.raises(wb.UsageError, match=f"Set {name} in this environment"):
-            order_again(planted)
+            recorded_spec(planted)
     monkeypatch.setenv(name, "/own")
-    order = order_again(planted) if name != "PYTHONPATH" else order_again(run)
+    order = recorded_spec(planted) if name != "PYTHONPATH" else recorded_spec(run)
     assert CODE[name] not in order["environment"].values()
     assert order["environment"]["OMP_NUM_THREADS"] == "3"
 

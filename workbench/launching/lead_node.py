@@ -20,7 +20,7 @@ from workbench.launching.prepare.placement import Placement, check_address
 from workbench.launching.resume.attempts import Attempts
 from workbench.launching.resume.resume import at_work, taken_up
 from workbench.launching.run import Run
-from workbench.launching.start.launch_spec import from_checkpoint, order_again
+from workbench.launching.start.launch_spec import LaunchSpec, recorded_spec, resume_spec
 from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.recover.checkpoints import Checkpoint, newest_whole
 from workbench.store import processes
@@ -60,8 +60,8 @@ def _begin(paths: RunPaths, address: str | None, port: int | None, say: Say) -> 
     if (read_json(paths.exit) or {}).get("outcome") == "succeeded":
         raise UsageError(f"{run['run']} has finished; there is nothing to start.")
     run = _at(paths, run, address, port)
-    order, before = _order(paths, run, say), at_work(paths)
-    spawn_supervisor(paths, order)
+    spec, before = _spec(paths, run, say), at_work(paths)
+    spawn_supervisor(paths, spec)
     deadline = time.monotonic() + _TAKEN_UP_SECONDS
     while not taken_up(paths, run, before):
         if time.monotonic() > deadline:
@@ -114,18 +114,17 @@ def _at(paths: RunPaths, run: dict[str, Any], address: str | None, port: int | N
     return document
 
 
-def _order(paths: RunPaths, run: dict[str, Any], say: Say) -> dict[str, Any]:
-    order, attempts = order_again(run), Attempts(paths)
+def _spec(paths: RunPaths, run: dict[str, Any], say: Say) -> LaunchSpec:
+    spec, attempts = recorded_spec(run), Attempts(paths)
     if not attempts.number:
-        return order
+        return spec
     checkpoint, passed = _newest_whole(paths)
     for sentence in passed:
         say(sentence)
-    order = from_checkpoint(order, run, checkpoint, _WHY)
-    order["resume"]["after"] = attempts.number
-    step = order["resume"]["step"]
-    say(f"attempt {attempts.number + 1} continues from step {step}")
-    return order
+    resumed = resume_spec(spec["arguments"], run, checkpoint, _WHY)
+    resumed["after"] = attempts.number
+    say(f"attempt {attempts.number + 1} continues from step {resumed['step']}")
+    return {**spec, "resume": resumed}
 
 
 def _newest_whole(paths: RunPaths) -> tuple[Checkpoint | None, list[str]]:

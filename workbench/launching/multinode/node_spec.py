@@ -18,7 +18,7 @@ from workbench.errors import HostError
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare.launcher_process import inherited
 from workbench.launching.prepare.placement import NAMES, Placement, interface_towards
-from workbench.launching.start.launch_spec import check_whole, order_again
+from workbench.launching.start.launch_spec import check_not_redacted, recorded_spec
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
 
@@ -53,14 +53,14 @@ def node_start(
         UsageError: a secret is missing from this machine's environment.
         HostError: the working directory or the script is not here.
     """
-    base = order_again(run)
+    base = recorded_spec(run)
     address, moved = str(order["address"]), _Moved(paths, base["launcher"])
     launcher = _own_script(run, [moved.path(word) for word in base["launcher"]])
     where = Placement(
         nodes=int(run["nodes"]), node_rank=node, address=address, port=int(order["port"])
     )
     arguments = [moved.path(str(word)) for word in order["arguments"]]
-    check_whole(run, arguments)
+    check_not_redacted(run, arguments)
     _check_here(base["working_directory"], launcher[-1])
     environment = {**inherited(), **base["environment"]}
     environment |= {name: moved.path(value) for name, value in order["environment"].items()}

@@ -23,6 +23,7 @@ from workbench.launching.multinode.node_view import NodeView, Seen
 from workbench.launching.multinode.reachability import Beacon
 from workbench.launching.prepare.placement import Placement
 from workbench.launching.prepare.redact import redact_arguments
+from workbench.launching.start.launch_spec import LaunchSpec
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -68,14 +69,13 @@ class Peers:
     def _others(self) -> range:
         return range(1, self._view.count)
 
-    def gather(self, order: Mapping[str, Any], attempt: int, first_step: int) -> dict[str, Any]:
-        """Call all machines to `attempt`; returns the order as node 0's launcher is to take it.
+    def gather(self, spec: LaunchSpec, attempt: int, first_step: int) -> LaunchSpec:
+        """Call all machines to `attempt`; returns the spec as node 0's launcher is to take it.
 
         Raises:
             OSError: no port is free, or the run directory cannot be written.
         """
-        resume: dict[str, Any] = order.get("resume") or {}
-        launcher = [str(word) for word in order["launcher"]]
+        resume, launcher = spec["resume"] or {}, spec["launcher"]
         address = launcher[launcher.index("--main_process_ip") + 1]
         first = int(launcher[launcher.index("--main_process_port") + 1])
         # Each attempt has its own port: what is left of the one before cannot disturb it.
@@ -92,13 +92,13 @@ class Peers:
             "port": port,
             "first_step": first_step,
             "stop_at": None,
-            "arguments": redact_arguments(resume.get("arguments", order["arguments"])),
+            "arguments": redact_arguments(resume.get("arguments", spec["arguments"])),
             "environment": dict(resume.get("environment", {})),
         }
         write_json_atomic(self._paths.node_order, self._order)
         where = Placement(nodes=self._view.count, node_rank=0, address=address, port=port)
-        environment = {**order["environment"], **interfaces(self._run, address)}
-        return {**order, "launcher": where.of(launcher), "environment": environment}
+        environment = {**spec["environment"], **interfaces(self._run, address)}
+        return {**spec, "launcher": where.of(launcher), "environment": environment}
 
     def wait(self, beat: Callable[[str], None], stopped: Callable[[], bool]) -> bool:
         """Wait until all are there; False when it is not to be.

@@ -9,10 +9,16 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from workbench.errors import HostError
-from workbench.launching.warm.client import NotWarmError, WarmProcess, server_kind, start_process
+from workbench.launching.warm.client import (
+    NotWarmError,
+    WarmProcess,
+    WarmSpec,
+    server_kind,
+    start_process,
+)
 
 # What another launcher around us (Slurm, Kubeflow, a run of ours) says of its own ranks.
 _FOREIGN = frozenset(
@@ -115,9 +121,9 @@ def start(
     folder: str,
     environment: Mapping[str, str],
     output: Path,
-    warm: Mapping[str, Any] | None = None,
+    warm: WarmSpec | None = None,
 ) -> Launcher:
-    """Start the launcher, from a warm server where `warm` (of the order) asks for it.
+    """Start the launcher, from a warm server where `warm` asks for it.
 
     Raises:
         OSError: there is no such program or folder, or the log cannot be written.

@@ -22,7 +22,7 @@ from workbench.launching.resume.resume import (
 )
 from workbench.launching.resume.run_options import given_changes, options_of
 from workbench.launching.resume.starting_point import starting_point
-from workbench.launching.start.launch_spec import check_whole
+from workbench.launching.start.launch_spec import ResumeSpec, check_not_redacted
 from workbench.launching.start.start import begin, provenance
 from workbench.provenance.differences import differences
 from workbench.recover.script_checkpoints import every_checkpoint
@@ -41,9 +41,15 @@ def rerun(paths: RunPaths) -> Resumed:
     """
     run, request = _again(paths)
     began: dict[str, Any] | None = run.get("resumed_from")
-    resume = None
+    resume: ResumeSpec | None = None
     if began is not None:  # a fork: its arguments name the checkpoint
-        resume = {**began, "why": BY_HAND, "arguments": list(request.arguments)}
+        resume = {
+            "run": began["run"],
+            "checkpoint": began["checkpoint"],
+            "step": began["step"],
+            "why": BY_HAND,
+            "arguments": list(request.arguments),
+        }
     again = begin(request, resume, rerun_of=run["run"])
     return _with_differences(Resumed(paths=again, notes=request.warnings), run)
 
@@ -86,7 +92,7 @@ def _again(paths: RunPaths) -> tuple[dict[str, Any], Request]:
     run = startable_record(paths)
     refuse_engine(run)
     words = [str(word) for word in run["arguments"]]
-    check_whole(run, words)
+    check_not_redacted(run, words)
     folder, options = recorded_folder(run), options_of(paths, run)
     layout = len(run.get("layout_arguments") or ())
     variables = {**_recorded_variables(run), **options.environment}

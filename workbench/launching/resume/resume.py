@@ -26,7 +26,12 @@ from workbench.launching.resume.run_options import (
     stays_in_place,
 )
 from workbench.launching.resume.starting_point import StartingPoint, starting_point
-from workbench.launching.start.launch_spec import check_whole, from_checkpoint, order_again
+from workbench.launching.start.launch_spec import (
+    ResumeSpec,
+    check_not_redacted,
+    recorded_spec,
+    resume_spec,
+)
 from workbench.launching.start.start import begin
 from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.recover.script_options import changed_arguments, script_options
@@ -103,8 +108,8 @@ def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> 
         elif paths.exit.exists() or not read_status(paths).live:
             _refuse_finished(read_json(paths.exit) or {}, run)
         start = starting_point(paths, None, read=False)
-        order = order_again(run, changed_words(paths, run, None, ()))
-        from_checkpoint(order, run, start.at, start.why)
+        spec = recorded_spec(run, changed_words(paths, run, None, ()))
+        resume_spec(spec["arguments"], run, start.at, start.why)
     except (UsageError, StoreError) as error:
         return str(error)
     except Exception as error:  # noqa: BLE001  (see above)
@@ -146,17 +151,17 @@ def _in_place(
         run = _changed_run(paths, run, changes)
     given = changes.get("environment", {})  # a secret among them is not in run.json
     others = {name: value for name, value in run["environment"].items() if name not in given}
-    base = order_again({**run, "environment": others}, words)
+    base = recorded_spec({**run, "environment": others}, words)
     base["environment"] |= given
-    order = from_checkpoint(base, run, start.at, start.why)
-    order["resume"]["told"] = differs
-    check_no_secret(order["resume"]["arguments"], int(run.get("nodes") or 1))
+    resumed = resume_spec(words, run, start.at, start.why)
+    resumed["told"] = differs
+    check_no_secret(resumed.get("arguments", ()), int(run.get("nodes") or 1))
     before = at_work(paths)
-    order["resume"]["after"] = Attempts(paths).number  # of two that resume at once, one does
+    resumed["after"] = Attempts(paths).number  # of two that resume at once, one does
     try:
         if changes:
             write_json_atomic(paths.run, run, indent=2)
-        spawn_supervisor(paths, order)
+        spawn_supervisor(paths, {**base, "resume": resumed})
     except OSError as error:
         raise StoreError(f"{paths.directory} cannot be written: {error}") from error
     deadline = time.monotonic() + _TAKEN_UP_SECONDS
@@ -266,19 +271,19 @@ def in_another_layout(
         StoreError: the run store cannot be written.
     """
     refuse_engine(run)
-    check_whole(run, words)
+    check_not_redacted(run, words)
     own = list(words[len(_layout_arguments(run)) :])
     options, dropped = changed(run, options_of(paths, run), changes)
-    resumed = from_checkpoint({"arguments": own}, run, start.at, start.why)["resume"]
+    resumed = resume_spec(own, run, start.at, start.why)
     variables = {**options.environment, **resumed.get("environment", {})}
     request = build_request(
         target_of(run),
-        resumed["arguments"],
+        resumed.get("arguments", ()),
         replace(options, environment=variables),
     )
     folder = recorded_folder(run)
     request = replace(request, warnings=(*dropped, *request.warnings), working_directory=folder)
-    whole = {**resumed, "arguments": list(request.arguments), "run": run["run"]}
+    whole: ResumeSpec = {**resumed, "arguments": list(request.arguments), "run": run["run"]}
     again = begin(request, whole)
     return Resumed(paths=again, notes=(*start.notes, *request.warnings))
 

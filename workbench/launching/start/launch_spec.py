@@ -1,19 +1,10 @@
-"""Orders: what a supervisor is told to start. They carry secrets, so they are never on disk.
-
-    {"launcher": [...], "arguments": [...], "environment": {...}, "working_directory": "...",
-     "resume": {"step", "checkpoint", "why", "arguments", "environment", "after"} or absent,
-     "warm": {"threads", "modules"} or None}
-
-``launcher`` is the command up to and with the script, ``arguments`` are the script's own. A resumed
-attempt may have other arguments and more environment; ``after`` is the attempt that it follows.
-``warm`` asks for a fork of the warm server that has these modules and CPU threads.
-"""
+"""What a supervisor is told to start. It carries secrets, so it is never on disk."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from workbench import recipes
 from workbench.describe import Strategy
@@ -21,44 +12,73 @@ from workbench.errors import UsageError
 from workbench.launching.prepare.recorded_environment import recorded_value
 from workbench.launching.prepare.redact import HIDDEN
 from workbench.launching.start.warm_server import warm_part
+from workbench.launching.warm.client import WarmSpec
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.resuming import PLACEHOLDER, how_to_resume
 
 
-def make_order(
+class _ResumePoint(TypedDict):
+    step: int  # optimizer steps already done
+    checkpoint: str | None  # its path; null = from the beginning
+    why: str  # of this attempt, for attempts.jsonl
+
+
+class ResumeSpec(_ResumePoint, total=False):
+    """How an attempt after the first differs from the start that it repeats."""
+
+    arguments: list[str]  # all of the script's; absent = as before
+    environment: dict[str, str]  # more of it for this attempt
+    told: bool  # the arguments were changed by the user
+    after: int  # the attempt that it follows: of two that resume at once, one does
+    run: str  # the run that wrote the checkpoint, where it is another one
+
+
+class LaunchSpec(TypedDict):
+    """One start of a launcher."""
+
+    launcher: list[str]  # the command up to and with the script
+    arguments: list[str]  # the script's own
+    environment: dict[str, str]  # what differs from the supervisor's
+    working_directory: str
+    warm: WarmSpec | None  # null = started cold
+    resume: ResumeSpec | None  # null = the first attempt
+
+
+def make_spec(
     command: Sequence[str],
     arguments: Sequence[str],
     environment: Mapping[str, str],
     folder: Path,
-    warm: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The order of a first start: `command` ends with the script's `arguments`."""
+    warm: WarmSpec | None = None,
+) -> LaunchSpec:
+    """The spec of a first start: `command` ends with the script's `arguments`."""
     return {
         "launcher": list(command[: len(command) - len(arguments)]),
         "arguments": list(arguments),
         "environment": dict(environment),
         "working_directory": str(folder),
-        "warm": None if warm is None else dict(warm),
+        "warm": warm,
+        "resume": None,
     }
 
 
-def order_again(run: Mapping[str, Any], arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """The order of a run known from its run.json alone; None = with the arguments it began with.
+def recorded_spec(run: Mapping[str, Any], arguments: Sequence[str] | None = None) -> LaunchSpec:
+    """The spec of a run known from its run.json alone; None = with the arguments it began with.
 
     Raises:
         UsageError: run.json lacks a secret that the run was started with.
     """
     began = [str(word) for word in run["arguments"]]
     arguments = began if arguments is None else list(arguments)
-    check_whole(run, arguments)
+    check_not_redacted(run, arguments)
     given = dict(run["environment"])
     environment = {name: recorded_value(run, name, str(value)) for name, value in given.items()}
     command, folder = [str(word) for word in run["command"]], Path(run["working_directory"])
-    order = make_order(command, began, environment, folder, warm_server(run))
-    return {**order, "arguments": arguments}
+    spec = make_spec(command, began, environment, folder, warm_server(run))
+    return {**spec, "arguments": arguments}
 
 
-def warm_server(run: Mapping[str, Any]) -> dict[str, Any] | None:
+def warm_server(run: Mapping[str, Any]) -> WarmSpec | None:
     """Which warm server fits the run of this run.json; None = it is started cold."""
     if not run.get("warm"):
         return None
@@ -73,7 +93,7 @@ def warm_server(run: Mapping[str, Any]) -> dict[str, Any] | None:
     )
 
 
-def check_whole(run: Mapping[str, Any], arguments: Sequence[str]) -> None:
+def check_not_redacted(run: Mapping[str, Any], arguments: Sequence[str]) -> None:
     """Refuse arguments of which a part was hidden.
 
     Raises:
@@ -87,45 +107,52 @@ def check_whole(run: Mapping[str, Any], arguments: Sequence[str]) -> None:
         )
 
 
-def on_another_port(order: Mapping[str, Any], why: str) -> dict[str, Any]:
+def on_another_port(spec: LaunchSpec, why: str) -> LaunchSpec:
     """The same start on a port that is free then."""
-    launcher = list(order["launcher"])
+    launcher = list(spec["launcher"])
     launcher[launcher.index("--main_process_port") + 1] = "0"
-    return {**order, "launcher": launcher, "resume": {**(order.get("resume") or {}), "why": why}}
+    before: ResumeSpec = spec["resume"] or {"step": 0, "checkpoint": None, "why": why}
+    return {**spec, "launcher": launcher, "resume": {**before, "why": why}}
 
 
 def from_checkpoint(
-    order: Mapping[str, Any],
-    run: Mapping[str, Any],
-    checkpoint: Checkpoint | None,
-    why: str,
-) -> dict[str, Any]:
-    """The order of an attempt that goes on from `checkpoint`; None = from the beginning.
-
-    ``{checkpoint}`` in the order's arguments becomes its path.
+    spec: LaunchSpec, run: Mapping[str, Any], checkpoint: Checkpoint | None, why: str
+) -> LaunchSpec:
+    """The spec of an attempt that goes on from `checkpoint`; None = from the beginning.
 
     Raises:
         UsageError: the script offers no way to resume that is known.
     """
-    base = list(order["arguments"])
-    if checkpoint is None and any(PLACEHOLDER in word for word in base):
+    return {**spec, "resume": resume_spec(spec["arguments"], run, checkpoint, why)}
+
+
+def resume_spec(
+    arguments: Sequence[str], run: Mapping[str, Any], checkpoint: Checkpoint | None, why: str
+) -> ResumeSpec:
+    """How an attempt with these arguments goes on; ``{checkpoint}`` in them becomes its path.
+
+    Raises:
+        UsageError: the script offers no way to resume that is known.
+    """
+    if checkpoint is None and any(PLACEHOLDER in word for word in arguments):
         raise UsageError(
             f"The arguments name {PLACEHOLDER}, and no checkpoint is whole. Leave it out to start "
             "from the beginning."
         )
     if checkpoint is None:  # where the run began: another run's checkpoint is in its arguments
         began: dict[str, Any] = run.get("resumed_from") or {}
-        start = {"step": int(began.get("step") or 0), "checkpoint": began.get("checkpoint")}
-        return {**order, "resume": {**start, "why": why, "arguments": base}}
-    assert checkpoint.step is not None
-    way = how_to_resume(Path(run["script"]), run.get("recipe"), base, checkpoint)
-    return {
-        **order,
-        "resume": {
-            "step": checkpoint.step,
-            "checkpoint": str(checkpoint.path),
+        return {
+            "step": int(began.get("step") or 0),
+            "checkpoint": began.get("checkpoint"),
             "why": why,
-            "arguments": list(way.arguments),
-            "environment": way.environment,
-        },
+            "arguments": list(arguments),
+        }
+    assert checkpoint.step is not None
+    way = how_to_resume(Path(run["script"]), run.get("recipe"), arguments, checkpoint)
+    return {
+        "step": checkpoint.step,
+        "checkpoint": str(checkpoint.path),
+        "why": why,
+        "arguments": list(way.arguments),
+        "environment": way.environment,
     }

@@ -15,7 +15,7 @@ from workbench.launching.prepare.acceptance import seal
 from workbench.launching.prepare.recorded_environment import tuning_variables
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.signatures import vouch
-from workbench.launching.start.launch_spec import make_order, warm_server
+from workbench.launching.start.launch_spec import LaunchSpec, ResumeSpec, make_spec, warm_server
 from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.provenance.record import record_provenance
 from workbench.store.files import write_json_atomic
@@ -27,19 +27,19 @@ from workbench.version import __version__
 
 
 def begin(
-    request: Request, resume: dict[str, Any] | None = None, rerun_of: str | None = None
+    request: Request, resume: ResumeSpec | None = None, rerun_of: str | None = None
 ) -> RunPaths:
     """Start `request` in a run directory of its own.
 
-    `resume` is the order's part about a checkpoint (see `orders`), with ``"run"``: the id of the
-    run that wrote it. `rerun_of`: the run that is started again.
+    `resume`: the checkpoint to begin at, with ``"run"``: the id of the run that wrote it.
+    `rerun_of`: the run that is started again.
 
     Raises:
         StoreError: the run store cannot be written.
     """
-    paths, order = prepare(request, resume, rerun_of)
+    paths, spec = prepare(request, resume, rerun_of)
     try:
-        spawn_supervisor(paths, order)
+        spawn_supervisor(paths, spec)
     except OSError as error:
         discard(paths)
         raise _cannot_write(paths, error) from error
@@ -47,12 +47,12 @@ def begin(
 
 
 def prepare(
-    request: Request, resume: dict[str, Any] | None = None, rerun_of: str | None = None
-) -> tuple[RunPaths, dict[str, Any]]:
+    request: Request, resume: ResumeSpec | None = None, rerun_of: str | None = None
+) -> tuple[RunPaths, LaunchSpec]:
     """Claim the run directory of `request` and write what there is to know; nothing is started.
 
     Returns:
-        The directory, and the order for its supervisor.
+        The directory, and the spec for its supervisor.
 
     Raises:
         StoreError: the run store cannot be written.
@@ -66,7 +66,7 @@ def prepare(
     }
     document = _run_document(request, paths, marker, environment)
     if resume is not None:
-        document["resumed_from"] = {key: resume[key] for key in ("run", "checkpoint", "step")}
+        document["resumed_from"] = {key: resume.get(key) for key in ("run", "checkpoint", "step")}
     document |= {"rerun_of": rerun_of, "provenance": provenance(request, paths.source)}
     document["vouched"] = vouched(document)
     try:
@@ -78,11 +78,11 @@ def prepare(
         command = request.command_in(paths.directory)
         folder = request.working_directory
         warm = warm_server(document)
-        order = make_order(command, request.arguments, environment, folder, warm)
+        spec = make_spec(command, request.arguments, environment, folder, warm)
     except OSError as error:
         discard(paths)
         raise _cannot_write(paths, error) from error
-    return paths, {**order, "resume": resume}
+    return paths, {**spec, "resume": resume}
 
 
 def provenance(request: Request, keep: Path | None) -> dict[str, Any]:

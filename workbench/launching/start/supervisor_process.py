@@ -12,13 +12,16 @@ import os
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING
 
 from workbench.errors import HostError
 from workbench.launching.prepare.launcher_process import LOADERS
 from workbench.launching.start.warm_server import fitting_kind
 from workbench.launching.warm.client import start_server
 from workbench.store.layout import RunPaths
+
+if TYPE_CHECKING:
+    from workbench.launching.start.launch_spec import LaunchSpec
 
 _SAFE_FOLDER = "/"
 SAFE_PYTHON = (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ()))
@@ -27,19 +30,19 @@ working directory of its processes is `_SAFE_FOLDER`."""
 
 
 def spawn_supervisor(
-    paths: RunPaths, order: dict[str, Any] | None, *, beside: int | None = None
+    paths: RunPaths, spec: LaunchSpec | None, *, beside: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a watcher with its supervisor; with no order it adopts. Returns without waiting.
+    """Start a watcher with its supervisor; with no spec it adopts. Returns without waiting.
 
     `beside`: pid of a supervisor that is at work and has lost its watcher; the new one watches it.
 
     Raises:
         OSError: the run directory cannot be written.
     """
-    if order is not None and order.get("warm") and beside is None:
-        _start_warm_server(order)
+    if spec is not None and beside is None:
+        _start_warm_server(spec)
     command = [*SAFE_PYTHON, "-m", "workbench.launching.supervise.watcher", str(paths.directory)]
-    if order is None:
+    if spec is None:
         command.append("--adopt")
     if beside is not None:
         command += ["--beside", str(beside)]
@@ -48,7 +51,7 @@ def spawn_supervisor(
     try:
         process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL if order is None else subprocess.PIPE,
+            stdin=subprocess.DEVNULL if spec is None else subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -58,14 +61,16 @@ def spawn_supervisor(
     finally:
         os.close(output)
     if process.stdin is not None:
-        process.stdin.write(json.dumps(order).encode())
+        process.stdin.write(json.dumps(spec).encode())
         process.stdin.close()
     # The watcher outlives us or not: no zombie if it does not, no warning if it does.
     threading.Thread(target=process.wait, daemon=True).start()
     return process
 
 
-def _start_warm_server(order: dict[str, Any]) -> None:
+def _start_warm_server(spec: LaunchSpec) -> None:
     """By us, not by the supervisor: what descends from a supervisor belongs to its run."""
+    if spec["warm"] is None:
+        return
     with contextlib.suppress(HostError):  # the supervisor meets it too, and says so
-        start_server(fitting_kind(order["environment"], order["warm"]))
+        start_server(fitting_kind(spec["environment"], spec["warm"]))

@@ -30,8 +30,8 @@ _ENGINE_MODULES: dict[Backend, tuple[str, ...]] = {
 }
 
 
-def fitting_kind(environment: Mapping[str, str], warm: Mapping[str, Any]) -> client.ServerKind:
-    """The server for ranks with this environment of an order and its part `warm`.
+def fitting_kind(environment: Mapping[str, str], warm: client.WarmSpec) -> client.ServerKind:
+    """The server for ranks with this environment of a spec and its part `warm`.
 
     The launcher is started by a supervisor, which inherits this process's variables, but not those
     that make Python load something.
@@ -47,8 +47,8 @@ def warm_part(
     strategy: Strategy,
     splits: frozenset[str] | None,
     device: str,
-) -> dict[str, Any]:
-    """The part `warm` of an order: what the server has imported, and with how many threads."""
+) -> client.WarmSpec:
+    """The part `warm` of a spec: what the server has imported, and with how many threads."""
     names = [*worth_preloading(script), *_ENGINE_MODULES.get(backend(strategy, splits), ())]
     if "deepspeed" in names and not _may_preload("deepspeed", device):
         names = [name for name in names if name not in _WITH_DEEPSPEED]
@@ -68,8 +68,8 @@ def _may_preload(module: str, device: str) -> bool:
     return find_spec(package) is not None
 
 
-def part_of(request: Request) -> dict[str, Any]:
-    """The part `warm` of the order of `request`."""
+def part_of(request: Request) -> client.WarmSpec:
+    """The part `warm` of the spec of `request`."""
     return warm_part(
         request.script,
         request.threads.value,

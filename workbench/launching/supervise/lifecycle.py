@@ -1,4 +1,4 @@
-"""The life of a supervisor, from its order to its end: one per run, whoever asks for another."""
+"""The life of a supervisor, from its spec to its end: one per run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from workbench.launching.log import EXIT_RESERVE, guarded, log
 from workbench.launching.prepare.redact import secret_values
@@ -18,6 +18,9 @@ from workbench.store import secrets
 from workbench.store.files import read_json, reserve
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
+
+if TYPE_CHECKING:
+    from workbench.launching.start.launch_spec import LaunchSpec, ResumeSpec
 
 HANDOVER_SECONDS = 75.0  # the supervisor of a run that has just ended still waits for its trackers
 _LOCK_TICK_SECONDS = 0.2
@@ -42,34 +45,31 @@ def take_lock(paths: RunPaths, patience_seconds: float = 0.0) -> int | None:
             return handle
 
 
-def supervise(directory: str, order_text: bytes, *, adopting: bool) -> None:
-    """The whole life of a supervisor. `order_text`: JSON of the order to start, or once started.
+def supervise(directory: str, spec_text: bytes, *, adopting: bool) -> None:
+    """The whole life of a supervisor. `spec_text`: JSON of the `LaunchSpec` to start, if any.
 
-    Adopting, it goes on with what is at work; an order that nobody came to start is started.
+    Adopting, it goes on with what is at work; a spec that nobody came to start is started.
     """
     paths = RunPaths(Path(directory))
-    order: dict[str, Any] = json.loads(order_text) if order_text else {}
+    spec: LaunchSpec | None = json.loads(spec_text) if spec_text else None
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphaned ranks come to us
-    reason = foreign_reason(paths) if adopting and not order else None
+    reason = foreign_reason(paths) if adopting and not spec else None
     if reason is not None:
         log(f"not adopted: {reason}")
         return
-    resume: dict[str, Any] = order.get("resume") or {}
+    resume = spec and spec["resume"]
     lock = take_lock(paths, HANDOVER_SECONDS if resume else 0.0)
     run = read_json(paths.run)
     if lock is None or run is None:
         log("another supervisor has this run" if lock is None else "run.json cannot be read")
         return
-    resumed: list[str] = resume.get("arguments") or []
-    secrets.learn(
-        order.get("environment", {}), secret_values([*order.get("arguments", []), *resumed])
-    )
+    _learn_secrets(spec)
     supervisor = Supervisor(paths, run)
-    if order and _is_started(order, supervisor.state.attempts, adopting=adopting):
+    if spec and _is_started(resume, supervisor.state.attempts, adopting=adopting):
         if not adopting:
             log("another process has resumed the run")
             return
-    elif order:
+    elif spec:
         adopting = False
     if paths.exit.exists():
         if adopting or not resume:
@@ -78,17 +78,24 @@ def supervise(directory: str, order_text: bytes, *, adopting: bool) -> None:
         paths.exit.unlink()
     guarded("reserve", lambda: reserve(paths.control / "reserve", _RESERVE_BYTES))
     guarded("reserve", lambda: reserve(paths.control / EXIT_RESERVE, _EXIT_BYTES))
-    if adopting:
-        supervisor.adopt(order or None)
+    if adopting or spec is None:
+        supervisor.adopt(spec)
     else:
-        supervisor.start(order)
+        supervisor.start(spec)
     supervisor.watch()
     os.close(lock)
 
 
-def _is_started(order: dict[str, Any], attempts: Attempts, *, adopting: bool) -> bool:
-    """Whether an attempt of this order, or a later one, has begun already."""
-    resume: dict[str, Any] = order.get("resume") or {}
-    if not adopting and "after" not in resume:
+def _learn_secrets(spec: LaunchSpec | None) -> None:
+    if spec is None:
+        return
+    resumed = (spec["resume"] or {}).get("arguments", [])
+    secrets.learn(spec["environment"], secret_values([*spec["arguments"], *resumed]))
+
+
+def _is_started(resume: ResumeSpec | None, attempts: Attempts, *, adopting: bool) -> bool:
+    """Whether an attempt of this spec, or a later one, has begun already."""
+    after = (resume or {}).get("after")
+    if not adopting and after is None:
         return False
-    return attempts.number != resume.get("after", 0)
+    return attempts.number != (after or 0)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from workbench.diagnose import nodes as rules
 from workbench.diagnose.facts import NodeFacts, RankFacts
 from workbench.diagnose.failure import explain, is_echo
 from workbench.launching.multinode.node_ranks import ranks_of
 from workbench.launching.multinode.peers import Peers
+from workbench.launching.start.launch_spec import LaunchSpec
 from workbench.launching.supervise.outcome import Verdict, verdict_of
 from workbench.launching.supervise.run_state import RunState
 from workbench.store import processes
@@ -30,8 +30,8 @@ class RunNodes:
         self._write_view = write_view
         self._peers = Peers(state.paths, state.run)
 
-    def gathered(self, order: Mapping[str, Any], first_step: int) -> dict[str, Any] | None:
-        """Wait until all nodes are there; the order for this one, None if it is not to be.
+    def gathered(self, spec: LaunchSpec, first_step: int) -> LaunchSpec | None:
+        """Wait until all nodes are there; the spec for this one, None if it is not to be.
 
         Raises:
             OSError: the run directory cannot be written, or there is no free port.
@@ -40,7 +40,7 @@ class RunNodes:
         state.attempts.take_over()
         state.stop_request.listen()
         attempt = state.attempts.number + 1
-        placed = self._peers.gather(order, attempt, first_step)
+        placed = self._peers.gather(spec, attempt, first_step)
         if self._peers.wait(self._beat, lambda: state.stop_request.reason is not None):
             state.message = None
             return placed

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from subprocess import Popen
-from typing import Any
+from typing import TYPE_CHECKING
 
 from workbench.launching.log import log
 from workbench.store.layout import RunPaths
+
+if TYPE_CHECKING:
+    from workbench.launching.start.launch_spec import LaunchSpec
 
 _LOWER = 500  # below what it was, where the kernel lets us (root)
 _HIGHER = 200  # of the ranks, where it does not
@@ -73,7 +76,7 @@ class WatcherLink:
         """
         return self._parent if self._began_watched and os.getppid() == self._parent else None
 
-    def check(self, order: dict[str, Any] | None) -> int | None:
+    def check(self, spec: LaunchSpec | None) -> int | None:
         """Start a watcher if there is none; returns its pid if it was started just now."""
         if self._child is None and os.getppid() == self._parent:
             return None
@@ -83,7 +86,7 @@ class WatcherLink:
 
         log("the watcher is gone: starting another one")
         try:
-            self._child = spawn_supervisor(self._paths, order, beside=os.getpid())
+            self._child = spawn_supervisor(self._paths, spec, beside=os.getpid())
         except OSError as error:
             log(f"no watcher could be started: {error}")
             return None

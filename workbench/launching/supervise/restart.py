@@ -12,7 +12,7 @@ from typing import Any
 from workbench.diagnose.finding import EXIT_HANG, HANGS, Finding
 from workbench.errors import UsageError
 from workbench.launching.log import log
-from workbench.launching.start.launch_spec import from_checkpoint, order_again
+from workbench.launching.start.launch_spec import LaunchSpec, from_checkpoint, recorded_spec
 from workbench.launching.supervise.hang_timeout import HangTimeout
 from workbench.launching.supervise.monitor import RunMonitor
 from workbench.launching.supervise.outcome import Verdict
@@ -41,7 +41,7 @@ class RestartController:
 
     def next_spec(
         self, monitor: RunMonitor, verdict: Verdict, exit_code: int | None
-    ) -> dict[str, Any] | None:
+    ) -> LaunchSpec | None:
         """What to start now; None when the run has ended for good. `exit_code`: the launcher's."""
         try:
             return self._next_spec(monitor, verdict, exit_code)
@@ -56,7 +56,7 @@ class RestartController:
 
     def _next_spec(
         self, monitor: RunMonitor, verdict: Verdict, exit_code: int | None
-    ) -> dict[str, Any] | None:
+    ) -> LaunchSpec | None:
         state = self._state
         hang, self._hang = self._hang, None
         self._timeout.reset()
@@ -78,7 +78,7 @@ class RestartController:
             return None
         why = " ".join([verdict.message.rstrip("."), *passed])
         try:
-            base = state.spec or state.spec_before or order_again(state.run)
+            base = state.spec or state.spec_before or recorded_spec(state.run)
             spec = from_checkpoint(base, state.run, checkpoint, why)
         except UsageError as error:
             self._why = f"No restart: {error}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.launching.log import guarded
 from workbench.launching.resume.attempts import Attempts
@@ -18,6 +18,9 @@ from workbench.store import processes
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
+
+if TYPE_CHECKING:
+    from workbench.launching.start.launch_spec import LaunchSpec
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,9 +45,9 @@ class RunState:
     """Of the training's processes: the kernel ends them before the supervisor."""
     started_at: float
     """Unix seconds of the first attempt."""
-    spec: dict[str, Any] | None = None
+    spec: LaunchSpec | None = None
     """What this supervisor started, secrets included."""
-    spec_before: dict[str, Any] | None = None
+    spec_before: LaunchSpec | None = None
     """What the supervisor before this one was to start."""
     ladder: StopLadder = field(init=False)
     """The stop of the present attempt."""

@@ -25,6 +25,7 @@ from workbench.store.files import read_file, read_json
 from workbench.store.layout import RunPaths
 
 if TYPE_CHECKING:
+    from workbench.launching.start.launch_spec import LaunchSpec
     from workbench.launching.supervise.monitor import RunMonitor
     from workbench.launching.supervise.nodes import RunNodes
     from workbench.launching.supervise.restart import RestartController
@@ -58,12 +59,12 @@ class Supervisor:
         if self._monitor is not None:
             self._monitor.write_view()
 
-    def start(self, spec: dict[str, Any]) -> None:
+    def start(self, spec: LaunchSpec) -> None:
         """Start the launcher of `spec`; see `workbench.launching.start.launch_spec`."""
         state = self.state
         state.spec = spec
-        resume: dict[str, Any] = spec.get("resume") or {}
-        first_step = int(resume.get("step", 0))
+        resume = spec["resume"]
+        first_step = 0 if resume is None else resume["step"]
         state.begin_attempt()
         self._child = None
         if self.nodes is not None:
@@ -71,12 +72,15 @@ class Supervisor:
             if placed is None:
                 return
             spec = placed
-        checkpoint, why = resume.get("checkpoint"), resume.get("why")
-        other = resume.get("arguments") if resume.get("told") else None
-        state.attempts.begin(first_step=first_step, checkpoint=checkpoint, why=why, arguments=other)
+        state.attempts.begin(
+            first_step=first_step,
+            checkpoint=resume and resume["checkpoint"],
+            why=resume and resume["why"],
+            arguments=resume.get("arguments") if resume and resume.get("told") else None,
+        )
         if self.nodes is not None:
             self.nodes.go()
-        if spec.get("warm"):  # a warm server may still be importing
+        if spec["warm"]:  # a warm server may still be importing
             self._cold_ranks.unlink(missing_ok=True)
             state.write("starting")
         self._child = self._launch(spec, first_step)
@@ -88,17 +92,19 @@ class Supervisor:
         state.launcher = processes.identify(self._child.pid)
         state.write("starting")
 
-    def _launch(self, spec: dict[str, Any], first_step: int) -> Launcher:
+    def _launch(self, spec: LaunchSpec, first_step: int) -> Launcher:
         run, paths = self.state.run, self.state.paths
-        resume: dict[str, Any] = spec.get("resume") or {}
-        environment = {**inherited(), **spec["environment"], **resume.get("environment", {})}
+        resume = spec["resume"]
+        arguments = (resume or {}).get("arguments", spec["arguments"])
+        more = (resume or {}).get("environment", {})
+        environment = {**inherited(), **spec["environment"], **more}
         environment |= {  # never a record's: it may have been moved, or come from elsewhere
             processes.MARKER: run["marker"],
             "WORKBENCH_RUN_DIR": str(paths.directory),
             "WORKBENCH_FIRST_STEP": str(first_step),
         }
         return launcher_process.start(
-            [*spec["launcher"], *resume.get("arguments", spec["arguments"])],
+            [*spec["launcher"], *arguments],
             folder=spec["working_directory"],
             environment=shown_gpus(
                 environment,
@@ -107,10 +113,10 @@ class Supervisor:
                 script=Path(run["script"]),
             ),
             output=paths.launcher_log,
-            warm=spec.get("warm"),
+            warm=spec["warm"],
         )
 
-    def adopt(self, spec: dict[str, Any] | None = None) -> None:
+    def adopt(self, spec: LaunchSpec | None = None) -> None:
         """Supervise a run whose supervisor died; `spec`: what that one was to start."""
         state = self.state
         state.spec_before = spec

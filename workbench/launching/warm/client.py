@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from workbench.errors import HostError, WorkbenchError
 from workbench.launching.capture import SITE_FOLDER
@@ -82,6 +82,13 @@ class ServerKind:
         """Its name in `socket_folder`."""
         facts = [sys.executable, sys.prefix, self.environment, self.modules]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+class WarmSpec(TypedDict):
+    """Which warm server a launch is forked from."""
+
+    threads: int | str | None  # CPU threads of a rank; null = as torch has them
+    modules: list[str]  # imported beside the usual ones
 
 
 def server_kind(
