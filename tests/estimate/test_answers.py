@@ -344,3 +344,12 @@ def test_layout_names_are_read_back(name: str) -> None:
     how = wb.Strategy.parse(name, ranks)
     again = wb.Strategy.parse(layout_name(how), ranks)
     assert replace(again, name=name) == how
+
+
+@pytest.mark.parametrize("name", ["single", "ddp", "fsdp", "zero1", "dp4-tp2"])
+def test_the_code_of_a_switch_makes_its_change(name: str) -> None:
+    ranks = 1 if name == "single" else 8
+    work, how = workload(attention="eager", micro_batch=4), layout(name, ranks)
+    for switch in sizing.switches(work, how, "cuda", costly=True):
+        made = eval(switch.code, {"replace": replace, "workload": work, "strategy": how})
+        assert made in (switch.workload, switch.strategy), switch.name

@@ -13,40 +13,16 @@ from typing import Any
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
 from workbench.estimate.context import widths
-from workbench.estimate.sizing.workload_switches import Alternative
+from workbench.estimate.sizing.change import Change
 from workbench.units import format_bytes
 
 STATES = ("parameters", "master copy", "optimizer states", "gradients")
 
 
-def strategy_alternatives(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def strategy_changes(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     """Every change of the strategy alone."""
     for family in (_recompute, _sharding, _reduction, _tensor, _offload):
         yield from family(workload, strategy)
-
-
-def _made(
-    workload: Workload,
-    strategy: Strategy,
-    change: dict[str, Any],
-    *,
-    name: str,
-    cost: str,
-    option: str,
-    in_practice: str,
-    on_host: tuple[str, ...] = (),
-) -> Alternative:
-    assigned = ", ".join(f"{key}={value!r}" for key, value in change.items())
-    return Alternative(
-        name=name,
-        workload=workload,
-        strategy=strategy.with_options(**change),
-        cost=cost,
-        option=option,
-        code=f"strategy.with_options({assigned})",
-        in_practice=in_practice,
-        on_host=on_host,
-    )
 
 
 def _again(workload: Workload, share: float) -> str:
@@ -55,13 +31,11 @@ def _again(workload: Workload, share: float) -> str:
     return f"about {100 * share / (1 + backward):.0f} % more compute"
 
 
-def _recompute(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def _recompute(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     if strategy.recompute != "full" or strategy.recompute_layers is not None:
         lora = " (a half, not a third: LoRA's backward is short)" if workload.lora_rank else ""
-        yield _made(
-            workload,
-            strategy,
-            {"recompute": "full", "recompute_layers": None},
+        yield Change(
+            strategy={"recompute": "full", "recompute_layers": None},
             name="recompute full",
             cost=f"{_again(workload, 1)}: every block runs forward twice{lora}",
             option="--recompute full",
@@ -82,10 +56,8 @@ def _recompute(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
     for part, (share, what) in costs.items():
         if part == "attention" and workload.attention != "eager":
             continue  # fused attention keeps no scores: nothing to save
-        yield _made(
-            workload,
-            strategy,
-            {"recompute": "selective", "recompute_parts": (part,)},
+        yield Change(
+            strategy={"recompute": "selective", "recompute_parts": (part,)},
             name=f"recompute {part}",
             cost=f"{_again(workload, share)}: {what}",
             option=f"--recompute selective --recompute-parts {part}",
@@ -105,7 +77,7 @@ def _mlp_share(workload: Workload) -> float:
     return mlp / total if total else 0.0
 
 
-def _sharding(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def _sharding(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     ranks, stage = strategy.data_ranks, strategy.zero_stage
     if ranks == 1:
         return
@@ -118,36 +90,32 @@ def _sharding(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
     whole: dict[str, Any] = {"dp_replicate": 1, "dp_shard": ranks}
     fsdp = whole | {"zero_stage": None, "reshard_after_forward": True}
     if stage is None and strategy.dp_shard == 1:
-        yield _renamed(workload, strategy, whole | {"zero_stage": 1}, "the bytes of DDP")
+        yield _renamed(strategy, whole | {"zero_stage": 1}, "the bytes of DDP")
         often_reduced = ", but reduced in every micro-batch" if workload.accumulate > 1 else ""
         cost = f"the bytes of DDP{often_reduced}"
-        yield _renamed(workload, strategy, whole | {"zero_stage": 2}, cost)
-        yield _renamed(workload, strategy, fsdp, three)
+        yield _renamed(strategy, whole | {"zero_stage": 2}, cost)
+        yield _renamed(strategy, fsdp, three)
     elif stage in {1, 2}:
         if stage == 1:
             cost = "the same bytes; with accumulation they are reduced in every micro-batch"
-            yield _renamed(workload, strategy, whole | {"zero_stage": 2}, cost)
-        yield _renamed(workload, strategy, whole | {"zero_stage": 3}, three)
+            yield _renamed(strategy, whole | {"zero_stage": 2}, cost)
+        yield _renamed(strategy, whole | {"zero_stage": 3}, three)
     elif stage is None and strategy.dp_replicate > 1:
         cost = "weights are gathered from all ranks, across nodes, not only within a replica"
-        yield _renamed(workload, strategy, fsdp, cost)
+        yield _renamed(strategy, fsdp, cost)
     if stage is None and strategy.dp_shard > 1 and not strategy.fsdp.reshard_after_forward:
         change = {"reshard_after_forward": True}
-        yield _renamed(workload, strategy, change, "1.5 x the bytes communicated", "reshard")
+        yield _renamed(strategy, change, "1.5 x the bytes communicated", "reshard")
 
 
-def _renamed(
-    workload: Workload, strategy: Strategy, change: dict[str, Any], cost: str, label: str = ""
-) -> Alternative:
+def _renamed(strategy: Strategy, change: dict[str, Any], cost: str, label: str = "") -> Change:
     name = layout_name(strategy.with_options(**change))
     practice = {
         "f": "fully_shard(block) per block, then fully_shard(model)",
         "z": f'DeepSpeed: "zero_optimization": {{"stage": {name[4:5]}}}',
     }
-    return _made(
-        workload,
-        strategy,
-        {"name": name} | change,
+    return Change(
+        strategy={"name": name} | change,
         name="reshard after forward" if label else name,
         cost=cost,
         option=f"--strategy {name}",
@@ -175,23 +143,19 @@ def layout_name(strategy: Strategy) -> str:
     return "-".join([*first, *([sharded] if shard > 1 else []), *others])
 
 
-def _reduction(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def _reduction(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     plain = strategy.dp_shard == 1 and strategy.zero_stage is None
     if plain and strategy.dp_replicate > 1 and not strategy.ddp.bucket_views:
-        yield _made(
-            workload,
-            strategy,
-            {"bucket_views": True},
+        yield Change(
+            strategy={"bucket_views": True},
             name="gradients as bucket views",
             cost="none; gradients must not be detached or replaced",
             option="--bucket-views",
             in_practice="DistributedDataParallel(..., gradient_as_bucket_view=True)",
         )
     if strategy.sync_every_micro_batch is False and workload.accumulate > 1 and not plain:
-        yield _made(
-            workload,
-            strategy,
-            {"sync_every_micro_batch": True},
+        yield Change(
+            strategy={"sync_every_micro_batch": True},
             name="reduce every micro-batch",
             cost=f"gradients are reduced {workload.accumulate} times per step instead of once",
             option="without --no-sync",
@@ -199,12 +163,10 @@ def _reduction(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
         )
 
 
-def _tensor(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def _tensor(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     if strategy.tp > 1 and not strategy.sequence_parallel and workload.model.kind != "module":
-        yield _made(
-            workload,
-            strategy,
-            {"sequence_parallel": True},
+        yield Change(
+            strategy={"sequence_parallel": True},
             name="sequence parallel",
             cost="the same bytes: all-reduce becomes reduce-scatter and all-gather",
             option="--sequence-parallel",
@@ -212,7 +174,7 @@ def _tensor(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
         )
 
 
-def _offload(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def _offload(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     offloaded = set(strategy.offload)
     stage, single = strategy.zero_stage, strategy.world_size == 1
     if "optimizer" not in offloaded and (stage is not None or single):
@@ -222,17 +184,19 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
         how = '"offload_param" + "offload_optimizer"' if stage else "CPUOffloadPolicy()"
         yield _moved(workload, strategy, ("optimizer", "parameters"), how)
     if single and stage is None and not offloaded:
-        third = strategy.with_options(name="zero3", zero_stage=3)
-        moved = _moved(workload, third, ("optimizer", "parameters"), 'DeepSpeed: "offload_param"')
+        third = {"name": "zero3", "zero_stage": 3}
+        layout, what = strategy.with_options(**third), ("optimizer", "parameters")
+        moved = _moved(workload, layout, what, 'DeepSpeed: "offload_param"')
         yield replace(
-            moved, option=f"--strategy zero3 --gpus 1 {moved.option}", name="ZeRO-3 offload"
+            moved,
+            strategy=third | dict(moved.strategy),
+            option=f"--strategy zero3 --gpus 1 {moved.option}",
+            name="ZeRO-3 offload",
         )
     if "activations" not in offloaded and strategy.pp == 1 and workload.model.kind != "module":
         kept = tuple(dict.fromkeys((*strategy.offload, "activations")))
-        yield _made(
-            workload,
-            strategy,
-            {"offload": kept},
+        yield Change(
+            strategy={"offload": kept},
             name="offload activations",
             cost="everything kept for backward crosses PCIe twice per micro-batch",
             option=f"--offload {','.join(kept)}",
@@ -243,14 +207,12 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
 
 def _moved(
     workload: Workload, strategy: Strategy, what: tuple[str, ...], in_practice: str
-) -> Alternative:
+) -> Change:
     kept = tuple(dict.fromkeys((*what, *strategy.offload)))
     with_weights = "parameters" in what
     size = format_bytes(_traffic(workload, strategy, with_weights=with_weights))
-    return _made(
-        workload,
-        strategy,
-        {"offload": kept},
+    return Change(
+        strategy={"offload": kept},
         name=f"offload {' + '.join(what)}",
         cost=f"about {size} over PCIe per step and GPU, and the update runs on the host's CPU",
         option=f"--offload {','.join(kept)}",

@@ -9,9 +9,10 @@ from workbench.describe import Cluster, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
+from workbench.estimate.sizing.change import Change
 from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
-from workbench.estimate.sizing.strategy_switches import strategy_alternatives
-from workbench.estimate.sizing.workload_switches import Alternative, workload_alternatives
+from workbench.estimate.sizing.strategy_switches import strategy_changes
+from workbench.estimate.sizing.workload_switches import workload_changes
 from workbench.units import GIB, MIB, format_bytes
 
 _TRIFLE = 8 * MIB  # below it a switch is noise of the estimate
@@ -109,37 +110,39 @@ def switches(
 def _switches(
     before: Estimate, workload: Workload, strategy: Strategy, cluster: Cluster | str
 ) -> Iterator[Switch]:
-    alternatives = (
-        *strategy_alternatives(workload, strategy),
-        *workload_alternatives(workload, strategy),
-    )
-    for one in alternatives:
+    changes = (*strategy_changes(workload, strategy), *workload_changes(workload, strategy))
+    for change in changes:
+        job = change.applied(workload, strategy)
         try:
-            after = training_memory(one.workload, one.strategy, cluster)
+            after = training_memory(*job, cluster)
         except UsageError:
             continue  # not legal here
-        switch = _switch(one, before, after, strategy)
+        switch = _switch(change, before, after, job, strategy)
         if _host_holds(switch, cluster):
             yield switch
 
 
-def _switch(one: Alternative, before: Estimate, after: Estimate, strategy: Strategy) -> Switch:
-    host = 0
-    if one.on_host:
-        host = sum(max(0, _held(before, part) - _held(after, part)) for part in one.on_host)
+def _switch(
+    change: Change,
+    before: Estimate,
+    after: Estimate,
+    job: tuple[Workload, Strategy],
+    strategy: Strategy,
+) -> Switch:
+    host = sum(max(0, _held(before, part) - _held(after, part)) for part in change.on_host)
     return Switch(
-        name=one.name,
+        name=change.name,
         saves_bytes=before.on_card_bytes - after.on_card_bytes,
         on_card_bytes=after.on_card_bytes,
-        cost=one.cost + (f"; {format_bytes(host)} of host memory per GPU" if host else ""),
-        option=one.option,
-        code=one.code,
-        in_practice=one.in_practice,
-        changes_result=one.changes_result,
-        tier=_tier(one, strategy),
+        cost=change.cost + (f"; {format_bytes(host)} of host memory per GPU" if host else ""),
+        option=change.options,
+        code=change.code,
+        in_practice=change.in_practice,
+        changes_result=change.changes_result,
+        tier=_tier(change, job, strategy),
         host_bytes=host,
-        workload=one.workload,
-        strategy=one.strategy,
+        workload=job[0],
+        strategy=job[1],
         estimate=after,
     )
 
@@ -151,15 +154,16 @@ def _held(estimate: Estimate, part: str) -> int:
     )
 
 
-def _tier(one: Alternative, strategy: Strategy) -> int:
-    if one.changes_result:
+def _tier(change: Change, job: tuple[Workload, Strategy], before: Strategy) -> int:
+    workload, after = job
+    if change.changes_result:
         return RESULT
-    if one.on_host or "paged" in one.workload.optimizer:
+    if change.on_host or "paged" in workload.optimizer:
         return HOST
     degrees = ("dp_replicate", "dp_shard", "zero_stage", "fsdp")
-    if any(getattr(one.strategy, name) != getattr(strategy, name) for name in degrees):
+    if any(getattr(after, name) != getattr(before, name) for name in degrees):
         return TRAFFIC
-    return FREE if one.cost.startswith("none") else COMPUTE
+    return FREE if change.cost.startswith("none") else COMPUTE
 
 
 def _host_holds(switch: Switch, cluster: Cluster | str) -> bool:

@@ -8,186 +8,120 @@ LoRA: frozen weights get no gradient).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from workbench.describe import Strategy, Workload
+from workbench.estimate.sizing.change import Change
 
 LORA_RANK = 16
 _ADAM = frozenset({"adamw", "adamw-fused"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
-    """A workload and strategy that differ from the asked ones in one decision."""
-
-    name: str
-    """What people call the change."""
-    workload: Workload
-    """The workload after it."""
-    strategy: Strategy
-    """The strategy after it."""
-    cost: str
-    """One sentence: time, traffic or generality that it costs."""
-    option: str
-    """The options of ``workbench memory`` that make the change."""
-    code: str
-    """The same in Python."""
-    in_practice: str
-    """What changes in a training script."""
-    changes_result: bool = False
-    """Whether training computes something else (not just rounding)."""
-    on_host: tuple[str, ...] = ()
-    """Parts of the estimate that move to host memory."""
-
-
-def workload_alternatives(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def workload_changes(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     """Every change of the workload alone."""
     for family in (_loss, _attention, _kernels, _optimizer, _adapters, _batch, _precision):
         yield from family(workload, strategy)
 
 
-def _made(
-    workload: Workload,
-    strategy: Strategy,
-    change: dict[str, object],
-    *,
-    name: str,
-    cost: str,
-    in_practice: str,
-    changes_result: bool = False,
-) -> Alternative:
-    """An alternative that sets fields of the workload; option and code follow from them."""
-    options = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in change.items())
-    assigned = ", ".join(f"{key}={value!r}" for key, value in change.items())
-    return Alternative(
-        name=name,
-        workload=replace(workload, **change),  # pyright: ignore[reportArgumentType]  (field names)
-        strategy=strategy,
-        cost=cost,
-        option=options,
-        code=f"replace(workload, {assigned})",
-        in_practice=in_practice,
-        changes_result=changes_result,
-    )
-
-
-def _loss(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def _loss(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     if workload.model.kind not in {"decoder", "encoder"}:
         return
     if workload.loss == "full":
-        yield _made(
-            workload,
-            strategy,
-            {"loss": "chunked"},
+        yield Change(
+            workload={"loss": "chunked"},
             name="chunked loss",
             cost=f"head and loss run {workload.loss_chunks} times on a slice: a few per cent of "
             "the head's time; the gradients are the same",
             in_practice="compute head and cross entropy chunk by chunk under checkpoint()",
         )
     if workload.loss != "fused" and strategy.tp == 1:
-        yield _made(
-            workload,
-            strategy,
-            {"loss": "fused"},
+        yield Change(
+            workload={"loss": "fused"},
             name="fused loss",
             cost="no logits exist, so none can be returned or logged; needs Liger",
             in_practice="LigerFusedLinearCrossEntropyLoss, or use_liger_kernel=True",
         )
     if workload.keep_logits:
-        yield Alternative(
+        yield Change(
+            workload={"keep_logits": False},
             name="let go of the logits",
-            workload=replace(workload, keep_logits=False),
-            strategy=strategy,
             cost="none",
             option="without --keep-logits",
-            code="replace(workload, keep_logits=False)",
             in_practice="keep out.loss and drop out before backward()",
         )
 
 
-def _attention(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def _attention(workload: Workload, _: Strategy) -> Iterator[Change]:
     if workload.model.kind == "module":
         return
     if workload.attention == "eager":
-        yield _made(
-            workload,
-            strategy,
-            {"attention": "sdpa"},
+        yield Change(
+            workload={"attention": "sdpa"},
             name="sdpa attention",
             cost="none: faster too; attention weights cannot be returned",
             in_practice="attn_implementation='sdpa'",
         )
     elif workload.attention_mask:
-        yield Alternative(
+        yield Change(
+            workload={"attention": "flash", "attention_mask": False},
             name="flash attention, no mask",
-            workload=replace(workload, attention="flash", attention_mask=False),
-            strategy=strategy,
             cost="padding is packed away (varlen) instead of masked",
             option="--attention flash without --attention-mask",
-            code="replace(workload, attention='flash', attention_mask=False)",
             in_practice="attn_implementation='flash_attention_2' with a padding-free collator",
         )
 
 
-def _kernels(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def _kernels(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     kernels = workload.kernels
-
-    def made(name: str, option: str, cost: str, in_practice: str, **change: object) -> Alternative:
-        assigned = ", ".join(f"{key}={value!r}" for key, value in change.items())
-        after = replace(kernels, **change)  # pyright: ignore[reportArgumentType]  (field names)
-        return Alternative(
-            name=name,
-            workload=replace(workload, kernels=after),
-            strategy=strategy,
-            cost=cost,
-            option=option,
-            code=f"replace(workload, kernels=replace(workload.kernels, {assigned}))",
-            in_practice=in_practice,
-        )
-
+    fused = {"norm": "fused", "activation": "fused"}
     transformer = workload.model.kind != "module"
     if transformer and (kernels.norm, kernels.activation) != ("fused", "fused"):
-        fused = {"norm": "fused", "activation": "fused"}
-        cost = "none: faster too; needs Liger or a like kernel library"
-        how = "use_liger_kernel=True (Trainer), or liger_kernel's apply_liger_kernel_to_…"
-        yield made("fused kernels", "--kernels fused", cost, how, **fused)
+        yield Change(
+            kernels=fused,
+            name="fused kernels",
+            cost="none: faster too; needs Liger or a like kernel library",
+            option="--kernels fused",
+            in_practice="use_liger_kernel=True (Trainer), or liger_kernel's "
+            "apply_liger_kernel_to_…",
+        )
     if transformer and not kernels.compiled:
-        cost = "minutes of compilation, again for every new shape; steps are faster afterwards"
-        compiled = {"norm": "fused", "activation": "fused", "compiled": True}
-        yield made("torch.compile", "--kernels compiled", cost, "block.compile()", **compiled)
+        yield Change(
+            kernels=fused | {"compiled": True},
+            name="torch.compile",
+            cost="minutes of compilation, again for every new shape; steps are faster afterwards",
+            option="--kernels compiled",
+            in_practice="block.compile()",
+        )
     if not kernels.expandable_segments:
-        yield made(
-            "expandable segments",
-            "--expandable-segments",
-            "none known; an environment variable read at start",
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-            expandable_segments=True,
+        yield Change(
+            kernels={"expandable_segments": True},
+            name="expandable segments",
+            cost="none known; an environment variable read at start",
+            option="--expandable-segments",
+            in_practice="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
         )
     if kernels.whole_before_sharding and strategy.shard_ranks > 1:
-        yield made(
-            "build on the meta device",
-            "without --whole-before-sharding",
-            "none: weights are loaded shard by shard",
-            "with torch.device('meta'): build; fully_shard; to_empty; load the shards",
-            whole_before_sharding=False,
+        yield Change(
+            kernels={"whole_before_sharding": False},
+            name="build on the meta device",
+            cost="none: weights are loaded shard by shard",
+            option="without --whole-before-sharding",
+            in_practice="with torch.device('meta'): build; fully_shard; to_empty; load the shards",
         )
     if workload.accumulate == 1 and strategy.world_size == 1 and not kernels.optimizer_in_backward:
-        yield made(
-            "optimizer in backward",
-            "--optimizer-in-backward",
-            "no gradient clipping by the global norm, no accumulation",
-            "param.register_post_accumulate_grad_hook(step and free)",
-            optimizer_in_backward=True,
+        yield Change(
+            kernels={"optimizer_in_backward": True},
+            name="optimizer in backward",
+            cost="no gradient clipping by the global norm, no accumulation",
+            option="--optimizer-in-backward",
+            in_practice="param.register_post_accumulate_grad_hook(step and free)",
         )
 
 
-def _optimizer(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def _optimizer(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     optimizer = workload.optimizer
     if optimizer == "adamw":
-        yield _made(
-            workload,
-            strategy,
-            {"optimizer": "adamw-fused"},
+        yield Change(
+            workload={"optimizer": "adamw-fused"},
             name="fused AdamW",
             cost="none: faster too, the same arithmetic in one kernel",
             in_practice="torch.optim.AdamW(..., fused=True)",
@@ -196,35 +130,29 @@ def _optimizer(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
     if optimizer in _ADAM | {"lion"} and strategy.zero_stage is None:
         eight = "lion-8bit" if optimizer == "lion" else "adamw-8bit"
         library = "torchao" if sharded else "bitsandbytes"
-        yield _made(
-            workload,
-            strategy,
-            {"optimizer": eight},
+        yield Change(
+            workload={"optimizer": eight},
             name="8-bit Lion" if optimizer == "lion" else "8-bit AdamW",
             cost=f"moments are rounded to 8 bits in blocks of 256; needs {library}",
             in_practice=f"{library}.optim.{'Lion8bit' if optimizer == 'lion' else 'AdamW8bit'}",
             changes_result=True,
         )
     if optimizer in _ADAM and not sharded:
-        yield _made(
-            workload,
-            strategy,
-            {"optimizer": "paged-adamw"},
+        yield Change(
+            workload={"optimizer": "paged-adamw"},
             name="paged AdamW",
             cost="under pressure the moments page over PCIe at every step; needs bitsandbytes",
             in_practice="bitsandbytes.optim.PagedAdamW32bit",
         )
 
 
-def _adapters(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def _adapters(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     if workload.model.kind == "module" or workload.trained_layers is not None:
         return
     targets = ",".join(workload.lora_targets)
     if not workload.lora_rank:
-        yield _made(
-            workload,
-            strategy,
-            {"lora_rank": LORA_RANK},
+        yield Change(
+            workload={"lora_rank": LORA_RANK},
             name=f"LoRA r{LORA_RANK}",
             cost=f"only adapters on {targets} learn: for fine-tuning, not for pretraining",
             in_practice=f"peft.LoraConfig(r={LORA_RANK}, target_modules=…)",
@@ -234,10 +162,8 @@ def _adapters(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
         rank = workload.lora_rank or LORA_RANK
         change: dict[str, object] = {"quantization": "nf4"}
         change |= {} if workload.lora_rank else {"lora_rank": rank}
-        yield _made(
-            workload,
-            strategy,
-            change,
+        yield Change(
+            workload=change,
             name=f"QLoRA nf4 r{rank}",
             cost="the frozen weights are rounded to 4 bits and unpacked at every use: slower than "
             "LoRA; fine-tuning only",
@@ -246,15 +172,13 @@ def _adapters(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
         )
 
 
-def _batch(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def _batch(workload: Workload, _: Strategy) -> Iterator[Change]:
     batch = workload.micro_batch
     if batch == 1 or workload.kernels.optimizer_in_backward:
         return
     factor = next((n for n in (2, 3, 5, 7) if batch % n == 0), batch)
-    yield _made(
-        workload,
-        strategy,
-        {"micro_batch": batch // factor, "accumulate": workload.accumulate * factor},
+    yield Change(
+        workload={"micro_batch": batch // factor, "accumulate": workload.accumulate * factor},
         name="micro-batch halved" if factor == 2 else f"micro-batch / {factor}",
         cost=f"none in the maths (accumulate {workload.accumulate * factor} instead of "
         f"{workload.accumulate}), smaller matmuls; accumulation keeps the gradients alive "
@@ -263,22 +187,18 @@ def _batch(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
     )
 
 
-def _precision(workload: Workload, strategy: Strategy) -> Iterator[Alternative]:
+def _precision(workload: Workload, _: Strategy) -> Iterator[Change]:
     if workload.precision == "fp32":
-        yield _made(
-            workload,
-            strategy,
-            {"precision": "bf16"},
+        yield Change(
+            workload={"precision": "bf16"},
             name="bf16 mixed precision",
             cost="none: faster on GPUs with bf16; activations are rounded to 8 bits of mantissa",
             in_practice="mixed_precision='bf16'",
             changes_result=True,
         )
     if workload.precision in {"bf16", "fp16", "fp8"} and not workload.lora_rank:
-        yield _made(
-            workload,
-            strategy,
-            {"precision": "bf16-pure"},
+        yield Change(
+            workload={"precision": "bf16-pure"},
             name="pure bf16 states",
             cost="updates below 1/256 of a weight are lost without stochastic rounding",
             in_practice="model.to(torch.bfloat16), no autocast",

@@ -1,0 +1,61 @@
+"""`Change`: one row of the table of switches, and what a job is after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from workbench.describe import Strategy, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One decision that differs from the given workload and strategy."""
+
+    name: str
+    """What people call it."""
+    cost: str
+    """One sentence: time, traffic or generality that it costs."""
+    in_practice: str
+    """What changes in a training script."""
+    workload: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Fields of the workload that it sets."""
+    kernels: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Fields of the implementation's assumptions that it sets."""
+    strategy: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Options of the strategy that it sets."""
+    option: str = ""
+    """The options of ``workbench memory`` that make it; "" = those of the workload's fields."""
+    changes_result: bool = False
+    """Whether training computes something else (not just rounding)."""
+    on_host: tuple[str, ...] = ()
+    """Parts of the estimate that move to host memory."""
+
+    @property
+    def options(self) -> str:
+        """The options of ``workbench memory`` that make it."""
+        return self.option or " ".join(
+            f"--{name.replace('_', '-')} {value}" for name, value in self.workload.items()
+        )
+
+    @property
+    def code(self) -> str:
+        """The same in Python, on `workload` and `strategy`."""
+        if self.strategy:
+            return f"strategy.with_options({_assigned(self.strategy)})"
+        if self.kernels:
+            kernels = f"replace(workload.kernels, {_assigned(self.kernels)})"
+            return f"replace(workload, kernels={kernels})"
+        return f"replace(workload, {_assigned(self.workload)})"
+
+    def applied(self, workload: Workload, strategy: Strategy) -> tuple[Workload, Strategy]:
+        """Workload and strategy after it."""
+        fields = dict(self.workload)
+        if self.kernels:
+            fields["kernels"] = replace(workload.kernels, **self.kernels)
+        return replace(workload, **fields), strategy.with_options(**self.strategy)
+
+
+def _assigned(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())
