@@ -15,7 +15,7 @@ from pathlib import Path
 import workbench as wb
 from workbench.compare.calibration.calibrate import calibrate
 from workbench.describe.detection import detect_host
-from workbench.observe.prediction_error.comparison import read_gap
+from workbench.observe.prediction_error.comparison import read_prediction_error
 from workbench.observe.prediction_error.terms import PEAK, STEP
 from workbench.store import calibrations
 from workbench.store.layout import RunPaths
@@ -31,7 +31,7 @@ def one_run(store: Path, processes: int, steps: int) -> str:
     )
     run = wb.start(request)
     run.wait(900)
-    gap = read_gap(RunPaths(run.directory))
+    gap = read_prediction_error(RunPaths(run.directory))
     step, peak = gap.row(STEP), gap.row(PEAK)
     known = None if request.predicted_basis is None else request.predicted_basis.correction
     cells = [
@@ -61,7 +61,7 @@ def main() -> None:
         print("".join(f"{one:>11}" for one in heads) + f"{'memory':>20}{'corrected':>11}")
         for _ in range(given.runs):
             print(one_run(store, given.processes, given.steps), flush=True)
-        print(read_gap(RunPaths(wb.Store(store).find("last").directory)).explanation)
+        print(read_prediction_error(RunPaths(wb.Store(store).find("last").directory)).explanation)
         print(f"{len(calibrations.read_corrections(store, key))} lines of corrections kept")
 
 

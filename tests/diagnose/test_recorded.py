@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.diagnose.offline import diagnose, work_out
+from workbench.diagnose.offline import diagnose, diagnose_offline
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 
@@ -27,7 +27,7 @@ def unpacked(folder: Path, name: str) -> RunPaths:
 @pytest.mark.parametrize("name", sorted(RUNS))
 def test_a_healthy_run_says_nothing(tmp_path: Path, name: str) -> None:
     paths = unpacked(tmp_path, name)
-    assert work_out(paths) == []
+    assert diagnose_offline(paths) == []
     assert not paths.findings.exists()  # looking back writes nothing
 
 
@@ -46,7 +46,7 @@ def test_the_same_run_with_one_rank_made_slow(tmp_path: Path, name: str) -> None
             line["step_seconds"] = line.get("step_seconds", 0.0) + lag
             lines.append(json.dumps(line))
         paths.rank_metrics(rank).write_text("\n".join(lines) + "\n")
-    found = [one for one in work_out(paths) if one.kind == "straggler"]
+    found = [one for one in diagnose_offline(paths) if one.kind == "straggler"]
     assert [one.rank for one in found] == [1]
 
 

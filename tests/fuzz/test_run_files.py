@@ -23,7 +23,7 @@ from workbench.cli import live
 from workbench.cli.tables import runs_table, summary_table
 from workbench.diagnose import offline
 from workbench.launching.resume.attempts import read_attempts
-from workbench.observe.prediction_error.comparison import compare, read_gap
+from workbench.observe.prediction_error.comparison import compare, read_prediction_error
 from workbench.observe.prediction_error.steady_steps import Steady
 from workbench.observe.pulse import read_pulse
 from workbench.recover import checkpoints
@@ -68,7 +68,7 @@ def ask_handle(paths: RunPaths) -> None:
     listed = {row["run"]: row["state"] for row in wb.runs(paths.directory.parent)}
     assert listed["sound"] == "interrupted"
     for answer in (
-        read_gap(paths).document(),
+        read_prediction_error(paths).document(),
         run.summary(),
         run.view(),
         run.document,

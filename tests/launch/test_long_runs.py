@@ -108,7 +108,7 @@ def test_json_is_printed_row_by_row_as_before(paths: RunPaths, tmp_path: Path) -
 
 
 def test_diagnosing_holds_a_bounded_part(paths: RunPaths, most_held: list[int]) -> None:
-    offline.work_out(paths)
+    offline.diagnose_offline(paths)
     assert max(most_held) < STEPS / 4
     assert offline._rows_between_looks(paths) == 16
 

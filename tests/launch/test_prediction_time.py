@@ -19,8 +19,12 @@ from workbench.describe import Cluster, Strategy
 from workbench.describe.detection import detect_host
 from workbench.estimate.host_step import predict_step
 from workbench.launching.prepare.step_prediction import predict
-from workbench.observe.prediction_error.comparison import compare, read_gap
-from workbench.observe.prediction_error.corrections import correction, correction_lines, keep_gap
+from workbench.observe.prediction_error.comparison import compare, read_prediction_error
+from workbench.observe.prediction_error.corrections import (
+    correction,
+    correction_lines,
+    record_prediction_error,
+)
 from workbench.store import calibrations
 from workbench.store.layout import RunPaths
 
@@ -192,7 +196,7 @@ def test_a_key_from_elsewhere_cannot_leave_the_store(tmp_path: Path) -> None:
     time = {**RUN["predicted"]["time"], "host_key": "../../outside"}
     run = {**RUN, "predicted": {**RUN["predicted"], "time": time}}
     with pytest.raises(wb.UsageError):
-        keep_gap(paths, run, [])
+        record_prediction_error(paths, run, [])
     assert paths.comparison.exists()
     assert not list(tmp_path.glob("outside*"))
 
@@ -215,7 +219,7 @@ def test_a_real_run_is_compared_kept_and_counted(
     run = start("gpt", tuple(SMALL), processes=2)
     assert run.wait(240) == "succeeded"
     paths = RunPaths(run.directory)
-    found = read_gap(paths)
+    found = read_prediction_error(paths)
     assert found.final
     assert found.steady_steps > 40
     step = found.row("step")

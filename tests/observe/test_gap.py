@@ -12,15 +12,15 @@ import pytest
 from tests.widgets.sample_gap import RUN, SLOW_INPUT, STEADY, TIME, VIEW, comparison
 from workbench.estimate.timing import COMMUNICATION
 from workbench.observe.events import StepRow
-from workbench.observe.prediction_error.comparison import compare, read_gap
+from workbench.observe.prediction_error.comparison import compare, read_prediction_error
 from workbench.observe.prediction_error.explanation import most_off
 from workbench.observe.prediction_error.steady_steps import WARMUP, Steady, StepSample
-from workbench.observe.prediction_error.terms import EXPOSED, Gap
+from workbench.observe.prediction_error.terms import EXPOSED, PredictionError
 from workbench.observe.report import write_report
 from workbench.store.layout import RunPaths
 
 
-def gap(steady: Steady = STEADY, run: dict[str, Any] = RUN, **view: Any) -> Gap:
+def gap(steady: Steady = STEADY, run: dict[str, Any] = RUN, **view: Any) -> PredictionError:
     return compare(run, {**VIEW, **view}, steady)
 
 
@@ -140,12 +140,12 @@ def test_what_was_no_step_is_told_at_the_end_of_a_long_run() -> None:
 
 def test_a_document_is_read_back_and_rubbish_is_none() -> None:
     document = comparison()
-    again = Gap.read(json.loads(json.dumps(document)))
-    assert Gap.read(again.document()) == again
+    again = PredictionError.read(json.loads(json.dumps(document)))
+    assert PredictionError.read(again.document()) == again
     assert [again.explanation, again.source] == [document["explanation"], document["source"]]
     assert [row.measured for row in again.rows] == [row["measured"] for row in document["rows"]]
-    assert Gap.read({}) == Gap()
-    assert Gap.read({"rows": [{"what": "step"}, {"more": 1}]}).rows == ()
+    assert PredictionError.read({}) == PredictionError()
+    assert PredictionError.read({"rows": [{"what": "step"}, {"more": 1}]}).rows == ()
 
 
 def test_the_prefix_is_that_of_the_estimate() -> None:
@@ -157,13 +157,15 @@ def test_read_gap_takes_what_is_kept_what_is_live_or_what_an_old_run_has(tmp_pat
     paths.run.write_text(json.dumps(RUN))
     old = {**VIEW, "step_seconds_median": 1.2, "tokens_per_second": 7000.0}
     paths.view.write_text(json.dumps(old))
-    assert read_gap(paths).row("step").measured == 1.2
+    assert read_prediction_error(paths).row("step").measured == 1.2
     live = {**old, "phase": "running", "comparison": comparison(STEADY, phase="running")}
     paths.view.write_text(json.dumps(live))
     paths.comparison.write_text(json.dumps(comparison()))
-    assert read_gap(paths).row("step").measured == 1.01  # resumed: the kept one is of before
+    assert (
+        read_prediction_error(paths).row("step").measured == 1.01
+    )  # resumed: the kept one is of before
     paths.view.write_text(json.dumps({**live, "phase": "ended"}))
-    assert read_gap(paths).row("step").measured == 1.31
+    assert read_prediction_error(paths).row("step").measured == 1.31
 
 
 def test_the_report_says_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from workbench.compare import export
-from workbench.diagnose.offline import work_out
+from workbench.diagnose.offline import diagnose_offline
 from workbench.launching.resume.attempts import furthest
 from workbench.observe import current_view
 from workbench.observe.events import MetricStream, cut_after, read_metrics
@@ -102,7 +102,7 @@ def test_readers_of_the_recorded_steps_have_each_once(paths: RunPaths) -> None:
         assert rows[20]["loss"] == 2.021
     rows = list(export.steps(paths))
     assert [row["tokens"] for row in rows] == [10 * step for step in range(1, 71)]
-    (finding,) = (one for one in work_out(paths) if one.kind == "steps-redone")
+    (finding,) = (one for one in diagnose_offline(paths) if one.kind == "steps-redone")
     assert "Steps 21 to 60 were done again, 50 steps over 2 times" in finding.evidence
     assert (finding.severity, finding.step) == ("warning", 21)
 

@@ -17,8 +17,8 @@ from workbench.errors import WorkbenchError
 from workbench.launching.launch import start
 from workbench.launching.prepare.build_request import Request, request
 from workbench.launching.run import Run
-from workbench.observe.prediction_error.comparison import read_gap
-from workbench.observe.prediction_error.terms import GapRow
+from workbench.observe.prediction_error.comparison import read_prediction_error
+from workbench.observe.prediction_error.terms import PredictionTerm
 from workbench.store.layout import RunPaths
 from workbench.units import format_count, format_ratio
 
@@ -114,14 +114,14 @@ def _show_prediction(console: Console, checked: Request) -> None:
     console.print()
 
 
-def _with_unit(row: GapRow, value: float | None) -> str:
+def _with_unit(row: PredictionTerm, value: float | None) -> str:
     text = row.text(value)
     return f"{text} tokens/s" if row.unit == "tokens/s" and value is not None else text
 
 
 def _show_result(console: Console, run: Run, summary: dict[str, Any]) -> None:
     table = Table("", "predicted", "measured", "ratio", header_style="bold", title="The run")
-    gap = read_gap(RunPaths(run.directory))
+    gap = read_prediction_error(RunPaths(run.directory))
     for one in gap.rows:
         values = _with_unit(one, one.predicted), _with_unit(one, one.measured)
         table.add_row(one.what, *values, format_ratio(one.measured, one.predicted))

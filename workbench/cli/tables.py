@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from workbench.compare.lineage import Branch, origin_text, trees
-from workbench.observe.prediction_error.terms import COST, MFU, STEP, TOKENS, Gap
+from workbench.observe.prediction_error.terms import COST, MFU, STEP, TOKENS, PredictionError
 from workbench.observe.summary import peak_memory, predicted_peak, throughput, throughput_text
 from workbench.observe.view import finite
 from workbench.store.labels import Labels
@@ -95,7 +95,7 @@ def _rate(run: Mapping[str, Any]) -> str:
     return throughput_text(run).removesuffix(" tokens/s")
 
 
-def _rate_row(summary: dict[str, Any], gap: Gap) -> dict[str, str]:
+def _rate_row(summary: dict[str, Any], gap: PredictionError) -> dict[str, str]:
     known = throughput(summary)
     if known is None:
         return {}
@@ -112,7 +112,7 @@ def summary_table(summary: dict[str, Any], labels: Labels | None = None) -> Tabl
     started, ended = summary["started_at"], summary["ended_at"]
     elapsed = (ended or time.time()) - started if started else None
     elapsed = summary["elapsed_seconds"] if ended else elapsed
-    gap = Gap.read(summary.get("comparison") or {})
+    gap = PredictionError.read(summary.get("comparison") or {})
     rows = {
         "run": escape(f"{summary['run']}  ({summary['name']})"),
         **_said(labels or Labels()),
@@ -197,13 +197,13 @@ def _report(summary: dict[str, Any]) -> str:
     return str(path) if summary["ended_at"] and path.is_file() else ""
 
 
-def _causes(gap: Gap) -> list[str]:
+def _causes(gap: PredictionError) -> list[str]:
     """Of a step whose time was predicted; else they would be measured lines without a pair."""
     causes = [one for one in gap.rows if one.group == "cause"]
     return [one.what for one in causes if one.predicted is not None]
 
 
-def _beside(gap: Gap, what: str) -> str:
+def _beside(gap: PredictionError, what: str) -> str:
     """A term measured and predicted, with the ratio; "" where it was not predicted."""
     row = gap.row(what)
     if row.predicted is None:

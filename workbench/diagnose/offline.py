@@ -24,12 +24,12 @@ _TAIL_BYTES = 1 << 16  # what `last_rows` reads
 
 def diagnose(paths: RunPaths) -> list[Finding]:
     """Findings of a run, living or ended, worst first."""
-    found = work_out(paths) if kept_findings(paths) is None else read_findings(paths)
+    found = diagnose_offline(paths) if kept_findings(paths) is None else read_findings(paths)
     lost = unsupervised(paths)
     return found if lost is None else [lost, *found]
 
 
-def work_out(paths: RunPaths) -> list[Finding]:
+def diagnose_offline(paths: RunPaths) -> list[Finding]:
     """Let the rules look at a recorded run as if it ran again; nothing is written.
 
     What only a living run tells (stacks, process states) stays unknown.

@@ -7,9 +7,9 @@ import shlex
 import time
 from typing import Any
 
-from workbench.observe.prediction_error.comparison import read_gap
+from workbench.observe.prediction_error.comparison import read_prediction_error
 from workbench.observe.prediction_error.html_section import STYLE as GAP_STYLE
-from workbench.observe.prediction_error.html_section import gap_section
+from workbench.observe.prediction_error.html_section import prediction_section
 from workbench.observe.report_recovery import STYLE as TROUBLE_STYLE
 from workbench.observe.report_recovery import troubles
 from workbench.observe.summary import predicted_memory
@@ -60,7 +60,7 @@ def write_report(paths: RunPaths, end: dict[str, Any]) -> None:
         f"<p>{html.escape(str(end['message']))}</p>",
         f"<p><code>{html.escape(_script(run))}</code></p>",
         troubles(paths, view),
-        gap_section(read_gap(paths), run, view, end.get("exit_code")),
+        prediction_section(read_prediction_error(paths), run, view, end.get("exit_code")),
         f'<h2>Curves</h2><div class="charts">{_charts(view)}</div>',
         _memory_table(run),
         "<h2>Started as</h2>",

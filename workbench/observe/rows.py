@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.observe.curves import Curve
-from workbench.observe.prediction_error.comparison import read_gap
+from workbench.observe.prediction_error.comparison import read_prediction_error
 from workbench.observe.prediction_error.terms import STEP
 from workbench.observe.summary import peak_memory, predicted_peak, summarise
 from workbench.store.files import read_json
@@ -54,7 +54,7 @@ def row(paths: RunPaths, curve: Curve) -> dict[str, Any]:
         "tokens": tokens[-1] if tokens else None,
         "restarts": _restarts(summary),
         "memory_ratio": _memory_ratio(summary),
-        "step_ratio": read_gap(paths).row(STEP).ratio,
+        "step_ratio": read_prediction_error(paths).row(STEP).ratio,
         "resumed_from": origin.get("run"),
         "resumed_step": origin.get("step"),
         "rerun_of": run.get("rerun_of"),

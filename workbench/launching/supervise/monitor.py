@@ -20,7 +20,7 @@ from workbench.launching.supervise.rank_processes import RankProcesses
 from workbench.launching.supervise.run_state import RunState
 from workbench.observe.gpu import GpuSampler
 from workbench.observe.host import HostSampler
-from workbench.observe.prediction_error.corrections import keep_gap
+from workbench.observe.prediction_error.corrections import record_prediction_error
 from workbench.observe.view import ViewBuilder, encode, recent_samples
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.sealing import Sealer
@@ -311,7 +311,9 @@ class RunMonitor:
 
     def _keep_gap(self) -> None:
         try:
-            keep_gap(self._paths, self._run, [one.document() for one in self.findings])
+            record_prediction_error(
+                self._paths, self._run, [one.document() for one in self.findings]
+            )
         except Exception as error:  # noqa: BLE001  (nor must this)
             log(f"comparison.json failed: {error!r}")
 

@@ -26,8 +26,8 @@ from workbench.observe.prediction_error.terms import (
     SLOWEST,
     STEP,
     TOKENS,
-    Gap,
-    GapRow,
+    PredictionError,
+    PredictionTerm,
 )
 from workbench.observe.summary import (
     peak_memory,
@@ -46,12 +46,12 @@ BUSY = 0.15
 _NOT_COMPUTE = (EXPOSED, INPUT, "pipeline bubble", "optimizer", "offload", "recompute")
 
 
-def read_gap(paths: RunPaths) -> Gap:
+def read_prediction_error(paths: RunPaths) -> PredictionError:
     """Of a run that has ended, is running, or was made before gaps were kept."""
     view = read_json(paths.view) or {}
     kept = read_comparison(paths, view)
     if kept:
-        return Gap.read(kept)
+        return PredictionError.read(kept)
     return compare(read_json(paths.run) or {}, view, _of_view(view))
 
 
@@ -62,7 +62,7 @@ def _of_view(view: Mapping[str, Any]) -> Steady:
     return Steady(steps=view.get("steps") or 0, step_seconds=median, tokens=tokens)
 
 
-def compare(run: Mapping[str, Any], view: Mapping[str, Any], steady: Steady) -> Gap:
+def compare(run: Mapping[str, Any], view: Mapping[str, Any], steady: Steady) -> PredictionError:
     """Set what run.json predicted beside what `view` and the steady steps measured.
 
     Args:
@@ -78,7 +78,7 @@ def compare(run: Mapping[str, Any], view: Mapping[str, Any], steady: Steady) -> 
         *_money_rows(run, view, time),
         *_host_rows(run, view),
     ]
-    gap = Gap(
+    gap = PredictionError(
         rows=tuple(one for one in rows if one.predicted is not None or one.measured is not None),
         source=_source(time),
         steady_steps=steady.steps,
@@ -98,9 +98,11 @@ def _range(time: Mapping[str, Any]) -> tuple[float | None, float | None]:
     return found.get("low_seconds"), found.get("high_seconds")
 
 
-def _time_rows(run: Mapping[str, Any], time: Mapping[str, Any], steady: Steady) -> list[GapRow]:
+def _time_rows(
+    run: Mapping[str, Any], time: Mapping[str, Any], steady: Steady
+) -> list[PredictionTerm]:
     low, high = _range(time)
-    step = GapRow(
+    step = PredictionTerm(
         what=STEP,
         group="time",
         unit="s",
@@ -114,7 +116,7 @@ def _time_rows(run: Mapping[str, Any], time: Mapping[str, Any], steady: Steady) 
     return [
         step,
         *(
-            GapRow(
+            PredictionTerm(
                 what=name,
                 group="cause",
                 unit="s",
@@ -173,12 +175,14 @@ def _forward_share(workload: Mapping[str, Any]) -> float:
     return (batches - 1 + forward) / batches
 
 
-def _rate_rows(run: Mapping[str, Any], time: Mapping[str, Any], steady: Steady) -> list[GapRow]:
+def _rate_rows(
+    run: Mapping[str, Any], time: Mapping[str, Any], steady: Steady
+) -> list[PredictionTerm]:
     step, seconds = time.get("step_seconds"), steady.step_seconds
     low, high = _range(time)
     tokens = steady.tokens or run.get("tokens_per_step")
     work, mfu = time.get("tokens_per_step"), time.get("mfu")
-    rate = GapRow(
+    rate = PredictionTerm(
         what=TOKENS,
         group="rate",
         unit="tokens/s",
@@ -187,7 +191,7 @@ def _rate_rows(run: Mapping[str, Any], time: Mapping[str, Any], steady: Steady) 
         high=work / low if work and low else None,
         measured=tokens / seconds if tokens and seconds else None,
     )
-    of_peak = GapRow(
+    of_peak = PredictionTerm(
         what=MFU,
         group="rate",
         unit="share",
@@ -199,10 +203,10 @@ def _rate_rows(run: Mapping[str, Any], time: Mapping[str, Any], steady: Steady) 
     return [rate, of_peak]
 
 
-def _memory_rows(run: Mapping[str, Any], view: Mapping[str, Any]) -> list[GapRow]:
+def _memory_rows(run: Mapping[str, Any], view: Mapping[str, Any]) -> list[PredictionTerm]:
     predicted, measured = predicted_peak(run), peak_memory(view)
     low, high = (None, None) if predicted is None else (predicted * one for one in MEMORY_RANGE)
-    peak = GapRow(
+    peak = PredictionTerm(
         what=PEAK,
         group="memory",
         unit="bytes",
@@ -219,8 +223,10 @@ def _memory_rows(run: Mapping[str, Any], view: Mapping[str, Any]) -> list[GapRow
     left = None if expected is None or predicted is None else expected - predicted
     return [
         peak,
-        GapRow(what=BEYOND, group="memory", unit="bytes", predicted=left, measured=beyond),
-        GapRow(what=ON_CARD, group="memory", unit="bytes", predicted=expected, measured=held),
+        PredictionTerm(what=BEYOND, group="memory", unit="bytes", predicted=left, measured=beyond),
+        PredictionTerm(
+            what=ON_CARD, group="memory", unit="bytes", predicted=expected, measured=held
+        ),
     ]
 
 
@@ -235,7 +241,7 @@ def _fullest_card(view: Mapping[str, Any]) -> float | None:
 
 def _money_rows(
     run: Mapping[str, Any], view: Mapping[str, Any], time: Mapping[str, Any]
-) -> list[GapRow]:
+) -> list[PredictionTerm]:
     """The steps made so far at the predicted step, beside the time and the bill so far."""
     steps, step = view.get("steps"), time.get("step_seconds")
     begun: dict[str, Any] = run.get("resumed_from") or {}
@@ -245,12 +251,12 @@ def _money_rows(
     usd = seconds * price / 3600 if seconds and price else None
     elapsed = view.get("elapsed_seconds")
     return [
-        GapRow(what=RUN_TIME, group="money", unit="s", predicted=seconds, measured=elapsed),
-        GapRow(what=COST, group="money", unit="usd", predicted=usd, measured=billed),
+        PredictionTerm(what=RUN_TIME, group="money", unit="s", predicted=seconds, measured=elapsed),
+        PredictionTerm(what=COST, group="money", unit="usd", predicted=usd, measured=billed),
     ]
 
 
-def _host_rows(run: Mapping[str, Any], view: Mapping[str, Any]) -> list[GapRow]:
+def _host_rows(run: Mapping[str, Any], view: Mapping[str, Any]) -> list[PredictionTerm]:
     """What others took of the cores on which CPU ranks are timed.
 
     Where more cores exist than the run may use, it comes out too low: never a false alarm.
@@ -268,5 +274,7 @@ def _host_rows(run: Mapping[str, Any], view: Mapping[str, Any]) -> list[GapRow]:
     ]
     others = statistics.median(taken) if taken else None
     return [
-        GapRow(what=OTHERS, group="host", unit="cores", low=0.0, high=BUSY * cores, measured=others)
+        PredictionTerm(
+            what=OTHERS, group="host", unit="cores", low=0.0, high=BUSY * cores, measured=others
+        )
     ]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
-from workbench.observe.prediction_error.terms import OTHERS, PEAK, STEP, Gap
+from workbench.observe.prediction_error.terms import OTHERS, PEAK, STEP, PredictionError
 from workbench.observe.summary import predicted_time
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -101,7 +101,7 @@ def correction(
 
 
 def correction_lines(
-    run: Mapping[str, Any], gap: Gap, findings: Sequence[Mapping[str, Any]]
+    run: Mapping[str, Any], gap: PredictionError, findings: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """What the run says: a line for its step and one for its memory; empty where it is no measure.
 
@@ -147,7 +147,7 @@ def _troubled(findings: Sequence[Mapping[str, Any]]) -> bool:
     return any(one.get("kind") in _TROUBLES for one in findings)
 
 
-def keep_gap(
+def record_prediction_error(
     paths: RunPaths, run: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]
 ) -> None:
     """Write comparison.json from the last view, and what it says about the host's predictions.
@@ -160,7 +160,7 @@ def keep_gap(
         return
     write_json_atomic(paths.comparison, kept, indent=2)
     key = predicted_time(run).get("host_key")
-    lines = correction_lines(run, Gap.read(kept), findings) if key else []
+    lines = correction_lines(run, PredictionError.read(kept), findings) if key else []
     if lines:
         from workbench.store import calibrations  # noqa: PLC0415  (the catalog, needed once)
 

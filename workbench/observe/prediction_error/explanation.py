@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.observe.prediction_error import terms
-from workbench.observe.prediction_error.terms import Gap, GapRow
+from workbench.observe.prediction_error.terms import PredictionError, PredictionTerm
 from workbench.units import format_bytes, format_seconds
 
 FEWEST = 5
@@ -23,13 +23,13 @@ _LESS = "This host is faster than assumed; the next predictions here use the mea
 _CALIBRATE = "The prediction uses catalog rates: workbench calibrate measures this host."
 
 
-def explain(gap: Gap, run: Mapping[str, Any]) -> str:
+def explain(gap: PredictionError, run: Mapping[str, Any]) -> str:
     """One to three sentences, "" where nothing can be said yet."""
     said = [_step(gap, run), _memory(gap), _overhead(gap)]
     return " ".join(one for one in said if one)
 
 
-def _step(gap: Gap, run: Mapping[str, Any]) -> str:
+def _step(gap: PredictionError, run: Mapping[str, Any]) -> str:
     step = gap.row(terms.STEP)
     if step.predicted is None:
         return _not_predicted(run)
@@ -50,7 +50,7 @@ def _step(gap: Gap, run: Mapping[str, Any]) -> str:
     )
 
 
-def most_off(gap: Gap) -> GapRow | None:
+def most_off(gap: PredictionError) -> PredictionTerm | None:
     """The cause that adds most, in seconds, to what the step took too much or too little."""
     step = gap.row(terms.STEP)
     if step.measured is None or step.predicted is None:
@@ -65,7 +65,7 @@ def most_off(gap: Gap) -> GapRow | None:
     return found if most > 0 else None
 
 
-def _advice(gap: Gap, found: GapRow | None, step: GapRow) -> str:
+def _advice(gap: PredictionError, found: PredictionTerm | None, step: PredictionTerm) -> str:
     if (step.measured or 0.0) < (step.predicted or 0.0):
         return _LESS
     others = gap.row(terms.OTHERS)
@@ -93,7 +93,7 @@ def _not_predicted(run: Mapping[str, Any]) -> str:
     return "No step time was predicted: the rates of this GPU are not in the catalog."
 
 
-def _memory(gap: Gap) -> str:
+def _memory(gap: PredictionError) -> str:
     """Only where it was off: that it fits is what people count on."""
     peak = gap.row(terms.PEAK)
     if peak.measured is None or peak.predicted is None or (peak.within and gap.final):
@@ -109,7 +109,7 @@ def _memory(gap: Gap) -> str:
     return f"{begin}: leave that much more free when choosing the micro-batch."
 
 
-def _overhead(gap: Gap) -> str:
+def _overhead(gap: PredictionError) -> str:
     """What a long run spent on anything but steps."""
     elapsed, step = gap.row(terms.RUN_TIME), gap.row(terms.STEP)
     if not gap.final or elapsed.measured is None or not elapsed.predicted or not step.predicted:
@@ -125,12 +125,12 @@ def _overhead(gap: Gap) -> str:
     )
 
 
-def _difference(row: GapRow) -> str:
+def _difference(row: PredictionTerm) -> str:
     """In seconds: "220 ms more"."""
     off = (row.measured or 0.0) - (row.predicted or 0.0)
     return f"{format_seconds(abs(off))} {'more' if off > 0 else 'less'}"
 
 
-def percent(row: GapRow) -> str:
+def percent(row: PredictionTerm) -> str:
     """Measured against predicted: "+25 %", "n/a" where there is no ratio."""
     return "n/a" if row.ratio is None else f"{100 * (row.ratio - 1):+.0f} %"

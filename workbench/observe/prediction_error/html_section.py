@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.observe.prediction_error.terms import Gap, GapRow
+from workbench.observe.prediction_error.terms import PredictionError, PredictionTerm
 from workbench.units import format_ratio
 
 STYLE = """
@@ -18,7 +18,9 @@ opacity:.6}.gap tr.cause td:first-child{padding-left:16px;color:var(--mute)}
 """
 
 
-def gap_section(gap: Gap, run: Mapping[str, Any], view: Mapping[str, Any], exit_code: Any) -> str:
+def prediction_section(
+    gap: PredictionError, run: Mapping[str, Any], view: Mapping[str, Any], exit_code: Any
+) -> str:
     """The heading, why they differ, the table, and what the times rest on."""
     largest = max((_larger(row) for row in gap.rows if row.group == "time"), default=0.0)
     rows = [_row(one, largest if one.group == "cause" else _larger(one)) for one in gap.rows]
@@ -39,7 +41,7 @@ def gap_section(gap: Gap, run: Mapping[str, Any], view: Mapping[str, Any], exit_
     )
 
 
-def _basis(gap: Gap) -> str:
+def _basis(gap: PredictionError) -> str:
     """What both columns of times are."""
     steps = f"Measured times are medians over {gap.steady_steps:,} steady steps."
     if gap.source is None:
@@ -47,7 +49,7 @@ def _basis(gap: Gap) -> str:
     return f"{steps} Predicted times: {gap.source}. Grey bars predicted, blue ones measured."
 
 
-def _row(row: GapRow, largest: float) -> str:
+def _row(row: PredictionTerm, largest: float) -> str:
     off = "off" if row.within is False else ""
     predicted = html.escape(row.text(row.predicted))
     if row.low is not None and row.high is not None:
@@ -69,7 +71,7 @@ def _bar(css: str, value: float | None, largest: float) -> str:
     return f'<i class="{css}" style="width:{max(0.5, min(100.0, 100 * value / largest)):.1f}%"></i>'
 
 
-def _larger(row: GapRow) -> float:
+def _larger(row: PredictionTerm) -> float:
     return max(row.predicted or 0.0, row.measured or 0.0)
 
 

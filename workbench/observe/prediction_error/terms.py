@@ -19,7 +19,7 @@ TOKENS, MFU, RUN_TIME, COST = "tokens/s", "MFU", "run time", "cost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GapRow:
+class PredictionTerm:
     """One term."""
 
     what: str
@@ -54,7 +54,7 @@ class GapRow:
     def text(self, value: float | None) -> str:
         """A value of this term for people.
 
-        >>> GapRow(what="step", group="time", unit="s").text(0.0213)
+        >>> PredictionTerm(what="step", group="time", unit="s").text(0.0213)
         '21.3 ms'
         """
         return _TEXTS.get(self.unit, format_count)(value)
@@ -78,10 +78,10 @@ _TEXTS: dict[str, Callable[[float | None], str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class PredictionError:
     """What a run was predicted to need beside what it took."""
 
-    rows: tuple[GapRow, ...] = ()
+    rows: tuple[PredictionTerm, ...] = ()
     """The terms; the causes follow the step they add up to."""
     explanation: str = ""
     """One to three sentences: the term that was off most, and what to do; or "as predicted"."""
@@ -93,10 +93,10 @@ class Gap:
     final: bool = False
     """Whether the run has ended."""
 
-    def row(self, what: str) -> GapRow:
+    def row(self, what: str) -> PredictionTerm:
         """The term of that name; one without values where there is none."""
         found = (one for one in self.rows if one.what == what)
-        return next(found, GapRow(what=what, group="", unit=""))
+        return next(found, PredictionTerm(what=what, group="", unit=""))
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form (`schema.ComparisonDoc`); `read` takes it back."""
@@ -114,13 +114,15 @@ class Gap:
         }
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Gap:
+    def read(cls, document: Mapping[str, Any]) -> PredictionError:
         """The gap of a kept document; what does not belong there is left out."""
-        names = {one.name for one in fields(GapRow)}
+        names = {one.name for one in fields(PredictionTerm)}
         given = cast("list[dict[str, Any]]", document.get("rows") or [])
         rows = [{key: value for key, value in one.items() if key in names} for one in given]
         return cls(
-            rows=tuple(GapRow(**one) for one in rows if {"what", "group", "unit"} <= one.keys()),
+            rows=tuple(
+                PredictionTerm(**one) for one in rows if {"what", "group", "unit"} <= one.keys()
+            ),
             explanation=document.get("explanation") or "",
             source=document.get("source"),
             steady_steps=document.get("steady_steps") or 0,
