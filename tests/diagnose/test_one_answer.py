@@ -16,6 +16,7 @@ from tests.diagnose.test_recorded import RUNS, unpacked
 from workbench.diagnose.finding import Finding
 from workbench.launching.supervise.monitor import RunMonitor
 from workbench.launching.supervise.outcome import Verdict
+from workbench.launching.supervise.run_state import RunState
 from workbench.launching.supervise.supervisor import Supervisor
 from workbench.observe.findings import FIELDS
 from workbench.store.files import read_json
@@ -113,7 +114,7 @@ def test_all_faces_tell_the_same(tmp_path: Path, name: str, trouble: str, outcom
         "schema": 1,
     }
     paths.run.write_text(json.dumps(run))
-    supervisor = Supervisor(paths, run)
+    supervisor = Supervisor(RunState.of(paths, run))
     supervisor.state.attempts.begin(first_step=0, checkpoint=None, why=None, arguments=None)
     watch = RunMonitor(supervisor.state, supervisor.ranks, begins=True)
     for _ in range(3):

@@ -198,7 +198,7 @@ def test_an_error_of_a_rank_on_node_1_is_told_as_that(tmp_path: Path) -> None:
     """Not as an end of the launcher, which would be tried again and again."""
     run = run_of()
     paths = directory(tmp_path, run)
-    supervisor = Supervisor(paths, run)
+    supervisor = Supervisor(RunState.of(paths, run))
     machines = supervisor.nodes
     assert machines is not None
     told = NodeFacts(node=1, ranks="rank 1", phase="ended", exit_code=1)
@@ -331,7 +331,7 @@ class Apart:
 
     def __init__(self, root: Path) -> None:
         self.run = run_of()
-        self.supervisor = Supervisor(directory(root / "0", self.run), self.run)
+        self.supervisor = Supervisor(RunState.of(directory(root / "0", self.run), self.run))
         self.agent = NodeAgent(directory(root / "1", self.run), self.run, 1, lambda _: None)
         assert self.supervisor.nodes is not None
         self.machines = self.supervisor.nodes
@@ -391,7 +391,7 @@ def test_the_step_to_stop_at_reaches_ranks_that_see_no_new_file(apart: Apart) ->
 
 def test_one_machine_stops_as_soon_as_before(tmp_path: Path) -> None:
     run = run_of(nodes=1)
-    ladder = Supervisor(directory(tmp_path, run), run).state.ladder
+    ladder = Supervisor(RunState.of(directory(tmp_path, run), run)).state.ladder
     ladder.request(now=False, steps=10, step_seconds=0.1)
     assert ladder.stop_at == 10 + 10 + 2
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from workbench.launching.log import EXIT_RESERVE, guarded, log
 from workbench.launching.prepare.redact import secret_values
 from workbench.launching.resume.attempts import Attempts
+from workbench.launching.supervise.run_state import RunState
 from workbench.launching.supervise.supervisor import Supervisor
 from workbench.store import secrets
 from workbench.store.files import read_json, reserve
@@ -64,7 +65,7 @@ def supervise(directory: str, spec_text: bytes, *, adopting: bool) -> None:
         log("another supervisor has this run" if lock is None else "run.json cannot be read")
         return
     _learn_secrets(spec)
-    supervisor = Supervisor(paths, run)
+    supervisor = Supervisor(RunState.of(paths, run))
     if spec and _is_started(resume, supervisor.state.attempts, adopting=adopting):
         if not adopting:
             log("another process has resumed the run")

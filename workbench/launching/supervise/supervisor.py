@@ -10,7 +10,7 @@ import contextlib
 import functools
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.launching.log import guarded, log
 from workbench.launching.prepare import launcher_process
@@ -22,7 +22,6 @@ from workbench.launching.supervise.run_state import RunState
 from workbench.launching.warm.template import COLD_RANKS
 from workbench.store import processes
 from workbench.store.files import read_file, read_json
-from workbench.store.layout import RunPaths
 
 if TYPE_CHECKING:
     from workbench.launching.start.launch_spec import LaunchSpec
@@ -39,8 +38,8 @@ _REASON_BYTES = 4096
 class Supervisor:
     """Supervises one run. `start` or `adopt`, then `watch` until it has ended."""
 
-    def __init__(self, paths: RunPaths, run: dict[str, Any]) -> None:
-        self.state = RunState.of(paths, run)
+    def __init__(self, state: RunState) -> None:
+        self.state = state
         self.nodes = self._several_nodes()  # None: this one alone
         self.ranks = RankProcesses(self.state, self.nodes)
         self._monitor: RunMonitor | None = None  # of the present attempt
