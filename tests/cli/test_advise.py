@@ -40,6 +40,12 @@ def test_tokens_and_a_deadline_are_weighed(command: Command) -> None:
     assert first["numbers"]["gpus_for_the_deadline"] > 8
 
 
+def test_the_time_between_checkpoints_follows_the_interruptions(command: Command) -> None:
+    words = (*JOB, "--gpu", "h100", "--checkpoint-seconds", "60", "--interruption-hours", "8")
+    found = {one["rule"]: one for one in json.loads(command(*words, "--json").out)}
+    assert found["checkpoint-interval"]["verdict"] == "Save every 30 min 19 s."
+
+
 def test_wrong_values_are_refused(command: Command) -> None:
     for words, why in (
         (("--loss", "0"), "loss must be above 0"),

@@ -38,6 +38,12 @@ class AdviseAsked(Description):
     lr_batch: Annotated[
         str | None, option("Global batch in tokens that --lr is for [default: this job's].")
     ] = None
+    checkpoint_seconds: Annotated[
+        float | None, option("Seconds that one checkpoint holds the training up.")
+    ] = None
+    interruption_hours: Annotated[
+        float | None, option("Mean hours between interruptions, for --checkpoint-seconds.")
+    ] = None
     as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
 
 
@@ -70,6 +76,8 @@ def answer(asked: AdviseAsked, job: Job) -> tuple[Advice, ...]:
         rate_batch_tokens=None
         if asked.lr_batch is None
         else read_count(asked.lr_batch, "--lr-batch"),
+        checkpoint_seconds=asked.checkpoint_seconds,
+        interruption_hours=asked.interruption_hours,
         offer=known_offer(cluster) if known else None,
         conditions=measured_conditions(cluster) if known else None,
     )

@@ -68,6 +68,10 @@ class RunFacts:
     """See `rate`; None = the job's own."""
     offer: Offer | None = None
     """The machine that the GPUs are in."""
+    checkpoint_seconds: float | None = None
+    """What one checkpoint holds the training up; with `interruption_hours`."""
+    interruption_hours: float | None = None
+    """Mean hours between interruptions of the whole job."""
     conditions: Conditions | None = None
     """What was measured there."""
 
@@ -114,4 +118,6 @@ def advise(
         found.append(learning_rate_advice(known.rate, before, batch, workload.optimizer))
     if known.offer is not None:
         found.append(instance_sanity(workload, strategy, known.offer, cluster.nodes, conditions))
+    if known.checkpoint_seconds is not None and known.interruption_hours is not None:
+        found.append(checkpoint_advice(known.checkpoint_seconds, known.interruption_hours))
     return tuple(found)
