@@ -40,7 +40,8 @@ export class Advice {
     if (key === this.key) return;
     this.key = key;
     const open = rules.filter(({ holds }) => holds === false).length;
-    setText(this.count, open ? `${open} of ${rules.length} rules need attention` : `${rules.length} rules, none needs attention`);
+    const all = rules.length === 1 ? "1 rule" : `${rules.length} rules`;
+    setText(this.count, open ? `${open} of ${all} to look at` : `${all}, nothing to do`);
     this.list.replaceChildren(...rules.map(line));
   }
 }
