@@ -20,7 +20,10 @@ _INSTALLED = re.compile(
 )
 _NOTEBOOK = re.compile(r"^<ipython-input-|/ipykernel_\d+/")
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
-_CAPTURE = os.path.join("launch", "capture") + os.sep
+# The hook's folder, whose frames are never the user's; earlier versions had it in `launch`.
+_CAPTURE_FOLDERS = tuple(
+    os.path.join("workbench", package, "capture") + os.sep for package in ("launching", "launch")
+)
 # Distributions that stay libraries when they are installed from a checkout (`pip install -e`).
 _LIBRARIES = {
     name.replace("-", "_"): name.replace("-", "_")
@@ -120,7 +123,7 @@ def code_tree(code: Mapping[str, Any] | None) -> CodeTree:
 
 
 def _is_capture(path: str) -> bool:
-    return _CAPTURE in path and "workbench" in path
+    return any(folder in path for folder in _CAPTURE_FOLDERS)
 
 
 def _text(code: Mapping[str, Any], name: str) -> str:
