@@ -193,15 +193,15 @@ def test_an_object_store_is_refused_wherever_a_folder_is_meant(
 ) -> None:
     place = {"store": tmp_path, "cpu": True}
     for words in (["--checkpoint-dir", address], [f"--checkpoint-dir={address}"]):
-        with pytest.raises(wb.UsageError, match="object.store"):
+        with pytest.raises(wb.UsageError, match=r"object.store"):
             wb.request("gpt", words, **place)
-    with pytest.raises(wb.UsageError, match="object.store"):
+    with pytest.raises(wb.UsageError, match=r"object.store"):
         wb.request("lora", ["--model", address], **place)
-    with pytest.raises(wb.UsageError, match="object.store"):
+    with pytest.raises(wb.UsageError, match=r"object.store"):
         wb.request("gpt", store=address)
     for words in (["--checkpoint-dir", address], ["--resume", address]):
-        with pytest.raises(wb.UsageError, match="object.store"):  # as the script itself says it
+        with pytest.raises(wb.UsageError, match=r"object.store"):  # as the script itself says it
             recipes.shape(words, recipe="gpt")
     monkeypatch.setenv("WORKBENCH_STORE", address)
-    with pytest.raises(wb.UsageError, match="object.store"):
+    with pytest.raises(wb.UsageError, match=r"object.store"):
         wb.Store()
