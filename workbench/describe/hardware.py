@@ -7,11 +7,20 @@ import re
 from dataclasses import dataclass, fields
 
 from workbench.describe.accelerators import Accelerator, find
-from workbench.describe.checks import require_choice, require_positive
+from workbench.describe.checks import require_choice
+from workbench.describe.option import Option, check_value
 from workbench.errors import UnknownNameError, UsageError
 
 MOST_GPUS, MOST_NODES = 128, 100_000  # beyond them a size is a typing mistake
-LINKS = ("catalog", "nvlink", "pcie")
+SIZES = {
+    "gpus": Option(help="GPUs per node [default: the strategy's, or 1].", least=1, most=MOST_GPUS),
+    "nodes": Option(help="Equal machines.", least=1, most=MOST_NODES),
+    "link": Option(
+        help="Between a node's GPUs: catalog (its own), nvlink, pcie.",
+        choices=("catalog", "nvlink", "pcie"),
+    ),
+}
+"""What is declared of a cluster's size, in `Placement` too."""
 NETWORK_KINDS = ("infiniband", "roce", "efa", "tcpx", "omni-path", "ethernet")
 
 
@@ -123,11 +132,8 @@ class Cluster:
         16
         """
         accelerator = gpu if isinstance(gpu, Accelerator) else find(gpu)
-        for name, given, most in (("gpus", gpus, MOST_GPUS), ("nodes", nodes, MOST_NODES)):
-            require_positive(name, given)
-            if given > most:
-                raise UsageError(f"{name} can be at most {most}, not {given}.")
-        require_choice("link", link, LINKS)
+        for name, given in (("gpus", gpus), ("nodes", nodes), ("link", link)):
+            check_value(name, given, SIZES[name])
         devices = tuple(
             Gpu(
                 index=index,

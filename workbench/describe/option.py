@@ -254,18 +254,26 @@ def check_declared(value: Any) -> None:
     """
     for name, title, option, is_optional in _limits(value.__class__):
         given: Any = getattr(value, name)
-        if given is None and is_optional:
-            continue
-        if option.choices:
-            parts = cast("tuple[Any, ...]", given if option.split else (given,))
-            for part in parts:
-                require_choice(title, part, option.choices)
-        if option.above is not None:
-            require_above(name, given, option.above)
-        if option.least is not None:
-            require_at_least(name, given, option.least)
-        if option.most is not None:
-            require_at_most(name, cast("int", given), option.most)
+        if given is not None or not is_optional:
+            check_value(name, given, option, title)
+
+
+def check_value(name: str, given: Any, option: Option, title: str = "") -> None:
+    """Hold a value against the choices and limits of its declaration.
+
+    Raises:
+        UsageError: it is not allowed; the message names the field and what is.
+    """
+    if option.choices:
+        parts = cast("tuple[Any, ...]", given if option.split else (given,))
+        for part in parts:
+            require_choice(title or name, part, option.choices)
+    if option.above is not None:
+        require_above(name, given, option.above)
+    if option.least is not None:
+        require_at_least(name, given, option.least)
+    if option.most is not None:
+        require_at_most(name, given, option.most)
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from workbench.describe.hardware import LINKS, MOST_GPUS, MOST_NODES, Cluster
+from workbench.describe.hardware import SIZES, Cluster
 from workbench.describe.option import Option, check_declared
 from workbench.describe.strategy import Strategy
 from workbench.errors import UsageError
@@ -19,22 +19,16 @@ class Placement:
         str | None, Option(help="GPU of the catalog [default: this host's].", metavar="G")
     ] = None
     """Any usual name; None = this host's."""
-    gpus: Annotated[
-        int | None,
-        Option(help="GPUs per node [default: the strategy's, or 1].", least=1, most=MOST_GPUS),
-    ] = None
+    gpus: Annotated[int | None, SIZES["gpus"]] = None
     """None = as many as the strategy's name says, else 1."""
-    nodes: Annotated[int, Option(help="Equal machines.", least=1, most=MOST_NODES)] = 1
+    nodes: Annotated[int, SIZES["nodes"]] = 1
     """Equal machines."""
     network: Annotated[
         str | None,
         Option(help="Between nodes, such as '8x400 infiniband' or '100 ethernet'.", metavar="F"),
     ] = None
     """Fabric between the nodes; None = unknown."""
-    link: Annotated[
-        str,
-        Option(help="Between a node's GPUs: catalog (its own), nvlink, pcie.", choices=LINKS),
-    ] = "catalog"
+    link: Annotated[str, SIZES["link"]] = "catalog"
     """See `Cluster.link`."""
     cpu: Annotated[bool, Option(help="CPU ranks, no GPU.")] = False
     """CPU ranks; without `gpu` only."""
