@@ -234,7 +234,7 @@ def test_a_real_run_is_compared_kept_and_counted(
     lines = calibrations.read_corrections(store, key)
     quiet = found.row("other processes").within is not False
     assert [one["what"] for one in lines] == (["step_seconds", "peak_bytes"] if quiet else [])
-    assert "Predicted beside measured" in paths.report.read_text()
+    assert "Predicted and measured" in paths.report.read_text()
     text = CliRunner().invoke(app, ["show", run.id, "--store", str(store)]).stdout
     assert " predicted (" in text
     assert "compared" in text

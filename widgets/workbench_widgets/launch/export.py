@@ -40,8 +40,8 @@ _LABELS = {
     "restarts": ("Restarts",),
     "max_hours": ("Ends after (hours)", "no limit"),
     "max_usd_per_hour": ("Most dollars per hour", "no limit"),
-    "idle_minutes": ("Release when idle (minutes)",),
-    "disk_gb": ("Disk of each machine (GB)",),
+    "idle_minutes": ("Idle limit (minutes)",),
+    "disk_gb": ("Disk each (GB)",),
     "image": ("Container image", "the engine's default"),
     "name": ("Name", "optional"),
 }
