@@ -25,11 +25,6 @@ def option(text: str, *names: str, metavar: str | None = None) -> Any:
     return typer.Option(*names, help=text, metavar=metavar, show_default=True)
 
 
-def declared_option(one: Declared) -> Any:
-    """The Typer option of a declared field, for a command that takes this one of its class."""
-    return typer.Option(*one.names(), help=one.help, metavar=one.option.metavar)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Description:
     """A command about a job: the options that were given, by name."""

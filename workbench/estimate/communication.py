@@ -14,7 +14,6 @@ from workbench.estimate.context import RankContext
 from workbench.estimate.elements import Elements
 from workbench.estimate.stages import Stage
 
-DDP_BUCKET_BYTES = 25 * 2**20
 DEEPSPEED_BUCKET = 500_000_000
 DEEPSPEED_PREFETCH = 50_000_000
 DEEPSPEED_LIVE = 1_000_000_000

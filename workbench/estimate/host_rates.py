@@ -21,8 +21,6 @@ DDP_BUCKETS = (1 << 20, 25 << 20)
 """Bytes of DDP's first bucket and of the others, which it fills before it sends them."""
 FORWARD_PART = 2 / 7
 """Fused attention: forward's part of forward and backward."""
-OPTIMIZER_BYTES = 44.0
-"""Per parameter: norm and scaling of the gradient (12), AdamW in fp32 (28), the next zero (4)."""
 TENSORS = 4
 """Weights of a block; embedding and head come on top."""
 

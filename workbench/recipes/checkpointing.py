@@ -170,21 +170,3 @@ class Checkpoints:
         folder = Path(output_dir or self.options.checkpoint_dir / "saved")
         self.store.save(folder)
         return folder
-
-
-def write_checkpoint(
-    accelerator: Accelerator, folder: Path, step: int, save: Callable[[Path], object]
-) -> None:
-    """Let all ranks `save` under another name, then seal and rename it; a failure ends the run.
-
-    The plain form, for scripts that need neither intervals nor other layouts.
-    """
-    partial = folder / f"{checkpoint_files.PARTIAL}{step:08d}"
-    save(partial)
-    accelerator.wait_for_everyone()
-    if accelerator.is_main_process:
-        about = {"kind": "recipe", "world_size": accelerator.num_processes, "strategy": None}
-        checkpoint_files.seal(partial, step=step, loss=None, **about)
-        final = partial.with_name(checkpoint_files.STEP.format(step))
-        checkpoint_files.publish(partial, final)
-    accelerator.wait_for_everyone()  # nobody looks for it before it has its name
