@@ -19,7 +19,8 @@ CELL = """
 from workbench.compare.scaling_study import conclude
 from workbench.compare.studies.step_split import StepSplit
 from workbench.compare.studies.trial import TrialResult
-from workbench_widgets import ScalingStudy, scaling_study
+from workbench_widgets import ScalingStudy
+from workbench_widgets.host import scaling_study
 def result(ranks, **changes):
     rest = 0.2 + 0.12 * ranks
     split = StepSplit(step=0.115 + rest, data=0.01, forward=0.1, waiting=0.005, rest=rest)
