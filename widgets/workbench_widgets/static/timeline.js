@@ -47,7 +47,7 @@ export function slots(view) {
 /** What a rank's bar says in words. @param {Slot} slot @param {Moment} one */
 export function words(slot, one) {
   const { last } = slot;
-  const data = known(one.data) && one.data > NOTICED ? `; ${shortSeconds(one.data)} of that was waiting for data` : "";
+  const data = known(one.data) && one.data > NOTICED ? `; it waited ${shortSeconds(one.data)} for data` : "";
   if (!last || !known(one.entered)) return `step ${slot.step}: rank ${one.rank} n/a`;
   const late = /** @type {number} */ (last.entered);
   const begin = `step ${slot.step}: rank ${one.rank} entered backward`;
