@@ -190,7 +190,7 @@ def test_a_script_says_where_its_number_goes(store: Path) -> None:
         sweep(bench(store, LOADER), Varied(kind="accumulate"), (1, 2))
     with pytest.raises(wb.UsageError, match="without loader workers"):
         sweep(bench(store), Varied(kind="workers"), (0, 2))
-    with pytest.raises(wb.UsageError, match=r"--global-batch N and \{micro_batch\}"):
+    with pytest.raises(wb.UsageError, match=r"--global-batch N and use \{micro_batch\}"):
         scale(LOADER, mode="strong", cpu=True, store=store)
 
 

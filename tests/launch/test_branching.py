@@ -110,6 +110,14 @@ def test_what_has_changed_is_said_before_and_after(
     assert "file train.py" in shown
     assert f"lie in {first.source}" in shown
     again = wb.attach(begun[0], root)
+    origin = json.loads(command("show", begun[0], "--json", root=root))
+    assert (origin["rerun_of"], origin["provenance"]["copied"]) == (
+        first.directory.name,
+        ["train.py"],
+    )
+    table = " ".join(command("show", begun[0], root=root).split())
+    assert f"begun from rerun of {first.directory.name}" in table
+    assert "code 1 file copied to source/" in table
     assert again.document["working_directory"] == str(tmp_path)  # not that of the terminal
     assert again.document["environment"]["OMP_NUM_THREADS"] == "3"
 

@@ -57,7 +57,7 @@ FORMS: Final = {
         "started_at ended_at message resumed_from resumed_step rerun_of tags note archived",
         array=True,
     ),
-    "show": JsonForm(_SHOW),
+    "show": JsonForm(f"{_SHOW} resumed_from resumed_step rerun_of provenance"),
     "metrics": JsonForm("step rank time loss lr grad_norm step_seconds", array=True),
     "stop": JsonForm("run outcome processes_left"),
     "demo": JsonForm(_SHOW),

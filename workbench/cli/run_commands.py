@@ -22,6 +22,7 @@ from workbench.cli.terminal import (
     errors,
     stay,
 )
+from workbench.compare.lineage import origin
 from workbench.engines.slurm_run import cancel_waiting, settle
 from workbench.store.labels import read_labels
 from workbench.store.layout import RunPaths
@@ -40,9 +41,11 @@ def show(
     if told is not None and not as_json:
         errors.print(told, markup=False)
     if as_json:
-        print_json(summary)
+        record = handle.document
+        print_json({**summary, **origin(record), "provenance": record.get("provenance")})
     else:
-        console.print(summary_table(summary, read_labels(RunPaths(handle.directory))))
+        labels = read_labels(RunPaths(handle.directory))
+        console.print(summary_table(summary, labels, handle.document))
 
 
 def metrics(

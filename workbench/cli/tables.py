@@ -12,7 +12,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from workbench.compare.lineage import Branch, origin_text, trees
+from workbench.compare.lineage import Branch, origin, origin_text, trees
 from workbench.observe.prediction_error.terms import COST, MFU, STEP, TOKENS, PredictionError
 from workbench.observe.summary import peak_memory, predicted_peak, throughput, throughput_text
 from workbench.observe.view import finite
@@ -104,8 +104,10 @@ def _rate_row(summary: dict[str, Any], gap: PredictionError) -> dict[str, str]:
     return {unit: beside or throughput_text(summary).removesuffix(f" {unit}")}
 
 
-def summary_table(summary: dict[str, Any], labels: Labels | None = None) -> Table:
-    """One run, a line per fact, with the prediction beside the measurement."""
+def summary_table(
+    summary: dict[str, Any], labels: Labels | None = None, run: Mapping[str, Any] | None = None
+) -> Table:
+    """One run of that run.json, a line per fact, with the prediction beside the measurement."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -118,6 +120,8 @@ def summary_table(summary: dict[str, Any], labels: Labels | None = None) -> Tabl
         **_said(labels or Labels()),
         "script": escape(summary["script"]),
         "arguments": escape(_arguments(summary)),
+        "code": escape(_code(run or {})),
+        "begun from": escape(origin_text(origin(run or {}))),
         "state": badge(summary["state"], summary["outcome"]),
         "message": escape(summary["message"] or ""),
         "read only": escape(summary.get("read_only") or ""),
@@ -143,6 +147,23 @@ def summary_table(summary: dict[str, Any], labels: Labels | None = None) -> Tabl
         if value:
             table.add_row(name, value)
     return table
+
+
+def _code(run: Mapping[str, Any]) -> str:
+    """The commit of the script's repository, what differed from it, and what is kept of both.
+
+    >>> _code({"provenance": {"commit": "4f2c9e", "changes_sha256": "ab", "copied": ["train.py"]}})
+    'commit 4f2c9e with changes (source/changes.diff), 1 file copied to source/'
+    """
+    made: Mapping[str, Any] = run.get("provenance") or {}
+    parts: list[str] = []
+    if made.get("commit"):
+        changes = " with changes (source/changes.diff)" if made.get("changes_sha256") else ""
+        parts.append(f"commit {made['commit']}{changes}")
+    if made.get("copied"):
+        count = len(made["copied"])
+        parts.append(f"{count} file{'' if count == 1 else 's'} copied to source/")
+    return ", ".join(parts)
 
 
 def _loss(summary: Mapping[str, Any]) -> str:
