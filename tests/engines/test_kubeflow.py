@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,11 @@ def _jobs() -> dict[str, EngineJob]:
     dropped = {"spot", "max_usd_per_hour", "provider", "region", "idle_minutes", "disk_gb"}
     jobs: dict[str, EngineJob] = {}
     for name, one in rented("pvc:ours").items():
-        values = {field: getattr(one, field) for field in one.__slots__ if field not in dropped}
+        values = {
+            field.name: getattr(one, field.name)
+            for field in fields(one)
+            if field.name not in dropped
+        }
         jobs[name] = EngineJob(**values)
     return jobs
 

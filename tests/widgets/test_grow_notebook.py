@@ -35,7 +35,7 @@ def test_one_script_for_every_engine_and_it_trains_here(said) -> None:
 @pytest.mark.slow
 def test_runpod_is_refused_by_all_but_those_that_know_its_clusters(said) -> None:
     said.has(r"^dstack +yes$", r"^runpod +yes$", r"^skypilot +.*non-trivial")
-    said.has(r"^slurm +.*rents nothing", "Use --to runpod")
+    said.has(r"^slurm +.*does not rent machines", "Use --to runpod")
 
 
 @pytest.mark.full
