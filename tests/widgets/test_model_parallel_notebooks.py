@@ -257,7 +257,7 @@ def test_the_planner_agrees_and_says_why(run) -> None:
 def test_five_strategies_on_this_machine(run) -> None:
     said = run(CHOOSING)
     said.has(
-        r"^fit +pp2: .* of 8 GiB", r"^fast +fsdp on 2:", r"^cheap +single:", r"^ddp on 2: .*out"
+        r"^fit +tp2: .* of 8 GiB", r"^fast +fsdp on 2:", r"^cheap +single:", r"^ddp on 2: .*out"
     )
     names = ("ddp", "fsdp", "zero2", "tp", "pp")
     assert_one_curve(said, *names)

@@ -96,7 +96,7 @@ def test_it_runs_beside_the_kernel_and_stops(face: ScalingStudy, store: Path) ->
     pytest.importorskip("accelerate", reason="the train extra is not installed")
     script, arguments = str(SCRIPTS / "raw_ddp.py"), "--steps 100000 --step-seconds 0.02"
     face.start(target=script, arguments=arguments, sizes="1,2", steps="5000")
-    with pytest.raises(wb.UsageError, match="still runs"):
+    with pytest.raises(wb.UsageError, match="still running"):
         face.start()
     until(lambda: "weak 1 ranks, step" in face.state["now"] and wb.runs(store), 60, "the run")
     until(lambda: (wb.runs(store)[0]["steps"] or 0) > 2, 90, "steps")
