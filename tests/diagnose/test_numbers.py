@@ -42,7 +42,7 @@ def test_nan_on_one_rank_names_it_and_its_step(tmp_path: Path) -> None:
     assert (found.kind, found.rank, found.step, found.severity) == ("nan-loss", 1, 20, "error")
     assert "2.05" in found.evidence
     assert "other ranks had finite losses" in found.cause
-    assert "No checkpoint before step 20 exists. Stop, and start again" in found.next
+    assert "No checkpoint before step 20 is known. Stop, and start again" in found.next
     assert "fp16" not in found.next
 
 

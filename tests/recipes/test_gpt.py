@@ -103,11 +103,11 @@ def test_only_whole_checkpoints_are_found(tmp_path, capsys):
     with pytest.raises(ValueError, match="step-00000100"):
         chosen("--resume", str(tmp_path / "partial-00000011"))
     (tmp_path / "step-00000010" / "weights").write_bytes(b"124")
-    with pytest.raises(ValueError, match="weights was changed after it was saved"):
+    with pytest.raises(ValueError, match="weights does not have the content that was saved"):
         chosen("--resume", str(tmp_path / "step-00000010"))
     assert chosen("--resume", "latest").name == "step-00000009"
     assert (
-        "step-00000010 is skipped: weights was changed after it was saved"
+        "step-00000010 is skipped: weights does not have the content that was saved"
         in capsys.readouterr().err
     )
     (tmp_path / "step-00000009" / "weights").unlink()

@@ -102,7 +102,7 @@ COMMANDS = {
     "cost": Source(
         "cost",
         "cost",
-        "Estimate the cost of a finished run: hours, and dollars per term with source and date.",
+        "Estimate what finishing a run costs: hours, and dollars per term with source and date.",
     ),
     "plan": Source(
         "plan",
@@ -123,7 +123,7 @@ COMMANDS = {
     "gpus": Source(
         "listings",
         "gpus_command",
-        "List the accelerators of the catalog; cells marked ? have a single source.",
+        "List the accelerators of the catalog; cells marked ? are unverified.",
     ),
     "calibrate": Source(
         "calibrating",

@@ -28,7 +28,7 @@ from workbench.units import format_bytes
 
 @with_options
 def cost(asked: CostAsked) -> None:
-    """Estimate the cost of a finished run: hours, and dollars per term with source and date."""
+    """Estimate what finishing a run costs: hours, and dollars per term with source and date."""
     from workbench.cli.cost_view import cost_view  # noqa: PLC0415  (loads Rich)
 
     found = answer(asked)

@@ -119,8 +119,7 @@ def _from_table(asked: CostAsked, cluster: Cluster) -> Priced:
         notes.append(_chosen(best, able, spot=asked.spot))
     if (best.max_nodes or 1) < cluster.nodes:
         notes.append(
-            f"{best.provider} does not publish whether it connects {cluster.nodes} of them: ask "
-            "before renting."
+            f"{best.provider} is not known to connect {cluster.nodes} of them: ask before renting."
         )
     return Priced(offer=best, terms=prices.terms(best.provider), notes=tuple(notes))
 

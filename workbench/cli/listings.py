@@ -33,7 +33,7 @@ def models_command(*, as_json: JsonOption = False) -> None:
 
 
 def gpus_command(*, as_json: JsonOption = False) -> None:
-    """List the accelerators of the catalog; cells marked ? have a single source."""
+    """List the accelerators of the catalog; cells marked ? are unverified."""
     found = gpus()
     if as_json:
         print_json([_gpu_document(one) for one in found])

@@ -61,7 +61,7 @@ def _nonfinite(run_id: str, view: dict[str, Any]) -> list[str]:
     if step is None:
         return []
     why = f"workbench diagnose {run_id}"
-    return [f"First NaN or infinite loss at step {step}. Cause: {why}"]
+    return [f"First NaN or infinite loss at step {step}. To find the cause: {why}"]
 
 
 def one_line(view: dict[str, Any], state: str) -> str:

@@ -45,7 +45,7 @@ def node(
     *,
     rank: Annotated[int, typer.Option(help="Number of this machine in the run, from 1.")],
     address: Annotated[
-        str | None, typer.Option(help="Address of node 0, where an engine starts that one too.")
+        str | None, typer.Option(help="Address of node 0, if an engine starts that one too.")
     ] = None,
     port: Annotated[int | None, typer.Option(help="Rendezvous port of node 0.")] = None,
 ) -> None:

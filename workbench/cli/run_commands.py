@@ -131,7 +131,9 @@ def stop(
         left = result["processes_left"]
         said = f"{result['outcome']}: {handle.status.message}"
         console.print(said, markup=False, soft_wrap=True)
-        count = f"{left} processes of the run remain" if left else "No process of the run remains"
+        count = (
+            f"Remaining processes of the run: {left}" if left else "No process of the run remains"
+        )
         console.print(f"{count}.", markup=False)
     if result["processes_left"]:
         raise typer.Exit(1)

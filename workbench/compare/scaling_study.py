@@ -215,7 +215,7 @@ def notes_on(host: Host, curves: Sequence[Curve], to: Sequence[int]) -> list[str
     if host.cores is not None and most > 1:
         notes.append(
             f"CPU ranks share {host.cores} cores: more ranks mean fewer threads per rank, and "
-            "above one rank per core they wait for each other. Ranks with a GPU each are not "
+            "above one rank per core they take turns. Ranks with a GPU each are not "
             "affected."
         )
     if host.cores is None:

@@ -257,7 +257,7 @@ HUB = (
         r"not appear to have a file named (?P<name>\S+)|DatasetNotFoundError|doesn't exist on the "
         r"Hub|Couldn't find (a|any) (data ?set|data file)",
         "The model, data set or file does not exist: check the spelling, the owner before the "
-        "slash, and, for a local folder, at the path from the working directory.",
+        "slash, and, for a local folder, the path from the working directory.",
         0.85,
     ),
 )

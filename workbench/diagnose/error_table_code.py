@@ -15,8 +15,8 @@ TRAINING = (
         "wrap-class",
         r"Could not find the transformer layer class (?P<name>\w+)",
         "The model does not contain a module of class {name}: omit --wrap (or "
-        "fsdp_transformer_layer_cls_to_wrap) out and the repeated block is looked for, or give the "
-        "class of its blocks as print(model) shows it.",
+        "fsdp_transformer_layer_cls_to_wrap), so that the repeated block is found automatically, or "
+        "give the class of its blocks as print(model) shows it.",
         0.95,
     ),
     known_error(
@@ -169,8 +169,8 @@ GENERAL = (
         "collective-timeout",
         r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (send|recv)|"
         r"monitoredBarrier|DistBackendError: .*[Tt]imeout|wait timeout after \d+ms",
-        "A rank did not reach a collective in time: find the rank that was behind, and whether "
-        "every rank has the same number of batches.",
+        "A rank did not reach a collective in time: find the rank that was behind, and "
+        "check that every rank has the same number of batches.",
         0.7,
     ),
     known_error(

@@ -111,10 +111,10 @@ def slow_clock(evidence: Evidence) -> Iterator[Finding]:
             rank=rank,
             confidence=0.7,
             evidence=(
-                f"gpu{index} runs at {clock:.0f} MHz (median of a minute); {best:.0f} MHz is its "
-                "own maximum or its peers' clock."
+                f"gpu{index} runs at {clock:.0f} MHz (median of a minute); it has reached "
+                f"{best:.0f} MHz before, or its peers run at that."
             ),
-            cause=f"Something limits gpu{index}'s clock down: heat, power, or a clock limit.",
+            cause=f"Something limits gpu{index}'s clock: heat, power, or a clock limit.",
             next="Look at nvidia-smi -q -d CLOCK,PERFORMANCE; reset limits with nvidia-smi -rgc.",
         )
 

@@ -47,7 +47,7 @@ def _how(one: NodeFacts) -> str:
         return f"restarted; its {one.ranks} are lost"
     if one.unreachable_seconds:
         return f"disconnected from node 0: its {one.ranks} and the others wait for each other"
-    return f"silent: its {one.ranks} are lost, or the shared storage is"
+    return f"silent: its {one.ranks} are lost, or it lost the shared storage"
 
 
 def _evidence(one: NodeFacts) -> str:

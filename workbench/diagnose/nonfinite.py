@@ -111,7 +111,7 @@ def _why_nan(evidence: Evidence, first: NonFinite, rank: int | None) -> str:
         )
     recent = [loss for loss in list(evidence.losses)[-5:] if loss > 0]
     if len(recent) == 5 and recent[-1] > 3 * recent[0]:
-        return "The loss was growing before: training diverged (learning rate too high)."
+        return "The loss had grown before that: training diverged (learning rate too high)."
     if early:
         looked = _seen(evidence, first)[1]
         fine = looked.get("kind") == "loss" and looked.get("before_backward")
@@ -133,7 +133,7 @@ def _after_nan(evidence: Evidence, first: NonFinite) -> str:
         back = f"{'Go' if ended else 'Stop, go'} back to the last checkpoint before step"
         back = f"{back} {first.step}"
     else:
-        back = f"No checkpoint before step {first.step} exists. "
+        back = f"No checkpoint before step {first.step} is known. "
         back += "Start again" if ended else "Stop, and start again"
     other = ["lower the learning rate", "clip the gradient norm"]
     workload = cast("dict[str, Any]", evidence.run.get("workload") or {})

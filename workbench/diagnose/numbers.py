@@ -53,7 +53,7 @@ def loss_spike(evidence: Evidence) -> Iterator[Finding]:
         confidence=0.7,
         evidence=f"{len(high)} of the last {len(now)} losses reach {max(high):.4g}; the steps "
         f"before had {middle:.4g} (spread {spread:.2g}).",
-        cause=f"Bad data or a too large update near step {step}.",
+        cause=f"Bad data, or an update that was too large, near step {step}.",
         next="Wait 50 steps: if the loss stays up, go back to the checkpoint before, skip these "
         "batches, or clip the gradient norm.",
     )

@@ -89,8 +89,8 @@ def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"{count} of {unused.get('parameters')} parameters got no gradient on "
                 f"rank {rank}, the first is {unused.get('first')}.",
                 cause=(
-                    "They are not used in the loss, so DDP waits for them without end or searches "
-                    "the graph in every step."
+                    "They are not used in the loss, so DDP waits for gradients that never come, or "
+                    "searches the graph in every step."
                 ),
                 next="Freeze them with requires_grad_(False)"
                 + ("." if looks else ", or set find_unused_parameters=True."),

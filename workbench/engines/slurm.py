@@ -225,7 +225,7 @@ def check(job: EngineJob) -> list[str]:
     if job.provider is not None or job.region is not None:
         where = " ".join(filter(None, [job.provider, job.region]))
         problems.append(
-            f"Slurm's nodes have a fixed location, not at {where}. Remove the provider."
+            f"Slurm's nodes have a fixed location, so {where} cannot be chosen. Remove it."
         )
     if job.max_usd_per_hour is not None:
         problems.append("Slurm does not know prices. Remove the cost limit; use max hours.")

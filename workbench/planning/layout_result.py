@@ -32,7 +32,7 @@ class LayoutResult:
     """What one kind of machine can do."""
 
     best: tuple[FittingLayout, ...]
-    """The fastest layout of each of the best degrees, fastest first; empty = nothing fits."""
+    """The fastest candidate of each of the best layouts, fastest first; empty = nothing fits."""
     refusals: tuple[Refusal, ...]
     """Every other layout."""
     layouts: int

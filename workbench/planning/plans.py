@@ -35,7 +35,7 @@ class Plan:
     nodes: int
     """Machines."""
     strategy: Strategy
-    """How the work is layout."""
+    """How the work is laid out."""
     workload: Workload
     """What is trained, with this plan's micro-batch and accumulation."""
     cluster: Cluster

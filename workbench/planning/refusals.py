@@ -42,7 +42,7 @@ def layout_text(strategy: Strategy, micro_batch: int, accumulate: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Layouts of one layout that are out for one reason, on one kind of machine."""
+    """Candidates of one layout that are out for one reason, on one kind of machine."""
 
     kind: str
     """LAYOUT, MEMORY, HOST, SLOWER, or the kind of a `Bar`."""

@@ -1,4 +1,4 @@
-"""Every way to layout one workload over the ranks of a machine, legal or not, with the reason.
+"""Every way to lay out one workload over the ranks of a machine, legal or not, with the reason.
 
 The global batch is fixed, so every layout does the same optimisation: ranks and micro-batch decide
 how often a step accumulates. Ranks are dealt tp, cp, dp, pp from the inside (as Megatron and
@@ -35,7 +35,7 @@ class Space:
     """Which layouts are looked at; the defaults are what PyTorch, Accelerate and Megatron run."""
 
     data: tuple[str, ...] = ("ddp", "fsdp", "fsdp-grad-op", "hsdp", "zero1")
-    """Ways to layout data parallelism, of `DATA`; zero2 and zero3 are DeepSpeed's names for what
+    """Ways to lay out data parallelism, of `DATA`; zero2 and zero3 are DeepSpeed's names for what
     FSDP does too."""
     most_tp: int | None = None
     """Largest tensor-parallel degree; None = the GPUs of a node."""
@@ -241,7 +241,7 @@ def _experts(
     for ep in degrees:
         one = replace(strategy, ep=ep)
         if one.zero_stage is not None and workload.quantization != "none":
-            yield _named(one, f"{workload.quantization} weights are not layout by ZeRO")
+            yield _named(one, f"{workload.quantization} weights are not sharded by ZeRO")
         elif batch % one.data_ranks:
             ranks = one.data_ranks
             yield _named(one, f"a batch of {batch} sequences cannot be split over {ranks} ranks")

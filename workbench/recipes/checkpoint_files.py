@@ -249,7 +249,7 @@ def _other_content(folder: Path, expected: Mapping[Path, tuple[int, str]]) -> st
         if real is None:
             return f"{name} cannot be read"
         if real != digest:
-            return f"{name} was changed after it was saved (its SHA-256 differs)"
+            return f"{name} does not have the content that was saved (its SHA-256 differs)"
     return ""
 
 

@@ -107,7 +107,7 @@ def _missing_gpus(plan: Plan) -> list[str]:
     per_node = plan.gpus // plan.nodes
     have = wb.detect_host().gpus
     if not have:
-        return [f"This host has 0 GPUs; the plan needs {per_node} x {plan.gpu}: {_rent(plan)}"]
+        return [f"This host has no GPU; the plan needs {per_node} x {plan.gpu}: {_rent(plan)}"]
     names = {gpu_name(gpu.name) for gpu in have}
     if len(have) >= per_node and names == {plan.gpu}:
         return []

@@ -30,7 +30,7 @@ _MEANS = {
     "spot not offered": "no spot price at that provider",
     "over budget": "over the budget",
     "past the deadline": "slower than the deadline",
-    "never ends": "interruptions are more frequent than checkpoints",
+    "never ends": "interrupted too often to make progress",
 }
 
 

@@ -63,7 +63,7 @@ export function lines(comparison) {
     .filter((one, index) => index === 0 || one.cells.some((/** @type {string} */ cell) => cell !== UNKNOWN));
   const head = (/** @type {string} */ what) => ({ what, cells: null });
   return [
-    head(asked.length ? "Different settings" : "Nothing was asked for differently"),
+    head(asked.length ? "Different settings" : "Same settings"),
     ...asked,
     head("Results"),
     ...came,

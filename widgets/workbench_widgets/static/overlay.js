@@ -16,7 +16,7 @@ import { someKnown, smooth } from "./traces.js";
 const AXES = [
   { name: "Steps", column: "step", title: "optimizer step", text: short },
   { name: "Tokens", column: "tokens", title: "tokens", text: short },
-  { name: "Time", column: "seconds", title: "running seconds", text: seconds },
+  { name: "Time", column: "seconds", title: "running time in seconds", text: seconds },
   { name: "Dollars", column: "usd", title: "US dollars", text: usd },
 ];
 // Ten runs, eight colours: the last two are dashed.
