@@ -120,7 +120,9 @@ def _simulated(found: Answered, timeout_seconds: float) -> Answered:
                 timeout_seconds=timeout_seconds,
             )
     except SimulationUnavailable as error:
-        stderr.print(f"Simulation failed; showing the closed form only: {error}", markup=False)
+        stderr.print(
+            f"The simulation is not available; showing the closed form only: {error}", markup=False
+        )
         return replace(found, no_simulation=str(error))
     return replace(found, simulation=result)
 

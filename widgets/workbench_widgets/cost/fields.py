@@ -78,7 +78,7 @@ def _extras() -> list[dict[str, Any]]:
     return [
         amount("storage_gb", "Data on disk", "GB"),
         amount("stopped_days", "Disk kept after", "days"),
-        amount("egress_gb", "Taken home", "GB"),
+        amount("egress_gb", "Downloaded", "GB"),
         amount("idle_hours", "Idle", "h"),
         select(
             "hours_per_month",
