@@ -14,12 +14,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.conftest import until  # noqa: E402
 from tests.faults.matrix import record  # noqa: E402
+from workbench.launching.capture import leaving, writers  # noqa: E402
 from workbench.launching.capture.hook import _program  # noqa: E402
 from workbench.launching.capture.patches import _AfterImport  # noqa: E402
+from workbench.launching.capture.pulse import FORWARD  # noqa: E402
 from workbench.launching.capture.reader import ScalarReader  # noqa: E402
 from workbench.launching.capture.recorder import Recorder  # noqa: E402
 from workbench.launching.capture.writers import LineWriter, PatientFile  # noqa: E402
+from workbench.observe.pulse import read_pulse  # noqa: E402
 
 
 @pytest.fixture
@@ -98,6 +102,35 @@ def test_a_disk_that_stalls_does_not_hold_up_the_steps(recorder: Recorder) -> No
     assert [json.loads(line)["step"] for line in got.splitlines()] == list(range(1, 1001))
     assert recorder.flush()
     record(40, f"1000 steps while the rank's file stalls: {1e6 * spent / 1000:.0f} µs each")
+
+
+def test_a_saved_checkpoint_has_every_line_before_it(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "_LOOK_SECONDS", 30.0)  # the thread would look again at last
+    monkeypatch.setattr(writers, "_MAX_LOOK_SECONDS", 30.0)
+    written = Path(recorder._lines.path)
+    for last in (20, 40):
+        while recorder.steps < last:
+            recorder.backward(torch.tensor(1.0, requires_grad=True))
+            recorder.step(0.1)
+        with leaving.saving(recorder, "recipe"):
+            until(lambda last=last: len(written.read_text().splitlines()) == last, 5, "lines")
+    assert recorder.pulse.phase == FORWARD
+
+
+def test_a_rank_that_goes_on_quickly_is_seen_where_it_stands(recorder: Recorder) -> None:
+    path = Path(recorder._lines.path).with_name("rank-0.pulse")
+    for _ in range(50):
+        recorder.backward(torch.tensor(1.0, requires_grad=True))
+        recorder.step(0.1)
+    recorder.backward(torch.tensor(1.0, requires_grad=True))
+
+    def seen() -> tuple[int, str] | None:
+        pulse = read_pulse(path)
+        return pulse and (pulse.steps, pulse.phase)
+
+    until(lambda: seen() == (50, "backward"), 5, "the last beat")
 
 
 def test_output_outlives_a_descriptor_that_refuses() -> None:

@@ -16,6 +16,8 @@ from .pulse import SAVING
 from .recorder import Recorder
 from .writers import LineWriter
 
+_FLUSH_SECONDS = 0.05
+
 PARTIAL = "partial-"  # of a checkpoint that gets its real name when it is whole
 
 
@@ -103,6 +105,7 @@ def saving(recorder: Recorder, kind: str) -> Generator[list[str]]:
     begun, phase = time.perf_counter(), recorder.pulse.phase
     _Depth.saving += 1
     recorder.pulse.beat(SAVING, recorder.steps)
+    recorder.flush(_FLUSH_SECONDS)  # a run resumed from this checkpoint has every line before it
     try:
         yield where
     finally:

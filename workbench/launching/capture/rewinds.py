@@ -58,6 +58,7 @@ class Rewinds:
         if here == self._noted:
             return
         self._noted = here
+        self._recorder.flush_soon()  # a state that is saved may be resumed from
         weights, updates = fingerprint(self._torch, optimizer)
         if weights is not None:
             line = {"step": here[0], "weights": weights, "updates": updates, "time": time.time()}
