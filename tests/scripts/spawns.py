@@ -1,19 +1,19 @@
 """Trains in processes that it starts itself, as many examples with torch.multiprocessing do."""
 
 import argparse
-import os
-import socket
+import tempfile
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
 
-def work(rank, world, port, options):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+def work(rank, world, store, options):
+    # Not by a port: it could be another's by the time that the children have imported torch.
     if world > 1:
-        dist.init_process_group("gloo", rank=rank, world_size=world)
+        dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=world)
     net = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for step in range(1, options.steps + 1):
@@ -41,9 +41,6 @@ if __name__ == "__main__":
     parser.add_argument("--step-seconds", type=float, default=0.01)
     parser.add_argument("--method", default="spawn")
     options = parser.parse_args()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.start_processes(
-        work, (options.world, port, options), options.world, start_method=options.method
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = (options.world, Path(folder) / "store", options)
+        mp.start_processes(work, arguments, options.world, start_method=options.method)

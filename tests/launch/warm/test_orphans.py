@@ -43,10 +43,11 @@ class Orphaning:
     def kill(self, *victims: str) -> None:
         """SIGKILL to processes of state.json, or the supervisor's parent, in this order."""
         state = self.state()
-        watcher = int((processes.stat_fields(state["supervisor"]["pid"]) or [])[1])
+        pids = {victim: state[victim]["pid"] for victim in victims if victim != "watcher"}
+        if "watcher" in victims:  # while the supervisor lives, which tells its parent
+            pids["watcher"] = int((processes.stat_fields(state["supervisor"]["pid"]) or [])[1])
         for victim in victims:
-            pid = watcher if victim == "watcher" else state[victim]["pid"]
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pids[victim], signal.SIGKILL)
 
     def log(self, text: str) -> bool:
         return text in (self.run.directory / "logs" / "supervisor.log").read_text()
