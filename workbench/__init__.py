@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from workbench.launching.prepare.read_config import read_strategy
     from workbench.launching.run import Run
     from workbench.observe.doctor import doctor
-    from workbench.observe.kept_row import runs
+    from workbench.observe.rows import runs
     from workbench.planning.planner import plan
     from workbench.store.runs import Store
 
@@ -97,7 +97,7 @@ _HOMES = {
     "recipes": "workbench.recipes",
     "request": "workbench.launching.prepare.build_request",
     "run_cost": "workbench.estimate.cost",
-    "runs": "workbench.observe.kept_row",
+    "runs": "workbench.observe.rows",
     "simulate": "workbench.estimate.simulate",
     "smallest_gpu": "workbench.estimate",
     "start": "workbench.launching.launch",

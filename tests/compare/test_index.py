@@ -13,7 +13,7 @@ import pytest
 import workbench as wb
 from tests.compare.made_runs import make_run
 from workbench.compare import index
-from workbench.observe.kept_row import keep_row, kept_row
+from workbench.observe.rows import keep_row, kept_row
 from workbench.store import files
 from workbench.store.labels import change_labels
 from workbench.store.layout import RunPaths

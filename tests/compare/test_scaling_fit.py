@@ -7,10 +7,9 @@ import random
 import pytest
 
 from workbench.compare.scaling_study import notes_on
-from workbench.compare.studies.measured_parts import Host, Measured, parts_of
 from workbench.compare.studies.scaling_curves import curve_of
 from workbench.compare.studies.scaling_fit import MESSAGE_SECONDS, extrapolate, law
-from workbench.compare.studies.step_split import StepSplit, medians
+from workbench.compare.studies.step_split import Host, Measured, StepSplit, medians, parts_of
 from workbench.errors import UsageError
 
 CPU = Host(cores=2)

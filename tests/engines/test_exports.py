@@ -22,9 +22,9 @@ import yaml
 import workbench as wb
 from tests.engines.sample_jobs import job, rented
 from workbench.engines import export_request, launching, refusals
+from workbench.engines.export_files import files_of
 from workbench.engines.exporting import export, ship
 from workbench.engines.jobs import job_from_plan, job_from_request, job_from_run
-from workbench.engines.shipping import files_of
 from workbench.errors import StoreError, UsageError
 from workbench.store.layout import RunPaths
 

@@ -22,7 +22,7 @@ from workbench.launching.supervise import monitor
 from workbench.launching.supervise.rank_processes import RankProcesses
 from workbench.launching.supervise.run_state import RunState
 from workbench.observe import events
-from workbench.observe.kept_row import kept_row
+from workbench.observe.rows import kept_row
 from workbench.store import files, processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths

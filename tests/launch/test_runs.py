@@ -17,7 +17,7 @@ import workbench as wb
 from tests.conftest import SCRIPTS, until
 from tests.faults.matrix import record
 from workbench.compare import index
-from workbench.observe.kept_row import kept_row
+from workbench.observe.rows import kept_row
 from workbench.store.layout import RunPaths
 
 pytestmark = pytest.mark.slow

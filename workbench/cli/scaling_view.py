@@ -10,9 +10,9 @@ from rich.table import Table
 from workbench.cli.tables import number
 from workbench.compare.scaling_study import ScalingStudy
 from workbench.compare.studies.compression import Compression
-from workbench.compare.studies.measured_parts import PARTS
 from workbench.compare.studies.rented import RentedPoint
 from workbench.compare.studies.scaling_curves import Curve
+from workbench.compare.studies.step_split import PARTS
 from workbench.compare.studies.trial import TrialResult
 from workbench.compare.studies.tuning import Tuning
 from workbench.units import format_bytes, format_count, format_seconds

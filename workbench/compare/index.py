@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from workbench.observe.curves import Curve, read_curve, view_curve
-from workbench.observe.kept_row import SOURCES, kept_row, stamp
-from workbench.observe.rows import COLUMNS, row
+from workbench.observe.rows import COLUMNS, SOURCES, kept_row, row, stamp
 from workbench.observe.view import finite
 from workbench.store.files import reading_once
 from workbench.store.layout import RunPaths

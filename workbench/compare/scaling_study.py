@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from threading import Event
 from typing import Any
 
-from workbench.compare.studies.measured_parts import Host, Measured
 from workbench.compare.studies.scaling_curves import Curve, CurvePoint, curve_of
 from workbench.compare.studies.sizes import MODES, Sizes, trials
+from workbench.compare.studies.step_split import Host, Measured
 from workbench.compare.studies.study import Bench, Study, Told
 from workbench.compare.studies.trial import TrialResult
 from workbench.describe.detection import detect_host

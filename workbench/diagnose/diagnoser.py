@@ -13,15 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.diagnose import economy, hardware, host, nodes, numbers, progress, script, speed
-from workbench.diagnose.evidence import Evidence
+from workbench.diagnose.evidence import Evidence, single_rank_seconds
 from workbench.diagnose.facts import Facts
 from workbench.diagnose.finding import EXIT_HANG, HANGS, Finding, worst_first
 from workbench.diagnose.hang.detection import HangWatch
 from workbench.diagnose.host import MemoryWatch
 from workbench.diagnose.numbers import UnsynchronizedRanks
-from workbench.diagnose.oom_kills import OomKills
+from workbench.diagnose.out_of_memory import OomKills
 from workbench.diagnose.progress import ExitWatch
-from workbench.diagnose.single_rank_baseline import single_rank_seconds
 from workbench.observe.events import StepRow
 from workbench.observe.findings import finding_document, kept_findings
 from workbench.observe.rank_count import rank_count

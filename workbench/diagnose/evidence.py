@@ -7,12 +7,14 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
 from workbench.diagnose.facts import Facts
 from workbench.observe.events import StepRow
 from workbench.observe.rewinds import Rewind
+from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.schema import SystemLine
 
@@ -24,6 +26,8 @@ _EARLY = 64
 BEST_CLOCKS = 10  # one high reading is none
 _IDLE_GPU_PERCENT = 3.0
 _IDLE_CPU_PERCENT = 5.0  # of one core
+_MOST_RUNS = 200  # looked at for a run of a single rank
+_LEAST_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,3 +221,36 @@ def _works(run: Mapping[str, Any], line: SystemLine) -> bool | None:
 
 def _bad(value: float | None) -> bool:
     return value is not None and not math.isfinite(value)
+
+
+def single_rank_seconds(paths: RunPaths, run: Mapping[str, Any]) -> float | None:
+    """Median step time of the latest single-process run of the same script and arguments.
+
+    Equal arguments mean the same micro-batch per rank, so the step time should stay the same.
+    None where there is no such run.
+    """
+    if int(run.get("processes") or 1) < 2:
+        return None
+    same = ("script", "arguments", "device", "recipe")
+    for folder in _newest(paths.directory):
+        other = RunPaths(folder)
+        document = read_json(other.run)
+        if document is None or document.get("processes") != 1:
+            continue
+        if any(document.get(name) != run.get(name) for name in same):
+            continue
+        view = read_json(other.view) or {}
+        seconds, steps = view.get("step_seconds_median"), view.get("steps")
+        if isinstance(seconds, int | float) and isinstance(steps, int) and steps >= _LEAST_STEPS:
+            return float(seconds)
+    return None
+
+
+def _newest(directory: Path) -> list[Path]:
+    """Other runs of the store, the latest first."""
+    try:
+        found = [one for one in directory.parent.iterdir() if one != directory and one.is_dir()]
+        dated = sorted(((one.stat().st_mtime, one) for one in found), reverse=True)
+    except OSError:
+        return []
+    return [one for _, one in dated[:_MOST_RUNS]]

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from workbench.diagnose import known_errors, oom_kills
+from workbench.diagnose import known_errors, out_of_memory
 from workbench.diagnose.finding import Finding
 from workbench.diagnose.hang import stacks
 from workbench.errors import UsageError
 from workbench.store.files import read_json, read_tail
 from workbench.store.layout import RunPaths
-from workbench.units import format_bytes
 
 if TYPE_CHECKING:
     from workbench.recover.checkpoints import Checkpoint
@@ -38,9 +37,6 @@ _MARK = re.compile(r"^--- attempt \d+, from step \d+ ---$", re.MULTILINE)
 _TAIL_BYTES = 20_000
 _TOLD_LINKS = 4  # exceptions of a chain that are told
 _DEADLY = {-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}
-_ALLOCATION = re.compile(
-    r"Tried to allocate ([\d.]+ [KMGT]iB)|tried to allocate (\d+) bytes", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,10 +193,11 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
     confidence = 0.9 if failed.rank is not None else 0.6
     known = known_errors.recognise(failed.error or failed.cause, failed.text)
     known = known or known_errors.BY_KIND.get(kind)
-    if failed.killed == signal.SIGKILL and oom_kills.killed_for_memory(paths):
+    if failed.killed == signal.SIGKILL and out_of_memory.killed_for_memory(paths):
         kind, cause = "killed-for-memory", _without_guess(f"{cause}: the kernel's memory killer")
-        evidence = f"{evidence}; the group's count of kills for memory rose{_peak(paths)}"
-        action, confidence = _memory_action(paths), 0.95
+        peak = out_of_memory.peak_memory(paths)
+        evidence = f"{evidence}; the group's count of kills for memory rose{peak}"
+        action, confidence = out_of_memory.memory_action(paths), 0.95
     elif known is not None and (
         failed.killed is None
         or (failed.killed == signal.SIGABRT and known.kind in known_errors.ABORTS)
@@ -208,8 +205,8 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
         kind, action = known.kind, known.action(failed.error or failed.cause, _again(paths))
         confidence = min(confidence, known.confidence)
         if kind == known_errors.OUT_OF_MEMORY:
-            action = _memory_action(paths)
-            evidence = f"{evidence}{_allocation(f'{failed.error} {failed.text}')}"
+            action = out_of_memory.memory_action(paths)
+            evidence = f"{evidence}{out_of_memory.requested_bytes(f'{failed.error} {failed.text}')}"
     elif failed.killed is not None or kind == "launcher-killed":
         action = _after_signal(paths, failed, log)
     return Finding(
@@ -263,30 +260,6 @@ def _from(paths: RunPaths, checkpoint: Checkpoint) -> str:
         why = str(error).rstrip(".")
         return f"start it again. It is not resumed from step {checkpoint.step}: {why}"
     return f"resume it from its checkpoint of step {checkpoint.step}"
-
-
-def _memory_action(paths: RunPaths) -> str:
-    """The general advice, with the numbers of this model where it is known."""
-    from workbench.diagnose import memory_advice  # noqa: PLC0415  (the estimates: for this alone)
-
-    run = read_json(paths.run) or {}
-    general = known_errors.KNOWN[0].next
-    parts = memory_advice.largest_parts(run)
-    filled = f" Largest estimated parts: {parts}." if parts else ""
-    return f"{general}{filled} {memory_advice.advice(run)}".rstrip()
-
-
-def _allocation(text: str) -> str:
-    found = _ALLOCATION.search(text)
-    if found is None:
-        return ""
-    return f"; it requested {found[1] or format_bytes(int(found[2]))}"
-
-
-def _peak(paths: RunPaths) -> str:
-    """The most memory that the run's processes had in the samples."""
-    lines = re.findall(r'"run_rss_bytes":(\d+)', read_tail(paths.system, 200_000))
-    return f", the run's processes held up to {format_bytes(max(map(int, lines)))}" if lines else ""
 
 
 def _without_guess(text: str) -> str:

@@ -9,11 +9,10 @@ from typing import Any
 
 from workbench import recipes
 from workbench.engines.commands import launch_script
+from workbench.engines.export_files import FOLDER, files_of, write_all
 from workbench.engines.job import EngineJob
 from workbench.engines.launching import CHECKPOINTS, LAUNCH, launch_text, option_names, saves
 from workbench.engines.refusals import ENGINES, Refusal, refusals
-from workbench.engines.shipping import FOLDER, files_of
-from workbench.engines.writing import write_all
 from workbench.errors import UsageError
 from workbench.launching.prepare.placement import check_address
 from workbench.launching.prepare.redact import redact_arguments, redact_environment

@@ -5,11 +5,11 @@ from __future__ import annotations
 import html
 import shlex
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from workbench.observe.prediction_error.comparison import read_prediction_error
-from workbench.observe.prediction_error.html_section import STYLE as GAP_STYLE
-from workbench.observe.prediction_error.html_section import prediction_section
+from workbench.observe.prediction_error.terms import PredictionError, PredictionTerm
 from workbench.observe.report_recovery import STYLE as TROUBLE_STYLE
 from workbench.observe.report_recovery import troubles
 from workbench.observe.summary import predicted_memory
@@ -17,10 +17,7 @@ from workbench.observe.svg import Line, chart
 from workbench.observe.view import log_lines
 from workbench.store.files import read_json, read_tail, write_text_atomic
 from workbench.store.layout import RunPaths
-from workbench.units import (
-    GIB,
-    format_bytes,
-)
+from workbench.units import GIB, format_bytes, format_ratio
 
 _STYLE = """
 :root{color-scheme:light dark;--fg:#1f2328;--mute:#656d76;--bg:#fff;--card:#f6f8fa;--rule:#d0d7de;
@@ -43,6 +40,11 @@ border-bottom:1px solid var(--rule)}td.n{text-align:right;font-variant-numeric:t
 pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:12px;
 overflow:auto;max-height:340px;font-size:13px;white-space:pre-wrap;
 overflow-wrap:anywhere}.mute{color:var(--mute)}
+.gap td.bar{width:34%;min-width:120px;padding-top:9px}.gap td.bar i{display:block;height:5px;
+border-radius:2px;margin-bottom:3px;background:var(--c0)}.gap td.bar i.p{background:var(--mute);
+opacity:.6}.gap tr.cause td:first-child{padding-left:16px;color:var(--mute)}
+.gap tr.off td.ratio{color:var(--c1);font-weight:600}.gap td.n{white-space:nowrap}
+@media(max-width:640px){.gap td.bar{display:none}}
 """ + "".join(f".c{n}{{stroke:var(--c{n})}}.key.c{n}{{color:var(--c{n})}}" for n in range(8))
 
 
@@ -55,12 +57,12 @@ def write_report(paths: RunPaths, end: dict[str, Any]) -> None:
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         '<meta name="viewport" content="width=device-width">',
-        f"<title>{name}: {outcome}</title><style>{_STYLE}{TROUBLE_STYLE}{GAP_STYLE}</style>",
+        f"<title>{name}: {outcome}</title><style>{_STYLE}{TROUBLE_STYLE}</style>",
         f'<h1>{name} <span class="badge {outcome}">{outcome}</span></h1>',
         f"<p>{html.escape(str(end['message']))}</p>",
         f"<p><code>{html.escape(_script(run))}</code></p>",
         troubles(paths, view),
-        prediction_section(read_prediction_error(paths), run, view, end.get("exit_code")),
+        _prediction(read_prediction_error(paths), run, view, end.get("exit_code")),
         f'<h2>Curves</h2><div class="charts">{_charts(view)}</div>',
         _memory_table(run),
         "<h2>Started as</h2>",
@@ -78,6 +80,76 @@ def _script(run: dict[str, Any]) -> str:
 def _command(run: dict[str, Any]) -> str:
     variables = [f"{name}={shlex.quote(value)}" for name, value in run["environment"].items()]
     return " \\\n  ".join([*variables, shlex.join(run["command"])])
+
+
+def _prediction(
+    gap: PredictionError, run: Mapping[str, Any], view: Mapping[str, Any], exit_code: Any
+) -> str:
+    """Each term beside what was measured, why they differ, and what the times rest on."""
+    largest = max((_larger(row) for row in gap.rows if row.group == "time"), default=0.0)
+    rows = [_row(one, largest if one.group == "cause" else _larger(one)) for one in gap.rows]
+    loss = " → ".join(_number(view.get(name)) for name in ("loss_first", "loss_last"))
+    rows += [
+        _facts("loss, first → last", "n/a", loss),
+        _facts("optimizer steps", _count(run.get("steps_total")), _count(view.get("steps"))),
+        _facts("processes", _count(run.get("processes")), _count(view.get("world_size"))),
+        _facts("exit code", "0", _count(exit_code)),
+    ]
+    head = (
+        "<tr><th></th><th>predicted or requested</th><th>measured</th><th>ratio</th><th></th></tr>"
+    )
+    why = f"<p>{html.escape(gap.explanation)}</p>" if gap.explanation else ""
+    return (
+        f'<h2>Predicted and measured</h2>{why}<table class="gap">{head}{"".join(rows)}</table>'
+        f'<p class="mute">{html.escape(_basis(gap))}</p>'
+    )
+
+
+def _basis(gap: PredictionError) -> str:
+    """What both columns of times are."""
+    steps = f"Measured times are medians over {gap.steady_steps:,} steady steps."
+    if gap.source is None:
+        return steps
+    return f"{steps} Predicted times: {gap.source}. Grey bars predicted, blue ones measured."
+
+
+def _row(row: PredictionTerm, largest: float) -> str:
+    off = "off" if row.within is False else ""
+    predicted = html.escape(row.text(row.predicted))
+    if row.low is not None and row.high is not None:
+        ends = f"{row.text(row.low)} to {row.text(row.high)}"
+        predicted += f"<br><small>{html.escape(ends)}</small>"
+    return (
+        f'<tr class="{row.group if row.group == "cause" else ""} {off}">'
+        f'<td>{html.escape(row.what)}</td><td class="n">{predicted}</td>'
+        f'<td class="n">{html.escape(row.text(row.measured))}</td>'
+        f'<td class="n ratio">{format_ratio(row.measured, row.predicted)}</td>'
+        f'<td class="bar">{_bar("p", row.predicted, largest)}'
+        f"{_bar('m', row.measured, largest)}</td></tr>"
+    )
+
+
+def _bar(css: str, value: float | None, largest: float) -> str:
+    if value is None or largest <= 0:
+        return ""
+    return f'<i class="{css}" style="width:{max(0.5, min(100.0, 100 * value / largest)):.1f}%"></i>'
+
+
+def _larger(row: PredictionTerm) -> float:
+    return max(row.predicted or 0.0, row.measured or 0.0)
+
+
+def _facts(what: str, asked: str, found: str) -> str:
+    cells = "".join(f'<td class="n">{html.escape(one)}</td>' for one in (asked, found))
+    return f"<tr><td>{what}</td>{cells}<td></td><td></td></tr>"
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.4g}"
+
+
+def _count(value: int | None) -> str:
+    return "n/a" if value is None else str(value)
 
 
 def _memory_table(run: dict[str, Any]) -> str:

@@ -46,7 +46,9 @@ class Alarm:
 
 
 class Checkpoints:
-    """Saves every so many steps or minutes; a save that fails is told and does not end the run.
+    """Continues the given checkpoint, then saves every so many steps or minutes.
+
+    A save that fails is reported and does not end the run.
 
     A folder is written as ``partial-…`` and gets its name when it is complete, with its manifest
     (checkpoint_files.py): a process that dies in between leaves nothing that looks whole.
@@ -57,15 +59,19 @@ class Checkpoints:
         options: argparse.Namespace,
         accelerator: Accelerator,
         store: Portable | Library,
-        first: int = 0,
     ) -> None:
         self.options, self.accelerator, self.store = options, accelerator, store
         # Whoever asks Accelerate to save (the workbench's graceful stop) gets the same format.
         accelerator.save_state = self._save_from_outside
         self._written: Callable[..., bool] | None = None  # of the save that is under way
-        self._step = first
+        checkpoint: Path | None = getattr(options, "checkpoint", None)  # see with_checkpoint
+        self.first = int(checkpoint.name.removeprefix("step-")) if checkpoint else 0
+        """Optimizer steps that lie behind the checkpoint which is continued."""
+        self._step = self.first
         self._cost_seconds = 1.0  # what a save holds the training up; measured at each
-        self._alarm = Alarm(accelerator, self._interval(), first)
+        self._alarm = Alarm(accelerator, self._interval(), self.first)
+        if checkpoint:
+            self.load(checkpoint)
 
     def _interval(self) -> float | None:
         """Seconds from one save to the next."""

@@ -22,11 +22,9 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin
 from corpus import Share
-from deepspeed_micro_batch import tell_micro_batch
 from gpt_model import GPT, initialise
 from gpt_model import loss as cross_entropy
-from library_state import choose_store
-from parameter_names import trained_shapes
+from library_state import prepare
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -58,13 +56,10 @@ class Accelerated:
             optimizer: torch.optim.Optimizer = zero_adamw(model.parameters())
         else:
             optimizer = optimizers.build(options.optimizer, model, options.lr)
-        tell_micro_batch(accelerator, options.micro_batch)
-        shapes = trained_shapes(model)
-        self.model, self.optimizer = accelerator.prepare(model, optimizer)
+        prepared = prepare(accelerator, model, optimizer, options)
+        self.model, self.optimizer, self.store = prepared
         counts = options.comm_hook or options.count_bytes
         self.traffic = gradient_hooks.register(self.model, options) if counts else None
-        adamw = self.optimizer if options.optimizer in {"adamw", "adamw-fused"} else None
-        self.store = choose_store(accelerator, self.model, adamw, options, shapes)
 
     def step(self, batches: Iterable[Batch], lr: float) -> list[Tensor]:
         """One optimizer step; its losses stay on the device: reading one would stall the GPU."""

@@ -172,13 +172,8 @@ class Trainer:
         else:
             self.engine = Accelerated(options)
         self.accelerator = self.engine.accelerator
-        checkpoint = getattr(
-            options, "checkpoint", None
-        )  # of the command line; see with_checkpoint
-        self.first = int(checkpoint.name.removeprefix("step-")) if checkpoint else 0
-        self.checkpoints = Checkpoints(options, self.accelerator, self.engine.store, self.first)
-        if checkpoint:
-            self.checkpoints.load(checkpoint)
+        self.checkpoints = Checkpoints(options, self.accelerator, self.engine.store)
+        self.first = self.checkpoints.first
         corpus = read_corpus()
         self.training, self.validation = (part.to(self.engine.device) for part in corpus)
 

@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from checkpoint_files import write_synced
 from dcp_files import CheckpointError, Commit
 from deepspeed_state import DeepSpeedState
-from parameter_names import trained_parameters
+from parameter_names import trained_parameters, trained_shapes
 from portable import Portable, fingerprint
 from recipe_options import RECORD, record
 from training_state import TorchState, TrainingState
@@ -70,6 +70,23 @@ class Library:
         """SHA-256 over all weights by name."""
         weights: Any = self.accelerator.get_state_dict(self.model)  # whole on the first rank
         return fingerprint(weights if self.accelerator.is_main_process else {})
+
+
+def prepare(
+    accelerator: Accelerator,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    options: argparse.Namespace,
+) -> tuple[Any, Any, Portable | Library]:
+    """The model and its optimizer as Accelerate spreads them, and how their states are saved."""
+    plugin: Any = accelerator.deepspeed_plugin
+    if plugin is not None and plugin.is_auto("train_micro_batch_size_per_gpu"):
+        # DeepSpeed wants to know it, and Accelerate finds it in a DataLoader only.
+        plugin.deepspeed_config["train_micro_batch_size_per_gpu"] = options.micro_batch
+    shapes = trained_shapes(model)  # frozen weights are not written with each checkpoint
+    prepared, states = accelerator.prepare(model, optimizer)
+    adamw = states if getattr(options, "optimizer", "adamw") in {"adamw", "adamw-fused"} else None
+    return prepared, states, choose_store(accelerator, prepared, adamw, options, shapes)
 
 
 def choose_store(

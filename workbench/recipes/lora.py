@@ -106,11 +106,9 @@ if __name__ == "__main__":
 import torch
 from accelerate import Accelerator
 from checkpointing import Checkpoints
-from deepspeed_micro_batch import tell_micro_batch
 from ending import end
-from library_state import choose_store
+from library_state import prepare
 from pairs import END, PADDING, collate, encoded_pairs
-from parameter_names import trained_shapes
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -171,10 +169,8 @@ class Trainer:
         trained = [weight for weight in model.parameters() if weight.requires_grad]
         self.trained = sum(map(Tensor.numel, trained))
         optimizer = torch.optim.AdamW(trained, betas=(0.9, 0.95), weight_decay=0.0)
-        tell_micro_batch(self.accelerator, options.micro_batch)
-        shapes = trained_shapes(model)  # the frozen base is not written with each checkpoint
-        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
-        self.store = choose_store(self.accelerator, self.model, self.optimizer, options, shapes)
+        prepared = prepare(self.accelerator, model, optimizer, options)
+        self.model, self.optimizer, self.store = prepared
 
     def batches(self, step: int) -> list[dict[str, Tensor]]:
         """This process's micro-batches; the step's pairs do not depend on who trains on them."""
@@ -243,12 +239,10 @@ def describe_base(options: argparse.Namespace) -> str:
 
 def main(options: argparse.Namespace) -> None:
     """Train, then write the adapter."""
-    trainer, checkpoint = Trainer(options), options.checkpoint
+    trainer = Trainer(options)
     accelerator, say = trainer.accelerator, trainer.accelerator.print
-    first = int(checkpoint.name.removeprefix("step-")) if checkpoint else 0
-    checkpoints = Checkpoints(options, accelerator, trainer.store, first)
-    if checkpoint:
-        checkpoints.load(checkpoint)
+    checkpoints = Checkpoints(options, accelerator, trainer.store)
+    first = checkpoints.first
     say(f"{len(trainer.pairs):,} pairs of signature and docstring")
     say(
         f"{trainer.trained:,} parameters are trained, {options.precision}, {describe_base(options)}"

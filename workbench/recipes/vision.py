@@ -68,10 +68,8 @@ if __name__ == "__main__":
 import torch
 from accelerate import Accelerator
 from checkpointing import Checkpoints
-from deepspeed_micro_batch import tell_micro_batch
 from ending import end
-from library_state import choose_store
-from parameter_names import trained_shapes
+from library_state import prepare
 from shapes import CLASSES, draw
 from torch import Tensor, nn
 
@@ -182,10 +180,8 @@ class Trainer:
         for block in (part for part in model.blocks if options.compile):
             block.compile()
         optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05, fused=True)
-        tell_micro_batch(self.accelerator, options.micro_batch)
-        shapes = trained_shapes(model)
-        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
-        self.store = choose_store(self.accelerator, self.model, self.optimizer, options, shapes)
+        prepared = prepare(self.accelerator, model, optimizer, options)
+        self.model, self.optimizer, self.store = prepared
 
     def numbers(self, step: int) -> list[list[int]]:
         """This process's images of each micro-step: epochs are shuffled, ranks never overlap.
@@ -249,12 +245,10 @@ class Trainer:
 
 def main(options: argparse.Namespace) -> None:
     """Train, then look at images that were held out."""
-    trainer, checkpoint = Trainer(options), options.checkpoint
+    trainer = Trainer(options)
     accelerator, say = trainer.accelerator, trainer.accelerator.print
-    first = int(checkpoint.name.removeprefix("step-")) if checkpoint else 0
-    checkpoints = Checkpoints(options, accelerator, trainer.store, first)
-    if checkpoint:
-        checkpoints.load(checkpoint)
+    checkpoints = Checkpoints(options, accelerator, trainer.store)
+    first = checkpoints.first
     say(f"{options.arch}, {options.precision}, {CLASSES} classes: chance is {1 / CLASSES:.1%}")
     say(f"{accelerator.num_processes} processes, from step {first}")
     for step in range(first, options.steps):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from workbench.compare.studies.measured_parts import PARTS, Host, Measured, parts_of
 from workbench.compare.studies.scaling_fit import Predicted, extrapolate
+from workbench.compare.studies.step_split import PARTS, Host, Measured, parts_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

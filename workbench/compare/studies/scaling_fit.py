@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
-from workbench.compare.studies.measured_parts import Host, Measured, parts_of
+from workbench.compare.studies.step_split import Host, Measured, parts_of
 from workbench.errors import UsageError
 
 DRAWS = 200

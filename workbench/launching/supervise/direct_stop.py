@@ -22,9 +22,9 @@ from workbench.launching.supervise.reattach import may_adopt
 from workbench.launching.supervise.sidecars import Sidecars
 from workbench.observe.current_view import latest
 from workbench.observe.events import last_rows
-from workbench.observe.kept_row import keep_row
 from workbench.observe.pulse import read_pulse
 from workbench.observe.report import write_report
+from workbench.observe.rows import keep_row
 from workbench.recover.policy import Recovery
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic

@@ -319,7 +319,7 @@ class RunMonitor:
 
     def _keep_row(self) -> None:
         try:
-            from workbench.observe.kept_row import keep_row  # noqa: PLC0415  (needed once)
+            from workbench.observe.rows import keep_row  # noqa: PLC0415  (needed once)
 
             keep_row(self._paths)
         except Exception as error:  # noqa: BLE001  (it only spares lists some reading)

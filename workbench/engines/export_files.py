@@ -1,11 +1,13 @@
-"""An export's files on disk: the user's own are never overwritten, links never followed.
+"""The files of an export: which ones a script needs beside it, and how all are written.
 
-The folder keeps a list of what was written. What stands in it may be written again, all else that
-lies there with other content is somebody's own.
+The user's own files are never overwritten, and links are never followed. The folder keeps a list of
+what was written: that may be written again, all else that lies there with other content is the
+user's.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import tempfile
@@ -14,10 +16,52 @@ from pathlib import Path
 
 from workbench.errors import StoreError
 from workbench.store.files import read_file, write_text_atomic
+from workbench.store.python_source import parse_python
 
+FOLDER = "code"
+"""Of an export: where the script and its files lie."""
+_MOST_SOURCE_BYTES = 5_000_000
 MARKER = ".workbench-export"
 """Names of the files of the last export, one per line; written last."""
-_MOST_BYTES = 64_000_000
+_MOST_LIST_BYTES = 64_000_000
+
+
+def files_of(script: Path) -> dict[str, Path]:
+    """Relative name -> file: the script, and every module beside it that one of them imports.
+
+    Imports by a computed name are not seen, data files neither.
+    """
+    home, found, left = script.parent, dict[str, Path](), [script]
+    while left:
+        path = left.pop()
+        name = path.relative_to(home).as_posix()
+        if name in found or path.stat().st_size > _MOST_SOURCE_BYTES:
+            continue
+        found[name] = path
+        left += [one for module in _imports(path) for one in _local(home, module)]
+    return dict(sorted(found.items(), key=lambda pair: (pair[1] != script, pair[0])))
+
+
+def _imports(path: Path) -> set[str]:
+    try:
+        tree = parse_python(path.read_bytes())
+    except SyntaxError:  # a template beside the script is no reason to stop
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def _local(home: Path, module: str) -> list[Path]:
+    """The file of `module` beside the script, with the __init__ files above it."""
+    parts = module.split(".")
+    heads = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
+    names = [f"{head}/__init__.py" for head in heads] + [f"{heads[-1]}.py"]
+    return [path for name in names if (path := home / name).is_file()]
 
 
 def write_all(folder: Path, texts: Mapping[str, str], copies: Mapping[str, Path]) -> list[Path]:
@@ -52,7 +96,7 @@ def _ours(folder: Path) -> frozenset[str]:
     """What an earlier export wrote there."""
     if not (folder / MARKER).is_file():
         return frozenset()
-    return frozenset(read_file(folder / MARKER, _MOST_BYTES).decode().splitlines())
+    return frozenset(read_file(folder / MARKER, _MOST_LIST_BYTES).decode().splitlines())
 
 
 def _check(folder: Path, name: str, content: str | Path, ours: frozenset[str]) -> None:

@@ -1,22 +1,30 @@
-"""Whether the kernel killed a process of the run for memory: counters of its control groups.
+"""Running out of memory: whether the kernel killed a process for it, what filled it, what to do.
 
 A process killed for memory leaves no word, only signal 9, which anybody may have sent. The counter
-``oom_kill`` of its group (v2: memory.events, v1: memory.oom_control) tells the two apart.
+``oom_kill`` of its control group (v2: memory.events, v1: memory.oom_control) tells the two apart.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from workbench.store.files import read_json, write_json_atomic
+from workbench.diagnose import known_errors
+from workbench.errors import WorkbenchError
+from workbench.store.files import read_json, read_tail, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.units import format_bytes
 
 _GROUPS = Path("/sys/fs/cgroup")
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _HOST = Path("/proc/vmstat")  # of the whole machine, where groups keep no count
+_SWITCHES = 3
+_ALLOCATION = re.compile(
+    r"Tried to allocate ([\d.]+ [KMGT]iB)|tried to allocate (\d+) bytes", re.IGNORECASE
+)
 
 
 class OomKills:
@@ -101,3 +109,54 @@ def _count(path: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return int(found[1]) if found else None
+
+
+def memory_action(paths: RunPaths) -> str:
+    """The general advice, with the numbers of this model where it is known."""
+    run = read_json(paths.run) or {}
+    general = known_errors.KNOWN[0].next
+    parts = _largest_parts(run)
+    filled = f" Largest estimated parts: {parts}." if parts else ""
+    return f"{general}{filled} {_switches(run)}".rstrip()
+
+
+def _largest_parts(run: Mapping[str, Any]) -> str:
+    """``activations: blocks 3.1 GiB, optimizer states 2.0 GiB``; "" where nothing is predicted."""
+    predicted = cast("dict[str, Any]", run.get("predicted") or {})
+    memory = cast("dict[str, Any]", predicted.get("memory") or {})
+    parts = cast("dict[str, Any]", memory.get("parts") or {})
+    known = {name: size for name, size in parts.items() if isinstance(size, int)}
+    most = sorted(known, key=lambda name: -known[name])[:2]
+    return ", ".join(f"{name} {format_bytes(known[name])}" for name in most)
+
+
+def _switches(run: Mapping[str, Any]) -> str:
+    """The switches that save most without changing the result; "" where the model is unknown."""
+    from workbench.describe.job import Job  # noqa: PLC0415
+    from workbench.estimate.sizing.switch import RESULT, switches  # noqa: PLC0415  (only after an OOM)
+
+    try:
+        job = Job.recorded(run)
+        known = switches(job.workload, job.strategy, job.cluster)
+    except WorkbenchError:
+        return ""
+    found = [one for one in known if one.tier < RESULT]
+    saves = [
+        f"{one.name} saves {format_bytes(one.saves_bytes)} ({one.option})"
+        for one in found[:_SWITCHES]
+    ]
+    return "Estimated savings: " + ", ".join(saves) + "." if saves else ""
+
+
+def requested_bytes(text: str) -> str:
+    """``; it requested 2.00 GiB`` where `text` has the size of an allocation that failed."""
+    found = _ALLOCATION.search(text)
+    if found is None:
+        return ""
+    return f"; it requested {found[1] or format_bytes(int(found[2]))}"
+
+
+def peak_memory(paths: RunPaths) -> str:
+    """The most memory that the run's processes had in the samples."""
+    lines = re.findall(r'"run_rss_bytes":(\d+)', read_tail(paths.system, 200_000))
+    return f", the run's processes held up to {format_bytes(max(map(int, lines)))}" if lines else ""
