@@ -90,6 +90,7 @@ def document(found: Costed) -> dict[str, Any]:
         "gpu": None if gpu is None else gpu.id,
         "fits": not found.problem,
         "notes": [*([found.problem] if found.problem else []), *found.notes],
+        "trainer": job.trainer and job.trainer.document(),
     }
 
 

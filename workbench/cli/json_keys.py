@@ -23,7 +23,7 @@ _STARTED = "run dir command config_files"
 _MEMORY = (
     "parts total_bytes allocated_bytes reserved_bytes on_card_bytes card_bytes headroom_bytes fits "
     "host_bytes peak peaks per_stage assumptions sources gpu gpu_unverified model parameters "
-    "strategy world_size notes"
+    "strategy world_size notes trainer"
 )
 _TUNING = "study kind best why trials"
 _LABELS = "run tags note archived"
@@ -86,11 +86,11 @@ FORMS: Final = {
         "terms usd usd_known usd_low usd_high hours wall_hours wall_hours_low wall_hours_high "
         "gpu_hours steps tokens usd_per_step usd_per_million_tokens usd_per_month hours_per_month "
         "idle_usd_per_hour tokens_per_second mfu checkpoint_interval_seconds interruptions step "
-        "spot offer assumptions model strategy gpu fits notes"
+        "spot offer assumptions model strategy gpu fits notes trainer"
     ),
     "plan": JsonForm(
         "plans pareto rejected rejected_total rejected_by_reason combinations global_batch "
-        "explanation sensitivity model seconds misses notes"
+        "explanation sensitivity model seconds misses notes trainer"
     ),
     "advise": JsonForm(
         "rule holds verdict reason next steps condition evidence numbers source corrects",

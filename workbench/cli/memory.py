@@ -149,6 +149,7 @@ def document(found: Answered) -> dict[str, Any]:
         ],
         "options": [one.document() for one in found.options],
         "notes": list(found.job.notes),
+        "trainer": found.job.trainer and found.job.trainer.document(),
     }
     if simulation is not None or found.no_simulation is not None:
         result["simulation"] = simulation.document() if simulation else None
@@ -212,5 +213,6 @@ def _inference_document(asked: MemoryAsked, job: Job, estimate: Estimate) -> dic
             "world_size": tp,
             "cache_bytes_per_token": per_token,
             "notes": list(job.notes),
+            "trainer": job.trainer and job.trainer.document(),
         }
     )

@@ -90,6 +90,7 @@ def answer(asked: PlanAsked) -> Planned:
         plans=plans,
         seconds=time.perf_counter() - began,
         notes=described.notes,
+        trainer=described.trainer,
     )
 
 
@@ -105,6 +106,7 @@ def document(found: Planned) -> dict[str, Any]:
         "seconds": found.seconds,
         "misses": list(found.plans.misses),
         "notes": list(found.notes),
+        "trainer": found.trainer and found.trainer.document(),
     }
 
 

@@ -11,6 +11,7 @@ from workbench.cli.describing import (
 )
 from workbench.describe import Strategy, Workload
 from workbench.describe.option import declared
+from workbench.describe.trainers import Preset
 from workbench.planning import Plans
 from workbench.planning.rejected import LISTED
 
@@ -75,3 +76,5 @@ class Planned:
     """Time of the search."""
     notes: tuple[str, ...]
     """What was read by analogy or chosen by us."""
+    trainer: Preset | None
+    """What trains and what it decided of the job."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
@@ -23,10 +23,12 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overloa
 from workbench.describe.checks import require_choice
 from workbench.describe.hardware import Cluster
 from workbench.describe.model import Model
-from workbench.describe.option import Declared, Option, declared
+from workbench.describe.option import Declared, Option, declared, flat_names
 from workbench.describe.placement import Placement
 from workbench.describe.recorded import from_document
 from workbench.describe.strategy import Strategy
+from workbench.describe.trainers import Preset, preset
+from workbench.describe.trainers.preset import facts
 from workbench.describe.workload import KERNELS, ImplementationAssumptions, Workload, usual_seq_len
 from workbench.errors import UnknownNameError, UsageError
 
@@ -51,6 +53,15 @@ PRESET = Declared(
     default="transformers",
     option=Option(help="transformers, fused, compiled, megatron.", choices=tuple(KERNELS)),
 )
+TRAINER = Declared(
+    name="trainer",
+    type=str | None,
+    default=None,
+    option=Option(
+        help="What trains, whose defaults are assumed: torchtune, litgpt@0.5, trl …",
+        metavar="NAME[@RELEASE]",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +74,10 @@ class Job:
     """How."""
     cluster: Cluster | str
     """Where; a device's name (``cpu``, ``cuda``) where no card is known."""
-    notes: tuple[str, ...] = ()
-    """What was assumed while a model's config was read."""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """What was assumed of the trainer, and while a model's config was read."""
+    trainer: Preset | None = field(default=None, compare=False)
+    """What trains and what it decided of this job; None = not known."""
 
     @classmethod
     def of(cls, model: str | Path | Model, **values: Any) -> Job:
@@ -82,11 +95,14 @@ class Job:
         described, notes = (model, ()) if isinstance(model, Model) else read_model(str(model))
         given = {name: options()[name].read(value) for name, value in values.items()}
         strategy, placement = _spread(given)
+        trainer, assumed = _assumed(described, strategy, given)
+        extra = {name: one for name, one in assumed.items() if name in flat_names(Strategy)}
         return cls(
-            workload=_workload(described, given),
-            strategy=strategy,
+            workload=_workload(described, assumed | given),
+            strategy=strategy.with_options(**extra),
             cluster=placement.cluster(),
-            notes=notes,
+            notes=(trainer.note, *notes),
+            trainer=trainer,
         )
 
     @classmethod
@@ -126,8 +142,8 @@ def options() -> Mapping[str, Declared]:
     kinds = (declared(kind) for kind in (Placement, Workload, Strategy, ImplementationAssumptions))
     where, what, how, implementation = kinds
     return MappingProxyType(
-        {"model": MODEL, **where, "strategy": STRATEGY, **what, **how, "kernels": PRESET}
-        | dict(implementation)
+        {"model": MODEL, **where, "strategy": STRATEGY, "trainer": TRAINER, **what, **how}
+        | {"kernels": PRESET, **implementation}
     )
 
 
@@ -189,6 +205,25 @@ def _spread(given: Mapping[str, Any]) -> tuple[Strategy, Placement]:
             f"({placement.nodes} x {placement.gpus}). Change gpus, nodes or a degree."
         )
     return strategy.with_options(**_of(Strategy, given)), placement
+
+
+def _assumed(
+    model: Model, strategy: Strategy, given: Mapping[str, Any]
+) -> tuple[Preset, dict[str, Any]]:
+    """The trainer, and by name what it decides of what was left open."""
+    named = preset(given.get("trainer"))
+    decided = {name for name, value in given.items() if value is not None}
+    kernels = given.get("kernels")
+    if isinstance(kernels, ImplementationAssumptions):
+        decided |= set(declared(ImplementationAssumptions))
+    elif kernels is not None:
+        decided |= {"norm", "activation", "compiled"}
+    if isinstance(given.get("strategy"), Strategy):
+        decided |= set(flat_names(Strategy))
+    found = named.assumed(facts(strategy, model, given), model, strategy)
+    kept = {name: one for name, one in found.items() if name not in decided}
+    named = replace(named, assumptions=tuple(kept.values()))
+    return named, {name: one.value for name, one in kept.items()}
 
 
 def _workload(model: Model, given: Mapping[str, Any]) -> Workload:

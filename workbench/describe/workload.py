@@ -46,33 +46,63 @@ class ImplementationAssumptions:
         ),
     ] = "separate"
     """separate: gate, its activation, up and their product are kept; fused: gate, up, product."""
-    compiled: bool = False
+    compiled: Annotated[bool, Option(help="torch.compile.", off_flag="no-compiled")] = False
     """torch.compile: pointwise chains are fused and recomputed in backward."""
-    separate_casts: bool | None = None
+    separate_casts: Annotated[
+        bool | None,
+        Option(help="autocast: each linear casts its own input.", off_flag="no-separate-casts"),
+    ] = None
     """autocast: each linear keeps its own low-precision copy of its input; None = as precision."""
-    gathered_inputs: bool = True
+    gathered_inputs: Annotated[
+        bool,
+        Option(help="Sequence parallel: gathered inputs are kept.", off_flag="no-gathered-inputs"),
+    ] = True
     """Sequence parallel: a linear keeps its gathered input whole (torch); False: gathered again
     in backward (Megatron)."""
-    fp8_inputs: bool = False
+    fp8_inputs: Annotated[
+        bool, Option(help="fp8: linears keep their inputs in 8 bits.", off_flag="no-fp8-inputs")
+    ] = False
     """fp8: linears keep their inputs in 8 bits (Transformer Engine; torchao keeps them in bf16)."""
-    lora_dropout: bool = False
+    lora_dropout: Annotated[
+        bool, Option(help="LoRA drops out its input.", off_flag="no-lora-dropout")
+    ] = False
     """LoRA drops out its input: each adapter keeps its own copy."""
-    tiled_mlp: bool = False
+    tiled_mlp: Annotated[
+        bool, Option(help="The MLP runs in slices of the sequence (ALST).", off_flag="no-tiled-mlp")
+    ] = False
     """The MLP runs in slices of the sequence (ALST): one slice's results live at once."""
     # Logits and loss.
-    logits_fp32: bool = True
+    logits_fp32: Annotated[
+        bool, Option(help="The loss copies the logits to fp32.", off_flag="no-logits-fp32")
+    ] = True
     """The loss copies the logits to fp32 before the softmax (transformers; most trainers)."""
     logits_copies: Annotated[
         int, Option(help="fp32 copies of the logits in the loss.", least=1)
     ] = 3
     """fp32 tensors of the logits' size alive at the worst moment of the loss (transformers: the
     log-softmax and two gradients; implementations that transpose or copy: 4 or 5)."""
-    compiled_loss: bool = False
+    compiled_loss: Annotated[
+        bool, Option(help="The loss is compiled or one kernel.", off_flag="no-compiled-loss")
+    ] = False
     """The loss is compiled: only the logits and their gradient exist, in low precision."""
-    fp32_logits_returned: bool = False
+    fp32_logits_returned: Annotated[
+        bool, Option(help="The model returns fp32 logits.", off_flag="no-fp32-logits-returned")
+    ] = False
     """The model returns fp32 logits (transformers before 4.45): `keep_logits` keeps 4 bytes."""
     # Weights and gradients.
-    master_copy: bool | None = None
+    low_precision_weights: Annotated[
+        bool, Option(help="bf16 means bf16-pure: no fp32 weights.", off_flag="fp32-weights")
+    ] = False
+    """A workload in bf16 is one in bf16-pure: weights, gradients and states have no fp32 copy."""
+    fused_optimizer: Annotated[
+        bool, Option(help="adamw means adamw-fused: one kernel.", off_flag="foreach-optimizer")
+    ] = False
+    """AdamW runs as one kernel over all weights (fused=True, Apex, DeepSpeed's): a workload's adamw
+    is adamw-fused. False: torch's foreach, with lists of temporaries."""
+    master_copy: Annotated[
+        bool | None,
+        Option(help="fp32 weights beside low-precision ones.", off_flag="no-master-copy"),
+    ] = None
     """fp32 weights beside low-precision ones (Megatron, DeepSpeed); None = as the strategy is."""
     gradient_bytes: Annotated[
         int | None, Option(help="Bytes per accumulated gradient.", choices=(2, 4, 6))
@@ -85,12 +115,16 @@ class ImplementationAssumptions:
     """Bytes per gradient on the wire; None = 4 with FSDP's mixed precision, the compute type with
     DeepSpeed, else those of the accumulated gradient."""
     optimizer_in_backward: Annotated[
-        bool, Option(help="Gradients are applied and freed at once.")
+        bool,
+        Option(
+            help="Gradients are applied and freed at once.", off_flag="no-optimizer-in-backward"
+        ),
     ] = False
     """Each gradient is applied and freed at once: no full set of gradients ever exists."""
-    whole_before_sharding: Annotated[bool, Option(help="Ranks build the whole model first.")] = (
-        False
-    )
+    whole_before_sharding: Annotated[
+        bool,
+        Option(help="Ranks build the whole model first.", off_flag="no-whole-before-sharding"),
+    ] = False
     """Every rank builds the whole model on its card before it is sharded (no meta device)."""
     # Speed of attention and experts.
     flash_version: Annotated[
@@ -100,14 +134,23 @@ class ImplementationAssumptions:
         ),
     ] = 2
     """Generation of the fused attention kernel: 1, 2 (torch), 3 (FlashAttention-3, cuDNN)."""
-    grouped_experts: bool = False
+    grouped_experts: Annotated[
+        bool,
+        Option(
+            help="All experts of a rank run in one fused kernel.", off_flag="no-grouped-experts"
+        ),
+    ] = False
     """All experts of a rank run in one fused kernel, quantization and permutation included
     (Megatron since 2026, DeepGEMM); False: expert by expert."""
-    expert_imbalance: float = 1.5
+    expert_imbalance: Annotated[
+        float, Option(help="ep: busiest rank's tokens over the mean.", above=0)
+    ] = 1.5
     """Expert parallelism: tokens of the busiest rank's experts over the mean; 1 = forced balance.
     Qwen3-30B-A3B trains half as fast with natural routing as with forced balance."""
     # The allocator.
-    expandable_segments: Annotated[bool, Option(help="PYTORCH_CUDA_ALLOC_CONF has it.")] = False
+    expandable_segments: Annotated[
+        bool, Option(help="PYTORCH_CUDA_ALLOC_CONF has it.", off_flag="no-expandable-segments")
+    ] = False
     """PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: hardly any fragmentation."""
 
     def __post_init__(self) -> None:
@@ -181,7 +224,9 @@ class Workload:
         ),
     ] = "none"
     """Storage of frozen base weights: none, int8, int4 (GPTQ), nf4, nf4-dq (double quantized)."""
-    quantized_head: bool = False
+    quantized_head: Annotated[
+        bool, Option(help="The head is quantized too.", off_flag="no-quantized-head")
+    ] = False
     """The head's matrix is quantized like the blocks' (transformers leaves it out)."""
     trained_layers: Annotated[
         int | None, Option(help="Train only the last so many blocks.", least=0)
@@ -189,7 +234,9 @@ class Workload:
     """Only the last so many blocks (and the head) are trained; None = all of them."""
     attention: Annotated[str, Option(help="sdpa, flash, eager.", choices=ATTENTIONS)] = "sdpa"
     """sdpa or flash (no score matrix is kept), eager (scores are kept)."""
-    attention_mask: Annotated[bool, Option(help="A mask is materialised.")] = False
+    attention_mask: Annotated[
+        bool, Option(help="A mask is materialised.", off_flag="no-attention-mask")
+    ] = False
     """A [batch, 1, seq, seq] mask is materialised (padding or packing with sdpa)."""
     loss: Annotated[str, Option(help="full, chunked, chunked-output, fused.", choices=LOSSES)] = (
         "full"
@@ -199,15 +246,23 @@ class Workload:
     fused: Liger, no logits are kept."""
     loss_chunks: Annotated[int, Option(help="Chunks of the chunked loss.", least=1)] = 8
     """Chunks of the chunked loss."""
-    variable_length: Annotated[bool, Option(help="Batches differ in length.")] = False
+    variable_length: Annotated[
+        bool, Option(help="Batches differ in length.", off_flag="no-variable-length")
+    ] = False
     """Batches differ in length (SFT without packing): the allocator's cache fragments."""
-    keep_logits: Annotated[bool, Option(help="The model's output outlives backward.")] = False
+    keep_logits: Annotated[
+        bool, Option(help="The model's output outlives backward.", off_flag="no-keep-logits")
+    ] = False
     """The caller holds on to the model's output (`out.logits`) during backward."""
     kernels: ImplementationAssumptions = field(default_factory=ImplementationAssumptions)
     """Which intermediate results the implementation keeps."""
 
     def __post_init__(self) -> None:
         check_declared(self)
+        if self.kernels.low_precision_weights and self.precision == "bf16":
+            object.__setattr__(self, "precision", "bf16-pure")
+        if self.kernels.fused_optimizer and self.optimizer == "adamw":
+            object.__setattr__(self, "optimizer", "adamw-fused")
         positions = max_positions(self.model)
         if positions and self.seq_len > positions:
             raise UsageError(

@@ -1,0 +1,132 @@
+"""Trainer presets: what they decide, what wins over them, where each assumption can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+from workbench.describe.option import flat_names
+from workbench.describe.trainers import imported_trainer, preset, trainers
+from workbench.describe.trainers.preset import read_value
+from workbench.describe.trainers.releases import month_of
+from workbench.describe.workload import ImplementationAssumptions, Workload
+
+FIELDS = {*flat_names(wb.Strategy), *flat_names(Workload), *flat_names(ImplementationAssumptions)}
+JOB = {"gpu": "h100", "gpus": 8, "strategy": "fsdp"}
+
+
+def job(trainer: str | None = None, model: str = "llama-3-8b", **values: object) -> wb.Job:
+    named = {} if trainer is None else {"trainer": trainer}
+    return wb.Job.of(model, **{**JOB, **named, **values})
+
+
+def test_every_assumption_names_a_field_and_its_source() -> None:
+    counted = 0
+    for one in trainers().values():
+        assert one.lineage[-1] is one
+        for line in one.lines:
+            assert line.field in FIELDS, (one.name, line)
+            read_value(line.field, line.value, {"hidden": 1024, "tp": 2})
+            assert "/" in line.source, (one.name, line)
+            assert line.since < (line.until or "9999"), (one.name, line)
+            counted += 1
+    assert counted >= 120
+
+
+@pytest.mark.parametrize("name", list(trainers()))
+@pytest.mark.parametrize("more", [{}, {"lora_rank": 8, "strategy": "zero3"}, {"strategy": "tp"}])
+def test_every_trainer_describes_a_job_that_can_be_estimated(
+    name: str, more: dict[str, object]
+) -> None:
+    found = job(name, **more)
+    assert found.trainer is not None
+    assert found.trainer.trainer.name == name
+    assert found.trainer.note in found.notes
+    assert wb.training_memory(found).total_bytes > 0
+    assert wb.step_time(found).step_seconds > 0
+
+
+def test_without_a_trainer_nothing_changes_and_the_answer_says_what_is_assumed() -> None:
+    plain, named = job(), job("pytorch")
+    assert plain.workload == named.workload == Workload(model=plain.workload.model, seq_len=2048)
+    assert plain.strategy == named.strategy == wb.Strategy.parse("fsdp", 8)
+    assert plain.notes[0].startswith("Assuming plain PyTorch or Accelerate: ")
+    assert plain.notes[0].endswith("If you use another trainer, add --trainer NAME.")
+    assert "add --trainer" not in named.notes[0]
+
+
+def test_what_is_given_wins_over_the_trainer() -> None:
+    assert job("torchtune").workload.precision == "bf16-pure"
+    assert job("torchtune").workload.optimizer == "adamw-fused"
+    own = job("torchtune", low_precision_weights=False, fused_optimizer=False, recompute="none")
+    assert (own.workload.precision, own.workload.optimizer) == ("bf16", "adamw")
+    assert own.strategy.recompute == "none"
+    assert not {"low_precision_weights", "recompute"} & {
+        one.field for one in own.trainer.assumptions
+    }
+    assert job("megatron-lm", kernels="transformers").workload.kernels.norm == "upcast"
+
+
+def test_a_release_decides_what_its_trainer_did_then() -> None:
+    losses = {one: job(f"torchtune@{one}").workload.loss for one in ("0.2", "0.5", "2025-06")}
+    assert losses == {"0.2": "full", "0.5": "chunked-output", "2025-06": "chunked"}
+    old, new = job("transformers@4.44"), job("transformers@5.1")
+    assert old.workload.kernels.fp32_logits_returned
+    assert not new.workload.kernels.fp32_logits_returned
+    assert job("megatron-lm@2.0").workload.attention == "eager"
+
+
+def test_an_assumption_may_depend_on_the_job() -> None:
+    piped = job("torchtitan", strategy="fsdp4-pp2")
+    assert not piped.strategy.fsdp.reshard_after_forward
+    assert job("torchtitan").strategy.fsdp.reshard_after_forward
+    buckets = job("transformers", strategy="zero3").strategy
+    assert buckets.reduce_bucket == 4096 * 4096
+
+
+@pytest.mark.parametrize(
+    ("release", "month"),
+    [
+        ("0.3.1", "2024-09"),
+        ("v0.4.0", "2024-11"),
+        ("0.6.x", "2025-03"),
+        ("0.5.0dev20250101", "2024-12"),
+        ("2025-01", "2025-01"),
+        ("2024-H1", "2024-06"),
+        ("2025-26", "2025-12"),
+        ("", "9999-12"),
+    ],
+)
+def test_releases_are_versions_or_dates(release: str, month: str) -> None:
+    assert month_of(release, trainers()["torchtune"].releases, "torchtune") == month
+
+
+def test_unknown_names_and_releases_say_what_is_known() -> None:
+    with pytest.raises(wb.UnknownNameError, match="Did you mean torchtune"):
+        preset("torchtun")
+    with pytest.raises(wb.UsageError, match=r"not a release of torchtune.*0\.6.*such as 2025-06"):
+        preset("torchtune@4ffb9bd")
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("import torch\nfrom accelerate import Accelerator", "accelerate"),
+        ("from transformers import AutoModelForCausalLM, Trainer", "transformers"),
+        ("from transformers import Trainer\nfrom trl import SFTTrainer", "trl"),
+        ("import torch\nimport litgpt.model", "litgpt"),
+        ("def main():\n    from megatron.bridge import recipes", "megatron-bridge"),
+        ("import torch", "pytorch"),
+        ("import torchvision_of_mine", None),
+        ("import torch\nif: broken", None),
+    ],
+)
+def test_a_script_says_by_its_imports_what_trains(
+    tmp_path: Path, source: str, name: str | None
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    found = imported_trainer(script)
+    assert (found and found.name) == name

@@ -1,0 +1,39 @@
+"""Which trainer a script uses, read from its imports; the script is parsed, never run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from workbench.describe.trainers.table import Trainer, trainers
+
+
+def imported_trainer(script: Path) -> Trainer | None:
+    """The most specific trainer that a script imports anywhere in it; None = none that is known.
+
+    A script that imports TRL uses TRL, though it imports transformers and torch too: of several
+    trainers the one that is based on the others counts, then the one imported with more words.
+    """
+    try:
+        tree = ast.parse(script.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    modules = set(_imported(tree))
+    found = [
+        (len(one.lineage), len(name), one)
+        for one in trainers().values()
+        for name in one.imports
+        if any(module == name or module.startswith(f"{name}.") for module in modules)
+    ]
+    return max(found, key=lambda item: item[:2])[2] if found else None
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    """Dotted names of what is imported, functions and classes of a module among them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)

@@ -1,0 +1,53 @@
+"""When a release appeared: versions, months and years on one axis, as ``YYYY-MM``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from workbench.errors import UsageError
+
+LATEST = "9999-12"
+"""The month of a trainer whose release is not given: whatever is newest."""
+_DATE = re.compile(r"(20\d\d)(?:-(\d\d?)(?!\d)|-h([12]))?")
+_VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:\.x|\.?(?:dev|rc|a|b|post)\d*)?(?=$|[\s(-])")
+
+
+def month_of(release: str, releases: Mapping[str, str], name: str) -> str:
+    """The month of a release: a date is its own, a version's stands in the trainer's table.
+
+    A year alone is its last month, a version between two of the table is as the one before it.
+
+    Raises:
+        UsageError: neither a date nor a version of this trainer; the message has known ones.
+
+    >>> month_of("4.46.1", {"4.45": "2024-09", "5.0": "2026-01"}, "transformers")
+    '2024-09'
+    >>> month_of("2024-H1", {}, "ms-swift"), month_of("2025", {}, "ms-swift")
+    ('2024-06', '2025-12')
+    """
+    text = release.strip().lower().removeprefix("v")
+    if not text:
+        return LATEST
+    if date := _DATE.match(text):
+        year, month, half = date.groups()
+        if half:
+            return f"{year}-{6 * int(half):02}"
+        return f"{year}-{int(month):02}" if month and 1 <= int(month) <= 12 else f"{year}-12"
+    version = _VERSION.match(text)
+    earlier = [
+        known
+        for known in releases
+        if version and _numbers(known) <= _numbers(version[1])[: len(_numbers(known))]
+    ]
+    if earlier:
+        return releases[max(earlier, key=_numbers)]
+    known = f"one of {', '.join(releases)}, or a date" if releases else "a date"
+    raise UsageError(
+        f"{release!r} is not a release of {name} that is known here. Give {known} such as 2025-06, "
+        f"or --trainer {name} alone for the latest."
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
