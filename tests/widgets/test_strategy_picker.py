@@ -7,8 +7,9 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
@@ -17,11 +18,12 @@ pytest.importorskip("anywidget", reason="the lab extra is not installed")
 from workbench_widgets import Launcher, StrategyPicker
 from workbench_widgets.strategy.advice import advice, advice_lines
 from workbench_widgets.strategy.choice import FIELDS, StrategyChoice
-from workbench_widgets.strategy.fields import fields
+from workbench_widgets.strategy.fields import control_of, fields
 from workbench_widgets.strategy.figure import grid
 
 import workbench as wb
 from tests.widgets.calculators import move, until
+from workbench.describe.option import Option, declared
 from workbench.estimate.rank_grid import groups, rank_grid
 
 SHAPE = "--layers 4 --hidden 64 --heads 4 --accumulate 4 --steps 3"
@@ -119,6 +121,38 @@ def test_every_strategy_that_can_be_launched_has_its_controls(
     asked = wb.Strategy.parse(name, ranks).with_options(**options)
     said = StrategyChoice().taking(asked).strategy()
     assert said.options() | {"name": asked.name} == asked.options()
+
+
+@dataclass(frozen=True)
+class NewOptions:
+    """Options that no form was written for."""
+
+    switch: Annotated[bool, Option(help="FSDP: do it.")] = False
+    either: Annotated[bool | None, Option(help="Do it, or not.")] = None
+    way: Annotated[str, Option(help="How.", choices=("a", "b"))] = "a"
+    no_way: Annotated[str | None, Option(help="How.", choices=("a", "b"))] = None
+    most_rows: Annotated[int, Option(help="How many.", least=1)] = 1
+
+
+def test_a_declared_option_has_a_control_without_a_line_in_the_form() -> None:
+    controls = {name: control_of(one) for name, one in declared(NewOptions).items()}
+    shown = {name: (one["kind"], one["label"]) for name, one in controls.items()}
+    assert shown == {
+        "switch": ("check", "Do it"),
+        "either": ("select", "Do it, or not"),
+        "way": ("select", "Way"),
+        "no_way": ("select", "No way"),
+        "most_rows": ("number", "Most rows"),
+    }
+    offered = {
+        name: [option["value"] for option in one["options"]]
+        for name, one in controls.items()
+        if one["kind"] == "select"
+    }
+    assert offered["either"] == ["default", "yes", "no"]
+    assert offered["way"] == ["a", "b"]
+    assert offered["no_way"] == ["default", "a", "b"]
+    assert controls["most_rows"]["least"] == 1
 
 
 def test_what_no_control_says_is_refused() -> None:

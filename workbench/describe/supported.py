@@ -11,7 +11,14 @@ import functools
 from typing import Any, Literal
 
 from workbench.describe.library_refusals import check_deepspeed, check_fsdp, check_mesh
-from workbench.describe.strategy import DdpOptions, FsdpOptions, Strategy
+from workbench.describe.strategy import (
+    ContextOptions,
+    DdpOptions,
+    DeepSpeedOptions,
+    FsdpOptions,
+    PipelineOptions,
+    Strategy,
+)
 from workbench.errors import UsageError
 
 Backend = Literal["single", "ddp", "fsdp", "deepspeed", "script", "mesh"]
@@ -22,17 +29,24 @@ SPLITS = frozenset({"tp", "cp", "pp", "ddp"})
 """What the recipe gpt does itself when told by flags: the launcher starts nothing beyond it."""
 
 _SHARDED = ("fsdp", "fsdp-grad-op")
-_DDP = tuple(field.name for field in dataclasses.fields(DdpOptions))
-# Option -> the backends that know it, and how the sentence calls them. Options that are missing
-# here are looked at one by one below.
-_KNOWN_BY: dict[str, tuple[tuple[Backend, ...], str]] = {
-    **{field.name: (("fsdp",), "FSDP") for field in dataclasses.fields(FsdpOptions)},
-    "wrap_min_parameters": (("fsdp",), "FSDP1 (engine fsdp1)"),
-    "offload": (("fsdp", "deepspeed"), "FSDP and DeepSpeed"),
+
+
+def _names(options: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(options))
+
+
+_DDP = _names(DdpOptions)
+# Option -> the backends that know it, and how the sentence calls them. A library's options are
+# known by that library; what differs from that, and options of `Strategy` itself, stand below.
+KNOWN_BY: dict[str, tuple[tuple[Backend, ...], str]] = {
+    **dict.fromkeys(_names(FsdpOptions), (("fsdp",), "FSDP")),
     **dict.fromkeys(_DDP, (("ddp",), "DDP")),
-    "reduce_bucket": (("ddp", "deepspeed"), "DDP and DeepSpeed"),
-    "gather_bucket": (("deepspeed",), "DeepSpeed"),
+    **dict.fromkeys(_names(DeepSpeedOptions), (("deepspeed",), "DeepSpeed")),
+    "wrap_min_parameters": (("fsdp",), "FSDP1 (engine fsdp1)"),
     "live_parameters": (("deepspeed",), "DeepSpeed's ZeRO-3"),
+    "offload_device": (("fsdp", "deepspeed"), "DeepSpeed"),  # FSDP has its own sentence
+    "offload": (("fsdp", "deepspeed"), "FSDP and DeepSpeed"),
+    "reduce_bucket": (("ddp", "deepspeed"), "DDP and DeepSpeed"),
     "overlap_gradients": (("deepspeed",), "DeepSpeed"),
     "sync_every_micro_batch": (("ddp", "fsdp", "deepspeed"), "DDP, FSDP and DeepSpeed"),
     "recompute_layers": ((), "estimates"),
@@ -41,7 +55,12 @@ _KNOWN_BY: dict[str, tuple[tuple[Backend, ...], str]] = {
     "overlap_ep": ((), "estimates"),
     "expert_tp": ((), "estimates"),
 }
-_OF_AXIS = {"sequence_parallel": "tp", "schedule": "pp", "virtual_stages": "pp", "cp_method": "cp"}
+OF_AXIS: dict[str, str] = {
+    "sequence_parallel": "tp",
+    **{name: "pp" for name in _names(PipelineOptions) if name not in KNOWN_BY},
+    **dict.fromkeys(_names(ContextOptions), "cp"),
+}
+"""Option -> the degree of parallelism that it belongs to."""
 _DEFAULTS = Strategy(name="").options()
 
 
@@ -156,7 +175,7 @@ def _check_recompute(strategy: Strategy, who: Backend, splits: frozenset[str] | 
 
 def _check_known(strategy: Strategy, who: Backend) -> None:
     options = strategy.options()
-    for option, (backends, called) in _KNOWN_BY.items():
+    for option, (backends, called) in KNOWN_BY.items():
         value = options[option]
         if option == "reshard_after_forward" and who == "script" and strategy.pp > 1:
             continue  # what gpt.py's stages do: a micro-batch would gather them anew
@@ -165,7 +184,7 @@ def _check_known(strategy: Strategy, who: Backend) -> None:
                 f"{_said(option, value)} is an option of {called}; nothing sets it for "
                 f"{strategy.name!r}. Leave it out."
             )
-    for option, axis in _OF_AXIS.items():
+    for option, axis in OF_AXIS.items():
         value = options[option]
         if value != _DEFAULTS[option] and getattr(strategy, axis) == 1:
             raise UsageError(

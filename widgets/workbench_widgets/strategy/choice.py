@@ -9,7 +9,9 @@ from typing import Any
 
 import workbench as wb
 from workbench.describe.checks import require_choice, require_positive
+from workbench.describe.option import declared
 from workbench.describe.strategy import NAMES
+from workbench.describe.supported import KNOWN_BY, OF_AXIS
 from workbench_widgets.form import Form
 from workbench_widgets.memory.choice import OFFLOADS
 from workbench_widgets.options import refuse_unknown
@@ -19,49 +21,45 @@ DEGREES = "degrees"
 FAMILIES = (*NAMES, DEGREES)
 AXES = {"pp": "pp", "dp": "dp_replicate", "fsdp": "dp_shard", "cp": "cp", "tp": "tp"}
 """Control -> field of `Strategy`, outermost first; the word is the one in a strategy's name."""
-THREE = {"default": None, "yes": True, "no": False}
-"""Of the options that a library decides when nobody else does."""
+DEFAULT = "default"
+THREE = {DEFAULT: None, "yes": True, "no": False}
+"""What a control of `THREE_WAY` says."""
 _FSDP = ("fsdp", "fsdp-grad-op", "hsdp")
 _ZERO = ("zero1", "zero2", "zero3")
-_NUMBERS = ("wrap_min_parameters", "reduce_bucket", "gather_bucket", "live_parameters")
-_THREE_WAY = ("overlap_gradients", "sync_every_micro_batch")
-_NONE = {"engine": "default", "comm_hook": "none"}  # the words that stand for None
-
-
+_KINDS = {"ddp": "ddp", "fsdp": "fsdp", "deepspeed": "zero"}
 _WHERE: dict[str, set[str]] = {
     "engine": {"fsdp", "zero1"},
-    "offload": {"fsdp", "zero"},
+    **{option: {_KINDS[one] for one in known} for option, (known, _) in KNOWN_BY.items() if known},
+    **{option: {axis} for option, axis in OF_AXIS.items()},
     "offload_device": {"zero3-offload"},
-    "comm_hook": {"ddp"},
-    "static_graph": {"ddp"},
-    "find_unused": {"ddp"},
-    "bucket_views": {"ddp"},
-    "sequence_parallel": {"tp"},
-    "cp_method": {"cp"},
-    "schedule": {"pp"},
-    "virtual_stages": {"pp"},
     "reshard_after_forward": {"reshard"},
-    "state_dict": {"fsdp"},
-    "meta_init": {"fsdp"},
     "wrap_min_parameters": {"fsdp1"},
-    "reduce_bucket": {"ddp", "zero"},
-    "gather_bucket": {"zero"},
     "live_parameters": {"zero3"},
-    "overlap_gradients": {"zero"},
-    "sync_every_micro_batch": {"ddp", "fsdp"},
+    "sync_every_micro_batch": {"ddp", "fsdp"},  # each ZeRO stage does one or the other
 }
 """Control -> what must be at work for it to matter; the others always do."""
 OPTIONS = ("recompute", *_WHERE)
 """Controls that are options of a `Strategy` under the same name."""
+DECLARED = {name: one for name, one in declared(wb.Strategy).items() if name in OPTIONS}
+"""Those of them that the command line has too."""
+_NUMBERS = ("wrap_min_parameters", "reduce_bucket", "gather_bucket", "live_parameters")
+THREE_WAY = (
+    "overlap_gradients",
+    *(name for name, one in DECLARED.items() if one.is_switch and one.default is None),
+)
+"""Options that a library decides when nobody else does."""
+_NONE = {"comm_hook": "none"}  # the word that stands for None, where it is not DEFAULT
 
 
 def _said(name: str, meant: Any) -> Any:
     """A value of `Strategy` as its control says it."""
     if name == "offload":
         return next((word for word, parts in OFFLOADS.items() if parts == meant), ", ".join(meant))
-    if name in _THREE_WAY:
+    if name in THREE_WAY:
         return next(word for word, value in THREE.items() if value is meant)
-    return _NONE[name] if name in _NONE and meant is None else meant
+    if meant is None and name in DECLARED and DECLARED[name].option.choices:
+        return _NONE.get(name, DEFAULT)
+    return meant
 
 
 _PLAIN = wb.Strategy(name=wb.Strategy.usual(1)).options()
@@ -218,7 +216,7 @@ def _meant(name: str, said: Any) -> Any:
     if name == "offload":
         require_choice("offload", str(said), tuple(OFFLOADS))
         return OFFLOADS[said]
-    if name in _THREE_WAY:
+    if name in THREE_WAY:
         require_choice(name, str(said), tuple(THREE))
         return THREE[said]
     if name in _NUMBERS:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.describe import Strategy
+from workbench.describe.option import Declared
 from workbench.describe.strategy import COMM_HOOKS, RECOMPUTE
 from workbench.describe.supported import why_not
 from workbench.planning.pick import GOALS
-from workbench_widgets.controls import Field, check, number, of_job, select
+from workbench_widgets.controls import Field, check, number, of_job, of_option, select
 from workbench_widgets.memory.choice import OFFLOADS
-from workbench_widgets.strategy.choice import FAMILIES, HAND, THREE
+from workbench_widgets.strategy.choice import DECLARED, DEFAULT, FAMILIES, HAND, THREE
 
 _GOALS = {
     HAND: "By hand",
@@ -48,11 +49,26 @@ _RECOMPUTES = tuple(
 
 def fields() -> list[dict[str, Any]]:
     """All groups of controls."""
+    options, tuning = _options(), _tuning()
+    placed = {control["name"] for control in (*options, *tuning)}
+    others = [control_of(one) for name, one in DECLARED.items() if name not in placed]
     return [
         {"title": "Choose", "open": True, "fields": _choose()},
-        {"title": "Options", "open": True, "fields": _options()},
-        {"title": "Buckets and overlap", "open": False, "fields": _tuning()},
+        {"title": "Options", "open": True, "fields": options + others},
+        {"title": "Buckets and overlap", "open": False, "fields": tuning},
     ]
+
+
+def control_of(one: Declared) -> Field:
+    """The control of a declared option that is not placed by hand: its help or name labels it."""
+    sentence = one.option.help.rpartition(": ")[2].rstrip(".")
+    label = sentence if one.is_switch else one.title
+    label = label[0].upper() + label[1:]
+    if one.is_switch and one.default is None:
+        return select(one.name, label, tuple(THREE))
+    if one.option.choices and one.default is None:
+        return select(one.name, label, (DEFAULT, *one.option.choices))
+    return of_option(one, label)
 
 
 def _choose() -> list[Field]:
@@ -81,10 +97,6 @@ def _options() -> list[Field]:
         of_job("state_dict", "Checkpoints"),
         check("sequence_parallel", "Sequence parallel beside tensor"),
         check("reshard_after_forward", "Free gathered weights after forward"),
-        check("meta_init", "Build the model on rank 0 only"),
-        check("bucket_views", "Gradients are views of the buckets"),
-        check("static_graph", "The graph never changes"),
-        check("find_unused", "Look for unused parameters"),
     ]
 
 
