@@ -15,7 +15,7 @@ import workbench as wb
 from tests.conftest import until
 from tests.launch.ranks import Ranks
 from workbench.launching.capture import spawned
-from workbench.launching.supervise.outcome import judge
+from workbench.launching.supervise.outcome import Verdict, judge
 from workbench.observe.events import recorded_rows
 from workbench.observe.pulse import read_pulse
 from workbench.observe.rank_count import rank_count
@@ -110,7 +110,7 @@ def test_an_exception_in_a_spawned_process_names_its_line(tmp_path: Path) -> Non
     ranks = Ranks(tmp_path, "spawns.py", "--fail-at", "3")
     assert ranks.wait(300) == [1]
     end = ranks.document("end")
-    assert end["where"] == "spawns.py:31 in work"
+    assert end["where"] == "spawns.py:32 in work"
     assert end["chain"][-1]["exception"] == "ValueError: boom"
 
 
@@ -120,8 +120,63 @@ def test_the_end_of_a_rank_that_fails_is_its_own(tmp_path: Path) -> None:
     assert ranks.wait(300) == [1]
     end = ranks.document("end", 1)
     assert (end["ok"], end["exception"]) == (False, "ValueError: boom")
-    assert end["where"] == "spawns.py:31 in work"
+    assert end["where"] == "spawns.py:32 in work"
     assert not ranks.document("end", 0)["ok"]
+
+
+def verdict_of(ranks: Ranks, exit_code: int) -> Verdict:
+    """As the supervisor judges it: the launcher was asked for one rank."""
+    known = {"steps": 3, "stop_reason": None, "capture": True}
+    return judge(RunPaths(ranks.folder), ranks=1, exit_code=exit_code, **known)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 2])
+def test_the_verdict_names_the_spawned_rank_that_raised(tmp_path: Path, rank: int) -> None:
+    ranks = Ranks(tmp_path, "spawns.py", "--world", "3", "--fail-at", "3", "--fail-rank", str(rank))
+    assert ranks.wait(300) == [1]
+    verdict = verdict_of(ranks, 1)
+    assert (verdict.outcome, verdict.failed_rank) == ("failed", rank)
+    assert verdict.message.startswith(f"Rank {rank} failed: ValueError: boom (spawns.py:32 in work")
+    assert f"logs/rank-{rank}.log" in verdict.message
+    assert "ValueError: boom" in ranks.log(rank)
+    traceback = ranks.document("end", rank)["traceback"]
+    assert traceback.startswith("Traceback")
+    assert "ProcessRaised" not in traceback
+
+
+@pytest.mark.slow
+def test_the_verdict_names_the_spawned_rank_that_was_killed(tmp_path: Path) -> None:
+    """It leaves no record, and what the others raise is the loss of their peer."""
+    ranks = Ranks(tmp_path, "spawns.py", "--world", "3", "--kill-at", "3", "--fail-rank", "1")
+    assert ranks.wait(300) == [1]
+    verdict = verdict_of(ranks, 1)
+    assert (verdict.failed_rank, (verdict.finding or {})["kind"]) == (1, "rank-killed")
+    assert verdict.message.startswith("Rank 1 was killed by SIGKILL (9")
+
+
+@pytest.mark.slow
+def test_a_script_that_ignores_how_its_processes_ended_has_not_succeeded(tmp_path: Path) -> None:
+    arguments = ("--world", "2", "--fail-at", "3", "--fail-rank", "1", "--ignore-exit-codes")
+    ranks = Ranks(tmp_path, "spawns.py", *arguments)
+    assert ranks.wait(300) == [0]
+    verdict = verdict_of(ranks, 0)
+    assert (verdict.outcome, verdict.failed_rank) == ("failed", 1)
+    assert verdict.message.startswith("Rank 1 failed: ValueError: boom")
+
+
+@pytest.mark.slow
+def test_a_run_tells_of_the_spawned_rank_that_failed(start: Callable[..., wb.Run]) -> None:
+    """Verdict, exit.json, log and report."""
+    arguments = ("--world", "2", "--fail-at", "3", "--fail-rank", "1")
+    run = start("spawns.py", arguments, strategy="single")
+    assert run.wait(120) == "failed"
+    end = json.loads((run.directory / "exit.json").read_text())
+    assert end["failed_rank"] == 1
+    assert end["message"].startswith("Rank 1 failed: ValueError: boom (spawns.py:32 in work")
+    assert end["traceback"].rstrip().endswith("ValueError: boom")
+    assert "ValueError: boom" in run.logs(1)
+    assert "<h2>Rank 1, end of log</h2>" in (run.directory / "report.html").read_text()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Trains in processes that it starts itself, as many examples with torch.multiprocessing do."""
 
 import argparse
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -29,6 +30,8 @@ def work(rank, world, store, options):
         time.sleep(options.step_seconds)
         if step == options.fail_at and rank == options.fail_rank:
             raise ValueError("boom")
+        if step == options.kill_at and rank == options.fail_rank:
+            signal.raise_signal(signal.SIGKILL)
 
 
 if __name__ == "__main__":
@@ -37,10 +40,21 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--hang-at", type=int, default=0)
     parser.add_argument("--fail-at", type=int, default=0)
+    parser.add_argument("--kill-at", type=int, default=0)
     parser.add_argument("--fail-rank", type=int, default=0)
+    parser.add_argument("--ignore-exit-codes", action="store_true")
     parser.add_argument("--step-seconds", type=float, default=0.01)
     parser.add_argument("--method", default="spawn")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         arguments = (options.world, Path(folder) / "store", options)
-        mp.start_processes(work, arguments, options.world, start_method=options.method)
+        if options.ignore_exit_codes:
+            context = mp.get_context(options.method)
+            ranks = range(options.world)
+            started = [context.Process(target=work, args=(rank, *arguments)) for rank in ranks]
+            for process in started:
+                process.start()
+            for process in started:
+                process.join()
+        else:
+            mp.start_processes(work, arguments, options.world, start_method=options.method)

@@ -18,6 +18,7 @@ from workbench.diagnose import known_errors, out_of_memory
 from workbench.diagnose.finding import Finding
 from workbench.diagnose.hang import stacks
 from workbench.errors import UsageError
+from workbench.observe.rank_count import rank_count
 from workbench.store.files import read_json, read_tail
 from workbench.store.layout import RunPaths
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Ends = Mapping[int, dict[str, Any] | None]
 _SECONDARY = re.compile(
     r"connection (closed|reset|refused)|broken pipe|timed? ?out|gloo|ncclremoteerror|"
-    r"distbackenderror|distnetworkerror|socket",
+    r"distbackenderror|distnetworkerror|socket|^process(raised|exited)exception",
     re.IGNORECASE,
 )
 _ROOT_CAUSE = re.compile(
@@ -65,13 +66,30 @@ def root_cause(paths: RunPaths) -> tuple[int, int] | None:
     """Rank and exit code that torch's launcher names as the first failure it observed.
 
     Each of several machines has a launcher: a rank that was killed is the cause, and those that
-    raised because it was gone are not.
+    raised because it was gone are not. The launcher of ranks that a script started is the script.
     """
     logs = [paths.launcher_log, *sorted(paths.logs.glob("launcher-node-*.log"))]
     found = [_ROOT_CAUSE.search(tail_now(log, _TAIL_BYTES)) for log in logs]
     named = [(int(one[1]), int(one[2])) for one in found if one is not None]
+    named += _silent_spawned_ranks(paths)
     killed = [one for one in named if one[1] in _DEADLY]
     return next(iter([*killed, *named]), None)
+
+
+def _silent_spawned_ranks(paths: RunPaths) -> list[tuple[int, int]]:
+    """Rank and exit code of those that the script started and that left no record of their end.
+
+    mp.spawn ends the others by SIGTERM when one has failed.
+    """
+    codes = (read_json(paths.rank_end(0)) or {}).get("child_exit_codes") or {}
+    found: list[tuple[int, int]] = []
+    for rank in range(rank_count(paths, {})):
+        process = (read_json(paths.rank_start(rank)) or {}).get("process") or {}
+        code = codes.get(str(process.get("pid")))
+        spoke = (read_json(paths.rank_end(rank)) or {}).get("spawned")
+        if isinstance(code, int) and code != -signal.SIGTERM and not spoke:
+            found.append((rank, code))
+    return found
 
 
 def is_echo(ends: Ends) -> bool:
@@ -96,9 +114,9 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
         return _only_rank(paths, steps)
     root = root_cause(paths)
     if root is not None and (rank is None or (error is not None and _SECONDARY.search(error))):
-        killed = root[1]
-        if rank is None or killed < 0:
-            return _ended_silently(paths, root[0], killed, steps)
+        code = root[1]
+        if rank is None or code < 0 or error.startswith("ProcessExitedException"):
+            return _ended_silently(paths, root[0], code, steps)
     if rank is not None and error is not None:
         return _raised(paths, rank, error, ends[rank] or {}, steps)
     line = last_line(paths.launcher_log)

@@ -10,6 +10,7 @@ from typing import Any
 
 from workbench.observe.prediction_error.comparison import read_prediction_error
 from workbench.observe.prediction_error.terms import PredictionError, PredictionTerm
+from workbench.observe.rank_count import rank_count
 from workbench.observe.report_recovery import STYLE as TROUBLE_STYLE
 from workbench.observe.report_recovery import troubles
 from workbench.observe.summary import predicted_memory
@@ -67,7 +68,7 @@ def write_report(paths: RunPaths, end: dict[str, Any]) -> None:
         _memory_table(run),
         "<h2>Started as</h2>",
         f"<pre>{html.escape(_command(run))}</pre>",
-        *(_log(paths, rank) for rank in range(min(8, int(run.get("processes", 0))))),
+        *(_log(paths, rank) for rank in range(min(8, rank_count(paths, run)))),
         f'<p class="mute">workbench {version}, {written}. This page needs no other file.',
     ]
     write_text_atomic(paths.report, "\n".join(parts))

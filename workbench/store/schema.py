@@ -228,6 +228,8 @@ class RankEnd(TypedDict, total=False):
     peak_memory_bytes: int | None
     stopped_at: int | None  # the step of a graceful stop
     nothing_left: bool  # whether it was resumed from a checkpoint of its last step
+    spawned: bool  # written by a process that the script started itself
+    child_exit_codes: dict[str, int]  # pid -> code of such processes that did not end with 0
     checkpoint: str | None
 
 

@@ -5,17 +5,46 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import functools
+import json
 import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn
 
 from . import exceptions
-from .recorder import Recorder
+from .recorder import Recorder, first_step
 from .writers import current_rss_peak, write_json
+
+_REPORTS = ("ProcessRaisedException: ", "ProcessExitedException: ")  # of torch.multiprocessing
+_child_exit_codes: dict[int, int] = {}
+
+
+def watch_children() -> dict[str, Callable[[Any], None]]:
+    """Actions for multiprocessing's modules: remember how the processes of this one have failed.
+
+    One that is killed leaves no record, and the exception that this process raises then may be
+    about another one, which only lost its peer.
+    """
+    return dict.fromkeys(
+        ("multiprocessing.popen_fork", "multiprocessing.popen_forkserver"), _patch_poll
+    )
+
+
+def _patch_poll(module: Any) -> None:
+    poll = module.Popen.poll
+
+    @functools.wraps(poll)
+    def remember(self: Any, *args: Any, **kwargs: Any) -> Any:
+        code = poll(self, *args, **kwargs)
+        if code:
+            _child_exit_codes.setdefault(self.pid, code)
+        return code
+
+    module.Popen.poll = remember
 
 
 def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[str, Any]) -> None:
@@ -53,7 +82,9 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
             end.update(steps=recorder.steps, **recorder.end_fields())
         end.setdefault("time", time.time())
         end.update(peak_memory_bytes=current_rss_peak())
-        write_json(os.path.join(folder, "metrics", f"rank-{rank}.end.json"), end)
+        path = os.path.join(folder, "metrics", f"rank-{rank}.end.json")
+        trained = recorder is not None and recorder.steps > first_step()
+        write_json(path, end if trained else {**end, **_told_by_children(path, end)})
 
     sys.excepthook = on_exception
     sys.exit = builtins.exit = builtins.quit = on_exit
@@ -63,14 +94,14 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
 def record_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:
     """A process of `multiprocessing` ends without exit handlers, but calls its own finalizers.
 
-    The end of rank 0 is written by the process that started it, which is the one that goes on.
+    Where it is rank 0 and ends well, the process that started it writes the end: it goes on.
     """
     from multiprocessing import util  # noqa: PLC0415  (only where it is loaded already)
 
     def finish() -> None:
         recorder.drain()
         recorder.flush()
-        if recorder.rank > 0 and os.getpid() == recorder.owner:
+        if os.getpid() == recorder.owner:
             _write_spawned_end(recorder, code)
 
     util.Finalize(None, finish, exitpriority=100)  # pyright: ignore[reportUnknownMemberType]
@@ -78,16 +109,33 @@ def record_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:
 
 def _write_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:
     value = sys.exc_info()[1] or getattr(sys, "last_value", None)
-    if isinstance(value, SystemExit) and value.code not in (None, 0):
-        value = value.__context__ or value  # torch.multiprocessing exits after it
+    if isinstance(value, SystemExit) and value.code not in (None, 0) and value.__context__:
+        value = value.__context__  # torch.multiprocessing hands it to the parent, and exits
+        if recorder.rank > 0:  # the parent prints it, into the log of rank 0
+            traceback.print_exception(value)
     end: dict[str, object] = {"rank": recorder.rank, "ok": True, "exit_code": 0, "exception": None}
     if isinstance(value, BaseException) and not isinstance(value, SystemExit):
         end.update(_describe(type(value), value, value.__traceback__, code))
     elif isinstance(value, SystemExit) and value.code not in (None, 0):
         end.update(ok=False, exit_code=value.code if isinstance(value.code, int) else 1)
-    end.update(steps=recorder.steps, **recorder.end_fields(), time=time.time())
+    if end["ok"] and recorder.rank == 0:
+        return
+    end.update(steps=recorder.steps, **recorder.end_fields(), time=time.time(), spawned=True)
     end.update(peak_memory_bytes=current_rss_peak())
     write_json(os.path.join(recorder.folder, "metrics", f"rank-{recorder.rank}.end.json"), end)
+
+
+def _told_by_children(path: str, end: Mapping[str, object]) -> dict[str, Any]:
+    """How processes of this one failed, and the record of the one that trained as this rank.
+
+    An exception that this process raised itself counts more than that record.
+    """
+    codes = {"child_exit_codes": _child_exit_codes} if _child_exit_codes else {}
+    if end["exception"] is None or str(end["exception"]).startswith(_REPORTS):
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+            record: dict[str, Any] = json.load(file)
+            return {**record, **codes} if record.get("spawned") else codes
+    return codes
 
 
 def _describe(

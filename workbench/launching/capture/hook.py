@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import io
 import os
 import sys
 from typing import NoReturn
@@ -13,7 +11,7 @@ from . import ends, leaving, patches, profiling, spawned, starts, wrapping
 from .answers import Answers
 from .exceptions import code_facts
 from .recorder import Recorder
-from .writers import PatientFile
+from .writers import redirect_output
 
 _LAUNCHERS = ("accelerate", "torchrun", "deepspeed")
 _LAUNCHER_MODULES = ("accelerate.commands.launch", "torch.distributed.run", "deepspeed.launcher")
@@ -53,10 +51,11 @@ def install() -> None:
         return
     if int(os.environ.get("WORLD_SIZE") or "1") == 1:
         os.environ[spawned.ALONE] = "1"
+        patches.when_imported(ends.watch_children())
     os.environ[CLAIM] = str(os.getpid())
     folder, code = os.environ["WORKBENCH_RUN_DIR"], _code()
     restarted = os.path.exists(starts.start_file(folder, rank))  # an earlier attempt's was put away
-    _redirect_output(os.path.join(folder, "logs", f"rank-{rank}.log"))
+    redirect_output(os.path.join(folder, "logs", f"rank-{rank}.log"))
     starts.write_start(folder, rank, code)
     patches.when_imported({"accelerate.utils.dataclasses": wrapping.patch})
     recorder = None
@@ -114,24 +113,3 @@ def _code() -> dict[str, object]:
     kind, name = _program(list(getattr(sys, "orig_argv", sys.argv)))
     script, module = (name if kind == wanted else None for wanted in ("script", "-m"))
     return code_facts(script, module)
-
-
-def _redirect_output(path: str) -> None:
-    """Send this process's stdout and stderr (the file descriptors) to the rank's log."""
-    with contextlib.suppress(OSError):
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        os.close(handle)
-        sys.stdout = sys.__stdout__ = _patient_stream(1, "<stdout>")
-        sys.stderr = sys.__stderr__ = _patient_stream(2, "<stderr>")
-        faulthandler.enable()
-
-
-def _patient_stream(descriptor: int, name: str) -> io.TextIOWrapper:
-    """A text stream whose ``print`` survives a full disk, as on the terminal it replaces."""
-    file = PatientFile(descriptor, name)  # unbuffered, as torchrun's own `python -u` is
-    return io.TextIOWrapper(file, "utf-8", errors="backslashreplace", write_through=True)  # pyright: ignore[reportArgumentType]

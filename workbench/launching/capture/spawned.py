@@ -19,6 +19,7 @@ from . import ends
 from .answers import Answers
 from .recorder import Recorder, first_step
 from .starts import identity, write_start
+from .writers import redirect_output
 
 ALONE = "WORKBENCH_ALONE"  # set by the only rank of a run for the processes that it starts
 _UNOBSERVED = "unobserved"
@@ -45,6 +46,7 @@ def record(
         start = first_step()
         recorder.note(process=identity(), spawned=True, attempt_first_step=start)
     else:
+        redirect_output(os.path.join(recorder.folder, "logs", f"rank-{recorder.rank}.log"))
         write_start(recorder.folder, recorder.rank, code, spawned=True)
     if size is not None and backend is not None:
         recorder.group_ready(size, backend)

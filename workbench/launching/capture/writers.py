@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import faulthandler
 import io
 import itertools
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -200,3 +202,24 @@ def write_json(path: str, document: dict[str, Any]) -> None:
         with open(temporary, "w", encoding="utf-8") as file:
             json.dump(document, file)
         os.replace(temporary, path)
+
+
+def redirect_output(path: str) -> None:
+    """Send this process's stdout and stderr (the file descriptors) to the rank's log."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        os.close(handle)
+        sys.stdout = sys.__stdout__ = _patient_stream(1, "<stdout>")
+        sys.stderr = sys.__stderr__ = _patient_stream(2, "<stderr>")
+        faulthandler.enable()
+
+
+def _patient_stream(descriptor: int, name: str) -> io.TextIOWrapper:
+    """A text stream whose ``print`` survives a full disk, as on the terminal it replaces."""
+    file = PatientFile(descriptor, name)  # unbuffered, as torchrun's own `python -u` is
+    return io.TextIOWrapper(file, "utf-8", errors="backslashreplace", write_through=True)  # pyright: ignore[reportArgumentType]

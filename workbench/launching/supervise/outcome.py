@@ -8,6 +8,7 @@ from typing import Any
 
 from workbench.diagnose.failure import Failed, explain, finding, root_cause, signal_name, tail_now
 from workbench.diagnose.finding import Finding
+from workbench.observe.rank_count import rank_count
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 
@@ -44,7 +45,7 @@ def judge(
 
     Args:
         paths: The run.
-        ranks: Their number.
+        ranks: Their number; those that the script starts itself are found.
         steps: The furthest step that one of them reported.
         exit_code: The launcher's; None when nobody saw it end.
         stop_reason: Why the run was stopped; None = it was not.
@@ -52,11 +53,14 @@ def judge(
         first_step: Steps that were done when the attempt began.
         steps_total: Steps that the script is to do, where that is known.
     """
-    ends = {rank: read_json(paths.rank_end(rank)) for rank in range(ranks)}
+    spawned = _ends_of_spawned(paths, ranks)
+    ends = {rank: read_json(paths.rank_end(rank)) for rank in range(ranks)} | spawned
     whole = all(end and end.get("ok") and end.get("stopped_at") is None for end in ends.values())
     if stop_reason is not None and not (exit_code == 0 and whole and capture):
         return _stopped(paths, ends, stop_reason, steps)
-    if exit_code == 0 or (
+    # A script may wait for the processes that it started without asking how they ended.
+    spawned_ended_well = all(end.get("ok") for end in spawned.values())
+    if (exit_code == 0 and spawned_ended_well) or (
         exit_code is None and all(end and end.get("ok") for end in ends.values())
     ):
         complete = any(end and end.get("nothing_left") for end in ends.values())
@@ -74,6 +78,16 @@ def judge(
             message=f"The run's processes vanished after step {steps} while unsupervised.",
         )
     return verdict_of(explain(paths, ends, exit_code, steps))
+
+
+def _ends_of_spawned(paths: RunPaths, ranks: int) -> dict[int, dict[str, Any]]:
+    """The ends that processes wrote which the script started itself.
+
+    What is not there is not missed: the script may end them as it likes.
+    """
+    known = range(rank_count(paths, {"processes": ranks}))
+    ends = {rank: read_json(paths.rank_end(rank)) or {} for rank in known}
+    return {rank: end for rank, end in ends.items() if end.get("spawned")}
 
 
 def _stopped(
