@@ -20,9 +20,9 @@ from workbench.compare.profile.values import Profile
 from workbench.compare.scaling_study import ScalingStudy
 from workbench.compare.studies.compression import Compression
 from workbench.compare.studies.tuning import Tuning
-from workbench.diagnose.finding import Finding
 from workbench.launching.warm.server import Server
 from workbench.recover.checkpoints import Checkpoint
+from workbench.store.findings import Finding
 
 WITHOUT_JSON = {"logs", "attach", "track", "node"}
 QUICK = {

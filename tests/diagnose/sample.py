@@ -8,8 +8,8 @@ from typing import Any
 
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts
-from workbench.diagnose.finding import Finding
 from workbench.observe.events import StepRow
+from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 
 STEP = 0.1

@@ -12,8 +12,8 @@ import pytest
 from tests.diagnose.sample import run_document
 from workbench.describe import Cluster, Model, Strategy, Workload
 from workbench.diagnose.failure import explain
-from workbench.diagnose.finding import Finding
 from workbench.diagnose.out_of_memory import OomKills, killed_for_memory
+from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 
 CUDA = (

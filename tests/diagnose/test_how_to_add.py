@@ -13,7 +13,7 @@ import workbench.diagnose
 from tests.diagnose.sample import Replay, kinds, row
 from workbench.diagnose import diagnoser, error_table, error_table_code
 from workbench.diagnose.evidence import Evidence
-from workbench.diagnose.finding import Finding
+from workbench.store.findings import Finding
 
 FOLDER = Path(workbench.diagnose.__file__).parent
 LISTED = set(re.findall(r"``([\w-]+)``", workbench.diagnose.__doc__ or ""))

@@ -11,9 +11,9 @@ from tests.diagnose.sample import run_document
 from tests.launch.ranks import Ranks
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts, rank_facts
-from workbench.diagnose.finding import Finding
 from workbench.observe.events import MetricStream
 from workbench.store.files import read_json
+from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 
 pytestmark = pytest.mark.slow

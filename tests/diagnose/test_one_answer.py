@@ -13,13 +13,12 @@ import pytest
 
 import workbench as wb
 from tests.diagnose.test_recorded import RUNS, unpacked
-from workbench.diagnose.finding import Finding
 from workbench.launching.supervise.monitor import RunMonitor
 from workbench.launching.supervise.outcome import Verdict
 from workbench.launching.supervise.run_state import RunState
 from workbench.launching.supervise.supervisor import Supervisor
-from workbench.observe.findings import FIELDS
 from workbench.store.files import read_json
+from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 
 SAMPLER = {"sampler": "RandomSampler", "distributed": False, "shuffle": True, "iterations": 2}
@@ -145,4 +144,8 @@ def test_a_run_that_ended_unwatched_has_one_answer_too(tmp_path: Path) -> None:
 
 
 def test_the_reader_knows_every_field() -> None:
-    assert {one.name for one in fields(Finding)} == set(FIELDS)
+    numbers = {"confidence": 0.5, "rank": 1, "step": 2, "seen_at": 3.0, "cleared_at": 4.0}
+    words = {"kind": "hang", "evidence": "a", "cause": "b", "next": "c", "severity": "note"}
+    assert {one.name for one in fields(Finding)} == numbers.keys() | words.keys()
+    finding = Finding(**numbers, **words)
+    assert Finding.read(finding.document()) == finding

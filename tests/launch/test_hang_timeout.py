@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from workbench.diagnose.facts import RankFacts
-from workbench.diagnose.finding import Finding
 from workbench.launching.supervise.hang_timeout import BUSY_SECONDS, IDLE_SECONDS, HangTimeout
+from workbench.store.findings import Finding
 
 
 def standing(kind: str, rank: int | None) -> Finding:

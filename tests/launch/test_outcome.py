@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from workbench.diagnose.diagnoser import read_finding
 from workbench.launching.supervise.outcome import Verdict, judge
 from workbench.launching.supervise.rank_processes import RankProcesses
 from workbench.launching.supervise.run_state import RunState
 from workbench.launching.supervise.supervisor import Supervisor
+from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 
 ABORTED = """Root Cause (first observed failure):
@@ -110,7 +110,7 @@ def test_a_stop_of_a_run_that_hangs_waits_for_no_step(tmp_path: Path, *, hangs: 
     run = {"processes": 2, "marker": "m", "capture": True, "device": "cpu", "recovery": {}}
     supervisor = Supervisor(RunState.of(paths, run))
     (paths.control / "stop").touch()
-    hang = read_finding(
+    hang = Finding.read(
         {"kind": "hang", "rank": 1, "step": 71, "evidence": "", "cause": "", "next": ""}
         | {"confidence": 0.9}
     )

@@ -9,7 +9,7 @@ HOSTILE = "<img src=x onerror=\"document.title='pwned'\"><b>bold</b>"
 
 
 def finding(kind: str, severity: str = "warning", **more: Any) -> dict[str, Any]:
-    """A `workbench.diagnose.finding.Finding` document."""
+    """A `workbench.store.findings.Finding` document."""
     return {
         "kind": kind,
         "severity": severity,

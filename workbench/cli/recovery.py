@@ -21,10 +21,10 @@ from workbench.cli.terminal import (
     console,
 )
 from workbench.describe.option import Group
-from workbench.diagnose.finding import Finding
 from workbench.launching.prepare.acceptance import accept
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.recover.checkpoints import Checkpoint
+from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 from workbench.units import format_bytes
 

@@ -15,17 +15,16 @@ from typing import Any
 from workbench.diagnose import economy, hardware, host, nodes, numbers, progress, script, speed
 from workbench.diagnose.evidence import Evidence, single_rank_seconds
 from workbench.diagnose.facts import Facts
-from workbench.diagnose.finding import EXIT_HANG, HANGS, Finding, worst_first
 from workbench.diagnose.hang.detection import HangWatch
 from workbench.diagnose.host import MemoryWatch
 from workbench.diagnose.numbers import UnsynchronizedRanks
 from workbench.diagnose.out_of_memory import OomKills
 from workbench.diagnose.progress import ExitWatch
 from workbench.observe.events import StepRow
-from workbench.observe.findings import finding_document, kept_findings
 from workbench.observe.rank_count import rank_count
 from workbench.observe.rewinds import read_rewinds
 from workbench.store.files import read_json, write_json_atomic
+from workbench.store.findings import EXIT_HANG, HANGS, Finding, read_findings, worst_first
 from workbench.store.layout import RunPaths
 from workbench.store.processes import boot_id
 from workbench.store.schema import SystemLine
@@ -81,7 +80,7 @@ class Diagnoser:
         self.problems: dict[str, str] = {}
         """Rules that failed, and how: a defect of ours, never the run's."""
         now = time.monotonic()
-        self._kept = {one.key: _Kept(one, now, now) for one in read_findings(paths) if keep}
+        self._kept = {one.key: _Kept(one, now, now) for one in read_findings(paths) or [] if keep}
         self._pending: dict[tuple[str, int | None], float] = {}
         self._starts_due = self._slow_due = 0.0
         self._slow: list[Finding] = []
@@ -160,7 +159,7 @@ class Diagnoser:
             if kept is not None and kept.finding.cleared_at is None:
                 kept.finding = replace(kept.finding, next=found.next)
         if finding is not None:
-            self._merge_one(read_finding(finding), self.evidence.facts)
+            self._merge_one(Finding.read(finding), self.evidence.facts)
         return self._write()
 
     def _last_look(self, world_size: int | None) -> None:
@@ -239,14 +238,3 @@ def read_starts(paths: RunPaths, run: Mapping[str, Any]) -> dict[int, dict[str, 
     """The start records of the ranks that have written one."""
     found = {rank: read_json(paths.rank_start(rank)) for rank in range(rank_count(paths, run))}
     return {rank: start for rank, start in found.items() if start is not None}
-
-
-def read_finding(document: Mapping[str, Any]) -> Finding | None:
-    """A finding from its JSON form; None when it is none."""
-    known = finding_document(document)
-    return None if known is None else Finding(**known)
-
-
-def read_findings(paths: RunPaths) -> list[Finding]:
-    """What was kept in the run directory, worst first; what cannot be read is left out."""
-    return [Finding(**document) for document in kept_findings(paths) or []]

@@ -8,9 +8,9 @@ from statistics import fmean, median
 from typing import Any
 
 from workbench.diagnose.evidence import Evidence
-from workbench.diagnose.finding import Finding
 from workbench.estimate.interruptions import checkpoint_interval
 from workbench.store.files import LineReader
+from workbench.store.findings import Finding
 from workbench.units import format_seconds
 
 _HOUR = 3600.0

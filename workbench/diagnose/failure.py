@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from workbench.diagnose import known_errors, out_of_memory
-from workbench.diagnose.finding import Finding
 from workbench.diagnose.hang import stacks
 from workbench.errors import UsageError
 from workbench.observe.rank_count import rank_count
 from workbench.store.files import read_json, read_tail
+from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 
 if TYPE_CHECKING:

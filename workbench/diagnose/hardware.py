@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from workbench.describe.detection import nvml
 from workbench.diagnose.evidence import BEST_CLOCKS, Evidence, answers
-from workbench.diagnose.finding import Finding
+from workbench.store.findings import Finding
 
 _POWER_CAP, _HW_SLOWDOWN, _SW_THERMAL, _HW_THERMAL, _POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
 _THERMAL = _SW_THERMAL | _HW_THERMAL

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from workbench.diagnose.evidence import Evidence
-from workbench.diagnose.finding import Finding
+from workbench.store.findings import Finding
 from workbench.units import format_bytes, format_seconds
 
 _TREND_SAMPLES = 60  # the least from which a trend is told

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from workbench.diagnose.evidence import Evidence
 from workbench.diagnose.facts import SILENT_SECONDS, NodeFacts
-from workbench.diagnose.finding import Finding
+from workbench.store.findings import Finding
 from workbench.units import format_seconds
 
 LOST = "node-lost"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from workbench.diagnose.evidence import Evidence, NonFinite
-from workbench.diagnose.finding import Finding
 from workbench.store.files import read_json
+from workbench.store.findings import Finding
 
 _FORGIVEN = 20  # finite losses in a row after which a NaN lies behind
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from workbench.diagnose.evidence import Evidence, mean
-from workbench.diagnose.finding import Finding
 from workbench.diagnose.hang.flight_recorder import counted
 from workbench.diagnose.nonfinite import nan_loss
+from workbench.store.findings import Finding
 
 _MAD = 1.4826  # standard deviations in one median absolute deviation of a normal distribution
 

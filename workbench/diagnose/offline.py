@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from workbench.diagnose.diagnoser import Diagnoser, read_findings
+from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts
-from workbench.diagnose.finding import Finding
 from workbench.observe.events import StepRow, last_rows, recorded_rows
-from workbench.observe.findings import kept_findings
 from workbench.observe.rank_count import rank_count
 from workbench.store.files import LineReader, read_json
+from workbench.store.findings import Finding, read_findings
 from workbench.store.layout import RunPaths
 from workbench.store.status import read_status
 
@@ -24,9 +23,10 @@ _TAIL_BYTES = 1 << 16  # what `last_rows` reads
 
 def diagnose(paths: RunPaths) -> list[Finding]:
     """Findings of a run, living or ended, worst first."""
-    found = diagnose_offline(paths) if kept_findings(paths) is None else read_findings(paths)
+    recorded = read_findings(paths)
+    findings = diagnose_offline(paths) if recorded is None else recorded
     lost = unsupervised(paths)
-    return found if lost is None else [lost, *found]
+    return findings if lost is None else [lost, *findings]
 
 
 def diagnose_offline(paths: RunPaths) -> list[Finding]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from workbench.diagnose.evidence import Evidence, mean
-from workbench.diagnose.finding import Finding
 from workbench.diagnose.hang.stacks import Stack, answer, ask
+from workbench.store.findings import Finding
 from workbench.units import format_seconds
 
 EXIT_SECONDS = 60.0

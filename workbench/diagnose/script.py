@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from workbench.diagnose.evidence import Evidence
-from workbench.diagnose.finding import Finding
 from workbench.observe.rewinds import Rewind
+from workbench.store.findings import Finding
 
 _FEW_STEPS_REDONE = 0.02  # share of a run's steps that is only worth a note
 

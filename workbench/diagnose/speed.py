@@ -8,8 +8,8 @@ from statistics import fmean, median
 from typing import Any
 
 from workbench.diagnose.evidence import Evidence, mean
-from workbench.diagnose.finding import Finding
 from workbench.observe.events import StepRow
+from workbench.store.findings import Finding
 from workbench.units import format_seconds
 
 _STEPS = 40  # over which ranks are compared

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench.describe.job import Job
-from workbench.diagnose.finding import Finding
 from workbench.diagnose.offline import unsupervised
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.acceptance import accept
@@ -26,7 +25,6 @@ from workbench.launching.supervise.direct_stop import stop_directly
 from workbench.launching.supervise.reattach import may_adopt
 from workbench.observe.current_view import current_view
 from workbench.observe.events import iterate_metrics, metric_bytes
-from workbench.observe.findings import kept_findings
 from workbench.observe.rank_count import rank_count
 from workbench.observe.summary import summarise
 from workbench.observe.view import log_text
@@ -34,6 +32,7 @@ from workbench.recover.checkpoints import Checkpoint, verify
 from workbench.recover.script_checkpoints import every_checkpoint
 from workbench.store import processes
 from workbench.store.files import read_json, read_texts
+from workbench.store.findings import Finding, read_findings
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, foreign_reason
 from workbench.store.status import Status, read_status
@@ -116,14 +115,15 @@ class Run:
         `findings` is None where nobody watched and the run is too long to work them out at once:
         `findings()` does.
         """
-        summary, found = summarise(self._paths), kept_findings(self._paths)
+        summary, findings = summarise(self._paths), read_findings(self._paths)
         if summary["outcome"] is None:
             lost = unsupervised(self._paths)
-            found = [*([lost.document()] if lost else []), *(found or [])]
-        elif found is None and metric_bytes(self._paths, self._ranks()) <= _QUICK_METRIC_BYTES:
+            findings = [*([lost] if lost else []), *(findings or [])]
+        elif findings is None and metric_bytes(self._paths, self._ranks()) <= _QUICK_METRIC_BYTES:
             # It ended unwatched: `diagnose` works it out, and all others say the same.
-            found = [one.document() for one in self.findings()]
-        return {**summary, "findings": found, "read_only": self.read_only}
+            findings = self.findings()
+        documents = None if findings is None else [one.document() for one in findings]
+        return {**summary, "findings": documents, "read_only": self.read_only}
 
     def metrics(self, rank: int | None = None) -> list[dict[str, Any]]:
         """One row per optimizer step: of `rank`, or averaged over all ranks.

@@ -12,9 +12,9 @@ import signal
 import time
 from collections.abc import Callable, Collection
 
-from workbench.diagnose.finding import Finding
 from workbench.store import processes
 from workbench.store.files import write_text_atomic
+from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 from workbench.store.schema import ProcessDoc
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from workbench.observe.findings import kept_findings, read_documents
 from workbench.store.files import LineReader
+from workbench.store.findings import Finding, parse_findings, read_findings
 from workbench.store.layout import RunPaths
 from workbench.units import format_bytes, format_seconds, format_usd
 
@@ -20,7 +20,7 @@ background:var(--card);overflow-wrap:anywhere}.finding.error{border-color:var(--
 .finding.note{border-color:var(--c0)}.finding p{margin:2px 0}.finding h3{font-size:15px;margin:0}
 .finding.cleared{opacity:.75}td.wide{overflow-wrap:anywhere;max-width:560px}
 """
-_SEVERITIES = ("error", "warning", "note")
+_MOST_CHARACTERS = 2000
 _MOST = 100  # attempts and checkpoints told; a crash loop must not make a page of megabytes
 
 
@@ -75,38 +75,38 @@ def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
 
 def troubles(paths: RunPaths, view: Mapping[str, Any]) -> str:
     """Findings, attempts and checkpoints as inert HTML; sections without content are left out."""
-    found = kept_findings(paths) or read_documents(view.get("findings"))
+    findings = read_findings(paths) or parse_findings(view.get("findings"))
     attempts = read_attempts(paths) or _documents(view.get("attempts"))
-    parts = [_findings(found), _attempts(attempts, view), _checkpoints(view)]
+    parts = [_findings(findings), _attempts(attempts, view), _checkpoints(view)]
     return "\n".join(part for part in parts if part)
 
 
-def _findings(found: list[dict[str, Any]]) -> str:
-    if not found:
+def _findings(findings: Sequence[Finding]) -> str:
+    if not findings:
         return "<h2>Findings</h2><p>No findings.</p>"
-    standing = [one for one in found if one.get("cleared_at") is None]
-    cleared = [one for one in found if one.get("cleared_at") is not None]
+    standing = [one for one in findings if one.cleared_at is None]
+    cleared = [one for one in findings if one.cleared_at is not None]
     return "<h2>Findings</h2>" + "".join(_finding(one) for one in [*standing, *cleared[:_MOST]])
 
 
-def _finding(one: Mapping[str, Any]) -> str:
-    gone = one.get("cleared_at") is not None
-    severity = _severity(one)
-    rank, step, sure = (_number(one, name) for name in ("rank", "step", "confidence"))
+def _finding(finding: Finding) -> str:
+    cleared, severity = finding.cleared_at is not None, finding.severity
     words = [
-        f"{severity}, cleared" if gone else severity,
-        "whole run" if rank is None else f"rank {rank:.0f}",
-        *([] if step is None else [f"since step {step:.0f}"]),
-        "sureness n/a" if sure is None else f"{100 * sure:.0f} % sure",
+        f"{severity}, cleared" if cleared else severity,
+        "whole run" if finding.rank is None else f"rank {finding.rank}",
+        *([] if finding.step is None else [f"since step {finding.step}"]),
+        f"{100 * finding.confidence:.0f} % sure",
     ]
     about = html.escape(" · ".join(words))
-    kind = html.escape(str(one.get("kind", "finding")).replace("-", " "))
+    kind = html.escape(finding.kind.replace("-", " "))
+    cause, evidence, action = (
+        html.escape(text[:_MOST_CHARACTERS])
+        for text in (finding.cause, finding.evidence, finding.next)
+    )
     return (
-        f'<div class="finding {severity}{" cleared" if gone else ""}">'
-        f"<h3>{kind} <small>{about}</small></h3>"
-        f"<p>{_text(one, 'cause')}</p>"
-        f'<p class="mute">Evidence: {_text(one, "evidence")}</p>'
-        f"<p>Next: {_text(one, 'next')}</p></div>"
+        f'<div class="finding {severity}{" cleared" if cleared else ""}">'
+        f"<h3>{kind} <small>{about}</small></h3><p>{cause}</p>"
+        f'<p class="mute">Evidence: {evidence}</p><p>Next: {action}</p></div>'
     )
 
 
@@ -161,14 +161,9 @@ def _row(cells: Sequence[str]) -> str:
     return "<tr>" + "".join(f'<td class="wide">{cell}</td>' for cell in cells) + "</tr>"
 
 
-def _severity(one: Mapping[str, Any]) -> str:
-    severity = one.get("severity")
-    return severity if severity in _SEVERITIES else "warning"
-
-
 def _text(one: Mapping[str, Any], name: str, unknown: str = "n/a") -> str:
     value = one.get(name)
-    return html.escape(unknown if value is None else str(value)[:2000])
+    return html.escape(unknown if value is None else str(value)[:_MOST_CHARACTERS])
 
 
 def _number(one: Mapping[str, Any], name: str) -> float | None:

@@ -153,7 +153,7 @@ class RunPaths:
 
     @property
     def findings(self) -> Path:
-        """What was diagnosed: ``{"findings": [...]}``, see `workbench.diagnose.finding`."""
+        """What was diagnosed: ``{"findings": [...]}``, see `workbench.store.findings`."""
         return self.directory / "findings.json"
 
     @property

@@ -350,7 +350,7 @@ class ViewDoc(TypedDict):
     peak_memory_bytes: list[int | None]  # per rank
     restarts: int
     lines_skipped: int  # malformed metric lines
-    findings: list[dict[str, Any]]  # diagnose.finding.Finding documents, worst first
+    findings: list[dict[str, Any]]  # findings.Finding documents, worst first
     attempt: int
     attempts: list[dict[str, Any]]  # the latest AttemptLines
     # {"step", "path", "name", "bytes", "saved_at", "kind", "sealed", "problem"}, newest first

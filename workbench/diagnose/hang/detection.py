@@ -13,10 +13,10 @@ from pathlib import Path
 
 from workbench.diagnose.evidence import WARM_UP, Evidence
 from workbench.diagnose.facts import Facts
-from workbench.diagnose.finding import Finding
 from workbench.diagnose.hang.explanation import Standstill, describe
 from workbench.diagnose.hang.flight_recorder import last_collective
 from workbench.diagnose.hang.stacks import NativeStack, Stack, answer, ask
+from workbench.store.findings import Finding
 from workbench.store.processes import boot_id
 from workbench.store.schema import ProcessDoc
 from workbench.units import format_seconds

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from workbench.diagnose.facts import RankFacts
-from workbench.diagnose.finding import Finding
 from workbench.diagnose.hang.flight_recorder import LastCollective, compare, mismatched
 from workbench.diagnose.hang.stacks import Stack, groups
+from workbench.store.findings import Finding
 from workbench.units import format_seconds
 
 _STOPPED = {"T", "t"}

@@ -15,7 +15,6 @@ from typing import Any
 
 from workbench.diagnose import nodes as rules
 from workbench.diagnose.facts import SILENT_SECONDS, NodeFacts, RankFacts
-from workbench.diagnose.finding import Finding
 from workbench.launching.log import guarded, log
 from workbench.launching.multinode.agent import PATIENCE_SECONDS
 from workbench.launching.multinode.node_spec import interfaces
@@ -26,6 +25,7 @@ from workbench.launching.prepare.redact import redact_arguments
 from workbench.launching.start.launch_spec import LaunchSpec
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
+from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
 

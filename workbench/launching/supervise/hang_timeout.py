@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workbench.diagnose.facts import RankFacts
-from workbench.diagnose.finding import CERTAIN_HANGS, Finding
+from workbench.store.findings import CERTAIN_HANGS, Finding
 
 IDLE_SECONDS = 120.0  # a rank that does nothing at all for so long waits in vain
 BUSY_SECONDS = 900.0  # as NCCL's own watchdog has it: one that waits for a GPU spins meanwhile

@@ -11,7 +11,6 @@ from typing import Any
 
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts, RankFacts
-from workbench.diagnose.finding import EXIT_HANG, HANGS, Finding
 from workbench.launching.capture.writers import LineWriter
 from workbench.launching.log import EXIT_RESERVE, guarded, log
 from workbench.launching.resume.attempts import furthest
@@ -25,6 +24,7 @@ from workbench.observe.view import ViewBuilder, encode, recent_samples
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.sealing import Sealer
 from workbench.store.files import read_json, write_bytes_atomic, write_json_reserved
+from workbench.store.findings import EXIT_HANG, HANGS, Finding
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
 
 _MARKED_EVERY_SECONDS = 5.0

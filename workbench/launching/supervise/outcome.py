@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.diagnose.failure import Failed, explain, finding, root_cause, signal_name, tail_now
-from workbench.diagnose.finding import Finding
 from workbench.observe.rank_count import rank_count
 from workbench.store.files import read_json
+from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 
 # torch's own words for its rendezvous port; a script's other servers say it differently.

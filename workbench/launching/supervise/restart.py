@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
-from workbench.diagnose.finding import EXIT_HANG, HANGS, Finding
 from workbench.errors import UsageError
 from workbench.launching.log import log
 from workbench.launching.start.launch_spec import LaunchSpec, from_checkpoint, recorded_spec
@@ -21,6 +20,7 @@ from workbench.recover.checkpoints import Checkpoint, newest_whole
 from workbench.recover.restarts import Failure, Restarts
 from workbench.store import processes
 from workbench.store.files import read_json
+from workbench.store.findings import EXIT_HANG, HANGS, Finding
 
 _TICK_SECONDS = 0.2
 _BEAT_SECONDS = 1.0

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from workbench.observe.events import MetricStream, StepRow
-from workbench.observe.findings import kept_findings
 from workbench.observe.rank_count import rank_count
 from workbench.observe.trackers.points import Note, Point, numbers
 from workbench.observe.trackers.progress import Progress
 from workbench.store.files import LineReader
+from workbench.store.findings import Finding, read_findings
 from workbench.store.layout import RunPaths
 
 _SYSTEM = (
@@ -146,28 +146,25 @@ class Source:
 
     def _findings(self) -> Iterator[Note]:
         """Findings not yet fed, and those that have gone since."""
-        for finding in kept_findings(self._paths) or []:
+        for finding in read_findings(self._paths) or []:
             note = finding_note(finding)
             if note.key not in self._progress.notes:
                 self._progress.notes.append(note.key)
                 yield note
 
 
-def finding_note(finding: dict[str, Any]) -> Note:
+def finding_note(finding: Finding) -> Note:
     """A finding as text. One that has gone is another note than the same one standing."""
-    rank, kind, step = finding.get("rank"), str(finding.get("kind")), finding.get("step")
-    seen, cleared = finding.get("seen_at"), finding.get("cleared_at")
+    rank, kind, cleared = finding.rank, finding.kind, finding.cleared_at
     title = kind if rank is None else f"{kind} on rank {rank}"
-    told = [str(finding[name]) for name in ("evidence", "cause", "next") if finding.get(name)]
-    level = finding.get("severity")
-    when = cleared if cleared is not None else seen
+    when = finding.seen_at if cleared is None else cleared
     return Note(
-        key=f"{kind}/{rank}/{seen}" + ("" if cleared is None else "/gone"),
+        key=f"{kind}/{rank}/{finding.seen_at}" + ("" if cleared is None else "/gone"),
         title=title if cleared is None else f"{title}: gone",
-        text=" ".join(told),
-        level="note" if cleared is not None or level not in {"error", "warning"} else level,
-        step=step if type(step) is int else 0,
-        time=float(when) if isinstance(when, int | float) else time.time(),
+        text=" ".join(filter(None, (finding.evidence, finding.cause, finding.next))),
+        level=finding.severity if cleared is None else "note",
+        step=finding.step or 0,
+        time=time.time() if when is None else when,
     )
 
 

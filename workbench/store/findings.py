@@ -1,0 +1,112 @@
+"""`Finding`: one thing that is wrong with a run, and the one reader of what was found.
+
+`show`, view.json, report.html, the trackers and `diagnose` say the same because they read the same:
+what the supervisor's rules wrote, and the verdict's own finding where it came after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, cast
+
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+
+Severity = Literal["error", "warning", "note"]
+_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+HANGS = frozenset({"hang", "deadlock", "stopped-rank", "gil-held"})
+"""Kinds after which nothing goes on by itself."""
+EXIT_HANG = "exit-hang"
+"""The training is over, and a process does not end."""
+CERTAIN_HANGS = frozenset({"stopped-rank", EXIT_HANG})
+"""Standstills that nothing healthy looks like."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Evidence, likely cause and next move. One of a kind per rank stands at a time."""
+
+    kind: str
+    """What it is: ``nan-loss``, ``hang``, ``straggler``, ``out-of-memory`` …"""
+    evidence: str
+    """The numbers it rests on, in one sentence."""
+    cause: str
+    """The likely cause, in one sentence that names the rank where there is one."""
+    next: str
+    """What to do now, in one sentence."""
+    confidence: float
+    """0 to 1: how sure the cause is, given the evidence."""
+    severity: Severity = "warning"
+    """``error``: the run is lost or worthless as it goes on; ``warning``: it wastes time or money;
+    ``note``: worth knowing."""
+    rank: int | None = None
+    """The rank it is about; None = the run as a whole."""
+    step: int | None = None
+    """Optimizer step at which it began; None = not tied to one."""
+    seen_at: float | None = None
+    """Unix seconds at which it was first seen."""
+    cleared_at: float | None = None
+    """Unix seconds at which it had gone again; None = it stands."""
+
+    @property
+    def key(self) -> tuple[str, int | None]:
+        """Two findings with the same key are the same one, seen twice."""
+        return self.kind, self.rank
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form; `read` takes it back."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, document: object) -> Finding | None:
+        """The finding that a file holds; None where it is not one."""
+        if not isinstance(document, Mapping):
+            return None
+        given = cast("Mapping[str, Any]", document)
+        known = {one.name: given[one.name] for one in fields(cls) if one.name in given}
+        if not all(
+            isinstance(known.get(name), str) for name in ("kind", "evidence", "cause", "next")
+        ):
+            return None
+        if _number(known.get("confidence")) is None:
+            return None
+        if known.get("severity") not in _SEVERITIES:
+            known["severity"] = "warning"
+        return cls(**known)
+
+
+def read_findings(paths: RunPaths) -> list[Finding] | None:
+    """What the run directory has, worst first; None where no rule has looked."""
+    if not paths.findings.exists():
+        return None
+    findings = parse_findings((read_json(paths.findings) or {}).get("findings"))
+    end = read_json(paths.exit) or {}
+    last = Finding.read(end.get("finding"))
+    if last is not None and last.key not in {one.key for one in findings}:
+        findings.append(replace(last, seen_at=last.seen_at or _number(end.get("ended_at"))))
+    return worst_first(findings)
+
+
+def parse_findings(listed: object) -> list[Finding]:
+    """The findings among what a file lists."""
+    entries = cast("list[Any]", listed) if isinstance(listed, list) else []
+    return [finding for entry in entries if (finding := Finding.read(entry)) is not None]
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Standing ones before cleared ones, errors first, then by when they were seen."""
+    return sorted(
+        findings,
+        key=lambda one: (
+            one.cleared_at is not None,
+            _SEVERITIES.index(one.severity),
+            _number(one.seen_at) or 0.0,
+        ),
+    )
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
