@@ -86,7 +86,7 @@ def test_three_sizes_tell_messages_from_bytes() -> None:
     gpus = Host(cores=None)
     slow = [made(ranks, host=gpus) for ranks in (1, 2, 4, 8)]
     fitted = law(slow, gpus)
-    assert fitted.whole == pytest.approx(PASS, rel=0.35)
+    assert fitted.exchange == pytest.approx(PASS, rel=0.35)
     assert fitted.at(8)["communication"] == pytest.approx(
         parts_of(slow, gpus)[-1]["communication"], rel=0.15
     )

@@ -168,7 +168,7 @@ def test_what_a_rank_has_not_done_is_told_as_it_is() -> None:
     elsewhere = stack(BARRIER)
     stacks = {0: stack(LOADER), 1: stack(LOADER)}
     found = describe(still({0: elsewhere}, ["backward"] * 2, mute={0}), 20, "15 s")
-    assert "has done the backward pass of step 20 and not ended the step" in found.cause
+    assert "finished the backward pass of step 20, but not the step" in found.cause
     first = still(stacks, ["starting", "starting"], step=0, busy={1}, mute={1})
     assert "Rank 1 has not entered its first backward pass" in describe(first, 20, "15 s").cause
 

@@ -143,7 +143,7 @@ def cycles(folder: Path, count: int, seed: int, say: Any = print) -> Tally:
             break
         tally.kills += 1
         done = max(training.losses)
-        newest, passed = checkpoint_files.newest_whole(training.checkpoints)
+        newest, passed = checkpoint_files.newest_complete(training.checkpoints)
         kept = checkpoint_files.step_of(newest) if newest else 0
         assert kept is not None
         tally.in_a_save += saving

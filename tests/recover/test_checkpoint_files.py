@@ -63,12 +63,12 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_every_damage_is_named_and_the_one_before_is_chosen(tmp_path, damage):
     older, newest = write(tmp_path, 10), write(tmp_path, 20)
-    assert checkpoint_files.newest_whole(tmp_path) == (newest, [])
+    assert checkpoint_files.newest_complete(tmp_path) == (newest, [])
     harm, said, only_by_reading = DAMAGES[damage]
     harm(newest)
     assert said in checkpoint_files.why_broken(newest)
-    assert (newest in checkpoint_files.whole(tmp_path)) is only_by_reading
-    chosen, passed = checkpoint_files.newest_whole(tmp_path)
+    assert (newest in checkpoint_files.complete(tmp_path)) is only_by_reading
+    chosen, passed = checkpoint_files.newest_complete(tmp_path)
     assert chosen == older
     assert len(passed) == 1
     assert "step-00000020 is skipped" in passed[0]
@@ -93,7 +93,7 @@ def test_a_manifest_of_another_form_is_a_broken_checkpoint(tmp_path, files):
     document = json.loads((folder / "manifest.json").read_text()) | {"files": files}
     (folder / "manifest.json").write_text(json.dumps(document))
     assert checkpoint_files.why_broken(folder)
-    assert checkpoint_files.newest_whole(tmp_path)[0] is None
+    assert checkpoint_files.newest_complete(tmp_path)[0] is None
 
 
 def test_manifest_says_what_it_is_and_a_name_is_replaced(tmp_path):
@@ -108,7 +108,7 @@ def test_manifest_says_what_it_is_and_a_name_is_replaced(tmp_path):
     (tmp_path / "partial-00000009").mkdir()
     (tmp_path / "step-x").mkdir()
     assert checkpoint_files.named(tmp_path) == [folder]
-    assert checkpoint_files.whole(tmp_path / "nowhere") == []
+    assert checkpoint_files.complete(tmp_path / "nowhere") == []
 
 
 def test_the_runs_checkpoints_are_listed_cheaply_and_verified_by_reading(paths):

@@ -62,7 +62,7 @@ def test_a_broken_newest_one_does_not_push_the_whole_one_out(tmp_path):
         save(tmp_path, step, None)
     (tmp_path / "step-00000002" / "w").unlink()
     checkpoint_files.prune(tmp_path, 1, None)
-    assert checkpoint_files.newest_whole(tmp_path)[0] == tmp_path / "step-00000001"
+    assert checkpoint_files.newest_complete(tmp_path)[0] == tmp_path / "step-00000001"
 
 
 def test_after_going_back_what_is_saved_is_not_dropped_for_what_was_given_up(tmp_path):

@@ -108,7 +108,7 @@ def _traced(asked: Asked) -> tuple[wb.Run, Path | None]:
             memory=asked.memory,
             shapes=asked.shapes,
             timeout=asked.timeout,
-            told=told,
+            on_message=told,
         )
     return run, folder
 
@@ -134,7 +134,7 @@ def _launched(asked: Asked) -> tuple[wb.Run, Path]:
         console.print(f"started {run.id} in {run.directory}", markup=False, soft_wrap=True)
     folder = tracing.folder_of(RunPaths(run.directory), asked.first)
     with _progress(run, quiet=asked.as_json) as told:
-        tracing.collect(run, folder, timeout=asked.timeout, told=told)
+        tracing.collect(run, folder, timeout=asked.timeout, on_message=told)
     return run, folder
 
 

@@ -29,8 +29,8 @@ from workbench.cli.terminal import CpuOption, JsonOption, StoreOption, console, 
 from workbench.compare.scaling_study import ScalingStudy
 from workbench.compare.scaling_study import scale as run_scale
 from workbench.compare.studies.rented import rented
+from workbench.compare.studies.study import OnProgress
 from workbench.compare.studies.study import Progress as StudyProgress
-from workbench.compare.studies.study import Told
 from workbench.errors import UsageError
 
 Target = Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help="What to run.")]
@@ -133,7 +133,7 @@ def numbers(option: str, text: str, *, least: int = 1) -> tuple[int, ...]:
 
 
 @contextmanager
-def shown() -> Generator[Told | None]:
+def shown() -> Generator[OnProgress | None]:
     """A bar on stderr where somebody looks; Ctrl-C becomes a sentence and exit code 1."""
     try:
         if not sys.stderr.isatty():

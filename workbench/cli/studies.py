@@ -23,7 +23,7 @@ from workbench.cli.tables import print_json
 from workbench.cli.terminal import CpuOption, JsonOption, StoreOption, console
 from workbench.compare.studies.compression import VARIANTS
 from workbench.compare.studies.compression import compression as run_compression
-from workbench.compare.studies.study import Bench, Told
+from workbench.compare.studies.study import Bench, OnProgress
 from workbench.compare.studies.tuning import Tuning, Varied, batch_size, sweep
 from workbench.describe.option import words
 from workbench.errors import UsageError
@@ -52,7 +52,7 @@ class StudyAsked:
     store: StoreOption = None
     as_json: JsonOption = False
 
-    def bench(self, told: Told | None, memory_limit_bytes: int | None = None) -> Bench:
+    def bench(self, told: OnProgress | None, memory_limit_bytes: int | None = None) -> Bench:
         """Where the trials run."""
         return Bench(
             target=self.target,

@@ -64,16 +64,16 @@ def aligned(
         ``{"by", "at": [...], "loss": {run: [...]}}``; no places where runs share no stretch, and
         None throughout for a run without that scale.
     """
-    found = {run: points(curve, by, weight) for run, curve in curves.items()}
-    usable = [one for one in found.values() if len(one) > 1]
+    lines = {run: points(curve, by, weight) for run, curve in curves.items()}
+    usable = [one for one in lines.values() if len(one) > 1]
     low = max((one[0][0] for one in usable), default=0.0)
     high = min((one[-1][0] for one in usable), default=0.0)
     places: list[float] = []
     if high > low:
         places = [low + (high - low) * index / (count - 1) for index in range(count)]
-        whole = by in {"step", "tokens"}
-        places = sorted({float(round(at)) for at in places}) if whole else places
-    losses = {run: [interpolate(one, at) for at in places] for run, one in found.items()}
+        counted = by in {"step", "tokens"}
+        places = sorted({float(round(at)) for at in places}) if counted else places
+    losses = {run: [interpolate(one, at) for at in places] for run, one in lines.items()}
     return {"by": by, "at": places, "loss": losses}
 
 

@@ -83,10 +83,10 @@ def _without_checkpoint(words: Sequence[str], checkpoint: str | None) -> list[st
 def _flat(prefix: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         return {} if value is None else {prefix: value}
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, inner in cast("dict[str, Any]", value).items():
-        found |= _flat(f"{prefix} {key}", inner)
-    return found
+        flat |= _flat(f"{prefix} {key}", inner)
+    return flat
 
 
 def arguments(words: Sequence[str]) -> dict[str, str]:
@@ -95,20 +95,20 @@ def arguments(words: Sequence[str]) -> dict[str, str]:
     >>> arguments(["data.bin", "--lr", "3e-4", "--size=tiny", "--compile"])
     {'1': 'data.bin', '--lr': '3e-4', '--size': 'tiny', '--compile': 'given'}
     """
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     name: str | None = None
     places = 0
     for word in words:
         if word.startswith("-") and not _is_number(word):
             name, equals, value = word.partition("=")
-            found[name] = value if equals else "given"
+            options[name] = value if equals else "given"
             name = None if equals else name
         elif name is not None:
-            found[name] = word if found[name] == "given" else f"{found[name]} {word}"
+            options[name] = word if options[name] == "given" else f"{options[name]} {word}"
         else:
             places += 1
-            found[str(places)] = word
-    return found
+            options[str(places)] = word
+    return options
 
 
 def _is_number(word: str) -> bool:
@@ -136,8 +136,8 @@ def differing(configurations: Mapping[str, Mapping[str, Any]]) -> list[dict[str,
     rows: list[dict[str, Any]] = []
     for group in _GROUPS:
         if len({known[group, run] for run in configurations}) > 1:
-            told = {run: "known" if known[group, run] else "unknown" for run in configurations}
-            rows.append({"what": group, "values": told})
+            recorded = {run: "known" if known[group, run] else "unknown" for run in configurations}
+            rows.append({"what": group, "values": recorded})
     for name in names:
         values = {run: one.get(name) for run, one in configurations.items()}
         counted = [one for run, one in values.items() if known.get((_group(name), run), True)]
@@ -155,9 +155,9 @@ def _group(name: str) -> str:
 
 def results(rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """``{"what", "unit", "values": {run: value}}`` for each result that a run has."""
-    found: list[dict[str, Any]] = []
+    differing_rows: list[dict[str, Any]] = []
     for key, unit in RESULTS.items():
         values = {run: row.get(key) for run, row in rows.items()}
         if any(value is not None for value in values.values()):
-            found.append({"what": key, "unit": unit, "values": values})
-    return found
+            differing_rows.append({"what": key, "unit": unit, "values": values})
+    return differing_rows

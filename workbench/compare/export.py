@@ -34,8 +34,8 @@ STEP_COLUMNS: dict[str, type] = {
 """Columns of exported steps: their names and types; base units, time as Unix seconds."""
 _ROWS_AT_ONCE = 20_000
 Row = Mapping[str, Any]
-Told = Callable[[int], None]
-"""Told how many rows are written so far."""
+OnRows = Callable[[int], None]
+"""Called with how many rows are written so far."""
 
 
 def steps(paths: RunPaths) -> Generator[dict[str, Any]]:
@@ -104,7 +104,7 @@ def table_rows(rows: Iterable[Row]) -> Generator[dict[str, Any]]:
 
 
 def write(
-    path: Path, rows: Iterable[Row], columns: Mapping[str, type], told: Told | None = None
+    path: Path, rows: Iterable[Row], columns: Mapping[str, type], on_progress: OnRows | None = None
 ) -> int:
     """Write rows to a ``.parquet`` file, or to a CSV file of any other name; returns how many.
 
@@ -120,7 +120,7 @@ def write(
     try:
         with contextlib.ExitStack() as undo:
             undo.callback(partial.unlink, missing_ok=True)
-            done = writer(partial, rows, columns, told or (lambda _: None))
+            done = writer(partial, rows, columns, on_progress or (lambda _: None))
             partial.replace(path)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
@@ -142,7 +142,7 @@ def check(path: Path) -> None:
         )
 
 
-def _csv(path: Path, rows: Iterable[Row], columns: Mapping[str, type], told: Told) -> int:
+def _csv(path: Path, rows: Iterable[Row], columns: Mapping[str, type], on_progress: OnRows) -> int:
     done = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
@@ -150,7 +150,7 @@ def _csv(path: Path, rows: Iterable[Row], columns: Mapping[str, type], told: Tol
         for done, row in enumerate(rows, start=1):
             writer.writerow([_cell(row.get(name)) for name in columns])
             if done % _ROWS_AT_ONCE == 0:
-                told(done)
+                on_progress(done)
     return done
 
 
@@ -172,7 +172,9 @@ def _pyarrow() -> Any:
         ) from error
 
 
-def _parquet(path: Path, rows: Iterable[Row], columns: Mapping[str, type], told: Told) -> int:
+def _parquet(
+    path: Path, rows: Iterable[Row], columns: Mapping[str, type], on_progress: OnRows
+) -> int:
     arrow = _pyarrow()
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
     schema = arrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
@@ -183,7 +185,7 @@ def _parquet(path: Path, rows: Iterable[Row], columns: Mapping[str, type], told:
         writer.write_table(arrow.table(table, schema=schema))
         written = done + len(batch)
         batch.clear()
-        told(written)
+        on_progress(written)
         return written
 
     with arrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:

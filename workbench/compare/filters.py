@@ -45,11 +45,11 @@ class Condition:
 
     def holds(self, row: Mapping[str, Any]) -> bool:
         """Whether a row fulfils it. Of an unknown value only ``=n/a`` and ``!=`` hold."""
-        found = row.get(self.field)
-        if isinstance(found, list):
-            texts = [str(one).lower() for one in found]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        value = row.get(self.field)
+        if isinstance(value, list):
+            texts = [str(one).lower() for one in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         else:
-            texts = [] if found is None else [str(found).lower()]
+            texts = [] if value is None else [str(value).lower()]
         wanted = self.value.lower()
         if self.sign == "~":
             return any(wanted in one for one in texts)
@@ -57,18 +57,18 @@ class Condition:
             unknown = wanted in _UNKNOWN
             equal = not texts if unknown else any(_same(one, wanted) for one in texts)
             return equal == (self.sign == "=")
-        if isinstance(found, bool) or not isinstance(found, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        return _ORDERS[self.sign](found, float(self.value))
+        return _ORDERS[self.sign](value, float(self.value))
 
 
-def _same(found: str, wanted: str) -> bool:
-    if found == wanted or (
-        found in {"true", "false"} and wanted == {"true": "yes"}.get(found, "no")
+def _same(actual: str, wanted: str) -> bool:
+    if actual == wanted or (
+        actual in {"true", "false"} and wanted == {"true": "yes"}.get(actual, "no")
     ):
         return True
     try:
-        return float(found) == float(wanted)
+        return float(actual) == float(wanted)
     except ValueError:
         return False
 
@@ -91,13 +91,13 @@ def conditions(text: str) -> list[Condition]:
 
 
 def _condition(word: str) -> Condition:
-    found = _CONDITION.fullmatch(word)
-    if found is None:
+    match = _CONDITION.fullmatch(word)
+    if match is None:
         raise UsageError(
             f"{word!r} is not a condition. Write FIELD, one of = != ~ < <= > >=, and a value, for "
             "example strategy=ddp loss<2 tag=baseline name~gpt."
         )
-    field, sign, value = found.groups()
+    field, sign, value = match.groups()
     if sign in _ORDERS:
         try:
             float(value)
@@ -145,14 +145,14 @@ def choose(
     if tag is not None:
         wanted.append(Condition(field="tags", sign="=", value=tag))
     shown = archived or any(one.field == "archived" for one in wanted)
-    found = [one for one in rows if shown or not one["archived"]]
-    found = [one for one in found if all(condition.holds(one) for condition in wanted)]
+    chosen = [one for one in rows if shown or not one["archived"]]
+    chosen = [one for one in chosen if all(condition.holds(one) for condition in wanted)]
     if sort is None:
-        return found
+        return chosen
     key, down = named(sort.removeprefix("-")), sort.startswith("-")
-    known = [one for one in found if one.get(key) is not None]
+    known = [one for one in chosen if one.get(key) is not None]
     known.sort(key=lambda one: _order(one[key]), reverse=down)
-    return known + [one for one in found if one.get(key) is None]
+    return known + [one for one in chosen if one.get(key) is None]
 
 
 def _order(value: Any) -> tuple[int, float, str]:

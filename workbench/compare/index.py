@@ -32,8 +32,8 @@ _WAIT_SECONDS = 0.5  # for another writer; then this reading is not kept
 _BATCH = 100  # runs read between two writings: what Ctrl-C can lose
 _TABLE = "CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, stamp TEXT, row TEXT, curve BLOB)"
 
-Told = Callable[[int, int], None]
-"""Told (runs read, runs to read) while a list is made."""
+OnProgress = Callable[[int, int], None]
+"""Called with (runs read, runs to read) while a list is made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,36 +44,39 @@ class _Entry:
     curve: Curve | None  # None: not read, for lists need no curve
 
 
-def table(store: Store, told: Told | None = None) -> list[dict[str, Any]]:
+def table(store: Store, on_progress: OnProgress | None = None) -> list[dict[str, Any]]:
     """A row (`rows.row`) for every run of the store, newest first.
 
     Raises:
         StoreError: the store cannot be read.
     """
     kept, folders = _kept(store.root), store.folders()
-    found: list[tuple[float, str, dict[str, Any]]] = []
+    rows: list[tuple[float, str, dict[str, Any]]] = []
     stale: list[tuple[int, str, str]] = []
     for ctime_ns, run in folders:
         state = _stamp(store.root / run)
         if run in kept and kept[run][0] == state:
             about = kept[run][1]
-            found.append((about["created_at"] or ctime_ns / 1e9, run, about))
+            rows.append((about["created_at"] or ctime_ns / 1e9, run, about))
         else:
             stale.append((ctime_ns, run, state))
     gone = kept.keys() - {run for _, run in folders}
-    found += _read_again(store, stale, gone, told)
-    return [about for _, _, about in sorted(found, key=lambda one: one[:2], reverse=True)]
+    rows += _read_again(store, stale, gone, on_progress)
+    return [about for _, _, about in sorted(rows, key=lambda one: one[:2], reverse=True)]
 
 
 def _read_again(
-    store: Store, stale: list[tuple[int, str, str]], gone: Iterable[str], told: Told | None
+    store: Store,
+    stale: list[tuple[int, str, str]],
+    gone: Iterable[str],
+    on_progress: OnProgress | None,
 ) -> Generator[tuple[float, str, dict[str, Any]]]:
     """Rows of runs that the index does not know as they are; keeps those that cannot change."""
     fresh: list[_Entry] = []
     try:
         for done, (ctime_ns, run, state) in enumerate(stale):
-            if told is not None:
-                told(done, len(stale))
+            if on_progress is not None:
+                on_progress(done, len(stale))
             with reading_once():
                 read = _read_row(store, run, ctime_ns)
             if read is None:
@@ -111,9 +114,9 @@ def curve(store: Store, run: str) -> Curve:
     with contextlib.suppress(sqlite3.Error, OSError, ValueError, KeyError, zlib.error):
         with _open(store.root, write=False) as index:
             query = "SELECT curve FROM runs WHERE run = ? AND stamp = ?"
-            found = index.execute(query, (run, _stamp(paths.directory))).fetchone()
-        if found is not None and found[0] is not None:
-            return Curve.read(json.loads(zlib.decompress(found[0])))
+            entry = index.execute(query, (run, _stamp(paths.directory))).fetchone()
+        if entry is not None and entry[0] is not None:
+            return Curve.read(json.loads(zlib.decompress(entry[0])))
     return read_curve(paths)
 
 

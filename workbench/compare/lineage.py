@@ -68,10 +68,10 @@ def trees(rows: Iterable[Mapping[str, Any]]) -> list[Branch]:
     for run, row in every.items():
         if root[run] != run:
             children.setdefault(str(parent_of(row)), []).append(run)
-    found: list[Branch] = []
+    branches: list[Branch] = []
     for run in dict.fromkeys(root.values()):
-        _add(run, every, children, found, prefix="", below="", depth=0)
-    return found
+        _add(run, every, children, branches, prefix="", below="", depth=0)
+    return branches
 
 
 def ancestry(store: Store, runs: Iterable[str]) -> list[Branch]:
@@ -113,13 +113,13 @@ def _add(
     run: str,
     every: Mapping[str, Mapping[str, Any]],
     children: Mapping[str, list[str]],
-    found: list[Branch],
+    branches: list[Branch],
     *,
     prefix: str,
     below: str,
     depth: int,
 ) -> None:
-    found.append(Branch(row=every[run], depth=depth, prefix=prefix))
+    branches.append(Branch(row=every[run], depth=depth, prefix=prefix))
     own = sorted(children.get(run, ()), key=lambda one: every[one].get("created_at") or 0.0)
     for one in own:
         last = one == own[-1]
@@ -127,7 +127,7 @@ def _add(
             one,
             every,
             children,
-            found,
+            branches,
             prefix=f"{below}{'└ ' if last else '├ '}",
             below=f"{below}{'  ' if last else '│ '}",
             depth=depth + 1,

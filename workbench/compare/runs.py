@@ -44,14 +44,14 @@ class Comparison:
             "seconds", "usd", "resolution_steps"} or None}}``.
         """
         target = alignment.common_loss(self.curves) if loss is None else loss
-        found = {
+        reached = {
             run: None if target is None else alignment.reach(curve, target)
             for run, curve in self.curves.items()
         }
         return {
             "loss": target,
             "chosen": "highest last loss" if loss is None else "given",
-            "runs": {run: one and one.document() for run, one in found.items()},
+            "runs": {run: one and one.document() for run, one in reached.items()},
         }
 
     def document(self, *, by: str = "step", loss: float | None = None) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def compare(store: Store, names: Sequence[str]) -> Comparison:
     paths = {one.directory.name: one for one in find(store, names)}
     curves = {run: index.curve(store, run) for run in paths}
     rows = {run: row(one, curves[run]) for run, one in paths.items()}
-    asked = {
+    configurations = {
         run: configuration(read_json(one.run) or {}, read_attempts(one))
         for run, one in paths.items()
     }
@@ -104,6 +104,6 @@ def compare(store: Store, names: Sequence[str]) -> Comparison:
         rows=rows,
         curves=curves,
         lineage=ancestry(store, rows),
-        configuration=differing(asked),
+        configuration=differing(configurations),
         results=results(rows),
     )

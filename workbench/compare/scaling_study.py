@@ -16,7 +16,7 @@ from typing import Any
 from workbench.compare.studies.scaling_curves import Curve, CurvePoint, curve_of
 from workbench.compare.studies.sizes import MODES, Sizes, trials
 from workbench.compare.studies.step_split import Host, Measured
-from workbench.compare.studies.study import Bench, Study, Told
+from workbench.compare.studies.study import Bench, OnProgress, Study
 from workbench.compare.studies.trial import TrialResult
 from workbench.describe.detection import detect_host
 from workbench.errors import UsageError
@@ -117,7 +117,7 @@ def scale(  # noqa: PLR0913 - every argument by keyword
     cpu: bool = False,
     store: str | os.PathLike[str] | None = None,
     resume: str | None = None,
-    on_progress: Told | None = None,
+    on_progress: OnProgress | None = None,
     stop: Event | None = None,
 ) -> ScalingStudy:
     """Run the same work on several numbers of ranks of this host, and fit what scaling costs.
@@ -142,7 +142,7 @@ def scale(  # noqa: PLR0913 - every argument by keyword
         StudyStoppedError: `stop` was set.
     """
     name = os.fspath(target)
-    asked = [
+    requested = [
         Sizes(
             target=name,
             arguments=tuple(arguments),
@@ -156,14 +156,14 @@ def scale(  # noqa: PLR0913 - every argument by keyword
         for each in (MODES if mode == "both" else (mode,))
     ]
     _check_reach(sizes, to)
-    todo = trials(asked)
+    todo = trials(requested)
     bench = Bench(target=name, store=Store(store), cpu=cpu, resume=resume)
     bench = replace(bench, on_progress=on_progress, stop=stop)
     study = Study(bench, "scale", of=len(todo))
     done = [(each, study.run(trial)) for each, trial in todo]
-    found = conclude(study.id, name, done, to, cpu=cpu)
-    study.save(found=found.document())
-    return found
+    conclusion = conclude(study.id, name, done, to, cpu=cpu)
+    study.save(found=conclusion.document())
+    return conclusion
 
 
 def _check_reach(sizes: Sequence[int], to: Sequence[int]) -> None:

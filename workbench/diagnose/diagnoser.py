@@ -65,7 +65,7 @@ class _Kept:
     """A finding with its times on the clock that never jumps."""
 
     finding: Finding
-    found: float
+    raised_at: float
     refreshed: float
 
 
@@ -127,8 +127,8 @@ class Diagnoser:
         if facts.monotonic >= self._slow_due:
             self._slow_due = facts.monotonic + _SLOW_SECONDS
             self._slow = [finding for rule in SLOW_RULES for finding in self._ask(rule)]
-        found = [finding for rule in self._rules for finding in self._ask(rule)] + self._slow
-        self._merge(found, facts)
+        findings = [finding for rule in self._rules for finding in self._ask(rule)] + self._slow
+        self._merge(findings, facts)
         return self._write()
 
     def begin_attempt(self) -> list[Finding]:
@@ -152,12 +152,12 @@ class Diagnoser:
                 cleared = kept.finding.cleared_at or round(at, 3)
                 kept.finding = replace(kept.finding, cleared_at=cleared)
         self.evidence.outcome = outcome
-        for found in self._ask(script.no_steps):
-            self._merge_one(found, self.evidence.facts)
-        for found in self._ask(numbers.nan_loss):  # what to do is another thing now
-            kept = self._kept.get(found.key)
+        for raised in self._ask(script.no_steps):
+            self._merge_one(raised, self.evidence.facts)
+        for raised in self._ask(numbers.nan_loss):  # what to do is another thing now
+            kept = self._kept.get(raised.key)
             if kept is not None and kept.finding.cleared_at is None:
-                kept.finding = replace(kept.finding, next=found.next)
+                kept.finding = replace(kept.finding, next=raised.next)
         if finding is not None:
             self._merge_one(Finding.read(finding), self.evidence.facts)
         return self._write()
@@ -169,8 +169,8 @@ class Diagnoser:
         self.evidence.facts = facts
         self.evidence.starts = read_starts(self._paths, self.evidence.run)
         self.evidence.rewinds = read_rewinds(self._paths)
-        found = [one for rule in (*numbers.RULES, *script.RULES) for one in self._ask(rule)]
-        for one in found:
+        raised = [one for rule in (*numbers.RULES, *script.RULES) for one in self._ask(rule)]
+        for one in raised:
             if one.kind not in _HOLD_SECONDS:
                 self._merge_one(one, facts)
         noisy = [one for rule in (*speed.RULES, speed.low_utilisation) for one in self._ask(rule)]
@@ -195,16 +195,16 @@ class Diagnoser:
             self.problems.setdefault(getattr(rule, "__name__", "rule"), repr(error))
             return []
 
-    def _merge(self, found: Sequence[Finding], facts: Facts) -> None:
+    def _merge(self, raised: Sequence[Finding], facts: Facts) -> None:
         now = facts.monotonic
-        self._pending = {one.key: self._pending.get(one.key, now) for one in found}
-        for finding in found:
+        self._pending = {one.key: self._pending.get(one.key, now) for one in raised}
+        for finding in raised:
             hold = _HOLD_SECONDS.get(finding.kind, 0.0)
             if finding.key in self.evidence.standing or now - self._pending[finding.key] >= hold:
                 self._merge_one(finding, facts)
         for kept in self._kept.values():
             patience = _CLEAR_SOONER.get(kept.finding.kind, _CLEAR_SECONDS)
-            if kept.finding.cleared_at is None and facts.monotonic - kept.found > patience:
+            if kept.finding.cleared_at is None and facts.monotonic - kept.raised_at > patience:
                 kept.finding = replace(kept.finding, cleared_at=round(facts.time, 3))
 
     def _merge_one(self, finding: Finding | None, facts: Facts) -> None:
@@ -218,7 +218,7 @@ class Diagnoser:
                 self._kept[finding.key] = _Kept(seen, now, now)
             return
         old = kept.finding
-        kept.found = now
+        kept.raised_at = now
         better = finding.confidence > old.confidence + 0.1
         if old.cleared_at is not None or better or now - kept.refreshed >= _REFRESH_SECONDS:
             kept.finding = replace(finding, seen_at=old.seen_at, step=old.step or finding.step)
@@ -236,5 +236,5 @@ class Diagnoser:
 
 def read_starts(paths: RunPaths, run: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     """The start records of the ranks that have written one."""
-    found = {rank: read_json(paths.rank_start(rank)) for rank in range(rank_count(paths, run))}
-    return {rank: start for rank, start in found.items() if start is not None}
+    starts = {rank: read_json(paths.rank_start(rank)) for rank in range(rank_count(paths, run))}
+    return {rank: start for rank, start in starts.items() if start is not None}

@@ -249,8 +249,8 @@ def single_rank_seconds(paths: RunPaths, run: Mapping[str, Any]) -> float | None
 def _newest(directory: Path) -> list[Path]:
     """Other runs of the store, the latest first."""
     try:
-        found = [one for one in directory.parent.iterdir() if one != directory and one.is_dir()]
-        dated = sorted(((one.stat().st_mtime, one) for one in found), reverse=True)
+        folders = [one for one in directory.parent.iterdir() if one != directory and one.is_dir()]
+        dated = sorted(((one.stat().st_mtime, one) for one in folders), reverse=True)
     except OSError:
         return []
     return [one for _, one in dated[:_MOST_RUNS]]

@@ -36,7 +36,7 @@ _ROOT_CAUSE = re.compile(
 )
 _MARK = re.compile(r"^--- attempt \d+, from step \d+ ---$", re.MULTILINE)
 _TAIL_BYTES = 20_000
-_TOLD_LINKS = 4  # exceptions of a chain that are told
+_SHOWN_LINKS = 4  # exceptions of a chain that are shown
 _DEADLY = {-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}
 
 
@@ -69,8 +69,8 @@ def root_cause(paths: RunPaths) -> tuple[int, int] | None:
     raised because it was gone are not. The launcher of ranks that a script started is the script.
     """
     logs = [paths.launcher_log, *sorted(paths.logs.glob("launcher-node-*.log"))]
-    found = [_ROOT_CAUSE.search(tail_now(log, _TAIL_BYTES)) for log in logs]
-    named = [(int(one[1]), int(one[2])) for one in found if one is not None]
+    matches = [_ROOT_CAUSE.search(tail_now(log, _TAIL_BYTES)) for log in logs]
+    named = [(int(one[1]), int(one[2])) for one in matches if one is not None]
     named += _silent_spawned_ranks(paths)
     killed = [one for one in named if one[1] in _DEADLY]
     return next(iter([*killed, *named]), None)
@@ -81,15 +81,16 @@ def _silent_spawned_ranks(paths: RunPaths) -> list[tuple[int, int]]:
 
     mp.spawn ends the others by SIGTERM when one has failed.
     """
-    codes = (read_json(paths.rank_end(0)) or {}).get("child_exit_codes") or {}
-    found: list[tuple[int, int]] = []
+    codes: dict[str, int] = (read_json(paths.rank_end(0)) or {}).get("child_exit_codes") or {}
+    silent: list[tuple[int, int]] = []
     for rank in range(rank_count(paths, {})):
-        process = (read_json(paths.rank_start(rank)) or {}).get("process") or {}
+        start = read_json(paths.rank_start(rank)) or {}
+        process: dict[str, Any] = start.get("process") or {}
         code = codes.get(str(process.get("pid")))
         spoke = (read_json(paths.rank_end(rank)) or {}).get("spawned")
-        if isinstance(code, int) and code != -signal.SIGTERM and not spoke:
-            found.append((rank, code))
-    return found
+        if code is not None and code != -signal.SIGTERM and not spoke:
+            silent.append((rank, code))
+    return silent
 
 
 def is_echo(ends: Ends) -> bool:
@@ -115,7 +116,7 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
     root = root_cause(paths)
     if root is not None and (rank is None or (error is not None and _SECONDARY.search(error))):
         code = root[1]
-        if rank is None or code < 0 or error.startswith("ProcessExitedException"):
+        if rank is None or code < 0 or (error or "").startswith("ProcessExitedException"):
             return _ended_silently(paths, root[0], code, steps)
     if rank is not None and error is not None:
         return _raised(paths, rank, error, ends[rank] or {}, steps)
@@ -132,17 +133,17 @@ def _raised(paths: RunPaths, rank: int, error: str, end: dict[str, Any], steps: 
     where = end.get("where") or f"after step {steps}"
     text = str(end.get("traceback") or "")
     if error.startswith("exit code"):
-        said, text = last_line(paths.rank_log(rank)), tail_now(paths.rank_log(rank), 4000)
-        error = f"{error}: {said}"
+        last, text = last_line(paths.rank_log(rank)), tail_now(paths.rank_log(rank), 4000)
+        error = f"{error}: {last}"
         if end.get("exit_code") == 2 and steps == 0:  # argparse and click end so
             return Failed(
-                cause=f"Rank {rank} refused its arguments: {said}",
+                cause=f"Rank {rank} refused its arguments: {last}",
                 evidence="exit code 2 before the first step",
                 rank=rank,
                 kind="script-arguments",
-                error=said,
+                error=last,
             )
-    cause = f"Rank {rank} failed: {error.splitlines()[0][:300]}{told_chain(end)}"
+    cause = f"Rank {rank} failed: {error.splitlines()[0][:300]}{chain_text(end)}"
     return Failed(
         cause=cause,
         evidence=f"{where}{source_line(end)}",
@@ -153,11 +154,11 @@ def _raised(paths: RunPaths, rank: int, error: str, end: dict[str, Any], steps: 
     )
 
 
-def told_chain(end: Mapping[str, Any]) -> str:
+def chain_text(end: Mapping[str, Any]) -> str:
     """What the exception came from, outermost first: ``, caused by KeyError: 'x'``."""
     parts = [f", {link.partition(chr(10))[0][:200]}" for link in _links(end)]
-    if len(parts) > _TOLD_LINKS:  # the root cause is the last one
-        parts = [*parts[: _TOLD_LINKS - 1], ", …", parts[-1]]
+    if len(parts) > _SHOWN_LINKS:  # the root cause is the last one
+        parts = [*parts[: _SHOWN_LINKS - 1], ", …", parts[-1]]
     return "".join(parts)
 
 
@@ -207,7 +208,7 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
     kind, cause, evidence = failed.kind, failed.cause, failed.evidence
     action = f"See {log} of the run."
     if failed.place is not None:
-        action = f"Look at {failed.place}; the whole traceback is in {log}."
+        action = f"Look at {failed.place}; the full traceback is in {log}."
     confidence = 0.9 if failed.rank is not None else 0.6
     known = known_errors.recognise(failed.error or failed.cause, failed.text)
     known = known or known_errors.BY_KIND.get(kind)

@@ -171,7 +171,7 @@ def _project(folder: str) -> str:
 
 def _editable(packages: Sequence[str]) -> list[tuple[str, str]]:
     """Distributions that are installed from a checkout (PEP 610), with its folder."""
-    found: list[tuple[str, str]] = []
+    mappings: list[tuple[str, str]] = []
     for place in packages:
         try:
             names = os.listdir(place)
@@ -182,8 +182,8 @@ def _editable(packages: Sequence[str]) -> list[tuple[str, str]]:
             if kind in {"dist-info", "egg-link"}:
                 path = _checkout(os.path.join(place, name), kind)
                 if path:
-                    found.append((_normal(name), path))
-    return found
+                    mappings.append((_normal(name), path))
+    return mappings
 
 
 def _normal(name: str) -> str:
@@ -243,17 +243,17 @@ def parse_traceback(text: str) -> list[Raised]:
     blocks = text.split(_BEGIN)
     if len(blocks) < 2:
         return []
-    found: list[Raised] = []
+    raised: list[Raised] = []
     joined = False
     for before, block in zip(reversed(blocks[:-1]), reversed(blocks[1:]), strict=True):
         one = _block(block)
-        if one is None or (found and not joined):
+        if one is None or (raised and not joined):
             break
-        relation = "" if not found else CAUSED_BY
+        relation = "" if not raised else CAUSED_BY
         tail = before.rstrip()[-120:]
         joined = tail.endswith(("direct cause of the following exception:", "exception occurred:"))
-        found.append(replace(one, relation=relation))
-    return found
+        raised.append(replace(one, relation=relation))
+    return raised
 
 
 def _block(text: str) -> Raised | None:
@@ -266,9 +266,9 @@ def _block(text: str) -> Raised | None:
             source = "" if _FRAME.match(below) or _RAISED.match(below) else below
             frames.append(Line(match[1], int(match[2]), match[3] or "<module>", source))
             continue
-        told = _RAISED.match(raw.strip()) if frames and not raw.startswith("    ") else None
-        if told and ("Error" in told[1] or told[2] is not None or "." in told[1]):
-            return Raised(told[1].rpartition(".")[2], told[2] or "", tuple(frames))
+        raised = _RAISED.match(raw.strip()) if frames and not raw.startswith("    ") else None
+        if raised and ("Error" in raised[1] or raised[2] is not None or "." in raised[1]):
+            return Raised(raised[1].rpartition(".")[2], raised[2] or "", tuple(frames))
     return None
 
 

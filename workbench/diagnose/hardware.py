@@ -151,7 +151,7 @@ class GpuErrors:
     handles: dict[int, Any] = field(default_factory=dict[int, Any])
     events: Any | None = None
     first: dict[int, int] = field(default_factory=dict[int, int])
-    found: dict[tuple[str, int], Finding] = field(default_factory=dict[tuple[str, int], Finding])
+    errors: dict[tuple[str, int], Finding] = field(default_factory=dict[tuple[str, int], Finding])
     begun: bool = False
     due: float = 0.0
 
@@ -166,7 +166,7 @@ class GpuErrors:
         if evidence.facts.monotonic >= self.due:
             self.due = evidence.facts.monotonic + _ECC_SECONDS
             self._ecc(evidence)
-        yield from self.found.values()
+        yield from self.errors.values()
 
     def _begin(self, evidence: Evidence) -> None:
         self.library = lib = self.load()
@@ -194,7 +194,7 @@ class GpuErrors:
                 continue
             grown = count - self.first.setdefault(index, count)
             if grown > 0:
-                self.found["ecc-errors", index] = Finding(
+                self.errors["ecc-errors", index] = Finding(
                     kind="ecc-errors",
                     rank=_rank(evidence, index),
                     severity="error",
@@ -216,7 +216,7 @@ class GpuErrors:
             what, action = XIDS.get(xid, ("an error the driver reports", "See dmesg."))
             index = self._index(getattr(event, "device", None))
             name = f"gpu{index}" if index is not None else "A GPU"
-            self.found["xid", xid] = Finding(
+            self.errors["xid", xid] = Finding(
                 kind=f"xid-{xid}",
                 rank=None if index is None else _rank(evidence, index),
                 step=evidence.steps or None,
@@ -228,8 +228,8 @@ class GpuErrors:
             )
 
     def _index(self, device: Any) -> int | None:
-        found = self._ask("nvmlDeviceGetIndex", device) if device is not None else None
-        return found if isinstance(found, int) else None
+        index = self._ask("nvmlDeviceGetIndex", device) if device is not None else None
+        return index if isinstance(index, int) else None
 
 
 def _by_gpu(evidence: Evidence) -> dict[int, list[dict[str, Any]]]:
@@ -238,13 +238,13 @@ def _by_gpu(evidence: Evidence) -> dict[int, list[dict[str, Any]]]:
     if not samples or samples[-1]["time"] - samples[0]["time"] < _LASTING_SECONDS:
         return {}
     oldest = samples[-1]["time"] - _LASTING_SECONDS
-    found: dict[int, list[dict[str, Any]]] = {}
+    by_gpu: dict[int, list[dict[str, Any]]] = {}
     for one in reversed(samples):
         if one["time"] < oldest:
             break
         for gpu in one["gpus"]:
-            found.setdefault(int(gpu["index"]), []).append(gpu)
-    return found
+            by_gpu.setdefault(int(gpu["index"]), []).append(gpu)
+    return by_gpu
 
 
 def _is_hot(mask: int) -> bool:

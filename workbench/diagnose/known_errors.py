@@ -40,6 +40,6 @@ ABORTS = frozenset(
 
 def recognise(error: str, log: str = "") -> Known | None:
     """The known error that `error`, an exception's text, or else `log` tells of; None when new."""
-    found = [known for known in KNOWN if known.pattern.search(error)]
-    found += [known for known in _IN_LOGS if known.pattern.search(log)]
-    return next(iter(found), None)
+    matches = [known for known in KNOWN if known.pattern.search(error)]
+    matches += [known for known in _IN_LOGS if known.pattern.search(log)]
+    return next(iter(matches), None)

@@ -102,9 +102,9 @@ def failed(one: NodeFacts, step: int) -> Finding:
 
 def node_lost(evidence: Evidence) -> Iterator[Finding]:
     """A machine of several is gone or cut off."""
-    found = lost(evidence.facts.nodes, evidence.steps, evidence.paths.directory)
-    if found is not None and evidence.facts.phase != "ended":
-        yield found
+    finding = lost(evidence.facts.nodes, evidence.steps, evidence.paths.directory)
+    if finding is not None and evidence.facts.phase != "ended":
+        yield finding
 
 
 RULES = (node_lost,)

@@ -54,9 +54,9 @@ def _place(evidence: Evidence, first: NonFinite) -> str:
 def _seen(evidence: Evidence, first: NonFinite) -> tuple[int, dict[str, Any]]:
     """What a rank found when it noticed the first value that was no number."""
     for rank in first.ranks or range(evidence.processes):
-        found = read_json(evidence.paths.metrics / f"rank-{rank}.first-nan.json")
-        if found:
-            return rank, found
+        record = read_json(evidence.paths.metrics / f"rank-{rank}.first-nan.json")
+        if record:
+            return rank, record
     return 0, {}
 
 

@@ -184,8 +184,8 @@ class UnsynchronizedRanks:
     Asked only of DDP runs in which no wrapped model was seen: the others have no question.
     """
 
-    asked_at: float | None = None
-    asked_step: int = 0
+    requested_at: float | None = None
+    requested_step: int = 0
     before: dict[int, int] = field(default_factory=dict[int, int])
     before_step: int = 0
     verdict: str = ""
@@ -197,25 +197,25 @@ class UnsynchronizedRanks:
             return
         if not self._in_question(evidence):
             return
-        if self.asked_at is None:
+        if self.requested_at is None:
             if not self.before or evidence.steps >= self.before_step + _BETWEEN:
                 self._ask(evidence)
             return
-        if evidence.facts.time - self.asked_at < 2.0:
+        if evidence.facts.time - self.requested_at < 2.0:
             return
         now = {
             rank: count
             for rank in evidence.facts.ranks
-            if (count := counted(evidence.paths, rank, self.asked_at - 0.5)) is not None
+            if (count := counted(evidence.paths, rank, self.requested_at - 0.5)) is not None
         }
-        self.asked_at = None
+        self.requested_at = None
         if self.before and now.keys() == self.before.keys():
             if now == self.before:
-                self.verdict = f"between steps {self.before_step} and {self.asked_step}"
+                self.verdict = f"between steps {self.before_step} and {self.requested_step}"
             else:
                 self.before_step = _LATEST  # they do exchange something: never ask again
         elif len(now) == evidence.processes:
-            self.before, self.before_step = now, self.asked_step
+            self.before, self.before_step = now, self.requested_step
 
     def _in_question(self, evidence: Evidence) -> bool:
         starts = list(evidence.starts.values())
@@ -232,19 +232,19 @@ class UnsynchronizedRanks:
         )
 
     def _ask(self, evidence: Evidence) -> None:
-        self.asked_at, self.asked_step = evidence.facts.time, evidence.steps
+        self.requested_at, self.requested_step = evidence.facts.time, evidence.steps
         with contextlib.suppress(OSError):
             (evidence.paths.control / "dump").touch()
 
     def _finding(self, evidence: Evidence) -> Finding:
         levels = dict((evidence.rows[-1].losses if evidence.rows else {}).items())
-        told = ", ".join(f"rank {rank} {loss:.4g}" for rank, loss in sorted(levels.items())[:8])
+        losses = ", ".join(f"rank {rank} {loss:.4g}" for rank, loss in sorted(levels.items())[:8])
         return Finding(
             kind="ranks-diverge",
             step=self.before_step,
             severity="error",
             confidence=0.95,
-            evidence=f"No rank started a collective {self.verdict}; the losses now: {told}.",
+            evidence=f"No rank started a collective {self.verdict}; the losses now: {losses}.",
             cause="Each rank trains a separate model: a process group exists, but the model is "
             "not wrapped in DistributedDataParallel, so gradients are not averaged.",
             next="Wrap the model (DistributedDataParallel(model), or accelerator.prepare(model)).",

@@ -86,15 +86,15 @@ def _counters(pid: str) -> list[Path]:
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     except OSError:
         return []
-    found: list[Path] = []
+    counters: list[Path] = []
     for line in lines:
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
         if not controllers:
-            found += _upwards(_GROUPS, group, "memory.events")
+            counters += _upwards(_GROUPS, group, "memory.events")
         elif "memory" in controllers.split(","):
-            found += _upwards(_GROUPS / "memory", group, "memory.oom_control")
-    return found or [_HOST]
+            counters += _upwards(_GROUPS / "memory", group, "memory.oom_control")
+    return counters or [_HOST]
 
 
 def _upwards(root: Path, group: str, name: str) -> list[Path]:
@@ -105,10 +105,10 @@ def _upwards(root: Path, group: str, name: str) -> list[Path]:
 
 def _count(path: Path) -> int | None:
     try:
-        found = _COUNT.search(path.read_text())
+        match = _COUNT.search(path.read_text())
     except (OSError, ValueError):
         return None
-    return int(found[1]) if found else None
+    return int(match[1]) if match else None
 
 
 def memory_action(paths: RunPaths) -> str:
@@ -140,20 +140,20 @@ def _switches(run: Mapping[str, Any]) -> str:
         known = switches(job.workload, job.strategy, job.cluster)
     except WorkbenchError:
         return ""
-    found = [one for one in known if one.tier < RESULT]
+    lossless = [one for one in known if one.tier < RESULT]
     saves = [
         f"{one.name} saves {format_bytes(one.saves_bytes)} ({one.option})"
-        for one in found[:_SWITCHES]
+        for one in lossless[:_SWITCHES]
     ]
     return "Estimated savings: " + ", ".join(saves) + "." if saves else ""
 
 
 def requested_bytes(text: str) -> str:
     """``; it requested 2.00 GiB`` where `text` has the size of an allocation that failed."""
-    found = _ALLOCATION.search(text)
-    if found is None:
+    match = _ALLOCATION.search(text)
+    if match is None:
         return ""
-    return f"; it requested {found[1] or format_bytes(int(found[2]))}"
+    return f"; it requested {match[1] or format_bytes(int(match[2]))}"
 
 
 def peak_memory(paths: RunPaths) -> str:

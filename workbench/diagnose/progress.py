@@ -21,7 +21,7 @@ class ExitWatch:
     """Some ranks' scripts have ended, others' have not."""
 
     first_end: float | None = None
-    asked_at: float | None = None
+    requested_at: float | None = None
     offsets: dict[int, int] = field(default_factory=dict[int, int])
 
     def rule(self, evidence: Evidence) -> Iterator[Finding]:
@@ -30,7 +30,7 @@ class ExitWatch:
         ended = [rank for rank, one in facts.ranks.items() if one.ended]
         alive = [rank for rank, one in facts.ranks.items() if one.alive]
         if not ended or not alive or facts.phase == "ended":
-            self.first_end = self.asked_at = None
+            self.first_end = self.requested_at = None
             return
         if self.first_end is None:
             self.first_end = facts.monotonic
@@ -39,8 +39,8 @@ class ExitWatch:
         suspects = inside or alive
         if waited < EXIT_SECONDS - 3 or self._goes_on(evidence, inside):
             return
-        if self.asked_at is None:
-            self.asked_at = facts.monotonic
+        if self.requested_at is None:
+            self.requested_at = facts.monotonic
             offsets = {rank: ask(evidence.paths, rank, facts.ranks[rank].process) for rank in alive}
             self.offsets = {rank: at for rank, at in offsets.items() if at is not None}
         if waited >= EXIT_SECONDS:

@@ -14,8 +14,8 @@ _FEW_STEPS_REDONE = 0.02  # share of a run's steps that is only worth a note
 
 def world_size(evidence: Evidence) -> Iterator[Finding]:
     """A process group of another size than was asked for."""
-    asked, seen = evidence.processes, evidence.facts.world_size
-    if seen is None or seen == asked or evidence.steps == 0:
+    requested, seen = evidence.processes, evidence.facts.world_size
+    if seen is None or seen == requested or evidence.steps == 0:
         return
     if any(start.get("spawned") for start in evidence.starts.values()):
         return  # the script starts its processes itself, as many as it wants
@@ -23,8 +23,9 @@ def world_size(evidence: Evidence) -> Iterator[Finding]:
         kind="world-size",
         severity="error",
         confidence=0.95,
-        evidence=f"{asked} processes were requested; the script formed a group of {seen}.",
-        cause=f"{asked} independent trainings may be running: the script forms no process group."
+        evidence=f"{requested} processes were requested; the script formed a group of {seen}.",
+        cause=f"{requested} independent trainings may be running: the script does not form a "
+        "process group."
         if seen == 1
         else "The script uses only some of the processes.",
         next="Use Accelerator() or init_process_group() in the script, or request one process.",
@@ -57,7 +58,7 @@ def samplers(evidence: Evidence) -> Iterator[Finding]:
                 confidence=0.75,
                 evidence=f"The loader that trains uses {name} on each of {evidence.processes} "
                 "ranks.",
-                cause="Every rank goes through the whole data set: an epoch takes as many steps as "
+                cause="Every rank reads the entire data set: an epoch takes as many steps as "
                 "on one GPU, and with equal seeds all ranks see the same batches.",
                 next="Use DistributedSampler(dataset), or accelerator.prepare(loader) to split it.",
             )
@@ -75,10 +76,10 @@ def samplers(evidence: Evidence) -> Iterator[Finding]:
 def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
     """Parameters without a gradient under DDP, or looking for them in vain at every step."""
     for rank, start in evidence.starts.items():
-        found = start.get("unused_parameters")
-        if not isinstance(found, dict):
+        report = start.get("unused_parameters")
+        if not isinstance(report, dict):
             continue
-        unused = cast("dict[str, Any]", found)
+        unused = cast("dict[str, Any]", report)
         count, looks = unused.get("count") or 0, bool(unused.get("find_unused_parameters"))
         if count:
             yield Finding(
@@ -139,9 +140,9 @@ def _steps_text(rewind: Rewind) -> str:
 def _feeds(evidence: Evidence) -> list[dict[str, Any]]:
     """How the loaders that train do sample, as the first rank that says so tells."""
     for start in evidence.starts.values():
-        told = start.get("samplers")
-        if isinstance(told, list):
-            return [one for one in cast("list[dict[str, Any]]", told) if type(one) is dict]
+        feeds = start.get("samplers")
+        if isinstance(feeds, list):
+            return [one for one in cast("list[dict[str, Any]]", feeds) if type(one) is dict]
     return []
 
 

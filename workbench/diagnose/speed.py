@@ -49,15 +49,15 @@ def straggler(evidence: Evidence) -> Iterator[Finding]:
 
 def _compared(evidence: Evidence, rows: list[StepRow]) -> list[StepRow] | None:
     """The latest steps that all ranks reported; None while there are too few to compare."""
-    whole = [
+    complete = [
         row
         for row in rows
         if len(row.backward_at) == evidence.processes == len(row.ended_at) and row.step_seconds
     ]
-    if len(whole) < 10:
+    if len(complete) < 10:
         return None
-    enough = len(whole) >= _STEPS or whole[-1].time - whole[0].time >= _LEAST_SECONDS
-    return whole if enough else None
+    enough = len(complete) >= _STEPS or complete[-1].time - complete[0].time >= _LEAST_SECONDS
+    return complete if enough else None
 
 
 def _lateness(rows: list[StepRow], rank: int) -> list[float]:
@@ -265,9 +265,9 @@ def low_utilisation(evidence: Evidence) -> Iterator[Finding]:
 def _recent(evidence: Evidence, seconds: float) -> list[Any]:
     """Samples of the last `seconds`; none while fewer seconds are covered."""
     now = evidence.facts.time
-    found = [one for one in evidence.samples if now - seconds <= one["time"] <= now + 1]
+    recent = [one for one in evidence.samples if now - seconds <= one["time"] <= now + 1]
     oldest = evidence.samples[0]["time"] if evidence.samples else now
-    return found if now - oldest >= seconds else []
+    return recent if now - oldest >= seconds else []
 
 
 def scaling(evidence: Evidence) -> Iterator[Finding]:

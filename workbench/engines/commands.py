@@ -112,7 +112,7 @@ def _words(job: EngineJob, *, resume: bool) -> list[str]:
 
 
 def _files(job: EngineJob) -> list[str]:
-    found = accelerate_config.files(
+    files = accelerate_config.files(
         job.strategy,
         _device(job),
         _wrap(job),
@@ -121,7 +121,7 @@ def _files(job: EngineJob) -> list[str]:
         nodes=job.nodes,
     )
     lines = [f"mkdir -p {CONFIG_FOLDER}"]
-    for name, text in found.items():
+    for name, text in files.items():
         lines += [f"cat > {CONFIG_FOLDER}/{name} <<'END'", text.rstrip("\n"), "END"]
     return lines
 

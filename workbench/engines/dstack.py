@@ -40,66 +40,66 @@ def task_files(job: EngineJob, name: str) -> Made:
 
 def task(job: EngineJob, name: str) -> dict[str, Any]:
     """The task as dstack's models have it."""
-    found: dict[str, Any] = {"type": "task", "name": name, "nodes": job.nodes}
-    found |= {"image": job.image} if job.image else {"python": "3.12"}
+    document: dict[str, Any] = {"type": "task", "name": name, "nodes": job.nodes}
+    document |= {"image": job.image} if job.image else {"python": "3.12"}
     variables = dict(job.environment)
     variables |= {one: f"${{{{ secrets.{one} }}}}" for one in job.secrets}
-    found |= {"env": variables} if variables else {}
-    found["files"] = [f".:{_AT}"]
-    found["working_dir"] = _AT
-    found["commands"] = [
+    document |= {"env": variables} if variables else {}
+    document["files"] = [f".:{_AT}"]
+    document["working_dir"] = _AT
+    document["commands"] = [
         *setup_lines(job, torch=job.image is None),
         "export NODE_RANK=$DSTACK_NODE_RANK MASTER_ADDR=$DSTACK_MASTER_NODE_IP",
         f"MASTER_PORT={job.port} bash {LAUNCH}",
     ]
-    found |= _storage(job)
-    return found | _where(job) | _limits(job)
+    document |= _storage(job)
+    return document | _where(job) | _limits(job)
 
 
 def fleet(job: EngineJob, name: str) -> dict[str, Any]:
     """The machines that the task may take; created when a task needs them."""
     nodes = {"min": 0, "max": job.nodes, "target": 0}
-    found: dict[str, Any] = {"type": "fleet", "name": f"{name}-fleet", "nodes": nodes}
-    found |= {"placement": "cluster"} if job.nodes > 1 else {}
-    found |= _where(job)
+    document: dict[str, Any] = {"type": "fleet", "name": f"{name}-fleet", "nodes": nodes}
+    document |= {"placement": "cluster"} if job.nodes > 1 else {}
+    document |= _where(job)
     if job.idle_minutes is not None:
-        found["idle_duration"] = f"{job.idle_minutes}m"
-    return found
+        document["idle_duration"] = f"{job.idle_minutes}m"
+    return document
 
 
 def _where(job: EngineJob) -> dict[str, Any]:
-    found: dict[str, Any] = {"resources": _resources(job)}
+    fields: dict[str, Any] = {"resources": _resources(job)}
     if job.provider is not None:
         there = place("dstack", job.provider)
         assert there is not None
-        found["backends"] = [there.name]
-    found |= {"regions": [job.region]} if job.region else {}
-    found["spot_policy"] = "spot" if job.spot else "on-demand"
+        fields["backends"] = [there.name]
+    fields |= {"regions": [job.region]} if job.region else {}
+    fields["spot_policy"] = "spot" if job.spot else "on-demand"
     if job.max_usd_per_hour is not None:  # dstack counts one machine
-        found["max_price"] = job.max_usd_per_hour / job.nodes
-    return found
+        fields["max_price"] = job.max_usd_per_hour / job.nodes
+    return fields
 
 
 def _resources(job: EngineJob) -> dict[str, Any]:
-    found: dict[str, Any] = {"disk": f"{job.disk_gb or DISK_GB}GB.."}
+    fields: dict[str, Any] = {"disk": f"{job.disk_gb or DISK_GB}GB.."}
     if job.gpu is None:
-        return found | {"cpu": f"{2 * job.processes_per_node}.."}
+        return fields | {"cpu": f"{2 * job.processes_per_node}.."}
     # A container's own 64 MB of shared memory are too few for NCCL and for loader workers.
     gpu = f"{gpu_name('dstack', job.gpu)}:{job.processes_per_node}"
-    return found | {"gpu": gpu, "shm_size": "16GB"}
+    return fields | {"gpu": gpu, "shm_size": "16GB"}
 
 
 def _limits(job: EngineJob) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if job.max_hours is not None:
-        found["max_duration"] = f"{max(1, round(60 * job.max_hours))}m"
+        fields["max_duration"] = f"{max(1, round(60 * job.max_hours))}m"
     if job.idle_minutes is not None:
-        found["idle_duration"] = f"{job.idle_minutes}m"
+        fields["idle_duration"] = f"{job.idle_minutes}m"
     if job.spot or job.restarts:
         events = ["interruption", "no-capacity"] if job.spot else []
         events += ["error"] if job.restarts else []
-        found["retry"] = {"on_events": events, "duration": "24h"}
-    return found
+        fields["retry"] = {"on_events": events, "duration": "24h"}
+    return fields
 
 
 def _storage(job: EngineJob) -> dict[str, Any]:

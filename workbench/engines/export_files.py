@@ -31,15 +31,15 @@ def files_of(script: Path) -> dict[str, Path]:
 
     Imports by a computed name are not seen, data files neither.
     """
-    home, found, left = script.parent, dict[str, Path](), [script]
+    home, files, left = script.parent, dict[str, Path](), [script]
     while left:
         path = left.pop()
         name = path.relative_to(home).as_posix()
-        if name in found or path.stat().st_size > _MOST_SOURCE_BYTES:
+        if name in files or path.stat().st_size > _MOST_SOURCE_BYTES:
             continue
-        found[name] = path
+        files[name] = path
         left += [one for module in _imports(path) for one in _local(home, module)]
-    return dict(sorted(found.items(), key=lambda pair: (pair[1] != script, pair[0])))
+    return dict(sorted(files.items(), key=lambda pair: (pair[1] != script, pair[0])))
 
 
 def _imports(path: Path) -> set[str]:

@@ -63,9 +63,9 @@ class Export:
 class RefusedError(UsageError):
     """The engine does not do what the job asks; `refusals` has each reason."""
 
-    def __init__(self, engine: str, found: tuple[Refusal, ...]) -> None:
-        self.engine, self.refusals = engine, found
-        super().__init__(" ".join(one.sentence for one in found))
+    def __init__(self, engine: str, reasons: tuple[Refusal, ...]) -> None:
+        self.engine, self.refusals = engine, reasons
+        super().__init__(" ".join(one.sentence for one in reasons))
 
 
 def export(job: EngineJob, engine: str, *, address: str | None = None) -> Export:
@@ -81,9 +81,9 @@ def export(job: EngineJob, engine: str, *, address: str | None = None) -> Export
         UsageError: the strategy, the storage or an argument cannot be.
         HostError: PyYAML is missing.
     """
-    found = refusals(job, engine)
-    if found:
-        raise RefusedError(engine, found)
+    reasons = refusals(job, engine)
+    if reasons:
+        raise RefusedError(engine, reasons)
     shipped, copies = ship(job)
     notes = tuple(_notes(job, shipped))
     if engine in {"torchrun", "accelerate"}:
@@ -125,10 +125,11 @@ def _check_secrets(job: EngineJob) -> None:
             "variable and name that as a secret; the variables of a run become secrets by name."
         )
     hidden = redact_environment(job.environment)
-    found = [name for name, value in job.environment.items() if hidden[name] != value]
-    if found:
+    secret_names = [name for name, value in job.environment.items() if hidden[name] != value]
+    if secret_names:
         raise UsageError(
-            f"{', '.join(found)}: the value is a secret. Give the name alone, among the secrets."
+            f"{', '.join(secret_names)}: the value is a secret. Give the name alone, among the "
+            "secrets."
         )
     if any(hide_known(one) != one for one in (*job.setup, job.checkpoint_uri or "", job.name)):
         raise UsageError(
@@ -175,8 +176,8 @@ def _notes(job: EngineJob, shipped: EngineJob) -> list[str]:
         notes.append(f"A path of this machine is among the arguments: {', '.join(here)}.")
     if job.nodes > 1 and job.checkpoint_uri is None:
         notes.append(
-            "Checkpoints stay on each machine's own disk: those of several machines are whole "
-            "only on storage that all of them see (--checkpoints)."
+            "Each machine saves to its own disk, so no checkpoint is complete on any of them: give "
+            "shared storage with --checkpoints."
         )
     return notes
 
@@ -224,14 +225,14 @@ def _slurm(job: EngineJob) -> Export:
 
 def _site_notes(job: EngineJob) -> Iterator[str]:
     """What a Slurm site has to have, and what the script leaves to it."""
-    yield "The folder must lie on storage that every node sees."
+    yield "The folder must be on storage that all nodes share."
     if not job.setup:
         yield (
             f"The nodes run their own {job.python}: put the line that gives it torch and "
             "accelerate (module load …, source …/bin/activate) below the #SBATCH lines."
         )
     if job.max_hours is None:
-        yield "No time limit is asked for, so the partition's holds: --max-hours sets one."
+        yield "The job sets no time limit, so the partition's applies. Set one with --max-hours."
 
 
 def _rented(job: EngineJob, engine: str, copies: Mapping[str, Path]) -> Export:

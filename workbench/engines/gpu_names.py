@@ -67,11 +67,11 @@ def name_notes(engine: str, gpu: str, provider: str | None) -> list[str]:
         return [f"{name} at {provider} may be {names}: check the proposed machine."]
     notes: list[str] = []
     for where in sorted({there for who, there, _gpu in _there() if who == engine}):
-        found, there = gpus_named(engine, name, where), gpu_name(engine, gpu, where)
-        if gpu in found or not (found or there):
+        chosen, there = gpus_named(engine, name, where), gpu_name(engine, gpu, where)
+        if gpu in chosen or not (chosen or there):
             continue
-        if found:
-            notes.append(f"{name} at {where} is {' or '.join(found)}, not {gpu}: give --provider.")
+        if chosen:
+            notes.append(f"{name} at {where} is {' or '.join(chosen)}, not {gpu}: give --provider.")
         else:
             called = f"where {gpu} is called {there}: --provider {where} takes that name."
             notes.append(f"{name} is not offered at {where}, {called}")

@@ -82,12 +82,12 @@ def _trainer(job: EngineJob, name: str) -> dict[str, Any]:
         "export NODE_RANK=$PET_NODE_RANK MASTER_ADDR=$PET_MASTER_ADDR MASTER_PORT=$PET_MASTER_PORT",
         f"exec bash {LAUNCH}",
     ]
-    found: dict[str, Any] = {"numNodes": job.nodes, "numProcPerNode": job.processes_per_node}
-    found |= {"image": job.image} if job.image else {}
-    found["command"] = ["bash", "-c"]
-    found["args"] = ["\n".join([f"set -e; mkdir -p {_WORK}", *lines]) + "\n"]
+    fields: dict[str, Any] = {"numNodes": job.nodes, "numProcPerNode": job.processes_per_node}
+    fields |= {"image": job.image} if job.image else {}
+    fields["command"] = ["bash", "-c"]
+    fields["args"] = ["\n".join([f"set -e; mkdir -p {_WORK}", *lines]) + "\n"]
     if job.gpu is not None:
-        found["resourcesPerNode"] = {"limits": {"nvidia.com/gpu": str(job.processes_per_node)}}
+        fields["resourcesPerNode"] = {"limits": {"nvidia.com/gpu": str(job.processes_per_node)}}
     variables: list[dict[str, Any]] = [
         {"name": key, "value": value} for key, value in job.environment.items()
     ]
@@ -95,7 +95,7 @@ def _trainer(job: EngineJob, name: str) -> dict[str, Any]:
         {"name": one, "valueFrom": {"secretKeyRef": {"name": f"{name}-secrets", "key": one}}}
         for one in job.secrets
     ]
-    return found | ({"env": variables} if variables else {})
+    return fields | ({"env": variables} if variables else {})
 
 
 def _patch(job: EngineJob, name: str, keys: Mapping[str, str]) -> dict[str, Any]:

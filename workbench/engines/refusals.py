@@ -124,16 +124,16 @@ def able(engine: str, *, nodes: int = NODES, spot: bool = False, bucket: bool = 
 
 def starters(provider: str, *, nodes: int = NODES, spot: bool = False) -> dict[str, str]:
     """Each renting engine -> why it does not start such machines there; "" = it does."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for engine in RENTING:
         here = place(engine, provider)
         if here is None:
-            found[engine] = f"it does not support {provider}"
+            reasons[engine] = f"it does not support {provider}"
         elif engine == "runpod" and not CLUSTER_NODES[0] <= nodes <= CLUSTER_NODES[1]:
-            found[engine] = f"a cluster has {CLUSTER_NODES[0]} to {CLUSTER_NODES[1]} machines"
+            reasons[engine] = f"a cluster has {CLUSTER_NODES[0]} to {CLUSTER_NODES[1]} machines"
         else:
-            found[engine] = (here.nodes if nodes > 1 else "") or (here.spot if spot else "")
-    return found
+            reasons[engine] = (here.nodes if nodes > 1 else "") or (here.spot if spot else "")
+    return reasons
 
 
 def refusals(job: EngineJob, engine: str) -> tuple[Refusal, ...]:
@@ -144,18 +144,18 @@ def refusals(job: EngineJob, engine: str) -> tuple[Refusal, ...]:
     """
     if engine not in ENGINES:
         raise UnknownNameError.near("engine", engine, ENGINES)
-    found: list[Refusal] = []
+    reasons: list[Refusal] = []
     if engine in RENTING:
-        found += _rented(job, engine)
-        found += _unnamed_gpu(job, engine)
+        reasons += _rented(job, engine)
+        reasons += _unnamed_gpu(job, engine)
     if engine == "runpod":
-        found += _cluster(job)
+        reasons += _cluster(job)
     if engine not in RENTING:
-        found += _not_rented(job, engine)
+        reasons += _not_rented(job, engine)
     for name, why in given_in_vain(job, engine).items():
         what = "image" if name == "image" else "limit"
-        found.append(Refusal(what, why, f"Leave --{name.replace('_', '-')} out."))
-    return (*found, *_stored(job, engine))
+        reasons.append(Refusal(what, why, f"Leave --{name.replace('_', '-')} out."))
+    return (*reasons, *_stored(job, engine))
 
 
 def _rented(job: EngineJob, engine: str) -> list[Refusal]:
@@ -169,7 +169,7 @@ def _rented(job: EngineJob, engine: str) -> list[Refusal]:
             Refusal("provider", f"{title} does not support {provider}.", f"Supported: {names}.")
         ]
     absent = ABSENT.get(engine, {})
-    asked = {
+    reasons = {
         "nodes": here.nodes if job.nodes > 1 else "",
         "spot": here.spot if job.spot else "",
         "storage": here.bucket if _wants_mount(job, engine) else "",
@@ -178,7 +178,7 @@ def _rented(job: EngineJob, engine: str) -> list[Refusal]:
     }
     return [
         Refusal(what, f"{title} at {provider}: {reason}.", _instead(job, engine, what))
-        for what, reason in asked.items()
+        for what, reason in reasons.items()
         if reason
     ]
 
@@ -221,7 +221,7 @@ def _unnamed_gpu(job: EngineJob, engine: str) -> list[Refusal]:
 
 
 def _cluster(job: EngineJob) -> list[Refusal]:
-    found: list[Refusal] = []
+    reasons: list[Refusal] = []
     (least, most), (fewest, largest) = CLUSTER_NODES, CLUSTER_GPUS
     gpus = job.world_size
     if not least <= job.nodes <= most or not fewest <= gpus <= largest:
@@ -229,25 +229,25 @@ def _cluster(job: EngineJob) -> list[Refusal]:
             f"A RunPod Instant Cluster has {least} to {most} machines and {fewest} to {largest} "
             f"GPUs, not {job.nodes} with {gpus}."
         )
-        found.append(Refusal("nodes", reason, "One machine there: --to skypilot or --to dstack."))
+        reasons.append(Refusal("nodes", reason, "One machine there: --to skypilot or --to dstack."))
     if job.gpu is not None and not job.gpu.startswith(CLUSTER_FAMILIES):
         reason = f"RunPod Instant Clusters do not offer {job.gpu}."
-        found.append(Refusal("gpu", reason, f"They offer: {', '.join(CLUSTER_FAMILIES)}."))
-    return found
+        reasons.append(Refusal("gpu", reason, f"They offer: {', '.join(CLUSTER_FAMILIES)}."))
+    return reasons
 
 
 def _not_rented(job: EngineJob, engine: str) -> list[Refusal]:
-    found: list[Refusal] = []
+    reasons: list[Refusal] = []
     if job.provider is not None and not (engine == "kubeflow" and job.provider == "kubernetes"):
         reason = f"{engine} does not rent machines: it runs on your own."
-        found.append(Refusal("provider", reason, f"Remove --provider {job.provider}."))
+        reasons.append(Refusal("provider", reason, f"Remove --provider {job.provider}."))
     if job.spot and engine in {"torchrun", "accelerate"}:
         reason = "Plain commands do not restart after a spot interruption."
-        found.append(Refusal("spot", reason, "Use --to skypilot, dstack or slurm."))
+        reasons.append(Refusal("spot", reason, "Use --to skypilot, dstack or slurm."))
     if job.spot and engine == "kubeflow":
         reason = "A TrainJob cannot ask for spot: the cluster's node pools decide that."
-        found.append(Refusal("spot", reason, "Remove --spot and give --restarts."))
-    return found
+        reasons.append(Refusal("spot", reason, "Remove --spot and give --restarts."))
+    return reasons
 
 
 def _stored(job: EngineJob, engine: str) -> list[Refusal]:

@@ -51,7 +51,7 @@ def request(job: EngineJob, name: str) -> dict[str, Any]:
     """The body, as the reference's CreateClusterRequest."""
     assert job.gpu is not None
     secrets = {one: f"{{{{ RUNPOD_SECRET_{one} }}}}" for one in job.secrets}
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": name,
         "type": "TRAINING",
         "compute": {
@@ -65,7 +65,7 @@ def request(job: EngineJob, name: str) -> dict[str, Any]:
         "args": _arguments(start_text(job, name)),
         "mounts": {"network": [{"volumeId": _volume(job), "path": CHECKPOINTS}]},
     }
-    return found | ({"dataCenterIds": [job.region]} if job.region else {})
+    return fields | ({"dataCenterIds": [job.region]} if job.region else {})
 
 
 def start_text(job: EngineJob, name: str) -> str:

@@ -41,42 +41,42 @@ def task_files(job: EngineJob, name: str) -> Made:
 
 def task(job: EngineJob, name: str) -> dict[str, Any]:
     """The task as SkyPilot's schema has it."""
-    found: dict[str, Any] = {"name": name, "num_nodes": job.nodes}
-    found["resources"] = _resources(job)
-    found["workdir"] = "."
-    found |= {"envs": dict(job.environment)} if job.environment else {}
-    found |= {"secrets": dict.fromkeys(job.secrets)} if job.secrets else {}
-    found |= _storage(job)
-    found["setup"] = "\n".join(setup_lines(job, torch=job.image is None)) + "\n"
-    found["run"] = _RUN.format(port=job.port, command=limited(job, f"bash {LAUNCH}"))
-    return found
+    document: dict[str, Any] = {"name": name, "num_nodes": job.nodes}
+    document["resources"] = _resources(job)
+    document["workdir"] = "."
+    document |= {"envs": dict(job.environment)} if job.environment else {}
+    document |= {"secrets": dict.fromkeys(job.secrets)} if job.secrets else {}
+    document |= _storage(job)
+    document["setup"] = "\n".join(setup_lines(job, torch=job.image is None)) + "\n"
+    document["run"] = _RUN.format(port=job.port, command=limited(job, f"bash {LAUNCH}"))
+    return document
 
 
 def _resources(job: EngineJob) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if job.provider is not None:
         there = place("skypilot", job.provider)
         assert there is not None
-        found["infra"] = there.name if job.region is None else f"{there.name}/{job.region}"
+        fields["infra"] = there.name if job.region is None else f"{there.name}/{job.region}"
     elif job.region is not None:
-        found["region"] = job.region
+        fields["region"] = job.region
     if job.gpu is not None:
         name = gpu_name("skypilot", job.gpu, job.provider)
-        found["accelerators"] = f"{name}:{job.processes_per_node}"
+        fields["accelerators"] = f"{name}:{job.processes_per_node}"
     else:
-        found["cpus"] = f"{2 * job.processes_per_node}+"
-    found |= {"use_spot": True} if job.spot else {}
+        fields["cpus"] = f"{2 * job.processes_per_node}+"
+    fields |= {"use_spot": True} if job.spot else {}
     if job.spot or job.restarts:
-        found["job_recovery"] = {
+        fields["job_recovery"] = {
             "strategy": "EAGER_NEXT_REGION",
             "max_restarts_on_errors": job.restarts,
         }
     if job.max_usd_per_hour is not None:  # SkyPilot counts one machine
-        found["max_hourly_cost"] = job.max_usd_per_hour / job.nodes
+        fields["max_hourly_cost"] = job.max_usd_per_hour / job.nodes
     if job.idle_minutes is not None and not (job.spot or job.restarts):
-        found["autostop"] = {"idle_minutes": job.idle_minutes, "down": True}
-    found |= {"image_id": f"docker:{job.image}"} if job.image else {}
-    return found | {"disk_size": job.disk_gb or DISK_GB}
+        fields["autostop"] = {"idle_minutes": job.idle_minutes, "down": True}
+    fields |= {"image_id": f"docker:{job.image}"} if job.image else {}
+    return fields | {"disk_size": job.disk_gb or DISK_GB}
 
 
 def _storage(job: EngineJob) -> dict[str, Any]:

@@ -146,8 +146,8 @@ def gpu_type(gpu: str, types: Collection[str] | None) -> str:
         return ""
     first, *others = gpu.lower().split("-")
     if first == "rtx":
-        first, whole = "", "".join([first, *others])
-        alike = [one for one in types or () if whole in re.sub(r"[^a-z0-9]", "", one.lower())]
+        first, joined = "", "".join([first, *others])
+        alike = [one for one in types or () if joined in re.sub(r"[^a-z0-9]", "", one.lower())]
     else:
         alike = [one for one in types or () if first in re.split(r"[^a-z0-9]+", one.lower())]
     if len(alike) == 1:

@@ -78,8 +78,8 @@ def run_slurm(*words: str, check: bool = True) -> subprocess.CompletedProcess[st
             "respond. Try `sinfo`."
         ) from error
     if check and done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())
-        raise UsageError(f"Slurm refused ({words[0]}): {said}")
+        output = " ".join((done.stderr or done.stdout).split())
+        raise UsageError(f"Slurm refused ({words[0]}): {output}")
     return done
 
 
@@ -181,7 +181,7 @@ def submit(script: Path) -> str:
         UsageError: Slurm refused it.
         HostError: Slurm does not answer.
     """
-    told = run_slurm("sbatch", "--parsable", str(script)).stdout.strip().partition(";")[0]
-    if not _JOB.fullmatch(told):
-        raise WorkbenchError(f"Unexpected sbatch output: {told!r} (expected a job id).")
-    return told
+    job_id = run_slurm("sbatch", "--parsable", str(script)).stdout.strip().partition(";")[0]
+    if not _JOB.fullmatch(job_id):
+        raise WorkbenchError(f"Unexpected sbatch output: {job_id!r} (expected a job id).")
+    return job_id

@@ -118,7 +118,7 @@ def _tokens(series: Mapping[str, Sequence[Number]], run: Mapping[str, Any]) -> l
     if per_step:
         return [None if step is None else step * per_step for step in series["step"]]
     total: float | None = 0.0
-    before, found = 0.0, list[Number]()
+    before, totals = 0.0, list[Number]()
     columns = (series["step"], series["tokens_per_second"], series["step_seconds"])
     for step, rate, seconds in zip(*columns, strict=True):
         if total is None or step is None or rate is None or seconds is None:
@@ -126,8 +126,8 @@ def _tokens(series: Mapping[str, Sequence[Number]], run: Mapping[str, Any]) -> l
         else:
             total += rate * seconds * (step - before)
             before = step
-        found.append(None if total is None else round(total))
-    return found
+        totals.append(None if total is None else round(total))
+    return totals
 
 
 def _from_metrics(paths: RunPaths, run: Mapping[str, Any]) -> tuple[dict[str, list[Number]], int]:
@@ -174,8 +174,8 @@ class Clock:
     def read(cls, paths: RunPaths, started_at: float) -> Clock:
         """From the run's attempts; one attempt from `started_at` on where none were written."""
         lines, reader = list[dict[str, Any]](), LineReader(paths.attempts)
-        while found := reader.read():
-            lines += found
+        while block := reader.read():
+            lines += block
         starts = [_time(one) for one in lines if one.get("event") == "start"]
         ends = [_time(one) for one in lines if one.get("event") == "end"]
         begun = sorted(at for at in starts if at is not None) or [started_at]

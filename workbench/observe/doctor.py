@@ -61,8 +61,8 @@ def doctor(store: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     return {"ok": all(check["ok"] for check in checks), "checks": checks}
 
 
-def _check(name: str, ok: bool, found: str, fix: str | None = None) -> Check:  # noqa: FBT001
-    return {"name": name, "ok": ok, "found": found, "fix": None if ok else fix}
+def _check(name: str, ok: bool, observed: str, fix: str | None = None) -> Check:  # noqa: FBT001
+    return {"name": name, "ok": ok, "found": observed, "fix": None if ok else fix}
 
 
 def _probe_torch() -> dict[str, Any] | None:
@@ -101,27 +101,27 @@ def name_clash() -> str | None:
 
 def _check_name_clash() -> Check:
     clash = name_clash()
-    found = clash or "no other package named workbench"
-    return _check("package name", clash is None, found, NAME_CLASH_FIX)
+    observed = clash or "no other package named workbench"
+    return _check("package name", clash is None, observed, NAME_CLASH_FIX)
 
 
 def _check_torch(torch: dict[str, Any] | None) -> Check:
     if torch is None:
         return _check(
-            "torch", ok=False, found="cannot be imported", fix="make demo, or pip install torch"
+            "torch", ok=False, observed="cannot be imported", fix="make demo, or pip install torch"
         )
     driver = nvml() is not None
     build = f"CUDA {torch['cuda']}" if torch["cuda"] else "CPU build"
-    found = f"{torch['torch']} ({build})"
+    observed = f"{torch['torch']} ({build})"
     if driver and not torch["cuda"]:
         fix = "This host has an NVIDIA driver, but this torch has no CUDA: install a CUDA build."
-        return _check("torch", ok=False, found=found, fix=fix)
+        return _check("torch", ok=False, observed=observed, fix=fix)
     if driver and not torch["available"]:
         fix = (
             f"torch cannot use the GPU: the driver is too old for CUDA {torch['cuda']}, or "
             "CUDA_VISIBLE_DEVICES hides the GPUs. Install a torch built for the driver's CUDA."
         )
-        return _check("torch", ok=False, found=found, fix=fix)
+        return _check("torch", ok=False, observed=observed, fix=fix)
     strange = [one for one in _capabilities() if not _is_built_for(one, torch["archs"])]
     if driver and strange:
         major, minor = strange[0]
@@ -129,8 +129,10 @@ def _check_torch(torch: dict[str, Any] | None) -> Check:
             f"This torch has no kernels for compute capability {major}.{minor}; the first kernel "
             "would fail with 'no kernel image': install a torch build that includes it."
         )
-        return _check("torch", ok=False, found=f"{found} for {' '.join(torch['archs'])}", fix=fix)
-    return _check("torch", ok=True, found=found)
+        return _check(
+            "torch", ok=False, observed=f"{observed} for {' '.join(torch['archs'])}", fix=fix
+        )
+    return _check("torch", ok=True, observed=observed)
 
 
 def _capabilities() -> list[tuple[int, int]]:
@@ -170,7 +172,9 @@ def _check_accelerate() -> Check:
     try:
         version = importlib.metadata.version("accelerate")
     except importlib.metadata.PackageNotFoundError:
-        return _check("accelerate", ok=False, found="not installed", fix="pip install accelerate")
+        return _check(
+            "accelerate", ok=False, observed="not installed", fix="pip install accelerate"
+        )
     major, minor = (int(part) for part in version.split(".")[:2])
     return _check(
         "accelerate",
@@ -208,7 +212,7 @@ def _check_links() -> Check:
     library = nvml()
     gpus = detect_host().gpus
     if library is None or len(gpus) < 2:
-        return _check("links", ok=True, found="fewer than two GPUs: no links to check")
+        return _check("links", ok=True, observed="fewer than two GPUs: no links to check")
     active = 0
     handle = library.nvmlDeviceGetHandleByIndex(gpus[0].index)
     for link in range(18):
@@ -216,10 +220,10 @@ def _check_links() -> Check:
             active += library.nvmlDeviceGetNvLinkState(handle, link)
         except library.NVMLError:
             break
-    found = (
+    observed = (
         f"{active} NVLinks active on GPU 0" if active else "PCIe only (no active NVLink on GPU 0)"
     )
-    return _check("links", ok=True, found=found)
+    return _check("links", ok=True, observed=observed)
 
 
 def _check_nccl(torch: dict[str, Any] | None) -> Check:
@@ -236,10 +240,10 @@ def _check_nccl(torch: dict[str, Any] | None) -> Check:
 def _check_cores() -> Check:
     host = detect_host()
     memory, name = format_bytes(host.memory_bytes), host.cpu_name or "unknown CPU"
-    found = f"{host.cpu_cores} cores, {memory} ({name})"
+    observed = f"{host.cpu_cores} cores, {memory} ({name})"
     wanted = 2 * max(1, len(host.gpus))
     fix = f"{wanted} cores or more feed {len(host.gpus)} GPUs; data loading may be the bottleneck."
-    return _check("cpu and memory", (host.cpu_cores or 0) >= wanted or not host.gpus, found, fix)
+    return _check("cpu and memory", (host.cpu_cores or 0) >= wanted or not host.gpus, observed, fix)
 
 
 def _check_shm() -> Check:
@@ -247,7 +251,7 @@ def _check_shm() -> Check:
         total = shutil.disk_usage(_SHM).total
     except OSError:
         return _check(
-            "shared memory", ok=False, found=f"{_SHM} is missing", fix="mount a tmpfs there"
+            "shared memory", ok=False, observed=f"{_SHM} is missing", fix="mount a tmpfs there"
         )
     return _check(
         "shared memory",
@@ -264,12 +268,12 @@ def _check_port() -> Check:
             port = probe.getsockname()[1]
     except OSError as error:
         return _check(
-            "ports", ok=False, found=str(error), fix="Loopback must allow binding a port."
+            "ports", ok=False, observed=str(error), fix="Loopback must allow binding a port."
         )
     with socket.socket() as probe:
         taken = probe.connect_ex(("127.0.0.1", 29500)) == 0
     note = "; port 29500 is in use, which does not matter" if taken else ""
-    return _check("ports", ok=True, found=f"free port available (tried {port}){note}")
+    return _check("ports", ok=True, observed=f"free port available (tried {port}){note}")
 
 
 def _check_store(store: Store) -> Check:
@@ -281,9 +285,9 @@ def _check_store(store: Store) -> Check:
         probe.unlink()
     except OSError as error:
         return _check(
-            "run store", ok=False, found=f"{store.root}: {error.strerror or error}", fix=fix
+            "run store", ok=False, observed=f"{store.root}: {error.strerror or error}", fix=fix
         )
-    return _check("run store", ok=True, found=str(store.root))
+    return _check("run store", ok=True, observed=str(store.root))
 
 
 def _check_disk(store: Store) -> Check:

@@ -239,7 +239,7 @@ def cut_after(path: Path, step: int, lost: Path) -> int:
             begin = max(0, cut - _BLOCK_BYTES)
             file.seek(begin)
             tail = file.read(cut - begin) + tail
-            kept = _kept_bytes(tail, step, whole=begin == 0)
+            kept = _kept_bytes(tail, step, from_start=begin == 0)
             if kept is not None:
                 cut, tail = begin + kept, tail[kept:]
                 break
@@ -250,12 +250,12 @@ def cut_after(path: Path, step: int, lost: Path) -> int:
     return tail.count(b"\n")
 
 
-def _kept_bytes(block: bytes, step: int, *, whole: bool) -> int | None:
+def _kept_bytes(block: bytes, step: int, *, from_start: bool) -> int | None:
     """Where in the block the lines up to `step` end; None when they lie before it."""
     position = len(block)
     while position > 0:
         start = block.rfind(b"\n", 0, position - 1) + 1
-        if start == 0 and not whole:
+        if start == 0 and not from_start:
             return None  # the line may begin in the block before
         try:
             line = json.loads(block[start:position])

@@ -76,14 +76,14 @@ class GpuSampler:
         self._handles: list[tuple[int, Any]] = []
         library = self._nvml
         if library is not None:
-            found = [
+            opened = [
                 (
                     gpu.index,
                     self._ask(functools.partial(library.nvmlDeviceGetHandleByIndex, gpu.index)),
                 )
                 for gpu in self.gpus
             ]
-            self._handles = [(index, handle) for index, handle in found if handle is not None]
+            self._handles = [(index, handle) for index, handle in opened if handle is not None]
 
     def sample(self) -> list[GpuSample]:
         """Read every GPU; a lost GPU gives a sample of unknowns."""

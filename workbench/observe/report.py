@@ -140,8 +140,8 @@ def _larger(row: PredictionTerm) -> float:
     return max(row.predicted or 0.0, row.measured or 0.0)
 
 
-def _facts(what: str, asked: str, found: str) -> str:
-    cells = "".join(f'<td class="n">{html.escape(one)}</td>' for one in (asked, found))
+def _facts(what: str, requested: str, measured: str) -> str:
+    cells = "".join(f'<td class="n">{html.escape(one)}</td>' for one in (requested, measured))
     return f"<tr><td>{what}</td>{cells}<td></td><td></td></tr>"
 
 

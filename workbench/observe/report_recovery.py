@@ -67,10 +67,10 @@ def lost(attempts: Sequence[Mapping[str, Any]], view: Mapping[str, Any]) -> Lost
 
 def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
     """The whole lines of attempts.jsonl; what does not parse is skipped."""
-    reader, found = LineReader(paths.attempts), list[dict[str, Any]]()
+    reader, attempts = LineReader(paths.attempts), list[dict[str, Any]]()
     while lines := reader.read():
-        found += lines
-    return found
+        attempts += lines
+    return attempts
 
 
 def troubles(paths: RunPaths, view: Mapping[str, Any]) -> str:
@@ -137,19 +137,19 @@ def _attempts(attempts: list[dict[str, Any]], view: Mapping[str, Any]) -> str:
 
 
 def _checkpoints(view: Mapping[str, Any]) -> str:
-    found = _documents(view.get("checkpoints"))[:_MOST]
-    if not found:
+    checkpoints = _documents(view.get("checkpoints"))[:_MOST]
+    if not checkpoints:
         return ""
     rows = list[str]()
-    for one in found:
+    for one in checkpoints:
         step, size, at = (_number(one, name) for name in ("step", "bytes", "saved_at"))
         problem = one.get("problem")
-        whole = "whole" if one.get("sealed") else "not verified"
+        verified = "whole" if one.get("sealed") else "not verified"
         cells = [
             "n/a" if step is None else f"{step:.0f}",
             format_bytes(None if size is None else int(size)),
             "n/a" if at is None else _clock(at),
-            html.escape(f"broken: {problem}" if problem else whole),
+            html.escape(f"broken: {problem}" if problem else verified),
             _text(one, "path"),
         ]
         rows.append(_row(cells))

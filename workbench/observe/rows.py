@@ -84,8 +84,8 @@ def labelled(labels: Labels) -> dict[str, Any]:
 
 def _restarts(summary: Mapping[str, Any]) -> int:
     """Attempts after the first that nobody asked for."""
-    asked = [one for one in summary["attempts"] if str(one.get("why")).startswith(BY_HAND)]
-    return max(0, summary["restarts"] - len(asked))
+    by_hand = [one for one in summary["attempts"] if str(one.get("why")).startswith(BY_HAND)]
+    return max(0, summary["restarts"] - len(by_hand))
 
 
 def _memory_ratio(summary: Mapping[str, Any]) -> float | None:

@@ -20,7 +20,7 @@ from workbench.store.schema import SCHEMA_VERSION, VIEW_MAX_BYTES, SystemLine
 
 _STEP_ROWS = 320
 _SAMPLE_BYTES = 1 << 19
-_WHOLE_BYTES = 256 << 20  # of a log that is shown in full
+_FULL_BYTES = 256 << 20  # of a log that is shown in full
 _TAIL_BYTES = 8 << 20  # of its end
 _LOG_BYTES = 12_000  # all ranks' log tails together
 _EXTREME_RANKS = 16  # shown where there is no room for all
@@ -269,11 +269,11 @@ class ViewBuilder:
 
 def recent_samples(paths: RunPaths) -> list[SystemLine]:
     """The latest lines of system.jsonl, for whoever takes over the watch."""
-    found = list[SystemLine]()
+    samples = list[SystemLine]()
     for sample in last_rows(paths.system, _SAMPLE_BYTES):
         if "time" in sample and "gpus" in sample:
-            found.append(cast("SystemLine", sample))
-    return found
+            samples.append(cast("SystemLine", sample))
+    return samples
 
 
 def log_lines(text: str, budget: int = 12_000) -> list[str]:
@@ -298,9 +298,9 @@ def log_text(path: Path, tail: int | None) -> str:
     """A whole log, or its last `tail` lines with progress bars collapsed."""
     if tail is None:
         try:
-            return read_file(path, _WHOLE_BYTES).decode("utf-8", errors="replace")
+            return read_file(path, _FULL_BYTES).decode("utf-8", errors="replace")
         except OSError:  # not there, a link to elsewhere, or beyond what a screen is for
-            return read_tail(path, _WHOLE_BYTES)
+            return read_tail(path, _FULL_BYTES)
     budget = min(_TAIL_BYTES, 400 * tail)
     return "\n".join(log_lines(read_tail(path, budget), budget)[-tail:])
 

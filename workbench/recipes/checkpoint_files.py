@@ -63,12 +63,12 @@ def inventory(folder: Path, *, sync: bool = False) -> dict[str, Any]:
     """What a manifest says of the files: ``total_bytes`` and ``files`` by relative path."""
     paths = _files(folder)
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        found = list(pool.map(functools.partial(_digest, sync=sync), paths))
+        digests = list(pool.map(functools.partial(_digest, sync=sync), paths))
     files = {
         path.relative_to(folder).as_posix(): {"bytes": size, "sha256": digest}
-        for path, (size, digest) in zip(paths, found, strict=True)
+        for path, (size, digest) in zip(paths, digests, strict=True)
     }
-    return {"total_bytes": sum(size for size, _ in found), "files": files}
+    return {"total_bytes": sum(size for size, _ in digests), "files": files}
 
 
 def manifest_of(folder: Path) -> dict[str, Any] | None:
@@ -124,15 +124,15 @@ def differs(folder: Path, manifest: Mapping[str, Any], *, read: bool = True) -> 
             return f"{MANIFEST} lists an impossible file: {name!r}"
         expected[Path(name)] = (size, digest)
     for name, (size, _) in expected.items():
-        found = _size(folder / name)
-        if found is None:
+        actual = _size(folder / name)
+        if actual is None:
             return f"{name} is missing"
-        if found != size:
-            return f"{name} has {found:,} bytes instead of {size:,}"
+        if actual != size:
+            return f"{name} has {actual:,} bytes instead of {size:,}"
     return _other_content(folder, expected) if read else ""
 
 
-def whole(parent: Path) -> list[Path]:
+def complete(parent: Path) -> list[Path]:
     """The checkpoints in `parent` whose files have their names and sizes, newest first by step."""
     return [folder for folder in named(parent) if not why_broken(folder, read=False)]
 
@@ -140,14 +140,14 @@ def whole(parent: Path) -> list[Path]:
 def named(parent: Path) -> list[Path]:
     """The folders in `parent` called ``step-…``, newest first by step, whole or not."""
     try:
-        found = [(step_of(path), path) for path in Path(parent).iterdir()]
+        numbered = [(step_of(path), path) for path in Path(parent).iterdir()]
     except OSError:
         return []
-    steps = [(step, path) for step, path in found if step is not None and path.is_dir()]
+    steps = [(step, path) for step, path in numbered if step is not None and path.is_dir()]
     return [path for _, path in sorted(steps, reverse=True)]
 
 
-def newest_whole(parent: Path) -> tuple[Path | None, list[str]]:
+def newest_complete(parent: Path) -> tuple[Path | None, list[str]]:
     """The newest checkpoint of which every byte is right, and a sentence per one passed over."""
     passed = list[str]()
     for folder in named(parent):
@@ -171,7 +171,7 @@ def prune(
     """
     if keep_last is None and keep_best is None:
         return []
-    there = [path for path in whole(parent) if step is None or (step_of(path) or 0) <= step]
+    there = [path for path in complete(parent) if step is None or (step_of(path) or 0) <= step]
     kept = set(there[: max(1, keep_last or 0)])
     losses = [(about.get("loss"), path) for path in there if (about := manifest_of(path))]
     known = [(loss, path) for loss, path in losses if isinstance(loss, int | float)]
@@ -190,8 +190,8 @@ def step_of(folder: Path) -> int | None:
     >>> step_of(Path("runs/a/checkpoints/step-00000020")), step_of(Path("partial-00000020"))
     (20, None)
     """
-    found = re.fullmatch(r"step-(\d{1,18})", Path(folder).name, re.ASCII)
-    return int(found[1]) if found else None
+    match = re.fullmatch(r"step-(\d{1,18})", Path(folder).name, re.ASCII)
+    return int(match[1]) if match else None
 
 
 def write_synced(path: Path, text: str) -> None:
@@ -206,12 +206,12 @@ def write_synced(path: Path, text: str) -> None:
 
 def _files(folder: Path) -> list[Path]:
     """All regular files below, without the manifest; links are not followed."""
-    found = list[Path]()
+    files = list[Path]()
     for parent, folders, names in os.walk(folder):
         folders.sort()
-        found += [Path(parent, name) for name in sorted(names)]
+        files += [Path(parent, name) for name in sorted(names)]
     own = {folder / MANIFEST, folder / f".{MANIFEST}.tmp"}
-    return [path for path in found if path not in own and _size(path) is not None]
+    return [path for path in files if path not in own and _size(path) is not None]
 
 
 def _size(path: Path) -> int | None:
@@ -244,8 +244,8 @@ def _other_content(folder: Path, expected: Mapping[Path, tuple[int, str]]) -> st
             return None
 
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        found = list(pool.map(content, expected))
-    for (name, (_, digest)), real in zip(expected.items(), found, strict=True):
+        contents = list(pool.map(content, expected))
+    for (name, (_, digest)), real in zip(expected.items(), contents, strict=True):
         if real is None:
             return f"{name} cannot be read"
         if real != digest:

@@ -95,14 +95,14 @@ class Checkpoints:
         if self.options.checkpoint_async and isinstance(self.store, Portable):
             self._written = self._begin(folder, commit)
         else:
-            self._told(lambda: self.store.save(folder, commit))
+            self._saved(lambda: self.store.save(folder, commit))
         self._cost_seconds = time.perf_counter() - since
         self._alarm.wind(self._interval(), step)
 
     def _begin(self, folder: Path, commit: Callable[[], None]) -> Callable[..., bool] | None:
         assert isinstance(self.store, Portable)
         store, begun = self.store, list[Callable[..., bool]]()
-        self._told(lambda: begun.append(store.save_async(folder, commit)))
+        self._saved(lambda: begun.append(store.save_async(folder, commit)))
         return begun[0] if begun else None
 
     def wait(self) -> None:
@@ -124,16 +124,16 @@ class Checkpoints:
     def _is_written(self, *, wait: bool) -> bool:
         assert self._written
         written, done = self._written, list[bool]()
-        return not self._told(lambda: done.append(written(wait=wait))) or done[0]
+        return not self._saved(lambda: done.append(written(wait=wait))) or done[0]
 
-    def _told(self, save: Callable[[], object]) -> bool:
+    def _saved(self, save: Callable[[], object]) -> bool:
         """Whether it went well; if not, say so loudly and clean up: the training is worth more."""
         try:
             save()
         except CheckpointError as error:
             if self.accelerator.is_main_process:
                 shutil.rmtree(self._partial(self._step), ignore_errors=True)
-                left = checkpoint_files.whole(self.options.checkpoint_dir)
+                left = checkpoint_files.complete(self.options.checkpoint_dir)
                 newest = (
                     (f"the newest complete one is {left[0]}")
                     if left

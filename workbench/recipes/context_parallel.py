@@ -255,8 +255,8 @@ def split(model: GPT, mesh: DeviceMesh, *, method: str, length: int) -> Tensor:
 
     @torch.compiler.disable
     def ulysses(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        whole = (Swap.apply(tensor, 1, 2, group) for tensor in (q, k, v))
-        return Swap.apply(causal_attention(*whole), 2, 1, group)
+        gathered = (Swap.apply(tensor, 1, 2, group) for tensor in (q, k, v))
+        return Swap.apply(causal_attention(*gathered), 2, 1, group)
 
     for block in model.modules():
         if isinstance(block, Block):

@@ -129,13 +129,13 @@ def ddp_arguments(options: argparse.Namespace) -> DistributedDataParallelKwargs:
 
 def check_flags(options: argparse.Namespace, accelerator: Accelerator) -> None:
     """Leave with a sentence if flags were given that what runs would pass over in silence."""
-    asked = [flag for flag in DDP_FLAGS if getattr(options, flag)]
+    flags = [flag for flag in DDP_FLAGS if getattr(options, flag)]
     kind = accelerator.distributed_type.value
     unsharded = kind == "NO" or kind.startswith("MULTI_")
     if options.precision == "fp16" and accelerator.device.type == "cpu" and unsharded:
         sys.exit("--precision fp16: on a CPU Accelerate trains in fp32 instead. Use bf16 or fp32.")
-    if asked and not kind.startswith("MULTI_"):
-        name = asked[0].replace("_", "-")
+    if flags and not kind.startswith("MULTI_"):
+        name = flags[0].replace("_", "-")
         sys.exit(f"--{name} is an option of DDP; this is {kind}. Remove it, or launch as DDP.")
 
 

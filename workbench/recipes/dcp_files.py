@@ -40,10 +40,10 @@ def one_error() -> Generator[None]:
         yield
     except CheckpointException as error:
         rank, (cause, _) = min(error.failures.items(), key=lambda failure: failure[0])
-        said = str(cause)
-        if "inline_container" in said:  # torch's archive writer keeps the system's words to itself
-            said = "the disk is full, or files may not grow so large"
-        raise CheckpointError(f"{said} (rank {rank})") from cause
+        text = str(cause)
+        if "inline_container" in text:  # torch's archive writer keeps the system's words to itself
+            text = "the disk is full, or files may not grow so large"
+        raise CheckpointError(f"{text} (rank {rank})") from cause
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
         raise CheckpointError(str(error)) from error
 

@@ -80,22 +80,22 @@ class Faults:
 
     def milliseconds(self, name: str) -> float:
         """How long a lasting fault holds this rank up in this step; 0: not at all."""
-        asked = self._asked()
-        return float(asked.get("ms", 100.0)) if asked.get("fault") == name else 0.0
+        fault = self._requested()
+        return float(fault.get("ms", 100.0)) if fault.get("fault") == name else 0.0
 
     def take(self, *names: str) -> str | None:
         """The single fault that is due here, of these; it will not be due again."""
-        name = str(self._asked().get("fault"))
+        name = str(self._requested().get("fault"))
         if self._file is None or name not in names:
             return None
         self._file.unlink(missing_ok=True)
         print(f"fault_lab: {name}, {FAULTS[name]}", flush=True)
         return name
 
-    def _asked(self) -> dict[str, Any]:
+    def _requested(self) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            asked: dict[str, Any] = json.loads(self._file.read_bytes()) if self._file else {}
-            return asked if asked.get("rank", 1) == self._rank else {}
+            fault: dict[str, Any] = json.loads(self._file.read_bytes()) if self._file else {}
+            return fault if fault.get("rank", 1) == self._rank else {}
         return {}
 
 

@@ -17,7 +17,9 @@ from torch.distributed import GradBucket  # pyright: ignore[reportPrivateImportU
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.futures import Future
 
-WHOLE_STEPS = 2  # DDP rebuilds its buckets after the first; an error kept per bucket begins then
+UNCOMPRESSED_STEPS = (
+    2  # DDP rebuilds its buckets after the first; an error kept per bucket begins then
+)
 
 
 class Traffic:
@@ -61,8 +63,8 @@ class TopK:
     def hook(self, _state: Any, bucket: GradBucket) -> Future[Tensor]:
         """Numbers and places of the largest, gathered from all ranks and added up."""
         gradient = bucket.buffer()
-        if self.traffic.steps < WHOLE_STEPS:
-            return whole(self.traffic, bucket)
+        if self.traffic.steps < UNCOMPRESSED_STEPS:
+            return uncompressed(self.traffic, bucket)
         if self.feedback and (error := self.errors.get(bucket.index())) is not None:
             gradient.add_(error)
         places = gradient.abs().topk(max(1, int(self.density * gradient.numel()))).indices
@@ -89,7 +91,7 @@ class TopK:
         return dist.all_gather(gathered, own, async_op=True).get_future().then(add_up)  # pyright: ignore[reportOptionalMemberAccess]
 
 
-def whole(traffic: Traffic, bucket: GradBucket) -> Future[Tensor]:
+def uncompressed(traffic: Traffic, bucket: GradBucket) -> Future[Tensor]:
     """The gradients as they are: what DDP does by itself, counted."""
     buffer = bucket.buffer()
     traffic.all_reduce(buffer.numel() * buffer.element_size())
@@ -105,10 +107,10 @@ def register(model: Any, options: argparse.Namespace) -> Traffic:
         model.register_comm_hook(None, top.hook)
         return traffic
     # Low rank, with the error fed back: arXiv 1905.13727
-    state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=WHOLE_STEPS)
+    state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=UNCOMPRESSED_STEPS)
 
     def low_rank(_state: Any, bucket: GradBucket) -> Future[Tensor]:
-        size, compressed = bucket.buffer().element_size(), state.iter >= WHOLE_STEPS
+        size, compressed = bucket.buffer().element_size(), state.iter >= UNCOMPRESSED_STEPS
         before = state.total_numel_after_compression
         sent = powerSGD_hook.powerSGD_hook(state, bucket)
         added = state.total_numel_after_compression - before
@@ -124,7 +126,7 @@ def register(model: Any, options: argparse.Namespace) -> Traffic:
         return default_hooks.fp16_compress_hook(None, bucket)  # pyright: ignore[reportArgumentType]
 
     def plain(_state: Any, bucket: GradBucket) -> Future[Tensor]:
-        return whole(traffic, bucket)
+        return uncompressed(traffic, bucket)
 
     hooks = {"powersgd": low_rank, "fp16": halved, "bf16": halved, None: plain}
     model.register_comm_hook(None, hooks[name])

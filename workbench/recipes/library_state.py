@@ -58,9 +58,9 @@ class Library:
     def _agree(self, problem: Exception | None) -> None:
         """Raise on every rank if one has a problem; else nobody goes on before all are here."""
         flag = torch.tensor([problem is not None], device=self.accelerator.device)
-        found = torch.as_tensor(self.accelerator.gather(flag)).flatten().tolist()
-        if any(found):
-            raise CheckpointError(f"{problem or 'a file was refused'} (rank {found.index(True)})")
+        failed = torch.as_tensor(self.accelerator.gather(flag)).flatten().tolist()
+        if any(failed):
+            raise CheckpointError(f"{problem or 'a file was refused'} (rank {failed.index(True)})")
 
     def load(self, folder: Path) -> None:
         """Continue from what `save` wrote."""

@@ -67,9 +67,9 @@ class ModelParallel:
         self.pipeline = self._build_pipeline() if options.pp > 1 else None
         kept = record(options, self._strategy())
         with torch.device("meta"):
-            whole = GPT(options.layers, options.hidden, options.heads)
+            full = GPT(options.layers, options.hidden, options.heads)
         training = TorchState(self.parameters, self.optimizer)
-        self.store = Portable(self.accelerator, training, trained_shapes(whole), kept)
+        self.store = Portable(self.accelerator, training, trained_shapes(full), kept)
 
     def _strategy(self) -> str:
         """The grid in a word, for example ``pp2-fsdp2-tp2``."""
@@ -212,11 +212,11 @@ class ModelParallel:
         inputs, targets = self._own([batch])
         if not self.pipeline:
             return cross_entropy(self.stages[0](inputs), targets)
-        found = self.pipeline.evaluate(inputs, targets)
-        return found[0] if found else torch.full((), math.nan, device=self.device)
+        losses = self.pipeline.evaluate(inputs, targets)
+        return losses[0] if losses else torch.full((), math.nan, device=self.device)
 
     def mean(self, losses: Iterable[Tensor]) -> float:
         """Over the processes too: those of the stage that has the loss. This waits."""
-        found: Any = self.accelerator.gather(torch.stack([*losses]))
-        of_stage = found.unflatten(0, (self.options.pp, -1))  # pp is the outermost dimension
+        gathered: Any = self.accelerator.gather(torch.stack([*losses]))
+        of_stage = gathered.unflatten(0, (self.options.pp, -1))  # pp is the outermost dimension
         return of_stage[-1].mean().item()

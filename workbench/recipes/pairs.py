@@ -50,7 +50,9 @@ def encoded_pairs(model: str | None, longest: int) -> tuple[list[Pair], int]:
         def encode(text: str) -> list[int]:
             return list(text.encode())
 
-    pairs = [Pair(encode(asked), [*encode(said), end]) for asked, said in docstring_pairs()]
+    pairs = [
+        Pair(encode(question), [*encode(answer), end]) for question, answer in docstring_pairs()
+    ]
     return [pair for pair in pairs if len(pair.question) + len(pair.answer) <= longest], padding
 
 

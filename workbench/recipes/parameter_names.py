@@ -44,13 +44,13 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def named_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """As ``model.named_parameters()`` of the bare model: each weight once, by its first name."""
-    found, seen = dict[str, nn.Parameter](), set[nn.Parameter]()
+    parameters, seen = dict[str, nn.Parameter](), set[nn.Parameter]()
     for prefix, module in _bare_modules(model, "", set(), _loaded_wrappers()):
         for name, weight in module.named_parameters(recurse=False):
             if weight not in seen:
                 seen.add(weight)
-                found[prefix + name] = weight
-    return found
+                parameters[prefix + name] = weight
+    return parameters
 
 
 def _bare_modules(

@@ -134,8 +134,8 @@ def fingerprint(weights: Mapping[str, Tensor]) -> str:
     digests = list[tuple[str, str]]()
     for name in sorted(weights):
         weight = weights[name].detach()
-        whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
-        numbers = whole.cpu().contiguous().flatten().view(torch.uint8).numpy()
+        full = weight.full_tensor() if isinstance(weight, DTensor) else weight
+        numbers = full.cpu().contiguous().flatten().view(torch.uint8).numpy()
         digests.append((name, hashlib.sha256(numbers.tobytes()).hexdigest()))
     of_all = sorted(set(gather_object(digests)))
     return hashlib.sha256("\n".join(f"{name} {one}" for name, one in of_all).encode()).hexdigest()

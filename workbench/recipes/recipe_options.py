@@ -130,7 +130,7 @@ def find_checkpoint(options: argparse.Namespace) -> Path | None:
             raise ValueError(f"{there[0]} exists: add --resume latest or change --checkpoint-dir")
         return None
     if options.resume == "latest":
-        newest, passed = files.newest_whole(parent)
+        newest, passed = files.newest_complete(parent)
         for sentence in passed if first_rank() else ():
             print(sentence, file=sys.stderr)
         if passed and newest is None:

@@ -56,13 +56,13 @@ class TorchState(TrainingState):
 
     def tensors(self) -> dict[str, Tensor]:
         """The training's own tensors, not copies."""
-        found: dict[str, Tensor] = dict(self._parameters)
+        tensors: dict[str, Tensor] = dict(self._parameters)
         # ZeroRedundancyOptimizer steps an optimizer of the weights that are this rank's to update.
         inner: Any = getattr(self._optimizer, "optim", self._optimizer)
         for name, weight in self._parameters.items():
             for key, value in inner.state.get(weight, {}).items():
-                found[f"{name}.{key}"] = value
-        return found
+                tensors[f"{name}.{key}"] = value
+        return tensors
 
     def load(self, read: Read) -> None:
         """Into the tensors as they are; the optimizer makes its own ones first."""

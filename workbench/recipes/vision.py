@@ -190,14 +190,14 @@ class Trainer:
         run on into the next epoch: none is repeated, and the batch is the same for any ranks.
         """
         ranks, size = self.accelerator.num_processes, self.options.micro_batch
-        images, whole = self.options.images, self.options.accumulate * ranks * size
+        images, global_batch = self.options.images, self.options.accumulate * ranks * size
         numbers = list[int]()
-        while len(numbers) < whole:
-            epoch, first = divmod(step * whole + len(numbers), images)
+        while len(numbers) < global_batch:
+            epoch, first = divmod(step * global_batch + len(numbers), images)
             generator = torch.Generator().manual_seed(1_000_003 * self.options.seed + epoch)
             order = torch.randperm(images, generator=generator)
-            numbers += order[first : first + whole - len(numbers)].tolist()
-        rows = [numbers[at : at + size] for at in range(0, whole, size)]
+            numbers += order[first : first + global_batch - len(numbers)].tolist()
+        rows = [numbers[at : at + size] for at in range(0, global_batch, size)]
         return rows[self.accelerator.process_index :: ranks]
 
     def logits(self, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -213,7 +213,7 @@ class Trainer:
         """One optimizer step; the mean loss and the hits of this process's images, [2]."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(number, self.options)
-        found = list[Tensor]()
+        results = list[Tensor]()
         for numbers in self.numbers(number):
             with self.accelerator.accumulate(self.model):
                 logits, kinds = self.logits(numbers)
@@ -224,8 +224,8 @@ class Trainer:
                 self.optimizer.step()
                 self.optimizer.zero_grad()
             hits = (logits.argmax(-1) == kinds).float().mean()
-            found.append(torch.stack((loss.detach(), hits)))
-        return torch.stack(found).mean(0)
+            results.append(torch.stack((loss.detach(), hits)))
+        return torch.stack(results).mean(0)
 
     @torch.no_grad()
     def evaluate(self) -> tuple[int, int]:
@@ -252,13 +252,13 @@ def main(options: argparse.Namespace) -> None:
     say(f"{options.arch}, {options.precision}, {CLASSES} classes: chance is {1 / CLASSES:.1%}")
     say(f"{accelerator.num_processes} processes, from step {first}")
     for step in range(first, options.steps):
-        found = trainer.step(step)
+        result = trainer.step(step)
         if (step + 1) % options.log_every == 0 or step + 1 == options.steps:
-            loss, hits = torch.as_tensor(accelerator.reduce(found, "mean")).tolist()
+            loss, hits = torch.as_tensor(accelerator.reduce(result, "mean")).tolist()
             lr = learning_rate(step, options)
             say(f"step {step + 1:6d} | loss {loss:.4f} | accuracy {hits:.1%} | lr {lr:.2e}")
         if checkpoints.due(step + 1):
-            loss = torch.as_tensor(accelerator.reduce(found, "mean"))[0].item()
+            loss = torch.as_tensor(accelerator.reduce(result, "mean"))[0].item()
             checkpoints.save(step + 1, loss)
     right, seen = trainer.evaluate()
     say(f"held-out accuracy {right / seen:.1%} of {seen} images")

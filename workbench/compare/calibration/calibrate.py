@@ -74,9 +74,9 @@ def calibrate(
     sizes = sorted({*alone, *(processes or usual)})
     where = _made(folder(store))
     scope = _Scope(sizes=sizes, seconds=seconds, on_gpu=on_gpu, steps_only=steps_only)
-    found = _measure(host, where, scope, on_progress)
+    measured = _measure(host, where, scope, on_progress)
     if steps_only:
-        found["notes"] = [*found["notes"], STEPS_ONLY]
+        measured["notes"] = [*measured["notes"], STEPS_ONLY]
     made = read(
         {
             "format": FORMAT,
@@ -89,7 +89,7 @@ def calibrate(
             "cores": host.cpu_cores or 1,
             "measured_at": time.time(),
             "seconds": time.time() - began,
-            **found,
+            **measured,
         }
     )
     assert made is not None, "it has just been made"
@@ -121,9 +121,9 @@ def kept(
     return read(read_calibration(store, host_key(host, cpu=cpu)))
 
 
-def is_fresh(found: Calibration | None, now: float) -> bool:
+def is_fresh(calibration: Calibration | None, now: float) -> bool:
     """Whether it is there and of the last 30 days; `now` in seconds since 1970."""
-    return found is not None and 0 <= now - found.measured_at < FRESH_SECONDS
+    return calibration is not None and 0 <= now - calibration.measured_at < FRESH_SECONDS
 
 
 def measured_conditions(
@@ -137,8 +137,10 @@ def measured_conditions(
     if cluster.accelerator is None:
         return None
     host = detect_host()
-    found = kept(store, cluster=host)
-    return found.conditions() if found is not None and found.fits(cluster) else None
+    calibration = kept(store, cluster=host)
+    return (
+        calibration.conditions() if calibration is not None and calibration.fits(cluster) else None
+    )
 
 
 def _made(path: Path) -> Path:
@@ -168,8 +170,8 @@ def _measure(
     host: Cluster, where: Path, scope: _Scope, on_progress: Progress | None
 ) -> dict[str, Any]:
     """All rows and rates, by field of `Calibration`."""
-    found = _Found(on_progress)
-    found.take({})
+    collected = _ProbeResults(on_progress)
+    collected.take({})
     probes = ProbeProcesses(
         scope.sizes,
         device="cuda" if scope.on_gpu else "cpu",
@@ -179,15 +181,15 @@ def _measure(
         steps_only=scope.steps_only,
     )
     try:
-        probes.follow(found.take)
+        probes.follow(collected.take)
     finally:
         probes.end()
     if on_progress is not None:
         on_progress(1.0, "done")
-    return found.values
+    return collected.values
 
 
-class _Found:
+class _ProbeResults:
     """Gathers what the probes tell, and hands on how far they are."""
 
     def __init__(self, on_progress: Progress | None) -> None:

@@ -27,10 +27,10 @@ _Window = tuple[int, float, float, float | None]  # step, begin, end, seconds wi
 def profiles(paths: RunPaths) -> list[Path]:
     """The folders of the run's profiles, oldest first."""
     try:
-        found = [one for one in paths.profiles.iterdir() if one.is_dir() and not one.is_symlink()]
+        folders = [one for one in paths.profiles.iterdir() if one.is_dir() and not one.is_symlink()]
     except OSError:
         return []
-    return sorted(one for one in found if one.name.startswith("step-"))
+    return sorted(one for one in folders if one.name.startswith("step-"))
 
 
 def read_profile(paths: RunPaths, folder: Path | None = None) -> Profile:
@@ -40,13 +40,13 @@ def read_profile(paths: RunPaths, folder: Path | None = None) -> Profile:
         UsageError: the run has none.
         StoreError: a trace cannot be read.
     """
-    found = profiles(paths)
-    if folder is None and not found:
+    folders = profiles(paths)
+    if folder is None and not folders:
         raise UsageError(
             f"{paths.directory.name} does not have a profile. Make one while it runs: workbench "
             f"profile {paths.directory.name}; or profile a new run: workbench profile SCRIPT"
         )
-    folder = folder or found[-1]
+    folder = folder or folders[-1]
     abouts = {rank: about for rank, about in accounts(folder).items() if about.get("steps")}
     problems = {rank: why for rank, why in reasons(folder).items() if rank not in abouts}
     origin = min((int(about["begun_ns"]) for about in abouts.values()), default=0)
@@ -74,7 +74,7 @@ def _number(path: Path) -> int | None:
 
 def accounts(folder: Path) -> dict[int, dict[str, Any]]:
     """Each rank's account of its trace, where it is whole."""
-    found: dict[int, dict[str, Any]] = {}
+    by_rank: dict[int, dict[str, Any]] = {}
     for path in sorted(folder.glob("rank-*.json")):
         rank, about = _number(path), read_json(path)
         if rank is None or about is None or path.name != f"rank-{rank}.json":
@@ -86,8 +86,8 @@ def accounts(folder: Path) -> dict[int, dict[str, Any]]:
             else []
         )
         if isinstance(about.get("begun_ns"), int):
-            found[rank] = {**about, "steps": steps}
-    return found
+            by_rank[rank] = {**about, "steps": steps}
+    return by_rank
 
 
 def _is_step(one: Any) -> bool:
@@ -100,25 +100,25 @@ def _is_step(one: Any) -> bool:
 
 def reasons(folder: Path) -> dict[int, str]:
     """Why ranks have no trace, in their own words."""
-    found: dict[int, str] = {}
+    by_rank: dict[int, str] = {}
     for path in sorted(folder.glob("rank-*.error")):
         rank = _number(path)
         if rank is not None:
-            found[rank] = read_file(path, _REASON_BYTES).decode("utf-8", errors="replace")
-    return found
+            by_rank[rank] = read_file(path, _REASON_BYTES).decode("utf-8", errors="replace")
+    return by_rank
 
 
 def _windows(about: dict[str, Any], origin: int) -> list[_Window]:
     """Step, begin, end and seconds that the hook saw it wait for data."""
     begin = (about["begun_ns"] - origin) * 1e-9
-    found: list[_Window] = []
+    windows: list[_Window] = []
     for step in about["steps"]:
         end, waited = (step["end_ns"] - origin) * 1e-9, step.get("data_seconds")
-        found.append(
+        windows.append(
             (step["step"], begin, end, waited if isinstance(waited, int | float) else None)
         )
         begin = end
-    return found
+    return windows
 
 
 def _rank(
@@ -199,15 +199,15 @@ def _waits(traces: dict[int, RankTrace], windows: dict[int, list[_Window]]) -> t
         lists = {rank: trace.collectives.get(name, []) for rank, trace in traces.items()}
         if len({len(one) for one in lists.values()}) == 1 and len(lists) > 1:
             for at in range(len(next(iter(lists.values())))):
-                _add_waits(spans, {rank: found[at] for rank, found in lists.items()})
+                _add_waits(spans, {rank: entered[at] for rank, entered in lists.items()})
     busy = {rank: united(trace.compute) for rank, trace in traces.items()}
-    found: list[Wait] = []
+    waits: list[Wait] = []
     for (rank, last), waited in spans.items():
         begin, end = windows[rank][0][1], windows[rank][-1][2]
         seconds = within(without(united(waited), busy[rank]), begin, end) / len(windows[rank])
-        found.append(Wait(rank=rank, for_rank=last, seconds=seconds))
-    found.sort(key=lambda one: -one.seconds)
-    return tuple(one for one in found if one.seconds > 0)
+        waits.append(Wait(rank=rank, for_rank=last, seconds=seconds))
+    waits.sort(key=lambda one: -one.seconds)
+    return tuple(one for one in waits if one.seconds > 0)
 
 
 def _add_waits(spans: dict[tuple[int, int], list[Span]], entered: dict[int, Span]) -> None:

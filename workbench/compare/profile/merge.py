@@ -54,21 +54,21 @@ def _rank_events(one: RankProfile, base: int, origin_ns: int) -> list[dict[str, 
     """The events of one rank under its number, and its steps as a row of their own."""
     zero, events = read_events(one.trace)
     shift = (zero - base) * 1e-3
-    found = [_named(one.rank, "process_name", {"name": f"rank {one.rank}"})]
-    found.append(_named(one.rank, "process_sort_index", {"sort_index": one.rank}))
+    moved = [_named(one.rank, "process_name", {"name": f"rank {one.rank}"})]
+    moved.append(_named(one.rank, "process_sort_index", {"sort_index": one.rank}))
     for name, args in (
         ("thread_name", {"name": "steps"}),
         ("thread_sort_index", {"sort_index": -1}),
     ):
-        found.append({**_named(one.rank, name, args), "tid": _STEP_THREAD})
+        moved.append({**_named(one.rank, name, args), "tid": _STEP_THREAD})
     at = (origin_ns - base) * 1e-3 + one.begun_seconds * 1e6
     for step in one.steps:
         length = step.wall_seconds * 1e6
         about = {"name": f"step {step.step}", "cat": "step", "ph": "X"}
-        found.append({**about, "pid": one.rank, "tid": _STEP_THREAD, "ts": at, "dur": length})
+        moved.append({**about, "pid": one.rank, "tid": _STEP_THREAD, "ts": at, "dur": length})
         at += length
-    found += [_moved(event, one.rank, shift) for event in events if _kept(event)]
-    return found
+    moved += [_moved(event, one.rank, shift) for event in events if _kept(event)]
+    return moved
 
 
 def _named(rank: int, name: str, args: dict[str, Any]) -> dict[str, Any]:

@@ -13,16 +13,16 @@ def united(spans: Iterable[Span]) -> list[Span]:
     >>> united([(3.0, 4.0), (0.0, 1.0), (0.5, 2.0)])
     [(0.0, 2.0), (3.0, 4.0)]
     """
-    found: list[Span] = []
+    merged: list[Span] = []
     for begin, end in sorted(spans):
         if end <= begin:
             continue
-        if found and begin <= found[-1][1]:
-            if end > found[-1][1]:
-                found[-1] = (found[-1][0], end)
+        if merged and begin <= merged[-1][1]:
+            if end > merged[-1][1]:
+                merged[-1] = (merged[-1][0], end)
         else:
-            found.append((begin, end))
-    return found
+            merged.append((begin, end))
+    return merged
 
 
 def without(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
@@ -31,7 +31,7 @@ def without(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
     >>> without([(0.0, 4.0)], [(1.0, 2.0), (3.0, 5.0)])
     [(0.0, 1.0), (2.0, 3.0)]
     """
-    found: list[Span] = []
+    rest: list[Span] = []
     at = 0
     for begin, end in spans:
         while at < len(taken) and taken[at][1] <= begin:
@@ -39,12 +39,12 @@ def without(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
         here, left = at, begin
         while here < len(taken) and taken[here][0] < end:
             if taken[here][0] > left:
-                found.append((left, taken[here][0]))
+                rest.append((left, taken[here][0]))
             left = max(left, taken[here][1])
             here += 1
         if left < end:
-            found.append((left, end))
-    return found
+            rest.append((left, end))
+    return rest
 
 
 def within(spans: Sequence[Span], begin: float, end: float) -> float:

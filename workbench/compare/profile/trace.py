@@ -121,10 +121,10 @@ def _sort(trace: RankTrace, spans: list[_Event]) -> None:
         elif name.startswith(_LOADER):
             trace.loading.append((begin, end))
     if trace.device == "cpu":
-        for found in operators.values():
-            _operators(trace, found)
-    for found in trace.collectives.values():
-        found.sort()
+        for calls in operators.values():
+            _operators(trace, calls)
+    for spans_alike in trace.collectives.values():
+        spans_alike.sort()
 
 
 def _on_device(trace: RankTrace, kind: str, name: str, span: Span) -> None:
@@ -143,11 +143,11 @@ def _communicated(trace: RankTrace, name: str, span: Span) -> None:
         trace.collectives.setdefault(name, []).append(span)
 
 
-def _operators(trace: RankTrace, found: list[tuple[str, float, float]]) -> None:
+def _operators(trace: RankTrace, operators: list[tuple[str, float, float]]) -> None:
     """Own time of each operator of one thread, and the time in which it computed."""
-    found.sort(key=lambda one: (one[1], -one[2]))
+    operators.sort(key=lambda one: (one[1], -one[2]))
     stack: list[list[Any]] = []  # name, begin, end, seconds of those it called
-    for name, begin, end in found:
+    for name, begin, end in operators:
         while stack and stack[-1][2] <= begin:
             _count(trace, stack.pop())
         if stack:
@@ -155,8 +155,10 @@ def _operators(trace: RankTrace, found: list[tuple[str, float, float]]) -> None:
         stack.append([name, begin, end, 0.0])
     while stack:
         _count(trace, stack.pop())
-    calls = united((begin, end) for name, begin, end in found if name.startswith(_COMMUNICATION))
-    computing = united((begin, end) for name, begin, end in found if _computes(name))
+    calls = united(
+        (begin, end) for name, begin, end in operators if name.startswith(_COMMUNICATION)
+    )
+    computing = united((begin, end) for name, begin, end in operators if _computes(name))
     trace.compute += without(computing, calls)  # such a call waits inside
 
 
@@ -176,8 +178,8 @@ def _allocation(allocated: dict[bool, list[tuple[float, int]]], args: Any, momen
     """Bytes allocated after one allocation, on the host (device type 0) or on a device."""
     if not isinstance(args, dict):
         return
-    said = cast("dict[str, Any]", args)
-    total, kind = said.get("Total Allocated"), said.get("Device Type")
+    fields = cast("dict[str, Any]", args)
+    total, kind = fields.get("Total Allocated"), fields.get("Device Type")
     if isinstance(total, int) and total >= 0 and isinstance(kind, int):
         allocated[kind != 0].append((moment, total))
 

@@ -129,7 +129,7 @@ def collect(
     folder: Path,
     *,
     timeout: float | None = None,
-    told: Callable[[str], None] = lambda _text: None,
+    on_message: Callable[[str], None] = lambda _text: None,
 ) -> bool:
     """Wait until every rank has answered; False where the request came too late for some rank.
 
@@ -150,7 +150,7 @@ def collect(
                 f"{run.id} ended ({run.outcome}) before rank {missing} wrote a trace. Use more "
                 f"steps, or see: workbench logs {run.id}"
             )
-        told(f"step {run.view()['steps']}; {len(there)} of {len(wanted)} ranks traced")
+        on_message(f"step {run.view()['steps']}; {len(there)} of {len(wanted)} ranks traced")
         if deadline is not None and time.monotonic() > deadline:
             raise WorkbenchError(
                 f"{run.id} has not traced its steps after {timeout:g} s. Wait longer, or check the "
@@ -167,7 +167,7 @@ def profile(
     memory: bool = False,
     shapes: bool = False,
     timeout: float | None = 600.0,
-    told: Callable[[str], None] = lambda _text: None,
+    on_message: Callable[[str], None] = lambda _text: None,
 ) -> Path:
     """Trace the next `steps` steps of a living run on every rank; returns their folder.
 
@@ -177,7 +177,7 @@ def profile(
     """
     for attempt in range(_TRIES):
         folder = ask(run, steps, memory=memory, shapes=shapes, patience=3**attempt)
-        if collect(run, folder, timeout=timeout, told=told):
+        if collect(run, folder, timeout=timeout, on_message=on_message):
             return folder
     raise WorkbenchError(
         f"{run.id} passed the first requested step before it read the request, {_TRIES} times. "

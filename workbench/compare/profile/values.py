@@ -66,12 +66,12 @@ class RankProfile:
         """Its mean step in a line; parts that hardly show are left out."""
         wall = self.seconds("wall")
         means = {part: self.seconds(part) for part in PARTS}
-        said = [
+        parts = [
             f"{part} {format_seconds(seconds)} ({seconds / wall:.0%})"
             for part, seconds in means.items()
             if seconds > _HARDLY * wall
         ]
-        return f"rank {self.rank}: {format_seconds(wall)} a step: {', '.join(said)}"
+        return f"rank {self.rank}: {format_seconds(wall)} a step: {', '.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +125,12 @@ class Profile:
     def sentences(self) -> list[str]:
         """Who waits how long for whom; what is below 1 % of a step is not said."""
         wall = max((one.seconds("wall") for one in self.ranks), default=0.0)
-        told = [one for one in self.waits if one.seconds > _NEGLIGIBLE * wall][:SHOWN_WAITS]
-        if not told and len(self.ranks) > 1:
+        shown = [one for one in self.waits if one.seconds > _NEGLIGIBLE * wall][:SHOWN_WAITS]
+        if not shown and len(self.ranks) > 1:
             return ["No rank waits for another rank more than 1 % of a step."]
         return [
             f"Rank {one.rank} waits {format_seconds(one.seconds)} a step for rank {one.for_rank}."
-            for one in told
+            for one in shown
         ]
 
     def __str__(self) -> str:

@@ -38,15 +38,15 @@ def nsys_wrapper() -> tuple[str, ...]:
     Raises:
         HostError: there is no ``nsys`` here.
     """
-    found = shutil.which("nsys")
-    if found is None:
+    path = shutil.which("nsys")
+    if path is None:
         raise HostError(
             "--nsys needs Nsight Systems, and nsys is not on PATH. Install NVIDIA's package "
             "nsight-systems, or remove --nsys."
         )
     report = "{run}/" + NSYS_REPORT.removesuffix(".nsys-rep")
     return (
-        found,
+        path,
         "profile",
         "--trace=cuda,nvtx,osrt,cublas,cudnn",
         "--sample=none",
@@ -69,10 +69,10 @@ def dcgm_sampled() -> Generator[dict[str, dict[str, float]]]:
         yield means
         return
     numbers = ",".join(map(str, DCGM_FIELDS))
-    with tempfile.TemporaryFile() as said:  # a file: nobody empties a pipe meanwhile
+    with tempfile.TemporaryFile() as output:  # a file: nobody empties a pipe meanwhile
         command = [program, "dmon", "-e", numbers, "-d", str(_PERIOD_MS)]
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.DEVNULL
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL
         )
         try:
             yield means
@@ -83,8 +83,8 @@ def dcgm_sampled() -> Generator[dict[str, dict[str, float]]]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            said.seek(0)
-            means |= dcgm_means(said.read(_MAX_OUTPUT).decode("utf-8", errors="replace"))
+            output.seek(0)
+            means |= dcgm_means(output.read(_MAX_OUTPUT).decode("utf-8", errors="replace"))
 
 
 def dcgm_means(text: str) -> dict[str, dict[str, float]]:
@@ -103,6 +103,6 @@ def dcgm_means(text: str) -> dict[str, dict[str, float]]:
                 reading = float(word)
                 values[words[1]][name].append(reading)
     return {
-        gpu: {name: sum(found) / len(found) for name, found in fields.items()}
+        gpu: {name: sum(readings) / len(readings) for name, readings in fields.items()}
         for gpu, fields in values.items()
     }

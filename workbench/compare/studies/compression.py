@@ -95,9 +95,9 @@ def compression(
                 )
             )
         )
-    found = Compression(study=study.id, results=tuple(results))
-    study.save(found=found.document())
-    return found
+    conclusion = Compression(study=study.id, results=tuple(results))
+    study.save(found=conclusion.document())
+    return conclusion
 
 
 def _check(bench: Bench, processes: int, variants: Sequence[str]) -> None:

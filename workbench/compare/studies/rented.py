@@ -39,7 +39,7 @@ class RentedPoint:
 
 
 def rented(
-    found: ScalingStudy, arguments: Sequence[str], gpu: str, sizes: Sequence[int]
+    study: ScalingStudy, arguments: Sequence[str], gpu: str, sizes: Sequence[int]
 ) -> tuple[RentedPoint, ...]:
     """Weak scaling of the study's work on nodes of 8 of these GPUs (smaller sizes: one node).
 
@@ -47,33 +47,33 @@ def rented(
         UsageError: a script, whose work is not known; a size that is no whole number of nodes.
         UnknownNameError: no such GPU in the catalog.
     """
-    checked = request(found.target, list(arguments), processes=1, cpu=found.device == "cpu")
+    checked = request(study.target, list(arguments), processes=1, cpu=study.device == "cpu")
     if checked.workload is None:
         raise UsageError(
-            f"The model of {found.target} is unknown, so the catalog cannot estimate it on other "
+            f"The model of {study.target} is unknown, so the catalog cannot estimate it on other "
             "GPUs. Use a recipe, or run workbench scale on the rented machine."
         )
     cluster = Cluster.rented(gpu, 8)
     points = scaling(
         checked.workload, Strategy.parse("ddp", 1), cluster, gpus=sorted({1, *sizes}), mode="weak"
     )
-    ratio = _ratio(found, checked.workload, cluster)
+    ratio = _ratio(study, checked.workload, cluster)
     return tuple(_point(one, ratio) for one in points if one.gpus in sizes)
 
 
-def _ratio(found: ScalingStudy, workload: Workload, cluster: Cluster) -> float | None:
+def _ratio(study: ScalingStudy, workload: Workload, cluster: Cluster) -> float | None:
     here = detect_host()
     same = here.accelerator is not None and here.accelerator == cluster.accelerator
-    measured = _largest(found)
-    if found.device != "cuda" or not same or measured is None:
+    measured = _largest(study)
+    if study.device != "cuda" or not same or measured is None:
         return None
     sizes = sorted({1, measured.ranks})
     there = scaling(workload, Strategy.parse("ddp", 1), here, gpus=sizes)[-1]
     return measured.step_seconds / there.step.step_seconds
 
 
-def _largest(found: ScalingStudy) -> CurvePoint | None:
-    curves = [one for one in found.curves if one.mode == "weak"]
+def _largest(study: ScalingStudy) -> CurvePoint | None:
+    curves = [one for one in study.curves if one.mode == "weak"]
     return [one for one in curves[0].points if one.measured][-1] if curves else None
 
 

@@ -67,7 +67,7 @@ class Law:
     """Compute grows as threads to the minus this."""
     message: float
     """Seconds of one message."""
-    whole: float
+    exchange: float
     """Seconds in which the bytes of one whole exchange pass."""
     spread: float
     """Seconds, standard deviation of when ranks enter the backward pass."""
@@ -85,7 +85,7 @@ class Law:
         messages, volume = ring(ranks)
         return {
             "compute": compute,
-            "communication": crowd * (self.message * messages + self.whole * volume),
+            "communication": crowd * (self.message * messages + self.exchange * volume),
             "waiting": self.spread * lateness(ranks),
             "data": self.data,
         }
@@ -137,7 +137,7 @@ def law(
     parts = parts_of(points, host)
     first, last = points[0], points[-1]
     start, end = parts[0], parts[-1]
-    message, whole = _exchange(points, parts, host, latency)
+    message, exchange = _exchange(points, parts, host, latency)
     spreads = [
         part["waiting"] / lateness(point.ranks)
         for point, part in zip(points, parts, strict=True)
@@ -152,7 +152,7 @@ def law(
         shrinks=strong,
         thread_power=_thread_power(first.ranks, last.ranks, start["compute"], grown, host),
         message=message,
-        whole=whole,
+        exchange=exchange,
         spread=fmean(spreads) if spreads else 0.0,
         data=end["data"],
     )

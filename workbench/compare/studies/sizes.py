@@ -51,14 +51,14 @@ class Sizes:
             )
 
 
-def trials(asked: Sequence[Sizes]) -> list[tuple[str, Trial]]:
+def trials(requested: Sequence[Sizes]) -> list[tuple[str, Trial]]:
     """Mode and trial, smallest size first; checked against this host before anything is started.
 
     Raises:
         UsageError: a size that cannot run here, or a batch that cannot be divided.
     """
-    found: list[tuple[str, Trial]] = []
-    for one in asked:
+    planned: list[tuple[str, Trial]] = []
+    for one in requested:
         for ranks in one.sizes:
             trial = _trial(one, ranks)
             request(
@@ -68,53 +68,53 @@ def trials(asked: Sequence[Sizes]) -> list[tuple[str, Trial]]:
                 processes=ranks,
                 cpu=one.cpu,
             )
-            found.append((one.mode, trial))
-    return found
+            planned.append((one.mode, trial))
+    return planned
 
 
-def _trial(asked: Sizes, ranks: int) -> Trial:
-    is_recipe = asked.target in recipes.recipes()
-    arguments = _recipe(asked, ranks) if is_recipe else _script(asked, ranks)
+def _trial(sizes: Sizes, ranks: int) -> Trial:
+    is_recipe = sizes.target in recipes.recipes()
+    arguments = _recipe(sizes, ranks) if is_recipe else _script(sizes, ranks)
     return Trial(
-        label=f"{asked.mode} {ranks}",
+        label=f"{sizes.mode} {ranks}",
         processes=ranks,
         arguments=arguments,
-        strategy=asked.strategy,
-        steps=None if is_recipe else asked.steps,
+        strategy=sizes.strategy,
+        steps=None if is_recipe else sizes.steps,
         value=ranks,
     )
 
 
-def _recipe(asked: Sizes, ranks: int) -> tuple[str, ...]:
-    if asked.global_batch is not None:
+def _recipe(sizes: Sizes, ranks: int) -> tuple[str, ...]:
+    if sizes.global_batch is not None:
         raise UsageError(
             "--global-batch is for scripts; for a recipe it is micro-batch x accumulation of the "
             "smallest size."
         )
-    arguments = (*asked.arguments, "--steps", str(asked.steps))
-    if asked.mode == "weak" or ranks == asked.sizes[0]:
+    arguments = (*sizes.arguments, "--steps", str(sizes.steps))
+    if sizes.mode == "weak" or ranks == sizes.sizes[0]:
         return arguments
-    whole = request(asked.target, list(arguments), processes=1, cpu=asked.cpu).arguments
-    shape = recipes.shape(whole, recipe=asked.target)
+    checked = request(sizes.target, list(arguments), processes=1, cpu=sizes.cpu).arguments
+    shape = recipes.shape(checked, recipe=sizes.target)
     if shape["accumulate"] is None or shape["micro_batch"] is None:
-        raise UsageError(f"{asked.target} does not have accumulation to divide. Use --mode weak.")
-    total = shape["micro_batch"] * shape["accumulate"] * asked.sizes[0]
+        raise UsageError(f"{sizes.target} does not have accumulation to divide. Use --mode weak.")
+    total = shape["micro_batch"] * shape["accumulate"] * sizes.sizes[0]
     micro, accumulate = spread(total, ranks, shape["micro_batch"])
     return (*arguments, "--micro-batch", str(micro), "--accumulate", str(accumulate))
 
 
-def _script(asked: Sizes, ranks: int) -> tuple[str, ...]:
+def _script(sizes: Sizes, ranks: int) -> tuple[str, ...]:
     words = {"{ranks}": str(ranks)}
-    if asked.mode == "strong":
-        if asked.global_batch is None or not any("{micro_batch}" in one for one in asked.arguments):
+    if sizes.mode == "strong":
+        if sizes.global_batch is None or not any("{micro_batch}" in one for one in sizes.arguments):
             raise UsageError(
                 "Strong scaling keeps the global batch, and how a script divides it is unknown: "
                 "give --global-batch N and use {micro_batch} in its arguments, for example -- "
                 "--batch-size {micro_batch}."
             )
-        micro, _once = spread(asked.global_batch, ranks, asked.global_batch)
+        micro, _once = spread(sizes.global_batch, ranks, sizes.global_batch)
         words["{micro_batch}"] = str(micro)
-    arguments = asked.arguments
+    arguments = sizes.arguments
     for word, value in words.items():
         arguments = tuple(one.replace(word, value) for one in arguments)
     return arguments

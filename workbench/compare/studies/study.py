@@ -57,7 +57,7 @@ class Progress:
     """Its run; None before it has started."""
 
 
-Told = Callable[[Progress], object]
+OnProgress = Callable[[Progress], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Bench:
     """Use CPU ranks even if there are GPUs."""
     memory_limit_bytes: int | None = None
     """A rank that needs more ends its trial as out of memory; None = no such limit."""
-    on_progress: Told | None = None
+    on_progress: OnProgress | None = None
     """Called with a `Progress`."""
     stop: Event | None = None
     """Set by somebody else to stop the study."""
@@ -100,8 +100,8 @@ class Study:
             self.id = find_study(bench.store, bench.resume, kind)
             kept = read_json(self.path) or {}
             self.created_at = kept.get("created_at", self.created_at)
-        found = [TrialResult.read(one) for one in kept.get("trials", [])]
-        self.results = [one for one in found if one is not None]
+        results = [TrialResult.read(one) for one in kept.get("trials", [])]
+        self.results = [one for one in results if one is not None]
         self._here = 0
         self.save()
 
@@ -127,7 +127,7 @@ class Study:
             ) from error
         raise StoreError(f"{self.folder} holds 100,000 {kind} studies, the maximum.")
 
-    def save(self, **found: Any) -> None:
+    def save(self, **fields: Any) -> None:
         """Replace the file; `found` is what the study has concluded."""
         document = {
             "schema": 1,
@@ -136,7 +136,7 @@ class Study:
             "created_at": self.created_at,
             "target": self.bench.target,
             "trials": [one.document() for one in self.results],
-            **found,
+            **fields,
         }
         try:
             write_json_atomic(self.path, document)
@@ -275,8 +275,8 @@ def _tokens(summary: dict[str, Any], splits: Sequence[object]) -> int | None:
 
 def _sent_bytes(run: Run) -> int | None:
     """What the recipe says its gradients cost, see recipes/gradient_hooks.py."""
-    said = _SENT.search(run.logs(0, tail=40))
-    return int(said[1].replace(",", "")) if said else None
+    match = _SENT.search(run.logs(0, tail=40))
+    return int(match[1].replace(",", "")) if match else None
 
 
 def study_folder(store: Store) -> Path:
@@ -294,8 +294,8 @@ def study_folder(store: Store) -> Path:
 def studies(store: Store, kind: str | None = None) -> list[dict[str, Any]]:
     """Documents of all studies, or those of one kind, newest first."""
     read = (read_json(path) for path in sorted(study_folder(store).glob("*.json")))
-    found = [one for one in read if one and (kind is None or one.get("kind") == kind)]
-    return sorted(found, key=lambda one: -float(one.get("created_at") or 0))
+    chosen = [one for one in read if one and (kind is None or one.get("kind") == kind)]
+    return sorted(chosen, key=lambda one: -float(one.get("created_at") or 0))
 
 
 def find_study(store: Store, study: str, kind: str) -> str:

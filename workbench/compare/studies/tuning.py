@@ -206,7 +206,7 @@ def _concluded(
         for one, its in zip(ordered, rates, strict=True)
         if its is not None and top is not None and its >= ENOUGH * top
     ]
-    found = Tuning(
+    conclusion = Tuning(
         study=study.id,
         kind=study.kind,
         results=tuple(ordered),
@@ -214,5 +214,5 @@ def _concluded(
         best=near[0] if near else None,
         why=f"{why}; chosen: the smallest value within {1 - ENOUGH:.0%} of the best rate",
     )
-    study.save(found=found.document())
-    return found
+    study.save(found=conclusion.document())
+    return conclusion

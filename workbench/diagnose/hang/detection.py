@@ -56,8 +56,8 @@ def _sure_seconds(evidence: Evidence, patience: float) -> float:
 class HangWatch:
     """Follows one silence from its suspicion to its end."""
 
-    asked_at: float | None = None
-    asked_time: float = 0.0
+    requested_at: float | None = None
+    begun_time: float = 0.0
     asks: int = 0
     offsets: dict[int, int] = field(default_factory=dict[int, int])
     stacks: dict[int, list[Stack]] = field(default_factory=dict[int, list[Stack]])
@@ -69,7 +69,7 @@ class HangWatch:
     not_before: float = 0.0
     doubts: int = 0
     """How often the ranks were asked before their first steps without a sure answer."""
-    said: Finding | None = None
+    finding: Finding | None = None
 
     def rule(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield the hang while it lasts."""
@@ -87,13 +87,13 @@ class HangWatch:
         if longest < sure or self.asks <= _ASKS or self._waiting(facts):
             return
         standstill = self._standstill(evidence, silent)
-        if self.said is None and self._doubted(standstill, evidence, patience):
+        if self.finding is None and self._doubted(standstill, evidence, patience):
             return
-        found = describe(standstill, longest, format_seconds(sure))
+        finding = describe(standstill, longest, format_seconds(sure))
         # Once named, a standstill keeps its name and rank as long as it lasts.
-        if self.said is None or (found.kind, found.rank) == (self.said.kind, self.said.rank):
-            self.said = found
-        yield self.said
+        if self.finding is None or finding.key == self.finding.key:
+            self.finding = finding
+        yield self.finding
         self._ask_the_mute(facts, evidence)
 
     def _doubted(self, still: Standstill, evidence: Evidence, patience: float) -> bool:
@@ -135,12 +135,12 @@ class HangWatch:
     def _forget(self) -> None:
         for native in self.natives.values():
             native.end()
-        self.asked_at, self.asks, self.said = None, 0, None
+        self.requested_at, self.asks, self.finding = None, 0, None
         self.offsets, self.stacks, self.cpu, self.natives = {}, {}, {}, {}
         self.wakes, self.mute = {}, set()
 
     def _waiting(self, facts: Facts) -> bool:
-        return self.asked_at is not None and facts.monotonic - self.asked_at < _ASK_EVERY
+        return self.requested_at is not None and facts.monotonic - self.requested_at < _ASK_EVERY
 
     def _ask(self, evidence: Evidence, silent: Mapping[int, float]) -> None:
         """Read what was answered and ask again, a few times; the answers come within moments."""
@@ -157,7 +157,7 @@ class HangWatch:
             self.mute = self._unanswered(evidence)
         elif self.asks == _ASKS - 2:  # the first time they may have been on their way to one
             self._ask_for_collectives(evidence)
-        self.asks, self.asked_at = self.asks + 1, facts.monotonic
+        self.asks, self.requested_at = self.asks + 1, facts.monotonic
         # First the collectives: whoever does not even write those has no thread that runs.
         for rank in facts.ranks if self.asks > 2 else ():
             if rank not in self.mute:
@@ -167,7 +167,7 @@ class HangWatch:
 
     def _begin(self, evidence: Evidence) -> None:
         facts = evidence.facts
-        self.begun_at, self.asked_time = facts.monotonic, facts.time
+        self.begun_at, self.begun_time = facts.monotonic, facts.time
         self.cpu = {rank: one.cpu_seconds or 0.0 for rank, one in facts.ranks.items()}
         self.wakes = {rank: wakes(one.process) for rank, one in facts.ranks.items()}
         self._ask_for_collectives(evidence)
@@ -183,7 +183,7 @@ class HangWatch:
         wrote = {
             rank
             for rank in ranks
-            if last_collective(evidence.paths, rank, self.asked_time - 1.0) is not None
+            if last_collective(evidence.paths, rank, self.begun_time - 1.0) is not None
         }
         return set(ranks) - wrote if wrote else set()
 
@@ -196,10 +196,10 @@ class HangWatch:
 
     def _standstill(self, evidence: Evidence, silent: Mapping[int, float]) -> Standstill:
         facts, ranks = evidence.facts, evidence.facts.ranks
-        found = {
+        collectives = {
             rank: last
             for rank in ranks
-            if (last := last_collective(evidence.paths, rank, self.asked_time - 1.0)) is not None
+            if (last := last_collective(evidence.paths, rank, self.begun_time - 1.0)) is not None
         }
         latest = {rank: stacks[-1] for rank, stacks in self.stacks.items() if stacks}
         still = Standstill(
@@ -208,7 +208,7 @@ class HangWatch:
             ranks=ranks,
             silent=dict(silent),
             stacks=latest,
-            collectives=found,
+            collectives=collectives,
             mute={
                 rank
                 for rank in self._unanswered(evidence)

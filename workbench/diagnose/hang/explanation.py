@@ -55,8 +55,8 @@ class Standstill:
             if (pulse := self.ranks[rank].pulse) is not None
         }
         least = min(places.values(), default=None)
-        found = tuple(rank for rank, place in places.items() if place == least)
-        return found if len(found) < len(places) else ()
+        slowest = tuple(rank for rank, place in places.items() if place == least)
+        return slowest if len(slowest) < len(places) else ()
 
     @property
     def deadlock(self) -> bool:
@@ -76,8 +76,8 @@ class Standstill:
 
     @property
     def _mute(self) -> tuple[int, ...]:
-        found = tuple(rank for rank in self.living if rank in self.mute)
-        return found if len(found) < len(self.living) else ()
+        mute = tuple(rank for rank in self.living if rank in self.mute)
+        return mute if len(mute) < len(self.living) else ()
 
     @property
     def _elsewhere(self) -> tuple[int, ...]:
@@ -158,14 +158,14 @@ def _cause(still: Standstill, suspect: int | None, step: int) -> tuple[str, str,
                 f"Rank {still.stopped[0]}'s process (pid {pid}) is stopped (state T): SIGSTOP, a "
                 "debugger or a suspended container. The other ranks only wait for it."
             ),
-            f"Let it go on with kill -CONT {pid}, or {stop[0].lower()}{stop[1:]}.",
+            f"Continue it with `kill -CONT {pid}`, or {stop[0].lower()}{stop[1:]}.",
             0.98,
         )
     if still.deadlock:
         return _deadlock(still)
     if suspect is None:
         return (
-            "All ranks stand at the same place: the network between them, or a lost peer.",
+            "All ranks wait at the same place: the network between them failed, or a peer is lost.",
             f"{stop}. Look at the network interface (NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME).",
             0.5,
         )
@@ -198,8 +198,8 @@ def _who(still: Standstill, suspect: int, step: int) -> str:
     pulse, stack = still.ranks[suspect].pulse, still.stacks.get(suspect)
     if pulse is not None and pulse.phase == "backward":
         if stack is None or stack.action == "backward":
-            return f"Rank {suspect} does not come out of the backward pass of step {step}"
-        return f"Rank {suspect} has done the backward pass of step {step} and not ended the step"
+            return f"Rank {suspect} has not finished the backward pass of step {step}"
+        return f"Rank {suspect} finished the backward pass of step {step}, but not the step"
     if step == 1:
         return f"Rank {suspect} has not entered its first backward pass"
     return f"Rank {suspect} has not entered the backward pass of step {step}"

@@ -39,10 +39,10 @@ def last_collective(paths: RunPaths, rank: int, newer_than: float = 0.0) -> Last
         return None
     newest: LastCollective | None = None
     for entry in cast("list[Any]", entries):
-        found = _read(cast("dict[str, Any]", entry)) if isinstance(entry, dict) else None
+        collective = _read(cast("dict[str, Any]", entry)) if isinstance(entry, dict) else None
         # The group of all ranks is where peers can be compared; others come and go.
-        if found is not None and (newest is None or found.number >= newest.number):
-            newest = found
+        if collective is not None and (newest is None or collective.number >= newest.number):
+            newest = collective
     return newest
 
 
@@ -60,10 +60,10 @@ def compare(last: Mapping[int, LastCollective]) -> tuple[str, tuple[int, ...]]:
         return "", ()
     if len({(one.number, one.name) for one in last.values()}) == 1:
         return "", ()
-    said = ", ".join(f"rank {rank} {one}" for rank, one in sorted(last.items())[:8])
+    positions = ", ".join(f"rank {rank} {one}" for rank, one in sorted(last.items())[:8])
     furthest = max(one.number for one in last.values())
     behind = tuple(rank for rank, one in sorted(last.items()) if one.number < furthest)
-    return f"latest collectives: {said}", behind
+    return f"latest collectives: {positions}", behind
 
 
 def mismatched(last: Mapping[int, LastCollective]) -> bool:

@@ -169,8 +169,10 @@ def parse(text: str, tree: CodeTree = UNKNOWN_TREE) -> Stack | None:
     """
     starts = [match.start() for match in _HEAD.finditer(text)]
     parts = [text[a:b] for a, b in pairwise([*starts, len(text)])]
-    whole = (part for part in reversed(parts) if _MAIN_END.search(part))
-    frames = [Frame(path, int(line), name) for path, line, name in _FRAME.findall(next(whole, ""))]
+    complete = (part for part in reversed(parts) if _MAIN_END.search(part))
+    frames = [
+        Frame(path, int(line), name) for path, line, name in _FRAME.findall(next(complete, ""))
+    ]
     return Stack(tuple(frames), tree) if frames else None
 
 
@@ -178,19 +180,19 @@ def crashed(log: str, tree: CodeTree = UNKNOWN_TREE) -> Stack | None:
     """The thread that crashed, of what faulthandler wrote to `log` as the process died."""
     _, _, text = log.rpartition("Fatal Python error: ")
     _, _, frames = text.partition("Current thread 0x")
-    found = [
+    stacks = [
         Frame(path, int(line), name)
         for path, line, name in _FRAME.findall(frames.partition("\n\n")[0])
     ]
-    return Stack(tuple(found), tree) if found else None
+    return Stack(tuple(stacks), tree) if stacks else None
 
 
 def groups(stacks: Mapping[int, Stack]) -> list[tuple[Stack, tuple[int, ...]]]:
     """Ranks that stand at the same place, the smallest group (the outliers) first."""
-    found: dict[tuple[str, str], list[int]] = {}
+    by_place: dict[tuple[str, str], list[int]] = {}
     for rank, stack in sorted(stacks.items()):
-        found.setdefault(stack.group, []).append(rank)
-    by_size = sorted(found.values(), key=lambda ranks: (len(ranks), ranks))
+        by_place.setdefault(stack.group, []).append(rank)
+    by_size = sorted(by_place.values(), key=lambda ranks: (len(ranks), ranks))
     return [(stacks[ranks[0]], tuple(ranks)) for ranks in by_size]
 
 

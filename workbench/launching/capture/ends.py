@@ -102,7 +102,8 @@ def record_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:
         recorder.drain()
         recorder.flush()
         if os.getpid() == recorder.owner:
-            _write_spawned_end(recorder, code)
+            with contextlib.suppress(Exception):
+                _write_spawned_end(recorder, code)
 
     util.Finalize(None, finish, exitpriority=100)  # pyright: ignore[reportUnknownMemberType]
 
@@ -120,8 +121,8 @@ def _write_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:
         end.update(ok=False, exit_code=value.code if isinstance(value.code, int) else 1)
     if end["ok"] and recorder.rank == 0:
         return
-    end.update(steps=recorder.steps, **recorder.end_fields(), time=time.time(), spawned=True)
-    end.update(peak_memory_bytes=current_rss_peak())
+    end.update(steps=recorder.steps, **recorder.end_fields(), time=time.time())
+    end.update(peak_memory_bytes=current_rss_peak(), spawned=True)
     write_json(os.path.join(recorder.folder, "metrics", f"rank-{recorder.rank}.end.json"), end)
 
 

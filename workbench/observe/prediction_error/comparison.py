@@ -94,8 +94,8 @@ def _source(time: Mapping[str, Any]) -> str | None:
 
 
 def _range(time: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    found: dict[str, Any] = time.get("range") or {}
-    return found.get("low_seconds"), found.get("high_seconds")
+    ends: dict[str, Any] = time.get("range") or {}
+    return ends.get("low_seconds"), ends.get("high_seconds")
 
 
 def _time_rows(
@@ -268,9 +268,9 @@ def _host_rows(run: Mapping[str, Any], view: Mapping[str, Any]) -> list[Predicti
         return []
     columns = (series.get(name, []) for name in ("time", "cpu_percent", "run_cpu_percent"))
     taken = [
-        max(0.0, cores * whole - own) / 100
-        for time, whole, own in zip(*columns, strict=False)
-        if time is not None and time > since and whole is not None and own is not None
+        max(0.0, cores * host_percent - own) / 100
+        for time, host_percent, own in zip(*columns, strict=False)
+        if time is not None and time > since and host_percent is not None and own is not None
     ]
     others = statistics.median(taken) if taken else None
     return [

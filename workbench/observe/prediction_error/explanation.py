@@ -25,8 +25,8 @@ _CALIBRATE = "The prediction uses catalog rates: workbench calibrate measures th
 
 def explain(gap: PredictionError, run: Mapping[str, Any]) -> str:
     """One to three sentences, "" where nothing can be said yet."""
-    said = [_step(gap, run), _memory(gap), _overhead(gap)]
-    return " ".join(one for one in said if one)
+    sentences = [_step(gap, run), _memory(gap), _overhead(gap)]
+    return " ".join(one for one in sentences if one)
 
 
 def _step(gap: PredictionError, run: Mapping[str, Any]) -> str:
@@ -42,11 +42,11 @@ def _step(gap: PredictionError, run: Mapping[str, Any]) -> str:
         f"Step {format_seconds(step.measured)}, predicted {format_seconds(step.predicted)} "
         f"({percent(step)})"
     )
-    found = most_off(gap)
-    if found is None:
+    cause = most_off(gap)
+    if cause is None:
         return f"{begin}. {_advice(gap, None, step)}"
-    return f"{begin}: {found.what} took {_difference(found)} than predicted. " + _advice(
-        gap, found, step
+    return f"{begin}: {cause.what} took {_difference(cause)} than predicted. " + _advice(
+        gap, cause, step
     )
 
 
@@ -61,11 +61,11 @@ def most_off(gap: PredictionError) -> PredictionTerm | None:
         for one in gap.rows
         if one.group == "cause" and one.measured is not None and one.predicted is not None
     ]
-    most, found = max(offs, key=lambda pair: pair[0], default=(0.0, None))
-    return found if most > 0 else None
+    most, cause = max(offs, key=lambda pair: pair[0], default=(0.0, None))
+    return cause if most > 0 else None
 
 
-def _advice(gap: PredictionError, found: PredictionTerm | None, step: PredictionTerm) -> str:
+def _advice(gap: PredictionError, cause: PredictionTerm | None, step: PredictionTerm) -> str:
     if (step.measured or 0.0) < (step.predicted or 0.0):
         return _LESS
     others = gap.row(terms.OTHERS)
@@ -74,11 +74,11 @@ def _advice(gap: PredictionError, found: PredictionTerm | None, step: Prediction
             f"Other processes took {others.text(others.measured)} meanwhile: compare again when "
             "the host is quiet."
         )
-    if found is not None and found.what in {terms.INPUT, terms.SLOWEST}:
-        return _MORE[found.what]
+    if cause is not None and cause.what in {terms.INPUT, terms.SLOWEST}:
+        return _MORE[cause.what]
     if gap.source is not None and gap.source.startswith("catalog"):
         return _CALIBRATE
-    return _MORE[terms.FORWARD] if found is None else _MORE[found.what]
+    return _MORE[terms.FORWARD] if cause is None else _MORE[cause.what]
 
 
 def _not_predicted(run: Mapping[str, Any]) -> str:

@@ -89,16 +89,18 @@ class StepSample:
                 if isinstance(step := line.get("step"), int):
                     self._after_save.add(step + 1)
         rows = self._usual()
-        whole = [one for one in rows if one.causes is not None]
+        complete = [one for one in rows if one.causes is not None]
         return Steady(
             steps=self._steady,
             step_seconds=_median(one.seconds for one in rows),
             tokens=_median(one.tokens for one in rows if one.tokens is not None),
-            input_seconds=_median_of(whole, lambda one: one[0]),
-            slowest_seconds=_median_of(whole, lambda one: one[1]),
-            forward_seconds=_median_of(whole, lambda one: one[2]),
+            input_seconds=_median_of(complete, lambda one: one[0]),
+            slowest_seconds=_median_of(complete, lambda one: one[1]),
+            forward_seconds=_median_of(complete, lambda one: one[2]),
             backward_seconds=_median(
-                max(0.0, one.seconds - sum(one.causes)) for one in whole if one.causes is not None
+                max(0.0, one.seconds - sum(one.causes))
+                for one in complete
+                if one.causes is not None
             ),
         )
 

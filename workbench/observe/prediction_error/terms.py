@@ -95,8 +95,8 @@ class PredictionError:
 
     def row(self, what: str) -> PredictionTerm:
         """The term of that name; one without values where there is none."""
-        found = (one for one in self.rows if one.what == what)
-        return next(found, PredictionTerm(what=what, group="", unit=""))
+        matching = (one for one in self.rows if one.what == what)
+        return next(matching, PredictionTerm(what=what, group="", unit=""))
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form (`schema.ComparisonDoc`); `read` takes it back."""

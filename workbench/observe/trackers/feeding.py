@@ -143,21 +143,21 @@ class Feeding:
 
     def _end(self, *, follow: bool) -> Note | None:
         """How the run ended; None while it lives."""
-        found = read_json(self._paths.exit)
-        if found is None:
+        end = read_json(self._paths.exit)
+        if end is None:
             if self._lives(patient=follow):
                 return None
-            found = {
+            end = {
                 "outcome": "interrupted",
                 "message": "All processes of the run are gone; how it ended is unknown.",
                 "ended_at": (read_json(self._paths.state) or {}).get("heartbeat"),
             }
-        at, outcome = found.get("ended_at"), str(found.get("outcome"))
+        at, outcome = end.get("ended_at"), str(end.get("outcome"))
         when = float(at) if isinstance(at, int | float) else self._run.get("created_at") or 0.0
         return Note(
             key=f"ended/{when}",
             title=f"run {outcome}",
-            text=str(found.get("message") or ""),
+            text=str(end.get("message") or ""),
             level="note" if outcome in {"succeeded", "stopped", "preempted"} else "error",
             step=0,
             time=when,

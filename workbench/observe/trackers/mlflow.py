@@ -39,13 +39,13 @@ class MLflow(Sink):
             if experiment is not None
             else self._client.create_experiment(_EXPERIMENT, artifact_location=artifacts)
         )
-        found = self._runs()
-        if found:
-            self._run = found[0]
+        runs = self._runs()
+        if runs:
+            self._run = runs[0]
             self._client.update_run(self._run, status="RUNNING")
         else:
             self._create()
-        return bool(found)
+        return bool(runs)
 
     def _runs(self) -> list[str]:
         runs = self._client.search_runs(
@@ -60,8 +60,8 @@ class MLflow(Sink):
             self._experiment, start_time=started, tags=tags, run_name=self.about.name
         )
         self._run: str = run.info.run_id
-        told = self.about.parameters.items()
-        parameters = [self._entities.Param(name, value) for name, value in told]
+        shown = self.about.parameters.items()
+        parameters = [self._entities.Param(name, value) for name, value in shown]
         for begin in range(0, len(parameters), _MAX_PARAMETERS):
             self._client.log_batch(self._run, params=parameters[begin : begin + _MAX_PARAMETERS])
 

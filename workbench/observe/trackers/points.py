@@ -67,18 +67,18 @@ class About:
 
 def about(document: Mapping[str, Any], directory_name: str) -> About:
     """What run.json tells; unknown values are left out."""
-    found = {name: document.get(name) for name in _ABOUT}
+    facts = {name: document.get(name) for name in _ABOUT}
     arguments: list[Any] = document.get("arguments") or []
-    found["arguments"] = " ".join(map(str, arguments))
-    found["workbench_version"] = document.get("workbench_version")
+    facts["arguments"] = " ".join(map(str, arguments))
+    facts["workbench_version"] = document.get("workbench_version")
     for group in _FLAT:
         inner = document.get(group)
         if isinstance(inner, dict):
             fields = cast("dict[str, Any]", inner)
-            found |= {f"{group}.{name}": value for name, value in fields.items()}
+            facts |= {f"{group}.{name}": value for name, value in fields.items()}
     parameters = {
         clean_name(name): str(value)[:_MAX_PARAMETER]
-        for name, value in found.items()
+        for name, value in facts.items()
         if value is not None and value != ""
     }
     return About(

@@ -70,11 +70,15 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 def load(path: Path, tracker: str, folder: Path) -> Progress:
     """What was fed to that folder; a fresh one where the file is absent, broken or another's."""
     fresh = Progress(tracker=tracker, folder=str(folder))
-    found = read_json(path)
-    if found is None or found.get("folder") != str(folder) or found.get("schema") != _SCHEMA:
+    document = read_json(path)
+    if (
+        document is None
+        or document.get("folder") != str(folder)
+        or document.get("schema") != _SCHEMA
+    ):
         return fresh
     with contextlib.suppress(KeyError):
-        if all(passes(found[name]) for name, passes in _CHECKS.items()):
+        if all(passes(document[name]) for name, passes in _CHECKS.items()):
             for name in _CHECKS:
-                setattr(fresh, name, found[name])
+                setattr(fresh, name, document[name])
     return fresh

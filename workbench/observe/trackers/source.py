@@ -48,7 +48,7 @@ class Source:
         ranks = range(rank_count(paths, run))
         self._stream = MetricStream(paths, len(ranks))
         self._memory = [_Memory(LineReader(paths.rank_metrics(rank))) for rank in ranks]
-        self._said = [_Said(paths, rank) for rank in ranks]
+        self._user_metrics = [_UserMetrics(paths, rank) for rank in ranks]
         self._passed_over = False
 
     def new_attempt(self) -> bool:
@@ -77,7 +77,7 @@ class Source:
         kept = min(self._progress.step, *(kept for _, kept, _ in new))
         begun = min(begun for _, _, begun in new)
         for rank, fed in self._progress.said.items():
-            left = _Said(self._paths, int(rank)).count_before(begun)
+            left = _UserMetrics(self._paths, int(rank)).count_before(begun)
             self._progress.said[rank] = min(fed, left)
         self._progress.step = kept
         self._progress.ended_at = None
@@ -91,11 +91,13 @@ class Source:
             rows += self._stream.read(final=True)
         batch = Batch(points=[point for row in rows if (point := self._step_point(row))])
         newest = max((rank.step for rank in self._stream.ranks.values()), default=0)
-        for said in self._said:
-            batch.points += said.read(self._progress, newest, everything=final and at_end)
+        for metrics in self._user_metrics:
+            batch.points += metrics.read(self._progress, newest, everything=final and at_end)
         batch.points += self._system_points()
         batch.at_end = (
-            at_end and self._system.at_end and all(said.reader.at_end for said in self._said)
+            at_end
+            and self._system.at_end
+            and all(metrics.reader.at_end for metrics in self._user_metrics)
         )
         batch.notes = list(self._findings())
         return batch
@@ -185,10 +187,10 @@ class _Memory:
                 self._take(line)
             if not lines and self._reader.at_end:
                 break
-        found = None
+        peak = None
         while self._changes and self._changes[0][0] <= step:
-            found = self._changes.popleft()[1]
-        return found
+            peak = self._changes.popleft()[1]
+        return peak
 
     def _take(self, line: dict[str, Any]) -> None:
         step, peak = line.get("step"), line.get("memory_bytes")
@@ -199,7 +201,7 @@ class _Memory:
                 self._changes.append((step, peak))
 
 
-class _Said:
+class _UserMetrics:
     """What one rank told by ``workbench.log``; a line waits until its step has been fed."""
 
     def __init__(self, paths: RunPaths, rank: int) -> None:
@@ -213,8 +215,8 @@ class _Said:
         count = 0
         while lines := self.reader.read():
             for line in lines:
-                told = line.get("time")
-                if isinstance(told, int | float) and told >= at:
+                told_at = line.get("time")
+                if isinstance(told_at, int | float) and told_at >= at:
                     return count
                 count += 1
         return count
@@ -237,11 +239,11 @@ class _Said:
 
     def _point(self, number: int, step: int, at: Any, line: dict[str, Any]) -> Point:
         inner = line.get("values")
-        told = cast("dict[str, Any]", inner) if isinstance(inner, dict) else line
+        logged = cast("dict[str, Any]", inner) if isinstance(inner, dict) else line
         tail = "" if self._rank == 0 else f"/rank-{self._rank}"
         values = {
             f"said/{name}{tail}": value
-            for name, value in told.items()
+            for name, value in logged.items()
             if name not in {"step", "time", "rank"}
         }
         return Point(

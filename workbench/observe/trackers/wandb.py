@@ -65,8 +65,8 @@ class WandB(Sink):
 
     def _folders(self) -> list[Path]:
         """Folders that earlier attachings of this run wrote; links are not followed."""
-        found = (self.folder / "wandb").glob(f"offline-run-*-{self._id}")
-        return [path for path in found if path.is_dir() and not path.is_symlink()]
+        folders = (self.folder / "wandb").glob(f"offline-run-*-{self._id}")
+        return [path for path in folders if path.is_dir() and not path.is_symlink()]
 
     def clear(self) -> None:
         """Begin a new offline file."""

@@ -49,7 +49,7 @@ def measure(group: ProcessGroup, budget: float) -> list[dict[str, Any]]:
 
 def _work(group: ProcessGroup, kind: str, size: int) -> Callable[[], object]:
     count = size // 4 // group.size * group.size
-    whole = torch.ones(count, device=group.device)
+    tensor = torch.ones(count, device=group.device)
     part = torch.ones(count // group.size, device=group.device)
     one: Any = dist  # torch is renaming these two; either name does where it is known
     gather = getattr(one, "all_gather_single", None) or one.all_gather_into_tensor
@@ -57,10 +57,10 @@ def _work(group: ProcessGroup, kind: str, size: int) -> Callable[[], object]:
 
     def work() -> None:
         if kind == "all-reduce":
-            dist.all_reduce(whole, group=group.group)
+            dist.all_reduce(tensor, group=group.group)
         elif kind == "all-gather":
-            gather(whole, part, group=group.group)
+            gather(tensor, part, group=group.group)
         else:
-            scatter(part, whole, group=group.group)
+            scatter(part, tensor, group=group.group)
 
     return work

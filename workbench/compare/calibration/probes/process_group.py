@@ -89,14 +89,14 @@ class ProcessGroup:
         once = max(1e-7, time.perf_counter() - began)
         repeat = 1 if together else self.broadcast(max(1, round(ROUND_SECONDS / once)))
         count = self.broadcast(min(MOST, max(FEWEST, int(budget / (once * repeat)))))
-        found: list[float] = []
+        seconds: list[float] = []
         for _ in range(count):
             began = self._start()
             for _ in range(repeat):
                 work()
             self.finish()
-            found.append((time.perf_counter() - began) / repeat)
-        return self.slowest(found)
+            seconds.append((time.perf_counter() - began) / repeat)
+        return self.slowest(seconds)
 
     def _start(self) -> float:
         self.barrier()

@@ -122,10 +122,10 @@ def measure(group: ProcessGroup, shape: Shape, budget: float) -> list[dict[str, 
     rounds = [tuple(flat[at : at + PHASES]) for at in range(0, len(flat), PHASES)]
     full = [one for turn, one in enumerate(rounds) if group.size == 1 or turn % 3]
     alone = rounds[::3] if group.size > 1 else full
-    forward, synced, update, whole = _typical(full)
+    forward, synced, update, step_seconds = _typical(full)
     backward = _typical(alone)[1]
     if group.device.type == "cuda":
-        whole = _unhindered(trainer)
+        step_seconds = _unhindered(trainer)
     row = MeasuredStep(
         **shape._asdict(),
         precision=precision,
@@ -134,7 +134,7 @@ def measure(group: ProcessGroup, shape: Shape, budget: float) -> list[dict[str, 
         backward_seconds=backward,
         exchange_seconds=max(0.0, synced - backward) if group.size > 1 else 0.0,
         update_seconds=update,
-        step_seconds=whole,
+        step_seconds=step_seconds,
         spread=spread([one[-1] for one in full]),
     )
     return [dataclasses.asdict(row)]

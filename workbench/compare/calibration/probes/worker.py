@@ -96,22 +96,22 @@ def _walk(plan: Plan, groups: dict[int, Any]) -> None:
     import torch.distributed as dist  # noqa: PLC0415
 
     probes = _probes(plan)
-    whole, done = sum(one.weight for one in probes), 0.0
+    total, done = sum(one.weight for one in probes), 0.0
     began = time.monotonic()
     for probe in probes:
         if plan.rank == 0:
-            _tell({"progress": done / whole, "text": probe.text})
+            _tell({"progress": done / total, "text": probe.text})
         group = groups[probe.size]
         dist.barrier()  # the others sleep here
         if group.contains_this_process:
             torch.set_num_threads(group.threads)
             # On a busy host the first probes overrun: the others share what is left.
             left = max(
-                LEAST_LEFT * (whole - done) / whole, 1 - (time.monotonic() - began) / plan.seconds
+                LEAST_LEFT * (total - done) / total, 1 - (time.monotonic() - began) / plan.seconds
             )
-            found = probe.run(group, plan.seconds * left * probe.weight / (whole - done))
+            result = probe.run(group, plan.seconds * left * probe.weight / (total - done))
             if plan.rank == 0:
-                _tell({"found": {probe.key: found} if probe.key else found})
+                _tell({"found": {probe.key: result} if probe.key else result})
         done += probe.weight
 
 
@@ -162,12 +162,12 @@ def _step_probe(shape: Any) -> Callable[[Any, float], Any]:
 def _versions() -> dict[str, str]:
     import torch  # noqa: PLC0415
 
-    found = {"torch": torch.__version__, "python": sys.version.split()[0]}
+    versions = {"torch": torch.__version__, "python": sys.version.split()[0]}
     if torch.cuda.is_available():
-        found["cuda"] = str(torch.version.cuda)
+        versions["cuda"] = str(torch.version.cuda)
         nccl: Any = importlib.import_module("torch.cuda.nccl")
-        found["nccl"] = ".".join(map(str, nccl.version()))
-    return found
+        versions["nccl"] = ".".join(map(str, nccl.version()))
+    return versions
 
 
 def _tell(message: dict[str, Any]) -> None:
