@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import workbench as wb
 from tests.cli.conftest import Command
 from tests.conftest import SCRIPTS
 from workbench import recipes
+from workbench.store.files import write_json_atomic
 
 
 def in_a_process(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -122,6 +124,19 @@ def test_json_errors_are_json_too(command: Command, tmp_path: Path) -> None:
 def test_runs_of_an_empty_store(command: Command, tmp_path: Path) -> None:
     assert json.loads(command("runs", "--json", "--store", str(tmp_path)).out) == []
     assert "workbench launch gpt" in command("runs", "--store", str(tmp_path)).out
+
+
+def test_an_empty_log_is_said_to_be_empty(command: Command, tmp_path: Path) -> None:
+    paths = wb.Store(tmp_path).create("silent")
+    record = {"run": "silent", "name": "silent", "created_at": 1.0, "processes": 2, "nodes": 1}
+    write_json_atomic(paths.run, record)
+    for rank, text in enumerate(("step 1\n", "")):
+        paths.rank_log(rank).write_text(text)
+    store = ("--store", str(tmp_path))
+    silent = command("logs", "silent", "--rank", "1", *store)
+    assert (silent.code, silent.out) == (0, "")
+    assert silent.err == "Rank 1 has printed nothing in silent.\n"
+    assert command("logs", "silent", "--rank", "0", *store).err == ""
 
 
 def test_doctor_names_every_check(command: Command, tmp_path: Path) -> None:

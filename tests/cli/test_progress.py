@@ -46,6 +46,20 @@ def test_a_terminal_is_told_how_far_the_search_is(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out").read_text())["combinations"] > 30_000
 
 
+def test_what_cannot_say_how_far_it_is_says_what_it_does() -> None:
+    """The block ends once the line has been seen."""
+    near, far = pty.openpty()
+    block = "import workbench.cli.progress as p; p.PATIENCE = 0.0\nwith p.busy('checking'): input()"
+    with subprocess.Popen([sys.executable, "-c", block], stdin=subprocess.PIPE, stderr=far) as run:
+        os.close(far)
+        text = b""
+        while b"checking" not in text:
+            text += os.read(near, 4096)
+        run.communicate(b"\n")
+    os.close(near)
+    assert run.returncode == 0
+
+
 def test_ctrl_c_ends_with_one_sentence(tmp_path: Path) -> None:
     code, text = told("deepseek-v3", 64, tmp_path / "out", stop=True)
     assert code == 1

@@ -151,6 +151,8 @@ def killed(paths: RunPaths) -> Finding:
 def test_a_kill_for_memory_is_told_from_any_other(paths: RunPaths) -> None:
     found = killed(paths)
     assert (found.kind, found.rank) == ("rank-killed", 1)
+    assert found.cause == "Rank 1 was killed by SIGKILL (9)"
+    assert f"start it again (workbench rerun {paths.directory.name})" in found.next
     counter = paths.directory / "memory.events"
     counter.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     known = {"first": {str(counter): 2}, "last": {str(counter): 2}}
@@ -161,7 +163,7 @@ def test_a_kill_for_memory_is_told_from_any_other(paths: RunPaths) -> None:
     found = killed(paths)
     assert (found.kind, found.rank) == ("killed-for-memory", 1)
     assert "300 MiB" in found.evidence
-    assert "often" not in found.cause
+    assert found.cause.endswith("SIGKILL (9): the kernel's memory killer")
 
 
 def test_the_counters_of_this_machine_can_be_read_or_are_unknown(paths: RunPaths) -> None:

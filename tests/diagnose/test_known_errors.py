@@ -298,7 +298,9 @@ def test_no_one_is_sent_to_a_checkpoint_that_is_not_there(paths: RunPaths) -> No
     assert "resume it from" not in known
     assert "not resumed from step 4" in known
     script.write_text("import argparse\nargparse.ArgumentParser().add_argument('--resume-from')\n")
-    assert "resume it from its checkpoint of step 4" in explain(paths, {0: end}, 1, 5).next
+    command = f"workbench resume {paths.directory.name}"
+    again = f"resume it from its checkpoint of step 4 ({command})"
+    assert again in explain(paths, {0: end}, 1, 5).next
 
 
 def test_words_of_a_log_are_not_an_error(paths: RunPaths) -> None:

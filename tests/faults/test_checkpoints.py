@@ -64,7 +64,7 @@ def test_broken_checkpoints_are_passed_over_before_any_rank_starts(store: Path) 
     assert not problems[3]
     with pytest.raises(wb.UsageError, match=r"cannot be used.*Others"):
         run.resume("step-00000030")
-    with pytest.raises(wb.UsageError, match="has finished"):
+    with pytest.raises(wb.UsageError, match=r"has finished.*give it more: workbench resume"):
         run.resume()
     again = run.resume(arguments=["--steps", "60"])  # the other arguments stay
     assert again.wait(120) == "succeeded", again.logs(tail=20)
@@ -123,7 +123,7 @@ def test_resume_with_fewer_ranks_and_in_another_strategy(store: Path) -> None:
 
 def test_a_run_without_a_checkpoint_starts_again_from_the_beginning(store: Path) -> None:
     run = train(store, "--steps", "3", strategy="single", processes=1)
-    with pytest.raises(wb.UsageError, match=r"has finished"):
+    with pytest.raises(wb.UsageError, match=r"has finished.*no checkpoint.*workbench rerun"):
         run.resume()
     again = run.resume(arguments=["--steps", "5"])
     assert "starts from the beginning" in again.notes[0]

@@ -94,6 +94,8 @@ class TestRubric:
         assert found.numbers["bytes_per_parameter"] == pytest.approx(16, rel=1e-3)
         assert found.numbers["state_bytes"] == pytest.approx(states, rel=1e-3)
         assert found.numbers["gpus_at_least"] == least
+        left = least * found.numbers["card_bytes"] - found.numbers["state_bytes"]
+        assert f"leave {left / 1e9:,.0f} GB for activations" in found.reason
         assert found.corrects == "C8, C9, C10"
 
     @pytest.mark.parametrize(
@@ -182,6 +184,12 @@ class TestLinks:
         assert found.numbers["selective_flops_ratio"] < 1.1
         assert 0.1 < found.numbers["full_time_share"] < 0.4
         assert found.numbers["full_saved_bytes"] > 20 * 2**30
+        assert "GiB less memory; selective" in found.verdict
+
+    def test_recomputing_may_cost_memory(self) -> None:
+        found = recompute_cost(job("llama-3-8b", seq_len=2048), parse("ddp", 8), rented("h100", 8))
+        assert found.numbers["full_saved_bytes"] < 0
+        assert "MiB more memory" in found.verdict
 
 
 class TestLearningRate:
@@ -222,7 +230,7 @@ def test_batch_limits() -> None:
     assert critical_batch_tokens(2.0) > 6 * critical_batch_tokens(3.0)
     layout, cluster = parse("fsdp", 8), rented("h100", 8)
     fine = batch_limits(job(), layout, cluster)
-    assert "is fine" in fine.verdict
+    assert "below the critical one" in fine.verdict
     assert fine.numbers["global_batch_tokens"] == 8 * 4096
     assert fine.numbers["tokens_over_least"] == pytest.approx(1 + 32768 / 1.0766e6, rel=1e-3)
     assert (

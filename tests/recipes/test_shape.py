@@ -48,7 +48,7 @@ def test_shape_tells_the_run_too():
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["--sise", "2"], "--sise"),
+        (["--sise", "2"], "--sise 2. Did you mean --size or --seed? --help lists all."),
         (["--size", "0"], "--size 0"),
         (["--size", "two"], "two"),
         (["--minutes", "-1"], "--minutes -1"),

@@ -98,7 +98,8 @@ def fork(
 
 def _show_differences(before: wb.Run, differs: Sequence[Mapping[str, Any]]) -> None:
     if not differs:
-        console.print(f"Nothing has changed since {before.id}.", markup=False)
+        same = "Code, packages, data and environment are the same as in"
+        console.print(f"{same} {before.id}.", markup=False)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("changed", f"in {escape(before.id)}", "now"):

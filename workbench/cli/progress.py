@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -37,6 +38,22 @@ def status_line() -> Generator[Callable[[str], None] | None]:
         yield show
     finally:
         status.stop()
+
+
+@contextmanager
+def busy(text: str) -> Generator[None]:
+    """Show `text` while something runs that cannot say how far it is."""
+    with status_line() as show:
+        if show is None:
+            yield
+            return
+        late = threading.Timer(PATIENCE, show, (text,))
+        late.start()
+        try:
+            yield
+        finally:
+            late.cancel()
+            late.join()  # before the line goes
 
 
 @contextmanager

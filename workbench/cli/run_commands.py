@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 import workbench as wb
+from workbench.cli.progress import busy
 from workbench.cli.tables import number, print_json, print_json_rows, summary_table
 from workbench.cli.terminal import (
     CpuOption,
@@ -90,7 +91,12 @@ def logs(
     store: StoreOption = None,
 ) -> None:
     """Print the ranks' logs."""
-    text = wb.attach(run, store).logs(rank, tail)
+    handle = wb.attach(run, store)
+    text = handle.logs(rank, tail)
+    if not text.strip() and tail != 0:
+        who = "Nothing" if rank is None else f"Rank {rank}"
+        found = "has printed nothing" if rank is not None else "has been printed"
+        errors.print(f"{who} {found} in {handle.id}.", markup=False)
     if not raw:
         text = re.sub(r"[^\n]*\r(?![\n\r]|$)", "", text)
         text = printable(text, colours=sys.stdout.isatty(), max_line=None)
@@ -158,7 +164,8 @@ def demo(
 
 def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Check this host; show each problem and its fix."""
-    result = wb.doctor(store)
+    with busy("checking this host …"):
+        result = wb.doctor(store)
     if as_json:
         print_json(result)
     else:

@@ -113,8 +113,8 @@ ENVIRONMENT = (
         r"No module named '?(?P<module>[\w.]+)|requires the (?P<library>\S+) library but it was "
         r"not found|[Cc]ould not import module '(?P<class>\w+)'|not found in your environment|"
         r"PackageNotFoundError",
-        "Install the missing package in this Python environment: `python -m pip install "
-        "{package}` with the Python that starts it.",
+        "If the name is spelt right, install its package with the Python that starts the script: "
+        "`python -m pip install {package}`.",
     ),
     known_error(
         "unexpected-argument",

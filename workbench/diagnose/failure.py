@@ -213,7 +213,7 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
     known = known_errors.recognise(failed.error or failed.cause, failed.text)
     known = known or known_errors.BY_KIND.get(kind)
     if failed.killed == signal.SIGKILL and out_of_memory.killed_for_memory(paths):
-        kind, cause = "killed-for-memory", _without_guess(f"{cause}: the kernel's memory killer")
+        kind, cause = "killed-for-memory", f"{cause}: the kernel's memory killer"
         peak = out_of_memory.peak_memory(paths)
         evidence = f"{evidence}; the group's count of kills for memory rose{peak}"
         action, confidence = out_of_memory.memory_action(paths), 0.95
@@ -250,8 +250,8 @@ def _after_signal(paths: RunPaths, failed: Failed, log: str) -> str:
         where = f"Python was at {stack.place}" if stack is not None else "stacks may be in the log"
         return f"Crash in native code: {where}; see the end of {log}. Then {_again(paths)}."
     return (
-        "An external signal ended it: a user, a scheduler's time limit, or the kernel's "
-        f"out-of-memory killer (see `dmesg`). Then {_again(paths)}."
+        "The signal came from a user, a scheduler's time limit or the kernel's out-of-memory "
+        f"killer (`dmesg` names the last). To go on, {_again(paths)}."
     )
 
 
@@ -263,7 +263,8 @@ def _again(paths: RunPaths) -> str:
         for one in list_checkpoints(paths):
             if not one.problem and not one.abandoned:
                 return _from(paths, one)
-    return "start it again; there is no checkpoint to resume from"
+    again = f"workbench rerun {paths.directory.name}"
+    return f"start it again ({again}); there is no checkpoint to resume from"
 
 
 def _from(paths: RunPaths, checkpoint: Checkpoint) -> str:
@@ -278,11 +279,8 @@ def _from(paths: RunPaths, checkpoint: Checkpoint) -> str:
     except UsageError as error:
         why = str(error).rstrip(".")
         return f"start it again. It is not resumed from step {checkpoint.step}: {why}"
-    return f"resume it from its checkpoint of step {checkpoint.step}"
-
-
-def _without_guess(text: str) -> str:
-    return text.replace(", often the kernel's out-of-memory killer", "")
+    command = f"workbench resume {paths.directory.name}"
+    return f"resume it from its checkpoint of step {checkpoint.step} ({command})"
 
 
 def first_exception(ends: Ends) -> tuple[int | None, str | None]:
@@ -306,13 +304,11 @@ def last_line(log: Any) -> str:
 
 
 def signal_name(number: int) -> str:
-    """``SIGKILL (9)`` for 9, with the usual meaning of the ones people meet."""
+    """``SIGKILL (9)`` for 9."""
     try:
-        name = signal.Signals(number).name
+        return f"{signal.Signals(number).name} ({number})"
     except ValueError:
         return f"signal {number}"
-    hint = {"SIGKILL": ", often the kernel's out-of-memory killer"}.get(name, "")
-    return f"{name} ({number}{hint})"
 
 
 def attempt_mark(number: int, first_step: int) -> str:

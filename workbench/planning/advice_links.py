@@ -134,6 +134,15 @@ def all_reduce_time(
     )
 
 
+def _memory_change(saved_bytes: int) -> str:
+    """What recomputing does to the memory of a card.
+
+    >>> _memory_change(3 * 2**30), _memory_change(-(2**20))
+    ('3 GiB less memory', '1 MiB more memory')
+    """
+    return f"{format_bytes(abs(saved_bytes))} {'more' if saved_bytes < 0 else 'less'} memory"
+
+
 def recompute_cost(
     workload: Workload,
     strategy: Strategy,
@@ -159,9 +168,8 @@ def recompute_cost(
     return _RECOMPUTE_COST.says(
         holds=fits,
         next="" if fits else "It does not fit: workbench memory ranks what would make it fit.",
-        verdict=f"Full recompute: {slower['full']:.0%} more time for "
-        f"{format_bytes(saved['full'])} less; selective: {slower['selective']:.0%} for "
-        f"{format_bytes(saved['selective'])}.",
+        verdict=f"Full recompute: {slower['full']:.0%} more time, {_memory_change(saved['full'])}; "
+        f"selective: {slower['selective']:.0%} more time, {_memory_change(saved['selective'])}.",
         reason=f"Full recompute runs every forward pass twice: {work['full']:.2f}x the model's "
         f"FLOPs, selective {work['selective']:.2f}x.",
         condition=f"{strategy.name}, micro-batch {workload.micro_batch}, sequence "

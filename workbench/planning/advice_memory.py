@@ -213,8 +213,8 @@ def memory_rubric(workload: Workload, gpu: str | Accelerator, gpus: int | None =
         verdict=f"At least {least} x {card.name} for the states alone.",
         reason=f"{workload.precision}, {workload.optimizer}{adapters}: {format_count(count)} "
         f"parameters x {each:.3g} bytes = {needed / 1e9:,.0f} GB; "
-        f"{least} card{plural} of {card.memory_bytes / 1e9:.1f} GB hold that with nothing left "
-        "for activations.",
+        f"{least} card{plural} of {card.memory_bytes / 1e9:.1f} GB leave "
+        f"{(least * card.memory_bytes - needed) / 1e9:,.0f} GB for activations.",
         condition="States sharded over all GPUs (ZeRO-3, FSDP, or tensor and pipeline parallel); "
         "activations come on top. The bytes per parameter follow the mode, not the size.",
         numbers={

@@ -189,7 +189,7 @@ def batch_limits(
     most = largest_micro_batch(workload, strategy, cluster)
     text = workload.model.kind == "decoder"
     room = f"Memory allows a micro-batch of {most}."
-    verdict = f"A global batch of {format_count(tokens)} tokens is fine."
+    verdict = f"A global batch of {format_count(tokens)} tokens is below the critical one."
     reason = (
         f"It is {extra:.2g} of the critical batch of {format_count(critical)} tokens: to the same "
         f"loss it takes about {1 + extra:.2f}x the tokens of a small batch and "

@@ -5,6 +5,7 @@ The part of a recipe above its `import torch` is executed alone to learn what it
 """
 
 import argparse
+import difflib
 import json
 import math
 import os
@@ -26,6 +27,11 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=name, description=description, allow_abbrev=allow_abbrev)
 
     def error(self, message: str) -> NoReturn:  # noqa: D102 - overrides
+        _, _, unknown = message.partition("unrecognized arguments: ")
+        if unknown:
+            near = difflib.get_close_matches(unknown.split()[0], self._option_string_actions, n=2)
+            hint = f"Did you mean {' or '.join(near)}? " if near else ""
+            message = f"{message}. {hint}--help lists all."
         raise ValueError(message)
 
 

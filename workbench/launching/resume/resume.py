@@ -34,6 +34,7 @@ from workbench.launching.start.launch_spec import (
 )
 from workbench.launching.start.start import begin
 from workbench.launching.start.supervisor_process import spawn_supervisor
+from workbench.recover.script_checkpoints import every_checkpoint
 from workbench.recover.script_options import changed_arguments, script_options
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -86,7 +87,7 @@ def resume(
         arguments = [*described, *(arguments or ())]
     in_place = stays_in_place(changes)
     if checkpoint is None and in_place and arguments is None and not drop:
-        _refuse_finished(read_json(paths.exit) or {}, run)
+        _refuse_finished(paths, read_json(paths.exit) or {}, run)
     words = changed_words(paths, run, arguments, drop)
     start = starting_point(paths, checkpoint)
     if in_place:
@@ -104,9 +105,9 @@ def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> 
     try:
         run = startable_record(paths)
         if end is not None:
-            _refuse_finished(end, run)
+            _refuse_finished(paths, end, run)
         elif paths.exit.exists() or not read_status(paths).live:
-            _refuse_finished(read_json(paths.exit) or {}, run)
+            _refuse_finished(paths, read_json(paths.exit) or {}, run)
         start = starting_point(paths, None, read=False)
         spec = recorded_spec(run, changed_words(paths, run, None, ()))
         resume_spec(spec["arguments"], run, start.at, start.why)
@@ -130,12 +131,17 @@ def startable_record(paths: RunPaths) -> dict[str, Any]:
     return run
 
 
-def _refuse_finished(ended: Mapping[str, Any], run: Mapping[str, Any]) -> None:
-    if ended.get("outcome") == "succeeded":
-        raise UsageError(
-            f"{run['run']} has finished: {ended.get('message')} To train on, give it more: "
-            f"workbench resume {run['run']} -- --steps N (or the script's own option for it)."
+def _refuse_finished(paths: RunPaths, ended: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+    if ended.get("outcome") != "succeeded":
+        return
+    name = run["run"]
+    more = f"It has no checkpoint to train on from. To train again: workbench rerun {name}"
+    if every_checkpoint(paths):
+        more = (
+            f"To train on, give it more: workbench resume {name} -- --steps N (or the script's own "
+            "option for it)."
         )
+    raise UsageError(f"{name} has finished: {ended.get('message')} {more}")
 
 
 def _in_place(
