@@ -38,7 +38,7 @@ def number(calculator: CostCalculator, name: str) -> dict[str, str]:
 
 
 def test_it_is_the_engines_bill(calculator: CostCalculator) -> None:
-    work = calculator.choice.job.workload()
+    work = calculator.choice.workload()
     layout = wb.Strategy.parse("fsdp", 8)
     offers = [one for one in prices.offers(providers=["runpod"], gpu="h100") if one.gpus == 8]
     offer = min(offers, key=lambda one: one.usd_per_hour or math.inf)
@@ -155,7 +155,7 @@ def test_offers_are_ranked_and_can_be_taken(calculator: CostCalculator) -> None:
     ]
     assert calculator.figure["offer"]["marks"] == first["marks"]
     move(calculator, provider="runpod")
-    assert calculator.choice.offer == ""  # another provider has other machines
+    assert calculator.choice.document()["offer"] == ""  # another provider has other machines
 
 
 def test_what_does_not_fit_is_priced_and_said(calculator: CostCalculator) -> None:

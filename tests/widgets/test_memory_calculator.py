@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import MemoryCalculator, Workbench
-from workbench_widgets.memory.choice import FIELDS, MemoryChoice
+from workbench_widgets.job_form import JOB, JobForm
 from workbench_widgets.memory.fields import fields
 from workbench_widgets.memory.figure import figure
 from workbench_widgets.memory.simulation import POINTS_MAX, timeline
@@ -21,6 +21,7 @@ from workbench_widgets.memory.switches import advice
 import workbench as wb
 from tests.widgets.calculators import move, until
 from workbench.describe import catalog
+from workbench.describe.job import Job, options
 
 CONFIG = {
     "model_type": "llama",
@@ -84,14 +85,35 @@ def test_the_constructor_refuses_in_words(
 
 
 def test_names_of_many_kinds_are_understood() -> None:
-    choice = MemoryChoice.from_options(
+    choice = JobForm.from_options(
         {"model": "meta-llama/Meta-Llama-3-8B", "gpu": ["H100", "NVIDIA B200"], "gpus": 8}
     )
-    assert (choice.model, choice.gpu[0], choice.strategy) == ("llama-3-8b", "h100-sxm", "ddp")
-    combined = MemoryChoice.from_options({"strategy": "fsdp2-tp4", "gpus": 8})
-    assert (combined.strategy, combined.tp) == ("fsdp", 4)
-    assert combined.layout() == wb.Strategy.parse("fsdp2-tp4", 8)
-    assert MemoryChoice.from_options({}).strategy == "single"
+    assert (choice["model"], choice["gpu"][0], choice["strategy"]) == (
+        "llama-3-8b",
+        "h100-sxm",
+        "ddp",
+    )
+    combined = JobForm.from_options({"strategy": "fsdp2-tp4", "gpus": 8})
+    assert (combined["strategy"], combined["tp"]) == ("fsdp", 4)
+    assert combined.job().strategy == wb.Strategy.parse("fsdp2-tp4", 8)
+    assert JobForm.from_options({})["strategy"] == "single"
+
+
+def test_controls_that_nobody_moved_follow_the_others() -> None:
+    form = JobForm.from_options({"model": "llama-3-8b", "kernels": "megatron"})
+    assert (form["seq_len"], form["strategy"], form["gradient_bytes"]) == (2048, "single", 4)
+    other = form.changed({"model": "gpt2", "gpus": 4, "kernels": "fused"})
+    assert (other["seq_len"], other["strategy"], other["gradient_bytes"]) == (1024, "ddp", None)
+    own = other.changed({"gradient_bytes": "2"})
+    assert own.job().workload.kernels.gradient_bytes == 2
+    assert own.changed({"kernels": "fused"}).job() == other.job()
+
+
+def test_hsdp_shards_inside_a_node_and_replicates_between_them() -> None:
+    asked = {"gpu": "h100", "gpus": 8, "nodes": 4, "strategy": "hsdp"}
+    job = Job.of("llama-3-8b", **asked)
+    assert (job.strategy.dp_replicate, job.strategy.dp_shard) == (4, 8)
+    assert JobForm.from_options({"model": "llama-3-8b", **asked}).job() == job
 
 
 def test_a_move_is_one_small_message(
@@ -167,8 +189,9 @@ def test_controls_without_effect_are_hidden(calculator: MemoryCalculator) -> Non
 
 def test_every_control_exists_once_and_offers_the_default() -> None:
     shown = [field for group in fields() for field in group["fields"]]
-    assert sorted(field["name"] for field in shown) == sorted(FIELDS)
-    default = MemoryChoice().document()
+    assert sorted(field["name"] for field in shown) == sorted(JOB)
+    assert options().keys() - JOB.keys() == {"cpu"}  # every other option of a job is a control
+    default = JobForm().document()
     for field in shown:
         if field["kind"] in {"select", "search"}:
             assert default[field["name"]] in [option["value"] for option in field["options"]]
@@ -177,7 +200,7 @@ def test_every_control_exists_once_and_offers_the_default() -> None:
 @pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp", "zero1", "zero3", "tp", "pp"])
 def test_every_switch_sets_its_controls(strategy: str) -> None:
     gpus = 1 if strategy == "single" else 4
-    choice = MemoryChoice.from_options(
+    choice = JobForm.from_options(
         {"model": "llama-3-8b", "gpus": gpus, "strategy": strategy, "micro_batch": 4}
     )
     before = figure(choice)["on_card"]
@@ -190,7 +213,7 @@ def test_every_switch_sets_its_controls(strategy: str) -> None:
 
 
 def test_ways_to_fit_begin_with_one_gpu_and_fit() -> None:
-    choice = MemoryChoice.from_options({"model": "llama-3-8b"})
+    choice = JobForm.from_options({"model": "llama-3-8b"})
     ways = advice(choice)["ways"]
     assert ways[0]["gpus"] == 1
     assert [way["gpus"] for way in ways] == sorted(way["gpus"] for way in ways)
@@ -202,20 +225,20 @@ def test_ways_to_fit_begin_with_one_gpu_and_fit() -> None:
 def test_a_config_file_is_a_model(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIG))
-    by_file = MemoryChoice(model=str(path))
-    assert by_file.shape().layers == 4
-    assert MemoryChoice(model=str(tmp_path)).shape() == by_file.shape()
+    by_file = JobForm.from_options({"model": str(path)})
+    assert by_file.model().layers == 4
+    assert JobForm.from_options({"model": str(tmp_path)}).model() == by_file.model()
     path.write_text(json.dumps({**CONFIG, "num_hidden_layers": 6}))
-    assert by_file.shape().layers == 6
+    assert by_file.model().layers == 6
 
 
 def test_pipeline_stages_and_doubtful_cards() -> None:
     job = {"model": "llama-3-8b", "gpus": 8, "strategy": "pp", "accumulate": 8}
-    shown = figure(MemoryChoice.from_options(job))
+    shown = figure(JobForm.from_options(job))
     assert [stage["stage"] for stage in shown["stages"]] == list(range(8))
     assert max(stage["bytes"] for stage in shown["stages"]) == shown["allocated"]
     doubtful = [gpu.id for gpu in catalog.gpus() if "memory_bytes" in gpu.unverified]
-    assert figure(MemoryChoice.from_options({"gpu": doubtful[0]}))["cards"][0]["unverified"]
+    assert figure(JobForm.from_options({"gpu": doubtful[0]}))["cards"][0]["unverified"]
 
 
 def test_text_for_pages_without_javascript(calculator: MemoryCalculator) -> None:

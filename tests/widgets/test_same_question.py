@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import typer
 from workbench_widgets.cost.choice import CostChoice
+from workbench_widgets.job_form import JobForm
 from workbench_widgets.launch.export_choice import ExportChoice
-from workbench_widgets.memory.choice import LORA_TARGETS, OFFLOADS, MemoryChoice
 from workbench_widgets.planner.choice import WORK, PlannerChoice
-from workbench_widgets.strategy.choice import StrategyChoice
+from workbench_widgets.strategy.choice import OFFLOADS, StrategyChoice
 from workbench_widgets.strategy.preview import look
 
 import workbench as wb
@@ -41,7 +41,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "precision": ("fp32", "bf16", "fp16", "fp8", "bf16-pure", "bf17"),
     "optimizer": ("adamw", "adamw-8bit", "sgd", "adamm"),
     "lora_rank": (0, 8, -8),
-    "lora_targets": tuple(LORA_TARGETS.values()),
+    "lora_targets": (("q", "v"), ("q", "k", "v", "o", "gate", "up", "down")),
     "quantization": ("none", "nf4", "nf5"),
     "attention": ("sdpa", "eager", "flesh"),
     "loss": ("full", "chunked", "fused"),
@@ -113,29 +113,18 @@ def on_the_command_line(model: str, values: dict[str, Any], monkeypatch: pytest.
     return described[0]
 
 
-def as_controls(values: dict[str, Any]) -> dict[str, Any]:
-    """The same in the words of the calculators' controls."""
-    tables = {"lora_targets": LORA_TARGETS, "offload": OFFLOADS}
-    return {
-        name: next(word for word, one in tables[name].items() if one == value)
-        if name in tables
-        else value
-        for name, value in values.items()
-    }
-
-
 @pytest.mark.slow
 def test_every_face_answers_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = 0
     for seed in range(QUESTIONS):
         model, values = question(seed)
-        controls = {"model": model, **as_controls(values)}
+        controls = {"model": model, **values}
         expected = answer(lambda: Job.of(model, **values))  # noqa: B023  (called at once)
         refused += isinstance(expected, str)
         faces = {
             "command line": lambda: on_the_command_line(model, values, monkeypatch),  # noqa: B023
-            "MemoryCalculator": lambda: MemoryChoice.from_options(controls).job(),  # noqa: B023
-            "CostCalculator": lambda: CostChoice.from_options(controls).job.job(),  # noqa: B023, PLW0108
+            "MemoryCalculator": lambda: JobForm.from_options(controls).job(),  # noqa: B023
+            "CostCalculator": lambda: CostChoice.from_options(controls).job(),  # noqa: B023
         }
         for face, ask in faces.items():
             assert answer(ask) == expected, (face, seed, model, values)
@@ -144,9 +133,7 @@ def test_every_face_answers_alike(monkeypatch: pytest.MonkeyPatch) -> None:
             planned = PlannerChoice.from_options(own | {"tokens": "1B"}).question().workload
             part = {name: value for name, value in values.items() if name in WORK}
             assert planned == Job.of(model, gpu="h100", **part).workload, (seed, model, values)
-            assert figures(Job.of(model, **values)) == figures(
-                MemoryChoice.from_options(controls).job()
-            )
+            assert figures(Job.of(model, **values)) == figures(JobForm.from_options(controls).job())
     assert QUESTIONS / 5 < refused < QUESTIONS * 4 / 5
 
 

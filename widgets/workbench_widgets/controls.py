@@ -131,18 +131,65 @@ def of_job(name: str, label: str, own: Mapping[str, str] | None = None) -> Field
 
 
 def of_option(
-    one: Declared, label: str, hint: str = "", own: Mapping[str, str] | None = None
+    one: Declared, label: str = "", hint: str = "", own: Mapping[str, str] | None = None
 ) -> Field:
     """A declared option, with its values and limits; `hint`: what an empty control means."""
-    if one.is_switch and one.default is not None:
+    label = label or one.name.replace("_", " ").capitalize()
+    return {**_of_type(one, label, hint, own or {}), "help": one.help}
+
+
+def _of_type(one: Declared, label: str, hint: str, own: Mapping[str, str]) -> Field:
+    is_free = one.default is None
+    if one.option.split:
+        return several(one.name, label, one.option.choices, hint or "add one") | {"empty": True}
+    if one.is_switch and not is_free:
         return check(one.name, label)
-    if one.option.choices:
-        return select(one.name, label, one.option.choices, own)
+    if one.is_switch or one.option.choices:
+        values = _YES_NO.values() if one.is_switch else map(str, one.option.choices)
+        free = {"": hint or "default"} if is_free else {}
+        return select(one.name, label, (*free, *values), {**own, **free})
     if one.plain_type is int:
-        return number(one.name, label, one.option.least or 0, one.option.most) | _hint(hint)
+        least = one.option.least or 0
+        return number(one.name, label, least, one.option.most, unit=one.option.unit) | _hint(hint)
     if one.plain_type is float:
         return amount(one.name, label, one.option.unit, hint)
-    return text(one.name, label, hint)
+    return text(one.name, label, hint, one.option.unit)
+
+
+def rest(groups: list[dict[str, Any]], declarations: Iterable[Declared]) -> dict[str, Any]:
+    """A closed group with the options that the others leave out."""
+    placed = {field["name"] for group in groups for field in group["fields"]}
+    fields = [of_option(one, hint="default") for one in declarations if one.name not in placed]
+    return {"title": "All other options", "open": False, "fields": fields}
+
+
+_YES_NO = {True: "yes", False: "no"}  # of a switch that may also be left to the library
+
+
+def option_value(one: Declared, value: Any) -> Any:
+    """What a control is set to, as the option's field holds it."""
+    if isinstance(value, list | tuple):
+        return tuple(value)
+    is_text = isinstance(value, str)
+    if one.option.split and not is_text:
+        return value
+    if is_text and one.is_switch:
+        return {word: is_on for is_on, word in _YES_NO.items()}.get(value)
+    if is_text and one.plain_type is int and value.isdigit():
+        return int(value)
+    return None if is_text and not value and one.default is None else one.read(value)
+
+
+def control_value(one: Declared | None, value: Any) -> Any:
+    """What a control shows of an option's value; `one`: None = it is of no declared option."""
+    if value is None and one is not None:
+        is_number = one.plain_type in {int, float} and not one.option.choices
+        return None if is_number else ""
+    if one is not None and one.is_switch and one.default is None:
+        return _YES_NO[bool(value)]
+    if one is not None and one.option.choices and not one.option.split:
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _hint(hint: str) -> Field:

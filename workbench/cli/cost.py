@@ -17,10 +17,7 @@ from workbench.describe import Cluster
 from workbench.describe.job import Job
 from workbench.errors import UsageError
 from workbench.estimate.cost import run_cost
-from workbench.estimate.cost.plan import (
-    RunPlan,
-    checkpoint_bytes,
-)
+from workbench.estimate.cost.plan import FAILURE_GPU_HOURS, RunPlan, checkpoint_bytes
 from workbench.estimate.memory import training_memory
 from workbench.estimate.step_time import step_time
 from workbench.units import format_bytes
@@ -99,8 +96,8 @@ def _length(asked: CostAsked) -> dict[str, Any]:
     given = [name for name in ("tokens", "steps", "epochs") if getattr(asked, name) is not None]
     if len(given) != 1 or (asked.epochs is None) != (asked.dataset_tokens is None):
         raise UsageError(
-            "Give the length of the run exactly once: --tokens T, --steps N, or --epochs E with "
-            "--dataset-tokens D."
+            "Give the length of the run exactly once: --tokens T (as 300B), --steps N, or "
+            "--epochs E with --dataset-tokens D."
         )
     counts = ("tokens", "steps", "dataset_tokens")
     texts = {name: getattr(asked, name) for name in counts}
@@ -127,7 +124,9 @@ def _plan(asked: CostAsked, job: Job) -> RunPlan:
         checkpoint_bytes=size,
         storage_bytes_per_second=asked.storage_gb_per_second * 1e9,
         checkpoint_interval_seconds=None if minutes is None else minutes * 60,
-        failure_gpu_hours=asked.failure_gpu_hours or None,
+        failure_gpu_hours=FAILURE_GPU_HOURS
+        if asked.failure_gpu_hours is None
+        else asked.failure_gpu_hours or None,
         start_seconds=asked.start_minutes * 60,
         restart_seconds=asked.restart_minutes * 60,
         evaluation_share=asked.evaluation,

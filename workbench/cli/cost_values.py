@@ -7,9 +7,11 @@ from typing import Annotated
 
 from workbench.cli.describing import Description, option
 from workbench.describe.job import Job
+from workbench.describe.option import Option
 from workbench.estimate.cost import RunCost
 from workbench.estimate.cost.plan import (
     FAILURE_GPU_HOURS,
+    MONTHS,
     NODE_STORAGE_BYTES_PER_SECOND,
 )
 
@@ -18,47 +20,63 @@ from workbench.estimate.cost.plan import (
 class CostAsked(Description):
     """The options of ``workbench cost``."""
 
-    tokens: Annotated[str | None, option("Tokens to train on: 300B, 1.5T, 2e9.")] = None
-    steps: Annotated[str | None, option("Or optimizer steps.")] = None
-    epochs: Annotated[float | None, option("Or passes over --dataset-tokens.")] = None
-    dataset_tokens: Annotated[str | None, option("Tokens of one epoch.")] = None
+    tokens: Annotated[str | None, Option(help="Tokens to train on: 300B, 1.5T, 2e9.")] = None
+    steps: Annotated[str | None, Option(help="Or optimizer steps.")] = None
+    epochs: Annotated[float | None, Option(help="Or passes over --dataset-tokens.")] = None
+    dataset_tokens: Annotated[str | None, Option(help="Tokens of one epoch.")] = None
     provider: Annotated[
-        str | None, option("Rent here [default: the cheapest offer].", metavar="P")
+        str | None, Option(help="Rent here [default: the cheapest offer].", metavar="P")
     ] = None
-    offer: Annotated[str | None, option("The provider's name of the machine.", metavar="O")] = None
+    offer: Annotated[
+        str | None, Option(help="The provider's name of the machine.", metavar="O")
+    ] = None
     usd_per_hour: Annotated[
-        str | None, option("Your price of one node: 20, or 18-24.", metavar="X")
+        str | None, Option(help="Your price of one node: 20, or 18-24.", unit="$/h", metavar="X")
     ] = None
     spot_usd_per_hour: Annotated[
-        float | None, option("Your price of one interruptible node.", metavar="X")
+        float | None, Option(help="Your price of one interruptible node.", unit="$/h", metavar="X")
     ] = None
-    spot: Annotated[bool, option("Rent interruptible machines.", "--spot")] = False
+    spot: Annotated[bool, Option(help="Rent interruptible machines.")] = False
     interruption_hours: Annotated[
         float | None,
-        option("Spot: mean hours between interruptions of one machine [default: unknown]."),
+        Option(
+            help="Spot: mean hours between interruptions of one machine [default: unknown].",
+            unit="h",
+        ),
     ] = None
     failure_gpu_hours: Annotated[
-        float, option("GPU-hours between failures that stop the job; 0 = never.")
-    ] = round(FAILURE_GPU_HOURS)
+        float | None,
+        Option(
+            help="GPU-hours between failures that stop the job; 0 = never "
+            f"[default: {FAILURE_GPU_HOURS:,.0f}]."
+        ),
+    ] = None
     checkpoint_minutes: Annotated[
-        float | None, option("Work between two checkpoints [default: Daly's optimum].")
+        float | None,
+        Option(help="Work between two checkpoints [default: Daly's optimum].", unit="min"),
     ] = None
     checkpoint_seconds: Annotated[
-        float | None, option("Time of one checkpoint [default: from its size].")
+        float | None, Option(help="Time of one checkpoint [default: from its size].", unit="s")
     ] = None
-    storage_gb_per_second: Annotated[float, option("Rate at which a node writes checkpoints.")] = (
-        NODE_STORAGE_BYTES_PER_SECOND / 1e9
-    )
-    start_minutes: Annotated[float, option("Paid before the first step.")] = 5.0
-    restart_minutes: Annotated[float, option("From an interruption to the next step.")] = 10.0
-    evaluation: Annotated[float, option("Evaluation's share on top of training.")] = 0.0
-    failed: Annotated[float, option("Share of thrown-away attempts on top.")] = 0.0
-    idle_hours: Annotated[float, option("Idle machine hours.")] = 0.0
-    storage_gb: Annotated[float, option("Data kept on the provider's disks.")] = 0.0
-    keep_checkpoints: Annotated[int, option("Checkpoints kept there too.")] = 0
-    stopped_days: Annotated[float, option("Days to keep the disks after the machines.")] = 0.0
-    egress_gb: Annotated[float, option("Data downloaded from the provider.")] = 0.0
-    hours_per_month: Annotated[int, option("720 (30 days) or 730 (a year / 12).")] = 720
+    storage_gb_per_second: Annotated[
+        float, Option(help="Rate at which a node writes checkpoints.", unit="GB/s")
+    ] = NODE_STORAGE_BYTES_PER_SECOND / 1e9
+    start_minutes: Annotated[float, Option(help="Paid before the first step.", unit="min")] = 5.0
+    restart_minutes: Annotated[
+        float, Option(help="From an interruption to the next step.", unit="min")
+    ] = 10.0
+    evaluation: Annotated[float, Option(help="Evaluation's share on top of training.")] = 0.0
+    failed: Annotated[float, Option(help="Share of thrown-away attempts on top.")] = 0.0
+    idle_hours: Annotated[float, Option(help="Idle machine hours.", unit="h")] = 0.0
+    storage_gb: Annotated[float, Option(help="Data kept on the provider's disks.", unit="GB")] = 0.0
+    keep_checkpoints: Annotated[int, Option(help="Checkpoints kept there too.")] = 0
+    stopped_days: Annotated[
+        float, Option(help="Days to keep the disks after the machines.", unit="days")
+    ] = 0.0
+    egress_gb: Annotated[float, Option(help="Data downloaded from the provider.", unit="GB")] = 0.0
+    hours_per_month: Annotated[
+        int, Option(help="720 (30 days) or 730 (a year / 12).", choices=MONTHS)
+    ] = 720
     as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
 
     @property

@@ -16,7 +16,7 @@ import typer
 
 from workbench.describe import Strategy
 from workbench.describe.job import Job, options
-from workbench.describe.option import Declared, Group, declared, flattened, groups, text_of
+from workbench.describe.option import Declared, Group, Option, declared, flattened, groups, text_of
 from workbench.errors import UsageError
 
 
@@ -72,12 +72,26 @@ def _argument(
     for extra in getattr(hint, "__metadata__", ()):
         if isinstance(extra, Group):
             return _of_group(hint.__origin__, extra, own, hidden)
+        if isinstance(extra, Option):
+            return _of_option(
+                Declared(name=name, type=hint.__origin__, default=default, option=extra)
+            )
     if is_dataclass(hint):
         return _of_fields(hint)
     parameter = inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
     )
     return _Argument(parameters=[parameter], read=lambda values: values[name])
+
+
+def _of_option(one: Declared) -> _Argument:
+    """A declared option of the command itself; it keeps its default where it is not given."""
+
+    def read(values: Mapping[str, Any]) -> Any:
+        given = values[one.name]
+        return one.default if given is None else one.read(given)
+
+    return _Argument(parameters=[_parameter(one.name, one, hidden=False, changes=False)], read=read)
 
 
 def _of_fields(kind: Any) -> _Argument:

@@ -13,7 +13,7 @@ from workbench.cli.describing import (
     with_options,
 )
 from workbench.cli.memory import plain_console, show
-from workbench.cli.plan_values import PlanAsked, Planned
+from workbench.cli.plan_values import PlanAsked, Planned, Question
 from workbench.cli.progress import search_progress
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
@@ -22,7 +22,6 @@ from workbench.describe import Workload, prices
 from workbench.describe.checks import require_at_least
 from workbench.describe.detection import detect_host
 from workbench.describe.job import options
-from workbench.describe.option import words
 from workbench.errors import UsageError
 from workbench.estimate.cost.plan import RunPlan, checkpoint_bytes
 from workbench.planning import Limits, Space, plan_on
@@ -55,40 +54,48 @@ def answer(asked: PlanAsked) -> Planned:
     Raises:
         UsageError: an impossible value, a name nobody knows; the message says what is allowed.
     """
-    _refuse_decided(asked)
     require_at_least("rejections", asked.rejections, 0)
+    search = question(asked)
+    given: dict[str, Any] = {
+        "global_batch": search.global_batch,
+        "space": search.space,
+        "run": search.run,
+    }
+    began = time.perf_counter()
+    if asked.here:
+        host = detect_host()
+        plans = plan_on(host, search.workload, conditions=measured_conditions(host), **given)
+    else:
+        with search_progress() as progress:
+            plans = find_plans(search.workload, limits=search.limits, progress=progress, **given)
+    return Planned(
+        asked=asked,
+        workload=search.workload,
+        plans=plans,
+        seconds=time.perf_counter() - began,
+        notes=search.notes,
+        trainer=search.trainer,
+    )
+
+
+def question(asked: PlanAsked) -> Question:
+    """Read the options.
+
+    Raises:
+        UsageError: an impossible value, an unknown name; the message says what is allowed.
+    """
+    _refuse_decided(asked)
     described = describe(replace(asked, job={**asked.job, "cpu": True}))
-    run = _run(asked, described.workload)
     data = Space().data + (DATA[-2:] if asked.zero else ())
     space = Space(data=data, offload=not asked.no_offload, launchable=not asked.all_layouts)
     if asked.any_script:
         space = replace(ANY_SCRIPT, launchable=not asked.all_layouts)
-    began = time.perf_counter()
-    if asked.here:
-        host = detect_host()
-        plans = plan_on(
-            host,
-            described.workload,
-            global_batch=asked.global_batch,
-            space=space,
-            conditions=measured_conditions(host),
-            run=run,
-        )
-    else:
-        with search_progress() as progress:
-            plans = find_plans(
-                described.workload,
-                limits=_limits(asked),
-                global_batch=asked.global_batch,
-                space=space,
-                run=run,
-                progress=progress,
-            )
-    return Planned(
-        asked=asked,
+    return Question(
         workload=described.workload,
-        plans=plans,
-        seconds=time.perf_counter() - began,
+        run=_run(asked, described.workload),
+        global_batch=asked.global_batch,
+        limits=_limits(asked),
+        space=space,
         notes=described.notes,
         trainer=described.trainer,
     )
@@ -124,9 +131,9 @@ def _limits(asked: PlanAsked) -> Limits:
     return Limits(
         budget_usd=asked.budget_usd,
         deadline_hours=asked.deadline_hours,
-        providers=tuple(prices.provider_name(name, known) for name in words(asked.providers)),
-        gpus=words(asked.gpu or ""),
-        regions=words(asked.regions),
+        providers=tuple(prices.provider_name(name, known) for name in asked.providers),
+        gpus=asked.gpu,
+        regions=asked.regions,
         max_gpus=asked.max_gpus,
         spot=asked.spot,
     )

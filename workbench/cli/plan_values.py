@@ -10,9 +10,10 @@ from workbench.cli.describing import (
     option,
 )
 from workbench.describe import Strategy, Workload
-from workbench.describe.option import declared
+from workbench.describe.option import Option, declared
 from workbench.describe.trainers import Preset
-from workbench.planning import Plans
+from workbench.estimate.cost.plan import RunPlan
+from workbench.planning import Limits, Plans, Space
 from workbench.planning.rejected import LISTED
 
 
@@ -26,40 +27,69 @@ class PlanAsked(Description):
     )
     """What a plan answers instead of asking."""
     gpu: Annotated[
-        str | None, option("Only these GPUs: h100,a100 [default: all].", metavar="G,G")
-    ] = None
-    tokens: Annotated[str | None, option("Tokens to train on: 300B, 1.5T, 2e9.")] = None
-    epochs: Annotated[float | None, option("Or passes over --dataset-tokens.")] = None
-    dataset_tokens: Annotated[str | None, option("Tokens of one epoch.")] = None
+        tuple[str, ...],
+        Option(help="Only these GPUs: h100,a100 [default: all].", metavar="G,G", split="commas"),
+    ] = ()
+    tokens: Annotated[str | None, Option(help="Tokens to train on: 300B, 1.5T, 2e9.")] = None
+    epochs: Annotated[float | None, Option(help="Or passes over --dataset-tokens.")] = None
+    dataset_tokens: Annotated[str | None, Option(help="Tokens of one epoch.")] = None
     global_batch: Annotated[
-        int | None, option("Sequences per optimizer step, all GPUs [default: ~0.5 M tokens].")
+        int | None, Option(help="Sequences per optimizer step, all GPUs [default: ~0.5 M tokens].")
     ] = None
-    budget_usd: Annotated[float | None, option("Maximum cost of the run, in USD.")] = None
-    deadline_hours: Annotated[float | None, option("Maximum hours, including start-up.")] = None
-    providers: Annotated[str, option("Only these: runpod,lambda.", metavar="P,P")] = ""
-    regions: Annotated[str, option("Only regions with one of these words.", metavar="R,R")] = ""
-    max_gpus: Annotated[int | None, option("Maximum number of GPUs [default: 128].")] = None
-    spot: Annotated[bool, option("Include interruptible machines.", "--spot")] = False
+    budget_usd: Annotated[float | None, Option(help="Maximum cost of the run.", unit="$")] = None
+    deadline_hours: Annotated[
+        float | None, Option(help="Maximum hours, including start-up.", unit="h")
+    ] = None
+    providers: Annotated[
+        tuple[str, ...], Option(help="Only these: runpod,lambda.", metavar="P,P", split="commas")
+    ] = ()
+    regions: Annotated[
+        tuple[str, ...],
+        Option(help="Only regions with one of these words.", metavar="R,R", split="commas"),
+    ] = ()
+    max_gpus: Annotated[int | None, Option(help="Maximum number of GPUs [default: 128].")] = None
+    spot: Annotated[bool, Option(help="Include interruptible machines.")] = False
     interruption_hours: Annotated[
         float | None,
-        option("Spot: mean hours between interruptions of one machine [default: unknown]."),
+        Option(help="Spot: mean hours between interruptions of one machine [default: unknown]."),
     ] = None
-    here: Annotated[bool, option("Plan for this host's GPUs instead of rented ones.", "--here")] = (
-        False
-    )
-    no_offload: Annotated[bool, option("Exclude offloading to host memory.", "--no-offload")] = (
-        False
-    )
+    here: Annotated[bool, Option(help="Plan for this host's GPUs instead of rented ones.")] = False
+    no_offload: Annotated[bool, Option(help="Exclude offloading to host memory.")] = False
     any_script: Annotated[
-        bool, option("Only layouts that work with any script: DDP, FSDP, hybrid.", "--any-script")
+        bool, Option(help="Only layouts that work with any script: DDP, FSDP, hybrid.")
     ] = False
     all_layouts: Annotated[
         bool,
-        option("Include layouts that the launcher cannot start.", "--all-layouts"),
+        Option(help="Include layouts that the launcher cannot start."),
     ] = False
-    zero: Annotated[bool, option("Include DeepSpeed's ZeRO-2 and ZeRO-3.", "--zero")] = False
-    rejections: Annotated[int, option("Number of rejected layouts to list.")] = LISTED
+    zero: Annotated[bool, Option(help="Include DeepSpeed's ZeRO-2 and ZeRO-3.")] = False
+    rejections: Annotated[int, Option(help="Number of rejected layouts to list.")] = LISTED
     as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a search is asked, read from the options."""
+
+    workload: Workload
+    """What is trained."""
+    run: RunPlan
+    """How long, and what else a run needs beside its steps."""
+    global_batch: int | None
+    """Sequences per optimizer step; None = about 0.5 M tokens."""
+    limits: Limits
+    """What a plan must keep to."""
+    space: Space
+    """Layouts to look at."""
+    notes: tuple[str, ...] = ()
+    """What was read by analogy or chosen by us."""
+    trainer: Preset | None = None
+    """What trains and what it decided of the job."""
+
+    @property
+    def tokens(self) -> int:
+        """Length of the run."""
+        return round(self.run.length(1)[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

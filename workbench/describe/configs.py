@@ -128,14 +128,16 @@ def _load(config: object) -> tuple[Mapping[str, Any], str, str]:
 def _load_file(path: Path) -> tuple[Mapping[str, Any], str, str]:
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
-        kind = "no config.json in" if path.is_dir() else "no file or directory"
+        where = f"no config.json in {path}" if path.is_dir() else "no file or directory there"
         by_name = (
             ""
             if path.suffix == ".json" or path.is_dir()
             else f"; a published shape is found by its name alone: {path.name}, in Python "
             f"Model.catalog({path.name!r})"
         )
-        raise UsageError(f"There is {kind} {path}. Give the path of a config.json{by_name}.")
+        raise UsageError(
+            f"{path} cannot be read: {where}. Give the path of a config.json{by_name}."
+        )
     try:
         if file.stat().st_size > MOST_BYTES:
             raise UsageError(f"{file} is too large for a config. Give the path of a config.json.")

@@ -199,6 +199,9 @@ def _spread(given: Mapping[str, Any]) -> tuple[Strategy, Placement]:
         name = Strategy.usual(world) if name is None else str(name)
         needed = Strategy.ranks_of(name)
         strategy = Strategy.parse(name, world if needed is None or needed == 1 else needed)
+        if strategy.name == "hsdp" and placement.nodes > 1:  # a group of shards in each node
+            degrees = {"dp_replicate": placement.nodes, "dp_shard": world // placement.nodes}
+            strategy = strategy.with_options(**degrees)
     if strategy.world_size != placement.world_size:
         raise UsageError(
             f"{strategy.name} needs {strategy.world_size} GPUs, not {placement.world_size} "

@@ -17,11 +17,9 @@ class CostCalculator(Calculator):
 
     Args:
         **options: A control's first value: those of ``MemoryCalculator`` (``model``, ``gpu``,
-            ``gpus``, ``nodes``, ``strategy``, ``micro_batch``, ``seq_len``, ``precision`` …), and
-            ``tokens`` (``300e9`` or ``"300B"``), ``provider``, ``offer``, ``usd_per_hour`` (own
-            price of a node, a range too: ``"18-24"``), ``spot_usd_per_hour``, ``spot``,
-            ``interruption_hours``, ``checkpoint_minutes``, ``storage_gb``, ``stopped_days``,
-            ``egress_gb``, ``idle_hours``, ``hours_per_month``.
+            ``gpus``, ``strategy``, ``micro_batch`` …) and those of ``workbench cost``
+            (``tokens``: ``300e9`` or ``"300B"``, ``provider``, ``usd_per_hour``: own price of a
+            node, a range too, ``"18-24"``; ``spot`` …).
 
     ``cost`` is the ``RunCost`` of what the controls say, ``choice`` all their values.
 
@@ -41,7 +39,7 @@ class CostCalculator(Calculator):
         Raises:
             UsageError: the controls say something that cannot be.
         """
-        return self.choice.cost()[0]
+        return self.choice.costed().cost
 
     def _figure(self) -> dict[str, Any]:
         return figure(self.choice)

@@ -5,35 +5,60 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.describe import prices
-from workbench.estimate.cost.plan import MONTHS
 from workbench_widgets.controls import (
-    amount,
-    check,
     gpu_field,
     model_field,
     number,
     of_job,
+    of_option,
+    rest,
     select,
     slider,
-    text,
 )
-from workbench_widgets.memory.choice import RECOMPUTES, STRATEGIES
-from workbench_widgets.memory.fields import ACCUMULATIONS, MICRO_BATCHES, RECOMPUTED, SEQUENCES
+from workbench_widgets.cost.choice import OWN
+from workbench_widgets.job_form import STRATEGIES
+from workbench_widgets.memory.fields import (
+    ACCUMULATIONS,
+    MICRO_BATCHES,
+    SEQUENCES,
+    job_options,
+    recompute_fields,
+)
+
+_LABELS = {
+    "tokens": ("Tokens to train on", "300B, 1.5T, 2e9"),
+    "usd_per_hour": ("Own node price", "20, or 18-24"),
+    "spot_usd_per_hour": ("Own node spot", "none"),
+    "spot": ("Spot: interruptible machines",),
+    "interruption_hours": ("Machine lifetime", "unknown"),
+    "checkpoint_minutes": ("Checkpoint every", "best"),
+    "storage_gb": ("Data on disk",),
+    "stopped_days": ("Disk kept after",),
+    "egress_gb": ("Downloaded",),
+    "idle_hours": ("Idle",),
+}
+"""Control -> its label, and what an empty one means."""
 
 
 def fields() -> list[dict[str, Any]]:
     """Groups of controls in reading order."""
-    return [
-        {
-            "title": "Model and length",
-            "open": True,
-            "fields": [model_field(), text("tokens", "Tokens to train on", "300B, 1.5T, 2e9")],
-        },
+    groups = [
+        {"title": "Model and length", "open": True, "fields": [model_field(), *_own("tokens")]},
         {"title": "GPUs and price", "open": True, "fields": _machines()},
         {"title": "Batch and layout", "open": True, "fields": _work()},
-        {"title": "Interruptions and checkpoints", "open": True, "fields": _saving()},
+        {
+            "title": "Interruptions and checkpoints",
+            "open": True,
+            "fields": _own("interruption_hours", "checkpoint_minutes"),
+        },
         {"title": "Storage, egress, idle time", "open": False, "fields": _extras()},
     ]
+    shown = (one for name, one in OWN.items() if name != "offer")  # taken in the table of offers
+    return [*groups, rest(groups, [*shown, *job_options()])]
+
+
+def _own(*names: str) -> list[dict[str, Any]]:
+    return [of_option(OWN[name], *_LABELS[name]) for name in names]
 
 
 def _machines() -> list[dict[str, Any]]:
@@ -44,9 +69,7 @@ def _machines() -> list[dict[str, Any]]:
         of_job("nodes", "Nodes"),
         select("strategy", "Strategy", STRATEGIES),
         select("provider", "Provider", known, {"": "the cheapest offer"}),
-        text("usd_per_hour", "Own node price", "20, or 18-24", "$/h"),
-        amount("spot_usd_per_hour", "Own node spot", "$/h", "none"),
-        check("spot", "Spot: interruptible machines"),
+        *_own("usd_per_hour", "spot_usd_per_hour", "spot"),
     ]
 
 
@@ -56,7 +79,7 @@ def _work() -> list[dict[str, Any]]:
         slider("seq_len", "Sequence length", "tokens", SEQUENCES),
         slider("accumulate", "Accumulation", "micro-batches per step", ACCUMULATIONS),
         of_job("precision", "Precision"),
-        select("recompute", "Recompute", tuple(RECOMPUTES), RECOMPUTED),
+        *recompute_fields(),
         of_job("optimizer", "Optimizer"),
         number("tp", "Tensor (tp)"),
         number("pp", "Pipeline (pp)"),
@@ -67,23 +90,9 @@ def _work() -> list[dict[str, Any]]:
     ]
 
 
-def _saving() -> list[dict[str, Any]]:
-    return [
-        amount("interruption_hours", "Machine lifetime", "h", "unknown"),
-        amount("checkpoint_minutes", "Checkpoint every", "min", "best"),
-    ]
-
-
 def _extras() -> list[dict[str, Any]]:
+    months = {"720": "720 h (30 days)", "730": "730 h (a year / 12)"}
     return [
-        amount("storage_gb", "Data on disk", "GB"),
-        amount("stopped_days", "Disk kept after", "days"),
-        amount("egress_gb", "Downloaded", "GB"),
-        amount("idle_hours", "Idle", "h"),
-        select(
-            "hours_per_month",
-            "Hours per month",
-            tuple(map(str, MONTHS)),
-            {"720": "720 h (30 days)", "730": "730 h (a year / 12)"},
-        ),
+        *_own("storage_gb", "stopped_days", "egress_gb", "idle_hours"),
+        of_option(OWN["hours_per_month"], own=months),
     ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import workbench as wb
-from workbench.describe import prices
+from workbench.describe import Cluster, prices
+from workbench.describe.job import Job
 from workbench.describe.price import Offer
 from workbench.estimate.cost import RunCost
-from workbench.units import UNKNOWN, format_bytes, format_count, format_seconds, format_usd
+from workbench.units import UNKNOWN, format_count, format_seconds, format_usd
 from workbench_widgets.cost.choice import CostChoice
 from workbench_widgets.cost.parts import bill, hours_text, priced_at, step_parts
 
@@ -21,20 +21,13 @@ def figure(choice: CostChoice) -> dict[str, Any]:
     Raises:
         UsageError: the sentence says which value cannot be and what would work.
     """
-    cost, priced = choice.cost()
-    workload, layout = choice.job.workload(), choice.job.layout()
-    memory = wb.training_memory(workload, layout, choice.job.cluster())
-    lacks = ""
-    if memory.fits is False:
-        lacks = (
-            f"This layout does not fit: it needs {format_bytes(memory.on_card_bytes)} of "
-            f"{format_bytes(memory.card_bytes)}. See the memory calculator."
-        )
+    costed = choice.costed()
+    cost, job = costed.cost, costed.job
     offer = cost.job.offer
     return {
         "headline": _headline(cost),
-        "setting": _setting(choice, cost, layout),
-        "lacks": lacks,
+        "setting": _setting(cost, job),
+        "lacks": costed.problem,
         "numbers": _numbers(cost),
         "offer": {
             "says": priced_at(offer, cost.job.nodes, spot=cost.spot),
@@ -45,8 +38,8 @@ def figure(choice: CostChoice) -> dict[str, Any]:
         "bill": bill(cost),
         "step": step_parts(cost.step),
         "spot": _spot(cost),
-        "offers": _offers(choice, offer),
-        "assumptions": [*priced.notes, *cost.assumptions, *cost.step.assumptions],
+        "offers": _offers(job.cluster, offer, spot=cost.spot),
+        "assumptions": [*costed.notes, *cost.assumptions, *cost.step.assumptions],
         "sources": list(cost.step.sources),
     }
 
@@ -56,11 +49,12 @@ def _headline(cost: RunCost) -> str:
     return f"{cost.total_text} and {hours_text(cost.wall_hours)} on {many} for the finished run."
 
 
-def _setting(choice: CostChoice, cost: RunCost, layout: wb.Strategy) -> str:
-    model = choice.job.shape()
+def _setting(cost: RunCost, job: Job) -> str:
+    model = job.workload.model
     return (
         f"{model.name}, {format_count(model.parameters)} parameters; {format_count(cost.tokens)} "
-        f"tokens in {cost.job.steps:,} steps of {format_count(cost.step.tokens)}; {layout.name}."
+        f"tokens in {cost.job.steps:,} steps of {format_count(cost.step.tokens)}; "
+        f"{job.strategy.name}."
     )
 
 
@@ -116,18 +110,16 @@ def _spot(cost: RunCost) -> dict[str, Any]:
     }
 
 
-def _offers(choice: CostChoice, chosen: Offer) -> list[dict[str, Any]]:
+def _offers(needed: Cluster | str, chosen: Offer, *, spot: bool) -> list[dict[str, Any]]:
     """Machines with enough of these GPUs, by price; one row per provider and machine."""
-    needed = choice.job.cluster()
-    gpu = needed.accelerator
-    if gpu is None:
+    if not isinstance(needed, Cluster) or needed.accelerator is None:
         return []
-    spot = bool(choice.spot)
+    gpu, count = needed.accelerator, len(needed.gpus)
 
     def price(one: Offer) -> float | None:
         return one.spot_usd_per_hour if spot else one.usd_per_hour
 
-    found = [one for one in prices.offers(gpu=gpu.id) if one.gpus >= len(needed.gpus)]
+    found = [one for one in prices.offers(gpu=gpu.id) if one.gpus >= count]
     found.sort(key=lambda one: (price(one) is None, price(one) or 0.0))
     seen: dict[tuple[str, str, int], Offer] = {}
     for one in found:

@@ -10,7 +10,7 @@ import traitlets
 import workbench as wb
 from workbench_widgets.calculator import Calculator
 from workbench_widgets.debounce import Debouncer
-from workbench_widgets.memory.choice import MemoryChoice
+from workbench_widgets.job_form import JobForm
 from workbench_widgets.memory.fields import fields
 from workbench_widgets.memory.figure import figure
 from workbench_widgets.memory.simulation import ExactRun
@@ -47,7 +47,7 @@ class MemoryCalculator(Calculator):
         self._later = Debouncer("workbench-advice")
         self._advising = threading.Lock()
         self._exact = ExactRun(self._show_exact)
-        choice = MemoryChoice.from_options(options)
+        choice = JobForm.from_options(options)
         super().__init__(choice, face="memory_calculator.js", groups=fields())
         self.advice = self._advice(choice)
 
@@ -64,7 +64,7 @@ class MemoryCalculator(Calculator):
     def _figure(self) -> dict[str, Any]:
         return {**figure(self.choice), "at": self._moves}
 
-    def _advice(self, choice: MemoryChoice) -> dict[str, Any]:
+    def _advice(self, choice: JobForm) -> dict[str, Any]:
         return {**advice(choice), "at": self._moves}
 
     def _text(self) -> str:
@@ -78,7 +78,7 @@ class MemoryCalculator(Calculator):
         else:
             self._later.after(SETTLED_SECONDS, self._advise, self.choice)
 
-    def _advise(self, choice: MemoryChoice) -> None:
+    def _advise(self, choice: JobForm) -> None:
         """One at a time: what has been overtaken by another move is not computed any more."""
         with self._advising:
             if self.choice is not choice:

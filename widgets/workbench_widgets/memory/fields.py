@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench_widgets.controls import gpu_field, model_field, number, of_job, select, slider
-from workbench_widgets.memory.choice import LORA_TARGETS, OFFLOADS, RECOMPUTES, STRATEGIES
+from workbench.describe.job import options
+from workbench.describe.option import Declared
+from workbench_widgets.controls import gpu_field, model_field, number, of_job, rest, select, slider
+from workbench_widgets.job_form import JOB, STRATEGIES
 
 MICRO_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 SEQUENCES = (128, 256, 512, 768, *(size << step for step in range(8) for size in (1024, 1536)))
 ACCUMULATIONS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-RECOMPUTED = {
-    "none": "none",
-    "selective": "attention's core",
-    "mlp": "the MLPs",
-    "op": "every second matmul",
-    "full": "every block (full)",
-}
+RECOMPUTED = {"selective": "parts of each block", "full": "every block"}
 
 
 def fields() -> list[dict[str, Any]]:
     """Groups of controls in reading order: one GPU's options first, several GPUs' after them."""
-    return [
+    groups = [
         {
             "title": "Model and GPU",
             "open": True,
@@ -40,18 +36,33 @@ def fields() -> list[dict[str, Any]]:
         {"title": "Several GPUs", "open": True, "fields": _several_gpus()},
         {"title": "Implementation", "open": False, "fields": _implementation()},
     ]
+    return [*groups, rest(groups, job_options())]
+
+
+def job_options() -> list[Declared]:
+    """Those that the controls of a job set."""
+    return [one for name, one in options().items() if name in JOB]
 
 
 def _one_gpu() -> list[dict[str, Any]]:
     return [
         of_job("precision", "Precision"),
-        select("recompute", "Recompute", tuple(RECOMPUTES), RECOMPUTED),
+        *recompute_fields(),
         of_job("optimizer", "Optimizer"),
         of_job("loss", "Loss", {"full": "all logits"}),
         of_job("attention", "Attention"),
         of_job("lora_rank", "LoRA rank (0: none)"),
         of_job("quantization", "Frozen weights", {"none": "as computed"}),
-        select("lora_targets", "LoRA on", tuple(LORA_TARGETS)),
+        of_job("lora_targets", "LoRA on"),
+    ]
+
+
+def recompute_fields() -> list[dict[str, Any]]:
+    """What is computed again in backward; which parts or blocks, where that is open."""
+    return [
+        of_job("recompute", "Recompute", RECOMPUTED),
+        of_job("recompute_parts", "Parts to recompute"),
+        of_job("recompute_layers", "Blocks per stage"),
     ]
 
 
@@ -72,7 +83,7 @@ def _several_gpus() -> list[dict[str, Any]]:
 def _implementation() -> list[dict[str, Any]]:
     return [
         of_job("kernels", "Kernels", {"fused": "fused (Liger)"}),
-        select("offload", "In host memory", tuple(OFFLOADS), {"none": "nothing"}),
+        of_job("offload", "In host memory"),
         of_job("expandable_segments", "Expandable segments"),
         of_job("optimizer_in_backward", "Optimizer in backward"),
         of_job("bucket_views", "Gradients as bucket views"),

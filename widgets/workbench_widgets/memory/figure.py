@@ -8,12 +8,12 @@ import workbench as wb
 from workbench.describe import catalog
 from workbench.estimate.parts import OUTSIDE_ALLOCATOR, Estimate, StageMemory
 from workbench.units import format_bytes, format_count
-from workbench_widgets.memory.choice import MemoryChoice
+from workbench_widgets.job_form import JobForm
 
 _STAGES_MAX = 64  # rows drawn; a pipeline with more shows the first ones
 
 
-def figure(choice: MemoryChoice) -> dict[str, Any]:
+def figure(choice: JobForm) -> dict[str, Any]:
     """Everything that is drawn, as plain values.
 
     Raises:
@@ -22,7 +22,7 @@ def figure(choice: MemoryChoice) -> dict[str, Any]:
     job = choice.job()
     workload, layout = job.workload, job.strategy
     estimate = wb.training_memory(job)
-    cards = [_card(name, estimate) for name in choice.gpu]
+    cards = [_card(name, estimate) for name in choice["gpu"]]
     return {
         "headline": _headline(cards[0], estimate),
         "fits": cards[0]["fits"],

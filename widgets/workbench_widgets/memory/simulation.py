@@ -15,7 +15,7 @@ from workbench.estimate.simulate import (
     start_simulation,
 )
 from workbench.units import MIB, format_seconds
-from workbench_widgets.memory.choice import MemoryChoice
+from workbench_widgets.job_form import JobForm
 
 POINTS_MAX = 400  # moments of the timeline that are sent; the highest one of each stretch
 _BOTTOM = ("parameters", "optimizer states", "gradients", "activations")  # what lasts, first
@@ -33,7 +33,7 @@ class ExactRun:
         self._cancelled = False
         self._told_at = 0.0
 
-    def start(self, choice: MemoryChoice) -> None:
+    def start(self, choice: JobForm) -> None:
         """Simulate what the controls say; nothing happens while one is under way."""
         with self._lock:
             if self._busy:
@@ -52,7 +52,7 @@ class ExactRun:
         if process is not None:
             process.cancel()
 
-    def _run(self, choice: MemoryChoice, values: dict[str, Any]) -> None:
+    def _run(self, choice: JobForm, values: dict[str, Any]) -> None:
         try:
             last = self._simulate(choice, values)
         except SimulationUnavailable as error:
@@ -69,7 +69,7 @@ class ExactRun:
             self._busy, self._process = False, None
         self._tell(last)
 
-    def _simulate(self, choice: MemoryChoice, values: dict[str, Any]) -> dict[str, Any]:
+    def _simulate(self, choice: JobForm, values: dict[str, Any]) -> dict[str, Any]:
         job = choice.job()
         estimate = wb.training_memory(job)
         process = self._process = start_simulation(job.workload, job.strategy)

@@ -6,31 +6,28 @@ import dataclasses
 from typing import Any
 
 import workbench as wb
-from workbench.describe import KERNELS
+from workbench.describe import KERNELS, ImplementationAssumptions
+from workbench.describe.option import declared
 from workbench.estimate import sizing
-from workbench_widgets.memory.choice import (
+from workbench_widgets.job_form import (
     COMBINED,
-    LORA_TARGETS,
-    OFFLOADS,
-    RECOMPUTES,
+    DEGREES,
+    OF_PRESET,
     STRATEGIES,
-    MemoryChoice,
-)
-
-_SAME_NAME = (
-    *("micro_batch", "seq_len", "accumulate", "precision", "optimizer", "lora_rank"),
-    *("quantization", "attention", "loss"),
+    JobForm,
+    options_in_effect,
 )
 
 
-def advice(choice: MemoryChoice) -> dict[str, Any]:
+def advice(choice: JobForm) -> dict[str, Any]:
     """Why the peak is where it is, what would lower it, how far the card reaches, ways to fit.
 
     Raises:
         UsageError: the controls say something that cannot be.
     """
-    job, cluster = choice.job(), choice.cluster()
-    workload, layout = job.workload, job.strategy
+    job = choice.job()
+    workload, layout, cluster = job.workload, job.strategy, job.cluster
+    assert isinstance(cluster, wb.Cluster), "a GPU was chosen"
     estimate = wb.training_memory(job)
     switches = [
         {
@@ -57,10 +54,10 @@ def advice(choice: MemoryChoice) -> dict[str, Any]:
     }
 
 
-def _ways(choice: MemoryChoice, workload: wb.Workload) -> list[dict[str, Any]]:
+def _ways(choice: JobForm, workload: wb.Workload) -> list[dict[str, Any]]:
     """On how few of the chosen GPUs it would fit: one GPU first."""
     rows: list[dict[str, Any]] = []
-    for option in sizing.fewest_gpus(workload, choice.gpu[0]):
+    for option in sizing.fewest_gpus(workload, choice["gpu"][0]):
         size = {"gpus": option.gpus // option.nodes, "nodes": option.nodes}
         rows.append(
             {
@@ -83,7 +80,7 @@ def _sentence(text: str) -> str:
 
 
 def moves(
-    choice: MemoryChoice,
+    choice: JobForm,
     workload: wb.Workload,
     layout: wb.Strategy,
     size: dict[str, int] | None = None,
@@ -92,27 +89,28 @@ def moves(
 
     ``size`` gives GPUs and nodes where they change with the layout.
     """
-    wanted = {name: getattr(workload, name) for name in _SAME_NAME}
-    wanted |= {
-        "lora_targets": _key(LORA_TARGETS, workload.lora_targets),
-        "offload": _key(OFFLOADS, layout.offload),
-        "recompute": _recompute(layout),
-        "kernels": _kernels(workload),
-        "expandable_segments": workload.kernels.expandable_segments,
-        "optimizer_in_backward": workload.kernels.optimizer_in_backward,
-        "bucket_views": layout.ddp.bucket_views,
-        "schedule": layout.pipeline.schedule,
-        "sequence_parallel": layout.sequence_parallel,
-    }
+    wanted = _options(workload, layout)
     for strategy in _strategies(layout, size or {}):
-        after = dataclasses.replace(choice, **wanted | strategy)
+        after = choice.changed(wanted | strategy)
         if _says(after, workload, layout):
-            now = choice.document()
-            return {name: value for name, value in after.document().items() if value != now[name]}
+            now, then = choice.document(), after.document()
+            return {name: then[name] for name in wanted | strategy if then[name] != now[name]}
     return None
 
 
-def _says(choice: MemoryChoice, workload: wb.Workload, layout: wb.Strategy) -> bool:
+def _options(workload: wb.Workload, layout: wb.Strategy) -> dict[str, Any]:
+    """The options of a job by name; the kernels as a preset where one has them."""
+    found = options_in_effect(workload, layout)
+    beside = declared(ImplementationAssumptions).keys() - OF_PRESET
+    own = {name: found[name] for name in beside}
+    for preset, assumed in KERNELS.items():
+        if dataclasses.replace(assumed, **own) == workload.kernels:
+            kept = {name: value for name, value in found.items() if name not in OF_PRESET}
+            return {**kept, "kernels": preset}
+    return found
+
+
+def _says(choice: JobForm, workload: wb.Workload, layout: wb.Strategy) -> bool:
     try:
         job = choice.job()
     except wb.UsageError:
@@ -123,7 +121,7 @@ def _says(choice: MemoryChoice, workload: wb.Workload, layout: wb.Strategy) -> b
 
 def _strategies(layout: wb.Strategy, size: dict[str, int]) -> list[dict[str, Any]]:
     """Settings of the layout's controls to try, the present one first."""
-    degrees = {name: getattr(layout, name) for name in ("tp", "pp", "cp", "ep")}
+    degrees = {name: getattr(layout, name) for name in DEGREES}
     if layout.world_size == 1:
         size = {"gpus": 1, "nodes": 1}
     if layout.name in STRATEGIES:
@@ -139,27 +137,3 @@ def _base(layout: wb.Strategy) -> str:
     if layout.dp_shard == 1:
         return "ddp"
     return "fsdp" if layout.fsdp.reshard_after_forward else "fsdp-grad-op"
-
-
-def _key(table: dict[str, tuple[str, ...]], wanted: tuple[str, ...]) -> str:
-    return next((name for name, value in table.items() if set(value) == set(wanted)), "")
-
-
-def _recompute(layout: wb.Strategy) -> str:
-    for name, options in RECOMPUTES.items():
-        if layout.options() | options == layout.options():
-            return name
-    return ""
-
-
-def _kernels(workload: wb.Workload) -> str:
-    own = workload.kernels
-    for name, preset in KERNELS.items():
-        same = dataclasses.replace(
-            preset,
-            expandable_segments=own.expandable_segments,
-            optimizer_in_backward=own.optimizer_in_backward,
-        )
-        if same == own:
-            return name
-    return ""

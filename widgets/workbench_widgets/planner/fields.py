@@ -5,34 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.describe import prices
+from workbench.describe.job import options
 from workbench_widgets.controls import (
-    check,
     gpu_field,
     limit,
     model_field,
-    number,
     of_job,
-    select,
+    of_option,
+    rest,
     several,
     slider,
-    text,
 )
-from workbench_widgets.memory.choice import LORA_TARGETS
 from workbench_widgets.memory.fields import SEQUENCES
+from workbench_widgets.planner.choice import OWN, WORK
 
 _GPUS = tuple(1 << power for power in range(11))
 
 
 def fields() -> list[dict[str, Any]]:
     """Groups of controls in reading order."""
-    return [
+    groups = [
         {
             "title": "What to train",
             "open": True,
             "fields": [
                 model_field(),
-                text("tokens", "Tokens to train on", "300B, 1.5T, 2e9"),
-                number("global_batch", "Global batch (0: auto)", least=0),
+                of_option(OWN["tokens"], "Tokens to train on", "300B, 1.5T, 2e9"),
+                of_option(OWN["global_batch"], "Global batch", "auto"),
             ],
         },
         {
@@ -42,13 +41,14 @@ def fields() -> list[dict[str, Any]]:
                 limit("budget_usd", "Budget", "$"),
                 limit("deadline_hours", "Deadline", "hours"),
                 slider("max_gpus", "Maximum GPUs", "", _GPUS),
-                check("spot", "Include spot machines"),
+                of_option(OWN["spot"], "Include spot machines"),
                 several("providers", "Providers", prices.providers(), "all; add one") | _EMPTY,
                 gpu_field("Only these GPUs", hint="all; add one") | _EMPTY,
             ],
         },
         {"title": "Training settings", "open": False, "fields": _work()},
     ]
+    return [*groups, rest(groups, [*OWN.values(), *(options()[name] for name in WORK)])]
 
 
 _EMPTY = {"empty": True}
@@ -61,6 +61,6 @@ def _work() -> list[dict[str, Any]]:
         of_job("loss", "Loss", {"full": "all logits"}),
         of_job("optimizer", "Optimizer"),
         of_job("lora_rank", "LoRA rank (0: none)"),
-        select("lora_targets", "LoRA on", tuple(LORA_TARGETS)),
+        of_job("lora_targets", "LoRA on"),
         of_job("quantization", "Frozen weights", {"none": "as computed"}),
     ]

@@ -7,8 +7,8 @@ from typing import Any
 import workbench as wb
 from workbench.launching.prepare import accelerate_config
 from workbench.planning import Plan
+from workbench_widgets.job_form import gpu_name
 from workbench_widgets.launch.launcher import Launcher
-from workbench_widgets.memory.choice import gpu_name
 
 _RECIPE_PRECISIONS = ("fp32", "bf16", "fp16")
 

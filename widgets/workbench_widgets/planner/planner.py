@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import traitlets
@@ -11,6 +12,7 @@ import workbench as wb
 from workbench.describe import prices
 from workbench.planning import Plan, Plans
 from workbench.planning.advice import RunFacts
+from workbench.units import format_count
 from workbench_widgets.calculator import Calculator
 from workbench_widgets.debounce import Debouncer
 from workbench_widgets.launch.launcher import Launcher
@@ -148,9 +150,10 @@ class Planner(Calculator):
         }
 
     def _setting(self, answer: Answer, plans: Plans, kept: Kept) -> str:
-        model = self.choice.job.shape().name
+        model = self.choice.model().name
+        tokens = self.choice["tokens"] or format_count(answer.question.tokens)
         return (
-            f"{model}, {self.choice.tokens} tokens. {len(kept.positions)} of {len(plans)} plans "
+            f"{model}, {tokens} tokens. {len(kept.positions)} of {len(plans)} plans "
             f"meet the limits; {plans.combinations:,} combinations of layout and offer searched in "
             f"{answer.seconds:.1f} s."
         )
@@ -270,12 +273,7 @@ class Planner(Calculator):
 
 def _comparable(answer: Answer, question: Any) -> bool:
     """Whether filtering shows part of the truth: the same run under other limits."""
-    asked = answer.question
-    return (asked.workload, asked.tokens, asked.global_batch) == (
-        question.workload,
-        question.tokens,
-        question.global_batch,
-    )
+    return replace(answer.question, limits=question.limits) == question
 
 
 def _same(one: Plan, other: Plan) -> bool:

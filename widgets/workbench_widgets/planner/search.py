@@ -8,9 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from workbench.cli.plan_values import Question
 from workbench.planning import Plans, plan
 from workbench_widgets.calculator import sentence
-from workbench_widgets.planner.choice import Question
 
 _KEPT = 6  # answers; a planner goes back and forth between a few settings
 
@@ -105,9 +105,10 @@ def _search(question: Question) -> Answer:
     try:
         found = plan(
             question.workload,
-            tokens=question.tokens,
             limits=question.limits,
             global_batch=question.global_batch,
+            space=question.space,
+            run=question.run,
         )
     except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
         return Answer(question=question, problem=sentence(error))

@@ -162,6 +162,6 @@ def _assumptions(plans: Plans, choice: PlannerChoice) -> list[str]:
     ]
     best = plans.best
     said += [*best.cost.assumptions, *best.step.assumptions] if best else []
-    if choice.spot:
+    if choice["spot"] and choice["interruption_hours"] is None:
         said.append("Providers do not publish spot lifetimes: a mean of 24 h is assumed.")
     return list(dict.fromkeys(said))

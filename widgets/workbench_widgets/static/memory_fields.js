@@ -5,7 +5,8 @@ import { element, setText } from "./dom.js";
 import { Search } from "./memory_search.js";
 
 /** @typedef {{name: string, label: string, kind: string, options?: any[], marks?: number[],
- *   unit?: string, least?: number, most?: number|null, step?: string, hint?: string, empty?: boolean}} Field
+ *   unit?: string, least?: number, most?: number|null, step?: string, hint?: string, help?: string,
+ *   empty?: boolean}} Field
  * @typedef {(name: string, value: any) => void} Moved
  * @typedef {{show: (value: any, marks?: any) => void, input: HTMLElement}} Control */
 
@@ -197,7 +198,7 @@ export class Controls {
     const control = kind(field, id, (value) => this.moved(field.name, value));
     const problem = element("p", { class: "wbm-problem", id: `${id}-problem`, hidden: "" });
     const unit = field.unit ? [element("span", { class: "wbm-unit" }, ` ${field.unit}`)] : [];
-    const label = element("label", { for: id }, field.label, ...unit);
+    const label = element("label", { for: id, ...(field.help ? { title: field.help } : {}) }, field.label, ...unit);
     const row = element("div", { class: `wbm-field wbm-${field.kind}`, "data-field": field.name }, label, ...control.nodes, problem);
     this.fields.set(field.name, { row, problem, control });
     return row;

@@ -13,9 +13,17 @@ from workbench.describe.option import declared
 from workbench.describe.strategy import NAMES
 from workbench.describe.supported import KNOWN_BY, OF_AXIS
 from workbench_widgets.form import Form
-from workbench_widgets.memory.choice import OFFLOADS
 from workbench_widgets.options import refuse_unknown
 
+PARTS = declared(wb.Strategy)["offload"].option.choices
+OFFLOADS = {
+    "none": (),
+    "optimizer": ("optimizer",),
+    "optimizer, parameters": ("optimizer", "parameters"),
+    "activations": ("activations",),
+    "optimizer, activations": ("optimizer", "activations"),
+    ", ".join(PARTS): PARTS,
+}
 HAND = "hand"
 DEGREES = "degrees"
 FAMILIES = (*NAMES, DEGREES)

@@ -10,8 +10,7 @@ from workbench.describe.strategy import COMM_HOOKS, RECOMPUTE
 from workbench.describe.supported import why_not
 from workbench.planning.pick import GOALS
 from workbench_widgets.controls import Field, check, number, of_job, of_option, select
-from workbench_widgets.memory.choice import OFFLOADS
-from workbench_widgets.strategy.choice import DECLARED, DEFAULT, FAMILIES, HAND, THREE
+from workbench_widgets.strategy.choice import DECLARED, DEFAULT, FAMILIES, HAND, OFFLOADS, THREE
 
 _GOALS = {
     HAND: "By hand",
