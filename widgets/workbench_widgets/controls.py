@@ -134,8 +134,15 @@ def of_option(
     one: Declared, label: str = "", hint: str = "", own: Mapping[str, str] | None = None
 ) -> Field:
     """A declared option, with its values and limits; `hint`: what an empty control means."""
-    label = label or one.name.replace("_", " ").capitalize()
+    if not label:
+        words = one.name.split("_")
+        words = [word for word in words if not one.option.unit or word not in _UNITS]
+        label = " ".join(words).capitalize()
     return {**_of_type(one, label, hint, own or {}), "help": one.help}
+
+
+_UNITS = {"gb", "per", "second", "seconds", "minutes", "hours", "hour", "days", "usd"}
+"""Words of an option's name that its control does not repeat beside the unit."""
 
 
 def _of_type(one: Declared, label: str, hint: str, own: Mapping[str, str]) -> Field:
