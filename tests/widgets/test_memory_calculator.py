@@ -109,6 +109,19 @@ def test_controls_that_nobody_moved_follow_the_others() -> None:
     assert own.changed({"kernels": "fused"}).job() == other.job()
 
 
+def test_the_controls_show_what_a_trainer_decides() -> None:
+    asked = {"gpu": "h100", "trainer": "torchtune"}
+    form, job = (
+        JobForm.from_options({"model": "llama-3-8b", **asked}),
+        Job.of("llama-3-8b", **asked),
+    )
+    assert (form.job(), form.job().trainer) == (job, job.trainer)
+    plain = JobForm.from_options({"model": "llama-3-8b"}).document()
+    decided = {name for name, value in form.document().items() if value != plain[name]}
+    assert decided > {"trainer"}
+    assert all(form.document()[name] == getattr(job.workload, name) for name in decided & {"loss"})
+
+
 def test_hsdp_shards_inside_a_node_and_replicates_between_them() -> None:
     asked = {"gpu": "h100", "gpus": 8, "nodes": 4, "strategy": "hsdp"}
     job = Job.of("llama-3-8b", **asked)

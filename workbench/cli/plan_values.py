@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from workbench.cli.describing import (
@@ -81,9 +81,9 @@ class Question:
     """What a plan must keep to."""
     space: Space
     """Layouts to look at."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=(), compare=False)
     """What was read by analogy or chosen by us."""
-    trainer: Preset | None = None
+    trainer: Preset | None = field(default=None, compare=False)
     """What trains and what it decided of the job."""
 
     @property
