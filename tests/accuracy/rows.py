@@ -1,18 +1,21 @@
-"""A published row in the truth files' columns -> the workbench's own values.
+"""A published row in the truth files' columns -> what a user types, `--trainer` among it.
 
-What a framework does is translated into `ImplementationAssumptions` and `Workload` fields here, by
-the kind of implementation, never by source or row: the estimator sees only the described values.
+Nothing of a framework is known here but its trainer's name: what that does by default stands in
+the product (`workbench/describe/trainers`). Source, title, notes and id are never read.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from workbench.describe import Cluster, Gpu, ImplementationAssumptions, Model, Strategy, Workload
+from workbench.describe import Cluster, Gpu, Model, Strategy, Workload
 from workbench.describe import catalog as shapes
+from workbench.describe.job import Job
+from workbench.describe.trainers import preset
 from workbench.describe.workload import LORA_TARGETS
-from workbench.errors import WorkbenchError
+from workbench.errors import UsageError, WorkbenchError
 
 Row = dict[str, str]
 
@@ -48,6 +51,86 @@ GENERATIONS = {
     "CDNA": ("MI",),
     "Volta": ("V100",),
 }
+
+# A word of the framework column -> the trainer's name; the first that is there counts.
+TRAINERS = {
+    "megatron-swift": "ms-swift",
+    "ms-swift": "ms-swift",
+    "megatron-deepspeed": "megatron-deepspeed",
+    "megatron-bridge": "megatron-bridge",
+    "nemo": "nemo",
+    "megatron": "megatron-lm",
+    "litgpt": "litgpt",
+    "lit-gpt": "litgpt",
+    "peft": "peft",
+    "internevo": "internevo",
+    "torchtitan": "torchtitan",
+    "torchtune": "torchtune",
+    "torchao": "torchao",
+    "fsdp_qlora": "fsdp_qlora",
+    "fms-fsdp": "fms-fsdp",
+    "arctic": "alst",
+    "liger": "transformers",
+    "+hf": "transformers",
+    "transformers": "transformers",
+    "lomo": "lomo",
+    "deepspeed": "deepspeed",
+    "nanotron": "nanotron",
+    "llm-foundry": "llm-foundry",
+    "olmo-core": "olmo-core",
+    "llm.c": "llm.c",
+    "nanochat": "nanochat",
+    "pytorch": "pytorch",
+}
+OPTIMIZERS = {
+    "galore": "",
+    "not stated": "",
+    "pagedadamw8bit": "paged-adamw-8bit",
+    "pagedadamw": "paged-adamw",
+    "8bit": "adamw-8bit",
+    "8-bit": "adamw-8bit",
+    "4bit": "adamw-4bit",
+    "lomo": "sgd",
+    "sgd": "sgd",
+    "adafactor": "adafactor",
+    "lion": "lion",
+    "muon": "muon",
+    "fused": "adamw-fused",
+    "adam": "adamw",
+}
+PRECISIONS = {
+    "nvfp4": "fp8",
+    "fp8": "fp8",
+    "float8": "fp8",
+    "fp16 (pure": "fp16-pure",
+    "pure": "bf16-pure",
+    "bf16": "bf16",
+    "16-bit": "bf16",
+    "fp16": "fp16",
+    "fp32": "fp32",
+    "tf32": "fp32",
+}
+QUANTIZATIONS = {"nf4-dq": "nf4-dq", "nf4": "nf4", "(bnb)": "nf4", "int8": "int8", "int4": "int4"}
+TARGETS = {
+    "all linear": ("q", "k", "v", "o", "gate", "up", "down"),
+    "qkv,proj": ("q", "k", "v", "o", "gate", "up", "down"),
+    "projection": ("q", "k", "v", "o", "gate", "up", "down"),
+    "qkv": ("q", "k", "v"),
+    "attention": ("q", "k", "v", "o"),
+    "reference": ("q", "k", "v", "o"),
+}
+PARTS = {
+    "core_attn": "attention",
+    "attention": "attention",
+    "mlp": "mlp",
+    "norm": "norm",
+    "moe": "moe",
+    "op-level": "op",
+    "minimal_with_context": "mlp",
+}
+OFFLOADS = {"optim": "optimizer", "param": "parameters", "activ": "activations"}
+NEWER_ATTENTION = ("fa3", "fa4", "cudnn", "te)", "flex")
+UNSTATED = ("not stated", "unknown", "not read", "not set", "per recipe")
 
 
 def counts(row: Row, kinds: frozenset[str]) -> bool:
@@ -122,8 +205,7 @@ def model_of(row: Row) -> Model:
 
 
 def tied(row: Row) -> bool:
-    """LitGPT has a head of its own for every model."""
-    return row.get("tied_emb") == "1" and "litgpt" not in row.get("framework", "").lower()
+    return row.get("tied_emb") == "1"
 
 
 def _from_columns(row: Row, size: dict[str, int]) -> Model:
@@ -154,255 +236,199 @@ def _from_columns(row: Row, size: dict[str, int]) -> Model:
     return min(options, key=lambda one: round(abs(one.parameters / stated - 1), 2))
 
 
-def kernels_of(row: Row) -> ImplementationAssumptions:
-    """What the implementation keeps for backward, by kind of implementation."""
-    framework = row.get("framework", "").lower()
-    notes = (row.get("notes", "") + " " + row.get("framework", "")).lower()
-    optimizer = row.get("optimizer", "").lower()
-    compiled = row.get("compile", "").lower().startswith("y")
-    liger = "liger" in notes and "no liger" not in notes and "without liger" not in notes
-    megatron = any(word in framework for word in ("megatron", "nanotron", "internevo", "nemo"))
-    deepspeed = "deepspeed" in framework and "megatron" in framework
-    own_master = "fp32 master" in optimizer or "distributed optimizer" in optimizer
-    flat = deepspeed or "internevo" in framework  # their optimizers flatten low-precision gradients
-    low = "bridge" in framework  # its recipes reduce gradients in bf16
-    gradient = 2 if flat or low else 4
-    if "fp32 grad" in row["precision"]:
-        gradient = 6 if deepspeed else 4
-    return ImplementationAssumptions(
-        norm="fused" if megatron or liger or compiled else "upcast",
-        activation="fused" if (megatron or liger) and "nanotron" not in framework else "separate",
-        compiled=compiled,
-        logits_fp32="litgpt" not in framework,
-        logits_copies=5 if "nanotron" in framework else 3,
-        compiled_loss=low or (compiled and "titan" in framework and row["release"] >= "2025"),
-        gradient_bytes=gradient if megatron else None,
-        master_copy=True if megatron or own_master else None,
-        gathered_inputs=not megatron,
-        fp8_inputs="bridge" in framework,  # Transformer Engine
-        lora_dropout="litgpt" in framework,
-        fp32_logits_returned=before_2025(row),
-        whole_before_sharding="litgpt" in framework and "lora" in row["task"],
-        tiled_mlp="tiled mlp" in notes,
-        optimizer_in_backward="in-backward" in optimizer or optimizer == "lomo",
-        expandable_segments="expandable" in notes,
-    )
+def low(row: Row, column: str) -> str:
+    return (row.get(column) or "").lower()
 
 
-OPTIMIZERS = (
-    ("paged.*8bit", "paged-adamw-8bit"),
-    ("paged", "paged-adamw"),
-    ("8-?bit", "adamw-8bit"),
-    ("4-?bit", "adamw-4bit"),
-    ("galore", ""),
-    ("lomo", "sgd"),
-    ("momentum", "sgd-momentum"),
-    ("sgd", "sgd"),
-    ("adafactor", "adafactor"),
-    ("lion", "lion"),
-    ("muon", "muon"),
-    ("fused|distributed", "adamw-fused"),
-    ("differs|not stated", ""),
-    ("adam|^$", "adamw"),
-)
+def first(words: dict[str, Any], text: str, default: Any = None) -> Any:
+    """The value of the first word that a text has."""
+    return next((value for word, value in words.items() if word in text), default)
 
 
-def optimizer_of(row: Row) -> str:
-    text = row.get("optimizer", "").lower()
-    own = ("megatron", "deepspeed", "nanotron", "swift")  # bring or ask for a fused Adam
-    framework = row.get("framework", "").lower()
-    zero = "zero" in row.get("shard", "") and "fsdp" not in row.get("shard", "")
-    if text.startswith("adamw (") and zero and any(word in framework for word in own):
-        text = "fused"
-    for pattern, name in OPTIMIZERS:
-        if re.search(pattern, text):
-            if not name:
-                break
-            return name
-    raise NotExpressedError(f"optimizer {row['optimizer']!r}")
+def every(words: dict[str, str], text: str) -> tuple[str, ...]:
+    """The values of all words that a text has, each once."""
+    return tuple(dict.fromkeys(value for word, value in words.items() if word in text))
 
 
-def before_2025(row: Row) -> bool:
-    """transformers before 4.45 (September 2024) turned all logits to fp32 and handed them out."""
-    framework = row.get("framework", "").lower()
-    theirs = any(word in framework for word in ("swift", "transformers", "qlora", "hf"))
-    year = re.search(r"20\d\d", row.get("release", ""))
-    return theirs and year is not None and int(year[0]) < 2025
+def trainer_of(row: Row) -> str | None:
+    """The row's framework as ``--trainer`` takes it, with its release where that is known."""
+    framework = low(row, "framework")
+    name = "lomo" if low(row, "optimizer") == "lomo" else first(TRAINERS, framework)
+    if name is None:
+        return None
+    for word in [*_numbers(framework), *_numbers(low(row, "release"))]:
+        try:
+            return preset(f"{name}@{word}").text
+        except UsageError:
+            continue
+    return name
 
 
-def precision_of(row: Row) -> str:
-    text = row.get("precision", "").lower()
-    if row.get("optimizer") == "LOMO":
-        return "bf16-pure"  # two bytes per weight and nothing else
-    if re.search(r"fp8|float8|mxfp8|nvfp4", text):
-        return "fp8"
-    if re.search(r"pure|bf16-true|bf16 adapters", text):
-        return "bf16-pure"
-    if "fp16" in text:
-        return "fp16"
-    if "bf16" in text or "16-bit" in text:
-        return "bf16"
-    if "fp32" in text or "tf32" in text:
-        return "fp32"
-    raise NotExpressedError(f"precision {row['precision']!r}")
+def _numbers(text: str) -> Iterable[str]:
+    """Words that start with a digit, or with v or r and one."""
+    for word in text.replace("(", " ").split():
+        number = word[1:] if word[0] in "vr" else word
+        if number[:1].isdigit():
+            yield number
 
 
-QUANTIZATIONS = (
-    ("nf4-dq", "nf4-dq"),
-    (r"nf4|int4 \(bnb\)|fp4", "nf4"),
-    ("int8", "int8"),
-    ("int4", "int4"),
-)
-TARGETS = (
-    ("all linear|all-linear", ("q", "k", "v", "o", "gate", "up", "down")),
-    ("default", ("q", "k", "v")),
-    ("fc1|proj,mlp|projection", ("q", "k", "v", "o", "gate", "up", "down")),
-)
+def strategy_name(row: Row) -> str:
+    """As ``--strategy`` takes it.
+
+    Raises:
+        NotExpressedError: its degrees do not multiply to the GPUs.
+    """
+    gpus = whole(row, "n_gpus", 1)
+    tp, pp, cp, ep = (whole(row, one, 1) for one in ("tp", "pp", "cp", "ep"))
+    shard, rest = low(row, "shard"), tp * pp * cp
+    dp = whole(row, "dp", max(1, gpus // rest))
+    if dp == 1 and shard not in {"", "none"}:
+        dp = max(1, gpus // rest)
+    if dp * rest != gpus:
+        raise NotExpressedError("degrees do not multiply to the GPUs")
+    stage = next((one for one in "123" if f"zero{one}" in shard or f"zero-{one}" in shard), "")
+    fsdp = "fsdp" in shard or "hsdp" in shard
+    split = dp
+    if "hsdp" in shard or "group" in shard:
+        split = min(dp, 4 if "group 4" in shard else 8)
+    if rest == ep == 1 and split == dp:
+        kept = "grad_op" in shard or "zero-2-like" in shard
+        plain = "ddp" if gpus > 1 else "single"
+        return "fsdp-grad-op" if kept else "fsdp" if fsdp else f"zero{stage}" if stage else plain
+    sharded = f"fsdp{split}" if fsdp else f"zero{stage}x{split}" if stage else ""
+    degrees = {"dp": dp // split if sharded else dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep}
+    parts = [f"{name}{degree}" for name, degree in degrees.items() if degree > 1]
+    return "-".join([sharded, *parts] if sharded else parts)
 
 
-def lora_of(row: Row) -> dict[str, object]:
+def per_node(row: Row) -> int:
+    """GPUs of each node; all of them where they do not divide over nodes."""
+    gpus = whole(row, "n_gpus", 1)
+    found = min(gpus, whole(row, "gpus_per_node", 0) or 8)
+    return gpus if gpus % found else found
+
+
+def layout_of(row: Row) -> dict[str, Any]:
+    """Strategy and machines."""
+    gpus, chunks = whole(row, "n_gpus", 1), whole(row, "vpp", 1) or 1
+    layout = low(row, "strategy")
+    nodes = gpus // per_node(row)
+    words: dict[str, Any] = {
+        "strategy": strategy_name(row),
+        "gpus": gpus // nodes,
+        "nodes": nodes,
+    }
+    if whole(row, "tp", 1) > 1 and low(row, "seq_parallel").startswith("y"):
+        words["sequence_parallel"] = True
+    if whole(row, "pp", 1) > 1:
+        zero_bubble = "zero-bubble" if "zero bubble" in layout or "zb" in layout.split() else ""
+        naive = "naive" if "naive" in layout else zero_bubble
+        words["schedule"] = naive or ("interleaved" if chunks > 1 else "1f1b")
+        words["virtual_stages"] = chunks
+    if whole(row, "cp", 1) > 1 and "ulysses" in layout:
+        words["cp_method"] = "ulysses"
+    if "async tp" in layout or "asynctp" in layout:
+        words["overlap_tp"] = True
+    return words
+
+
+def recompute_of(row: Row) -> dict[str, Any]:
+    """What is recomputed.
+
+    Raises:
+        NotExpressedError: the row does not say.
+    """
+    act = low(row, "act_ckpt")
+    if not is_stated(act):
+        raise NotExpressedError("recompute is not stated")
+    if "every 2nd" in act or "layer-wise" in act:
+        layers = whole(row, "recompute_layers", whole(row, "layers") // 2)
+        return {"recompute": "full", "recompute_layers": max(1, layers // whole(row, "pp", 1))}
+    if act.startswith(("none", "full")):
+        return {"recompute": act[:4]}
+    parts = every(PARTS, act)
+    return {"recompute": "selective"} | ({"recompute_parts": parts} if parts else {})
+
+
+def is_stated(act: str) -> bool:
+    """Whether a row says what is recomputed."""
+    text = act.lower()
+    return bool(text) and not any(word in text for word in UNSTATED)
+
+
+def adapters_of(row: Row) -> dict[str, Any]:
+    """LoRA.
+
+    Raises:
+        NotExpressedError: another adapter method.
+    """
     task = row.get("task", "")
     if task not in {"lora", "qlora", "dora"}:
-        if task in {"adapter", "adapterv2", "adalora", "ia3", "ln_tuning", "loha", "lokr", "oft"}:
+        if task and not task.startswith(("pretrain", "sft")):
             raise NotExpressedError(f"adapter method {task!r}")
         return {}
-    text = row.get("lora_targets", "").lower()
-    targets: tuple[str, ...] = ()
-    for pattern, found in TARGETS:
-        if re.search(pattern, text):
-            targets = found
-            break
-    else:
-        words = {"query": "q", "key": "k", "value": "v", "q_proj": "q", "k_proj": "k"}
-        words |= {"v_proj": "v", "o_proj": "o", "gate_proj": "gate", "up_proj": "up"}
-        words |= {"down_proj": "down", "qkv": "q"}
-        targets = tuple(words.get(one.strip(), one.strip()) for one in text.split(",") if one)
-        if not set(targets) <= set(LORA_TARGETS):  # "per the reference": attention's projections
-            targets = ("q", "k", "v", "o")
-    if "head" in text:
-        targets += ("head",)
-    quant = row.get("quant", "").lower()
-    found = [name for pattern, name in QUANTIZATIONS if re.search(pattern, quant)]
-    return {
-        "lora_rank": whole(row, "lora_rank", 8),
-        "lora_targets": targets or ("q", "v"),
-        "quantization": found[0] if found else "none",
-        "quantized_head": "litgpt" in row.get("framework", "").lower(),
-    }
+    text = low(row, "lora_targets")
+    names = {"query": "q", "key": "k", "value": "v"}
+    listed = [one.strip().removesuffix("_proj") for one in text.split(",") if one.strip()]
+    targets = tuple(names.get(one, one) for one in listed)
+    if not set(targets) <= set(LORA_TARGETS):
+        head = ("head",) if "head" in text else ()
+        targets = (*first(TARGETS, text, ("q", "v")), *head)
+    words: dict[str, Any] = {"lora_rank": whole(row, "lora_rank", 8)}
+    words |= {"lora_targets": targets} if targets else {}
+    return words | {"quantization": first(QUANTIZATIONS, low(row, "quant"), "none")}
 
 
-def workload_of(row: Row, strategy: Strategy) -> Workload:
-    framework = row.get("framework", "").lower()
-    notes = row.get("notes", "").lower()
-    if "seq_len is only the cap" in notes:
-        raise NotExpressedError("sequence length is only a cap")
+def batch_of(row: Row, data_ranks: int) -> dict[str, int]:
+    """Micro-batch, accumulation and length."""
     micro = whole(row, "micro_batch", 1)
     accumulate = whole(row, "grad_accum", 0)
     if not accumulate:
-        whole_batch = number(row, "global_batch", micro * strategy.data_ranks)
-        accumulate = max(1, round(whole_batch / (micro * strategy.data_ranks)))
-    fused_loss = "liger" in (notes + framework) and not re.search("no liger|without liger", notes)
-    return Workload(
-        model=model_of(row),
-        seq_len=whole(row, "seq_len"),
-        micro_batch=micro,
-        accumulate=accumulate,
-        precision=precision_of(row),
-        optimizer=optimizer_of(row),
-        attention="eager" if row.get("flash_attn", "").lower() == "no" else "flash",
-        keep_logits=before_2025(row),
-        variable_length="truncated at" in notes,
-        loss="fused" if fused_loss else _plain_loss(row),
-        kernels=kernels_of(row),
-        **lora_of(row),
-    )
+        whole_batch = number(row, "global_batch", micro * data_ranks)
+        accumulate = max(1, round(whole_batch / (micro * data_ranks)))
+    return {"micro_batch": micro, "accumulate": accumulate, "seq_len": whole(row, "seq_len")}
 
 
-def _plain_loss(row: Row) -> str:
-    """torchtune's recipes split the output into chunks since autumn 2024."""
-    theirs = "torchtune" in row.get("framework", "").lower()
-    return "chunked-output" if theirs and row.get("release", "") >= "2024-09" else "full"
+def options_of(row: Row) -> dict[str, Any]:
+    """The options of a job by name, without model and GPU.
+
+    Raises:
+        NotExpressedError: with what the columns lack.
+    """
+    optimizer = first(OPTIMIZERS, low(row, "optimizer"), "adamw")
+    precision = first(PRECISIONS, low(row, "precision"))
+    if not optimizer or precision is None:
+        name = "precision" if precision is None else "optimizer"
+        raise NotExpressedError(f"{name} {row[name]!r}")
+    layout = layout_of(row)
+    strategy = Strategy.parse(layout["strategy"], layout["gpus"] * layout["nodes"])
+    words = layout | batch_of(row, strategy.data_ranks) | recompute_of(row) | adapters_of(row)
+    words |= {"precision": precision, "optimizer": optimizer, "trainer": trainer_of(row)}
+    if "in-backward" in low(row, "optimizer") or low(row, "optimizer") == "lomo":
+        words["optimizer_in_backward"] = True
+    if offload := every(OFFLOADS, low(row, "offload")):
+        words["offload"] = offload
+    attention = low(row, "flash_attn")
+    if attention:
+        words["attention"] = "eager" if attention == "no" else "flash"
+    if any(word in attention for word in NEWER_ATTENTION):
+        words["flash_version"] = 3
+    if "embedding layers balanced" in low(row, "precision"):
+        words["embedding_as_layer"] = True
+    if low(row, "compile").startswith(("y", "xla")):
+        words["kernels"] = "compiled"
+    if "liger" in low(row, "framework"):
+        words |= {"kernels": "fused", "loss": "fused"}
+    return words
 
 
-RECOMPUTE = (
-    (r"^full", ("full", ())),
-    (r"op-level", ("selective", ("op",))),
-    (r"^none", ("none", ())),
-)
+def job_of(row: Row) -> Job:
+    """The job that a user would describe, its GPU left out.
 
-
-def strategy_of(row: Row) -> Strategy:
-    shard, layout = row.get("shard", "").lower(), row.get("strategy", "").lower()
-    gpus = whole(row, "n_gpus", 1)
-    tp, pp, cp = (whole(row, one, 1) for one in ("tp", "pp", "cp"))
-    ep = whole(row, "ep", 1)
-    dp = whole(row, "dp", max(1, gpus // (tp * pp * cp)))
-    stage = re.search(r"zero-?([123])", shard)
-    fsdp = "fsdp" in shard
-    sharded = fsdp or stage is not None
-    if fsdp and dp == 1 and tp * pp * cp < gpus:
-        dp = gpus // (tp * pp * cp)
-    act = row.get("act_ckpt", "").lower()
-    if not act or "not stated" in act or "unknown" in act:
-        raise NotExpressedError("recompute is not stated")
-    recompute, parts = next((r for p, r in RECOMPUTE if re.search(p, act)), ("", ()))
-    if not recompute:
-        parts = _selective(act)
-        recompute = "selective" if parts else "none"
-    away = row.get("offload", "").lower()
-    offload = tuple(
-        name
-        for name, word in (
-            ("optimizer", "optim"),
-            ("parameters", "param"),
-            ("activations", "activ"),
-        )
-        if word in away
-    )
-    chunks = whole(row, "vpp", 1) or 1
-    theirs = (
-        row.get("framework", "").lower() == "nemo"
-    )  # splits experts by tp unless told otherwise
-    expert_tp = tp if theirs and ep > 1 and dp * cp % ep == 0 else 1
-    strategy = Strategy(
-        name=row.get("strategy") or "row",
-        dp_replicate=1 if sharded else dp,
-        dp_shard=dp if sharded else 1,
-        tp=tp,
-        pp=pp,
-        cp=cp,
-        ep=ep,
-        expert_tp=expert_tp,
-        zero_stage=int(stage[1]) if stage and not fsdp else None,
-        sequence_parallel=row.get("seq_parallel", "").lower().startswith("y"),
-        recompute=recompute,
-        recompute_parts=parts or ("attention",),
-        offload=offload,
-    )
-    return strategy.with_options(
-        schedule="naive" if "naive" in layout else ("interleaved" if chunks > 1 else "1f1b"),
-        virtual_stages=chunks,
-        embedding_as_layer="embedding layers balanced" in row.get("precision", ""),
-        **_buckets(row, stage),
-    )
-
-
-def _selective(act: str) -> tuple[str, ...]:
-    words = (("attention", "core_attn|attention"), ("mlp", "mlp"), ("norm", "norm"), ("moe", "moe"))
-    return tuple(part for part, word in words if re.search(word, act))
-
-
-def _buckets(row: Row, stage: re.Match[str] | None) -> dict[str, int]:
-    """transformers' "auto" sizes for its own trainers; Megatron's optimizer has no such buckets."""
-    framework = row.get("framework", "").lower()
-    if stage is None:
-        return {}
-    if framework.startswith(("megatron-bridge", "nanotron", "internevo")):
-        return {"reduce_bucket": 40_000_000, "gather_bucket": 40_000_000}
-    if any(word in framework for word in ("hf", "swift", "transformers", "arctic")):
-        square = whole(row, "hidden") ** 2
-        return {"reduce_bucket": square, "gather_bucket": square * 9 // 10}
-    return {}
+    Raises:
+        NotExpressedError: with the reason.
+    """
+    return Job.of(model_of(row), gpu=None, cpu=True, **options_of(row))
 
 
 def card_of(row: Row) -> int:
@@ -422,34 +448,29 @@ def case_of(row: Row) -> Case:
         NotExpressedError: with the reason.
     """
     try:
-        strategy = strategy_of(row)
-        workload = workload_of(row, strategy)
-        card = card_of(row)
+        card, job = card_of(row), job_of(row)
     except WorkbenchError as error:
         raise NotExpressedError(str(error)) from error
     cluster = Cluster(name=row["gpu"], gpus=(Gpu(index=0, name=row["gpu"], memory_bytes=card),))
-    return Case(workload=workload, strategy=strategy, cluster=cluster, stratum=stratum(row))
+    return Case(job.workload, job.strategy, cluster, stratum(row))
 
 
 def has_fixed_shape(row: Row, case: Case) -> bool:
     """Whether every batch had the stated shape and the metric is one of PyTorch's or nvidia-smi's.
 
-    Not: batches of the data's own lengths, torchtune's early tables (unpacked), metrics that the
-    source does not define.
+    Not: batches of the data's own lengths, metrics that the source does not define.
     """
-    known = re.match(r"max_allocated|max_reserved|max_active|nvidia-smi", row["mem_metric"])
-    unpacked = "torchtune" in row["framework"] and row["release"] < "2024-09"
-    varies = case.workload.variable_length or "longest in batch" in row["notes"]
-    return bool(known) and not unpacked and not varies
+    known = ("max_allocated", "max_reserved", "max_active", "nvidia-smi")
+    return row["mem_metric"].startswith(known) and not case.workload.variable_length
 
 
 def metric_of(row: Row) -> str:
     """Which of the three numbers the row's metric is: allocated, reserved or on_card."""
-    text = row.get("mem_metric", "").lower()
+    text = low(row, "mem_metric")
     if "reserved" in text and "allocated" not in text:
         return "reserved"
-    if re.search(r"max_allocated$|max_active", text):
+    if text.endswith("max_allocated") or "max_active" in text:
         return "allocated"
     if "nvidia-smi" in text or "device memory" in text:
         return "on_card"
-    return "reserved" if "torchtune" not in text else "allocated"
+    return "allocated" if "torchtune" in text else "reserved"

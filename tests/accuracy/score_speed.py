@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.accuracy.rows import NotExpressedError, Row, counts, stratum
-from tests.accuracy.speed_rows import LADDER, is_stated, least_recompute, speed_case, speed_of
+from tests.accuracy.rows import NotExpressedError, Row, counts, is_stated, stratum
+from tests.accuracy.speed_rows import LADDER, least_recompute, speed_case, speed_of
 from workbench.errors import WorkbenchError
 from workbench.estimate import step_time
 

@@ -16,6 +16,7 @@ SAYS = {
     "fp16": "fp16 mixed",
     "fp8": "fp8 mixed",
     "bf16-pure": "all in bf16",
+    "fp16-pure": "all in fp16",
     "adamw": "AdamW (torch's default, foreach)",
     "adamw-fused": "AdamW fused",
     "adamw-8bit": "AdamW 8-bit",

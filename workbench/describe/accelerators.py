@@ -17,7 +17,7 @@ from workbench.errors import UnknownNameError
 from workbench.units import GIB, MIB
 
 FILE = Path(__file__).parent / "data" / "gpus.csv"
-PRECISIONS = ("bf16", "bf16-pure", "fp16", "fp8", "tf32", "fp32")
+PRECISIONS = ("bf16", "bf16-pure", "fp16", "fp16-pure", "fp8", "tf32", "fp32")
 RESERVED = 0.01  # part of the nominal memory that drivers keep, where the reported size is unknown
 NOISE = frozenset(
     {
@@ -111,6 +111,7 @@ class Accelerator:
         rates = {
             "bf16": self.bf16_flops,
             "bf16-pure": self.bf16_flops,
+            "fp16-pure": self.fp16_flops,
             "fp16": self.fp16_flops,
             "fp8": self.fp8_flops,
             "tf32": self.tf32_flops,

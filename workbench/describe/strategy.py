@@ -68,7 +68,9 @@ class DdpOptions(_LibraryOptions):
 class FsdpOptions(_LibraryOptions):
     """Options of torch's FSDP."""
 
-    reshard_after_forward: bool = True
+    reshard_after_forward: Annotated[
+        bool, Option(help="FSDP: free gathered weights after forward.")
+    ] = True
     """Free the unsharded parameters after forward (FULL_SHARD) or keep them (grad-op)."""
     wrap_min_parameters: Annotated[
         int | None, Option(help="FSDP1: wrap each module above so many parameters.", least=1)
@@ -87,9 +89,13 @@ class FsdpOptions(_LibraryOptions):
 class DeepSpeedOptions(_LibraryOptions):
     """Options of DeepSpeed's ZeRO."""
 
-    gather_bucket: int | None = None
+    gather_bucket: Annotated[
+        int | None, Option(help="ZeRO: elements per gather or prefetch bucket.", least=1)
+    ] = None
     """Allgather / prefetch bucket in elements; None = default (5e8, stage 3: 5e7)."""
-    live_parameters: int | None = None
+    live_parameters: Annotated[
+        int | None, Option(help="zero3: gathered elements at most.", least=1)
+    ] = None
     """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""
     offload_device: Annotated[
         str, Option(help="cpu or nvme (DeepSpeed).", choices=OFFLOAD_DEVICES)
@@ -107,7 +113,9 @@ class PipelineOptions(_LibraryOptions):
     """Order of the passes; naive = one GPU works at a time (device_map)."""
     virtual_stages: Annotated[int, Option(help="pp: model chunks per rank.", least=1)] = 1
     """Model chunks per rank (interleaved)."""
-    embedding_as_layer: bool = False
+    embedding_as_layer: Annotated[
+        bool, Option(help="pp: embedding and head count as a block each.")
+    ] = False
     """Embedding and head each take the place of one block when blocks are dealt out."""
 
 
@@ -141,7 +149,7 @@ class Strategy:
     """Pipeline stages."""
     ep: int = 1
     """Expert-parallel degree (within the data-parallel ranks)."""
-    expert_tp: int = 1
+    expert_tp: Annotated[int, Option(help="ep: ranks that split each expert.", least=1)] = 1
     """With ep > 1: ranks that split each expert (Megatron's expert tensor parallelism)."""
     zero_stage: int | None = None
     """ZeRO stage with DeepSpeed's or Megatron's layout (optimizer 1, + gradients 2, + weights 3);
@@ -193,14 +201,23 @@ class Strategy:
     ] = None
     """Gradients are reduced after every micro-batch; False: no_sync, unsharded gradients stay on
     the card until the last one. None = what the library does by default (FSDP, ZeRO: reduce)."""
-    reduce_bucket: int | None = None
+    reduce_bucket: Annotated[int | None, Option(help="Elements per reduction bucket.", least=1)] = (
+        None
+    )
     """Elements per reduction bucket; None = the library's default (DeepSpeed 5e8, DDP 25 MiB)."""
-    overlap_gradients: bool | None = None
+    overlap_gradients: Annotated[
+        bool | None,
+        Option(help="Reduce gradients beside compute.", off_flag="no-overlap-gradients"),
+    ] = None
     """Gradients are reduced (and sharded weights gathered) while blocks compute; None = as the
     library does by default: yes."""
-    overlap_tp: bool = False
+    overlap_tp: Annotated[
+        bool, Option(help="tp: collectives beside the matmuls.", off_flag="no-overlap-tp")
+    ] = False
     """Tensor-parallel collectives run beside the matmuls they belong to (async TP)."""
-    overlap_ep: bool = False
+    overlap_ep: Annotated[
+        bool, Option(help="ep: exchange beside compute.", off_flag="no-overlap-ep")
+    ] = False
     """Expert-parallel exchange runs beside another micro-batch's compute (DualPipe)."""
     ddp: Annotated[DdpOptions, Group(of=DdpOptions, is_flat=True)] = DdpOptions()
     """What DDP is told."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from workbench.describe.model import Model
 from workbench.describe.option import Option, check_declared
 from workbench.errors import UsageError
 
-PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "bf16-pure")
+PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "bf16-pure", "fp16-pure")
 OPTIMIZERS = (
     *("adamw", "adamw-fused", "adamw-8bit", "adamw-4bit", "paged-adamw", "paged-adamw-8bit"),
     *("adafactor", "sgd", "sgd-momentum", "lion", "lion-8bit", "muon"),
@@ -93,7 +93,11 @@ class ImplementationAssumptions:
     low_precision_weights: Annotated[
         bool, Option(help="bf16 means bf16-pure: no fp32 weights.", off_flag="fp32-weights")
     ] = False
-    """A workload in bf16 is one in bf16-pure: weights, gradients and states have no fp32 copy."""
+    """A workload in bf16 or fp16 is a pure one: weights, gradients, states have no fp32 copy."""
+    separate_head: Annotated[
+        bool, Option(help="The head never shares the embedding's matrix.", off_flag="tied-head")
+    ] = False
+    """A model with tied embeddings is built without them (LitGPT)."""
     fused_optimizer: Annotated[
         bool, Option(help="adamw means adamw-fused: one kernel.", off_flag="foreach-optimizer")
     ] = False
@@ -191,9 +195,9 @@ class Workload:
     accumulate: Annotated[int, Option(help="Micro-batches per optimizer step.", least=1)] = 1
     """Micro-batches per optimizer step; with pipeline stages the micro-batches of its schedule."""
     precision: Annotated[
-        str, Option(help="fp32, bf16, fp16, fp8 (mixed), bf16-pure.", choices=PRECISIONS)
+        str, Option(help="fp32, bf16, fp16, fp8 (mixed), bf16-pure, fp16-pure.", choices=PRECISIONS)
     ] = "bf16"
-    """fp32; bf16, fp16, fp8: mixed (fp32 weights or fp32 master copy); bf16-pure: all in bf16."""
+    """fp32; bf16, fp16, fp8: mixed (fp32 weights or fp32 master copy); -pure: all in that type."""
     optimizer: Annotated[
         str, Option(help="adamw, adamw-fused, adamw-8bit, …, sgd.", choices=OPTIMIZERS)
     ] = "adamw"
@@ -259,10 +263,12 @@ class Workload:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        if self.kernels.low_precision_weights and self.precision == "bf16":
-            object.__setattr__(self, "precision", "bf16-pure")
+        if self.kernels.low_precision_weights and self.precision in {"bf16", "fp16"}:
+            object.__setattr__(self, "precision", f"{self.precision}-pure")
         if self.kernels.fused_optimizer and self.optimizer == "adamw":
             object.__setattr__(self, "optimizer", "adamw-fused")
+        if self.kernels.separate_head and self.model.tied_embeddings:
+            object.__setattr__(self, "model", replace(self.model, tied_embeddings=False))
         positions = max_positions(self.model)
         if positions and self.seq_len > positions:
             raise UsageError(

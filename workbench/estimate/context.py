@@ -99,7 +99,7 @@ class RankContext:
     def casts_adapters(self) -> bool:
         """fp32 adapters on a low-precision base: each keeps its own copy of its input (PEFT)."""
         workload = self.workload
-        half = self.width.compute == 2 and workload.precision != "bf16-pure"
+        half = self.width.compute == 2 and not workload.precision.endswith("-pure")
         return half and workload.adapter_bytes != 2
 
     def keeps_input(self, *targets: str) -> bool:
@@ -140,7 +140,7 @@ def rank_context(workload: Workload, strategy: Strategy) -> RankContext:
 def widths(workload: Workload, strategy: Strategy) -> Widths:
     """Bytes per element for this precision, implementation and strategy."""
     mixed = workload.precision in {"bf16", "fp16", "fp8"}
-    pure = workload.precision == "bf16-pure"
+    pure = workload.precision.endswith("-pure")
     separate = workload.kernels.master_copy
     if separate is None:
         separate = mixed and strategy.zero_stage is not None

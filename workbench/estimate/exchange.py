@@ -132,7 +132,7 @@ def _reduced(workload: Workload) -> float:
     """Bytes per element in which FSDP reduces gradients: fp32, or the weights' own type."""
     if workload.kernels.reduce_bytes is not None:
         return workload.kernels.reduce_bytes
-    return 2.0 if workload.precision == "bf16-pure" else 4.0
+    return 2.0 if workload.precision.endswith("-pure") else 4.0
 
 
 def _compressed(per_gradient: float, strategy: Strategy, hidden: int) -> float:

@@ -16,7 +16,8 @@ _VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:\.x|\.?(?:dev|rc|a|b|post)\d*)?(?=$|[\
 def month_of(release: str, releases: Mapping[str, str], name: str) -> str:
     """The month of a release: a date is its own, a version's stands in the trainer's table.
 
-    A year alone is its last month, a version between two of the table is as the one before it.
+    A year alone is its last month, a version between two of the table is as the one before it, the
+    first numbers of several are as the last of them.
 
     Raises:
         UsageError: neither a date nor a version of this trainer; the message has known ones.
@@ -34,14 +35,13 @@ def month_of(release: str, releases: Mapping[str, str], name: str) -> str:
         if half:
             return f"{year}-{6 * int(half):02}"
         return f"{year}-{int(month):02}" if month and 1 <= int(month) <= 12 else f"{year}-12"
-    version = _VERSION.match(text)
-    earlier = [
-        known
-        for known in releases
-        if version and _numbers(known) <= _numbers(version[1])[: len(_numbers(known))]
-    ]
-    if earlier:
-        return releases[max(earlier, key=_numbers)]
+    if version := _VERSION.match(text):
+        given = _numbers(version[1])
+        size = len(given)
+        earlier = [one for one in releases if _numbers(one)[:size] <= given]
+        if earlier:
+            same = version[1] in releases
+            return releases[version[1] if same else max(earlier, key=_numbers)]
     known = f"one of {', '.join(releases)}, or a date" if releases else "a date"
     raise UsageError(
         f"{release!r} is not a release of {name} that is known here. Give {known} such as 2025-06, "

@@ -28,7 +28,12 @@ from workbench.describe import Strategy, Workload
 from workbench.estimate.simulation.build import Trainee, blocks_of
 from workbench.estimate.simulation.refusal import CannotSimulateError
 
-LOW = {"bf16": torch.bfloat16, "fp16": torch.float16, "bf16-pure": torch.bfloat16}
+LOW = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "bf16-pure": torch.bfloat16,
+    "fp16-pure": torch.float16,
+}
 
 
 def device_mesh(strategy: Strategy) -> DeviceMesh | None:
@@ -47,7 +52,7 @@ def device_mesh(strategy: Strategy) -> DeviceMesh | None:
 def set_precision(trainee: Trainee, workload: Workload) -> None:
     """Cast the weights: all of them for pure bf16, the frozen base for LoRA."""
     low = LOW.get(workload.precision)
-    if low is not None and (workload.precision == "bf16-pure" or workload.lora_rank):
+    if low is not None and (workload.precision.endswith("-pure") or workload.lora_rank):
         for module in trainee.modules():
             for name, parameter in module._parameters.items():
                 if parameter is not None:
@@ -92,7 +97,7 @@ def add_adapters(trainee: Trainee, workload: Workload) -> None:
         raise CannotSimulateError("LoRA is only built for models with rotary positions.")
     config = LoraConfig(r=workload.lora_rank, target_modules=wanted, lora_dropout=0.0)
     inject_adapter_in_model(config, trainee)
-    width = workload.adapter_bytes or (2 if workload.precision == "bf16-pure" else 4)
+    width = workload.adapter_bytes or (2 if workload.precision.endswith("-pure") else 4)
     for name, parameter in trainee.named_parameters():
         parameter.requires_grad_("lora_" in name)
         if "lora_" in name:
