@@ -68,9 +68,7 @@ class DdpOptions(_LibraryOptions):
 class FsdpOptions(_LibraryOptions):
     """Options of torch's FSDP."""
 
-    reshard_after_forward: Annotated[
-        bool, Option(help="FSDP: free gathered weights after forward.")
-    ] = True
+    reshard_after_forward: Annotated[bool, Option(help="FSDP: free gathered weights.")] = True
     """Free the unsharded parameters after forward (FULL_SHARD) or keep them (grad-op)."""
     wrap_min_parameters: Annotated[
         int | None, Option(help="FSDP1: wrap each module above so many parameters.", least=1)
@@ -93,9 +91,7 @@ class DeepSpeedOptions(_LibraryOptions):
         int | None, Option(help="ZeRO: elements per gather or prefetch bucket.", least=1)
     ] = None
     """Allgather / prefetch bucket in elements; None = default (5e8, stage 3: 5e7)."""
-    live_parameters: Annotated[
-        int | None, Option(help="zero3: gathered elements at most.", least=1)
-    ] = None
+    live_parameters: Annotated[int | None, Option(help="zero3: most gathered.", least=1)] = None
     """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""
     offload_device: Annotated[
         str, Option(help="cpu or nvme (DeepSpeed).", choices=OFFLOAD_DEVICES)
@@ -201,9 +197,7 @@ class Strategy:
     ] = None
     """Gradients are reduced after every micro-batch; False: no_sync, unsharded gradients stay on
     the card until the last one. None = what the library does by default (FSDP, ZeRO: reduce)."""
-    reduce_bucket: Annotated[int | None, Option(help="Elements per reduction bucket.", least=1)] = (
-        None
-    )
+    reduce_bucket: Annotated[int | None, Option(help="Elements per bucket.", least=1)] = None
     """Elements per reduction bucket; None = the library's default (DeepSpeed 5e8, DDP 25 MiB)."""
     overlap_gradients: Annotated[
         bool | None,
