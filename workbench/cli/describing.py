@@ -196,8 +196,11 @@ def as_options(strategy: Strategy) -> str:
     typed = ["--strategy", strategy.name]
     for name, one in declared(Strategy).items():
         value: Any = options[name]
-        if value is False and one.option.off_flag:
-            typed.append(f"--{one.option.off_flag}")
-        elif name in changed:
+        if name not in changed:
+            continue
+        if value is False:
+            off = one.option.off_flag or f"no-{one.flag.removeprefix('--')}"
+            typed.append(f"--{off}")
+        else:
             typed += [one.flag] if value is True else [one.flag, text_of(value)]
     return " ".join(typed)
