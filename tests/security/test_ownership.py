@@ -18,6 +18,7 @@ from tests.security.users import NOBODY, as_root, as_user, give, reachable
 from workbench.cli.entry import app
 from workbench.compare import deletion
 from workbench.compare.profile.tracing import ask
+from workbench.engines.jobs import job_from_run
 from workbench.errors import ForeignRunError
 from workbench.launching import run
 from workbench.launching.start import supervisor_process
@@ -57,6 +58,7 @@ def unwatched(root: Path, sleeper: processes.ProcessDoc, canary: Path) -> RunPat
         "capture": True,
         "cluster": {},
         "strategy_name": "single",
+        "strategy": {"name": "single"},
         "script": str(canary),
         "arguments": [],
         "command": touch,
@@ -130,6 +132,9 @@ ACTIONS: dict[str, Callable[[RunPaths], object]] = {
     "preempt": lambda paths: wb.Run(paths).preempt(),
     "adopt": lambda paths: wb.Run(paths).adopt(),
     "resume": lambda paths: wb.Run(paths).resume(),
+    "rerun": lambda paths: wb.Run(paths).rerun(),
+    "fork": lambda paths: wb.Run(paths).fork(at=1),
+    "export": job_from_run,
     "tag": lambda paths: labels.change_labels(paths, add=["x"]),
     "delete": lambda paths: deletion.delete(wb.Store(paths.directory.parent), "theirs"),
     "profile": lambda paths: ask(wb.Run(paths)),

@@ -15,9 +15,11 @@ from workbench.engines.job import NODES, PROCESSES, EngineJob
 from workbench.engines.launching import option_names
 from workbench.errors import UsageError
 from workbench.launching.prepare.accelerate_config import check_supported
+from workbench.launching.prepare.acceptance import check_accepted
 from workbench.launching.prepare.described import check_trained, flags_of, recipe_arguments
 from workbench.launching.prepare.layout_flags import check_arguments
 from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
 from workbench.store.record import TO_EXPORT, read_record
 from workbench.store.secrets import HIDDEN, hide, is_secret_name
 
@@ -90,10 +92,14 @@ def job_from_run(
     """The job that a run was, on other machines; without sizes it keeps its own.
 
     Raises:
+        ForeignRunError: the record names a script of its own and is not this user's.
         StoreError: run.json cannot be read, or lacks what a job needs.
         UsageError: the strategy does not go with the new size; the message says which would.
     """
     document = read_record(paths, TO_EXPORT)
+    if document.get("recipe") not in recipes.recipes():  # an export copies the file it names
+        check_own(paths, "exported")
+        check_accepted(paths, document)
     if document.get("module"):
         raise UsageError(
             f"The run starts the module {document['module']}; a job starts a file. Give a script "

@@ -53,8 +53,8 @@ def check_accepted(paths: RunPaths, run: Mapping[str, Any]) -> None:
     name = printable(str(run.get("run")), max_line=_MOST)
     raise ForeignRunError(
         f"The record of {name} was not written by your workbench on this machine (it comes from "
-        f"elsewhere or from an earlier version, it was changed, or your key is gone). A resume "
-        f"would start, as you:\n{starts}\nIf you want that, accept it once: "
+        f"elsewhere or from an earlier version, it was changed, or your key is gone). Started, "
+        f"it would run, as you:\n{starts}\nIf you want that, accept it once: "
         f"workbench adopt {shlex.quote(name)}"
     )
 
