@@ -18,6 +18,7 @@ import workbench as wb
 from tests.conftest import until
 from workbench.cli.entry import app
 from workbench.diagnose import offline
+from workbench.launching.capture.pulse import ENDED, Pulse
 from workbench.launching.supervise import monitor
 from workbench.launching.supervise.rank_processes import RankProcesses
 from workbench.launching.supervise.run_state import RunState
@@ -129,6 +130,27 @@ def test_who_takes_over_a_long_run_knows_its_step_before_it_has_read_it(
     for _ in _until_read(watch):
         assert watch.steps == STEPS
     assert builder.steps == STEPS
+
+
+def test_who_takes_over_counts_the_whole_attempt_and_the_last_pulses(paths: RunPaths) -> None:
+    """Also a rank's last steps whose lines were never written: it crashed, or the disk was full."""
+    run = read_json(paths.run) or {}
+    pulse = Pulse(str(paths.rank_pulse(0)))
+    pulse.beat(ENDED, STEPS + 3)
+    here = processes.identify(os.getpid())
+    write_json_atomic(paths.rank_start(0), {"process": here})
+    begun = {"attempt": 1, "event": "start", "time": time.time() - 300, "first_step": 0}
+    paths.attempts.write_text(json.dumps(begun) + "\n")
+    state = RunState.of(paths, run)
+    ranks = RankProcesses(state)
+    ranks.find()
+    watch = monitor.RunMonitor(state, ranks, begins=False)
+    watch.judge(0)
+    assert watch.steps == STEPS + 3
+    watch.write_view()
+    view = read_json(paths.view) or {}
+    assert view["steps"] == STEPS + 3
+    assert view["elapsed_seconds"] == pytest.approx(300, abs=60)
 
 
 def _until_read(watch: monitor.RunMonitor) -> Iterator[None]:

@@ -18,6 +18,7 @@ from tests.widgets.test_page_state import NODE
 from tests.widgets.test_page_state import run as run_script
 from workbench.cli import live
 from workbench.cli.entry import app
+from workbench.launching.capture.pulse import FORWARD, Pulse
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -61,7 +62,8 @@ def paths(tmp_path: Path, rank: subprocess.Popen[bytes]) -> RunPaths:
     began = {"started_at": time.time() - 500, "heartbeat": time.time() - 100}
     write_json_atomic(found.state, {**state, **began, "ranks": {}, "attempt": 1})
     view = {"seq": 9, "phase": "running", "run": "lost", "steps": 3, "loss_last": 9.0}
-    write_json_atomic(found.view, {**view, "elapsed_seconds": 400.0})
+    written = {"elapsed_seconds": 400.0, "written_at": time.time() - 100}
+    write_json_atomic(found.view, {**view, **written})
     for number, steps in ((0, 7), (1, 8)):
         rows = [
             {"step": step, "time": 2.0, "loss": step + number / 2} for step in range(1, steps + 1)
@@ -113,6 +115,25 @@ def test_the_ranks_files_are_followed(paths: RunPaths) -> None:
     assert [row["step"] for row in json.loads(command(paths, "metrics", "lost", "--json"))][-1] == 8
     (listed,) = json.loads(command(paths, "runs", "--json"))
     assert listed["steps"] == 8
+
+
+def test_what_ended_unwatched_has_all_its_steps_and_no_later_seconds(
+    paths: RunPaths, rank: subprocess.Popen[bytes]
+) -> None:
+    pulse = Pulse(str(paths.rank_pulse(0)))
+    pulse.beat(FORWARD, 9)
+    pulse.flush()
+    rank.kill()
+    rank.wait()
+    shown = json.loads(command(paths, "show", "lost", "--json"))
+    assert (shown["state"], shown["steps"], shown["loss_last"]) == ("interrupted", 9, 7.25)
+    assert shown["elapsed_seconds"] == pytest.approx(500, abs=60)
+    view = wb.attach("lost", paths.directory.parent).view()
+    assert view["steps"] == 9
+    (listed,) = json.loads(command(paths, "runs", "--json"))
+    assert listed["steps"] == 9
+    paths.rank_pulse(0).unlink()  # nobody knows when it ended: as the view was last written
+    assert json.loads(command(paths, "show", "lost", "--json"))["elapsed_seconds"] == 400
 
 
 def test_the_page_names_the_commands(paths: RunPaths, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from workbench.errors import UsageError
 from workbench.recipes import recipes
 from workbench.recover.checkpoints import Checkpoint
-from workbench.recover.resuming import RESUME_VARIABLE, how_to_resume
+from workbench.recover.resuming import RESUME_VARIABLE, given_checkpoint, how_to_resume
 
 PLACE = "/runs/a/checkpoints/step-00000020"
 
@@ -98,3 +98,19 @@ def test_a_script_that_cannot_be_read_is_refused_in_one_sentence(tmp_path):
         assert "\n" not in str(refused.value)
     with pytest.raises(UsageError, match="cannot be read"):
         how_to_resume(tmp_path / "absent.py", None, [], checkpoint())
+
+
+OWN = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--resume_from', '-r')\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["--resume_from", "mine"], ["--resume_from=mine"], ["-r", "mine"]]
+)
+def test_what_the_arguments_give_the_resume_option_themselves_stays(tmp_path, words):
+    script = tmp_path / "train.py"
+    script.write_text(OWN)
+    assert given_checkpoint(script, ["--steps", "9", *words]) == "mine"
+    assert given_checkpoint(script, ["--steps", "9"]) is None
+    found = how_to_resume(script, None, ["--steps", "9", *words], checkpoint(), given=True)
+    assert found.arguments == ("--steps", "9", *words)
+    assert found.environment == {}

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.launching.prepare.redact import HIDDEN, redact_arguments, secret_values
+from workbench.launching.prepare.redact import (
+    HIDDEN,
+    redact_arguments,
+    redact_environment,
+    secret_values,
+)
 from workbench.launching.start.start import prepare
 from workbench.store import secrets
 
@@ -36,6 +41,7 @@ FORMS = {
     "JSON in JSON": lambda name: ["--c", json.dumps({"inner": json.dumps({name: VALUE})})],
     "Python": lambda name: [f"--config={{'{name}': '{VALUE}', 'lr': 1}}"],
     "YAML": lambda name: [f"lr: 1, {name}: {VALUE}"],
+    "YAML in braces": lambda name: ["--set", f"logger: {{{name}: {VALUE}}}"],
     "quoted, with a blank": lambda name: [f'{name}: "one {VALUE} two"'],
     "address": lambda name: [f"https://host.example/data?split=a&{name}={VALUE}&n=1"],
     "--url=address": lambda name: [f"--url=https://host.example:8080/?{name}={VALUE}#x"],
@@ -56,6 +62,8 @@ OTHERS = {
     "token as the user": [f"git+https://{DRAWN}@git.example/r.git"],
     "service account": ["--sa", json.dumps({"type": "service_account", "private_key": PEM})],
     "PEM": [f"--pem={PEM}"],
+    "Slack's address": [f"https://hooks.slack.com/services/T00/B00/{VALUE}"],
+    "Discord's address": [f"--url=https://discord.com/api/webhooks/123/{VALUE}"],
     "unknown key": ["--lab_key", DRAWN],
     "unknown key in JSON": [json.dumps({"lab_key": DRAWN})],
 }
@@ -96,6 +104,14 @@ def test_no_form_of_a_secret_stays(form: str) -> None:
     assert BASIC.rstrip("=") not in text
     assert HIDDEN in text
     assert len(redacted) == len(TABLE[form])
+
+
+def test_variables_are_read_as_arguments_are() -> None:
+    text = json.dumps({"database": {"password": VALUE}, "retries": 3})
+    told = redact_environment({"SETTINGS": text, "DSN": f"Server=x;Password={VALUE}", "LANG": "C"})
+    assert VALUE not in str(told)
+    assert json.loads(told["SETTINGS"])["retries"] == 3
+    assert told["LANG"] == "C"
 
 
 @pytest.mark.parametrize("words", PLAIN, ids=lambda words: " ".join(words)[:40])

@@ -1,4 +1,4 @@
-"""view.json with all its keys, and as far as the ranks are where no supervisor writes it any more.
+"""view.json with all its keys, and as far as the ranks came where no supervisor writes it any more.
 
 What is read is bounded however long the run is: of each rank its pulse and the end of its metrics.
 """
@@ -6,6 +6,7 @@ What is read is bounded however long the run is: of each rank its pulse and the 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
@@ -38,23 +39,37 @@ _TAIL_BYTES = 4096  # of each rank's metric file: its last dozen steps
 def current_view(paths: RunPaths) -> dict[str, Any]:
     """See `launch.run.Run.view`."""
     view = dict.fromkeys(ViewDoc.__annotations__) | _EMPTY_VIEW
-    now = latest(paths) if read_status(paths).state == "unsupervised" else {}
-    return view | (read_json(paths.view) or {}) | now
+    return caught_up(paths, view | (read_json(paths.view) or {}), read_status(paths).state)
 
 
-def latest(paths: RunPaths) -> dict[str, Any]:
-    """What view.json would say by now of steps, loss_last and elapsed_seconds; left out = n/a.
+def caught_up(paths: RunPaths, view: dict[str, Any], state: str) -> dict[str, Any]:
+    """`view`, with how far the ranks came after the last supervisor wrote it."""
+    if state == "unsupervised":
+        return view | latest(paths, view, until=time.time())
+    if state == "interrupted" and not paths.exit.exists():
+        return view | latest(paths, view)
+    return view
 
-    Of a run that trains on while its supervisor is gone.
+
+def latest(
+    paths: RunPaths, view: Mapping[str, Any], *, until: float | None = None
+) -> dict[str, Any]:
+    """What `view` would say of steps, loss_last and elapsed_seconds; left out = as it says.
+
+    `until`: Unix seconds; None = the last moment at which a rank was seen at work.
     """
-    run, state = read_json(paths.run) or {}, read_json(paths.state) or {}
+    run, document = read_json(paths.run) or {}, read_json(paths.state) or {}
     ranks = range(rank_count(paths, run))
     pulses = [read_pulse(paths.rank_pulse(rank)) for rank in ranks]
     losses = [_losses(paths, rank) for rank in ranks]
     known: dict[str, Any] = {}
-    started = state.get("started_at") or run.get("created_at")
-    if started is not None:
-        known["elapsed_seconds"] = max(0.0, time.time() - started)
+    if until is None:
+        until = max((pulse.time for pulse in pulses if pulse is not None), default=None)
+    # From where the view stops: it counts the attempts without the pauses between them.
+    since = view.get("written_at") or document.get("started_at") or run.get("created_at")
+    if until is not None and since is not None:
+        before = view.get("elapsed_seconds") or 0.0
+        known["elapsed_seconds"] = before + max(0.0, until - since)
     steps = [pulse.steps for pulse in pulses if pulse is not None]
     if steps := [*steps, *(max(one) for one in losses if one)]:
         known["steps"] = max(steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.observe.current_view import latest
+from workbench.observe.current_view import caught_up
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.status import read_status
@@ -79,8 +79,7 @@ def summarise(paths: RunPaths) -> dict[str, Any]:
     run = read_json(paths.run) or {}
     state = read_json(paths.state) or {}
     view = read_json(paths.view) or {}
-    if status.state == "unsupervised":
-        view = {**view, **latest(paths)}
+    view = caught_up(paths, view, status.state)
     ended = read_json(paths.exit) or {}
     return {
         "run": paths.directory.name,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from workbench.errors import UsageError
 from workbench.recover.checkpoints import Checkpoint
-from workbench.recover.script_options import changed_arguments, script_options
+from workbench.recover.script_options import ScriptOptions, changed_arguments, script_options
 from workbench.store.python_source import parse_python
 
 RESUME_VARIABLE = "WORKBENCH_RESUME"  # read by the capture hook for transformers' Trainer
@@ -34,10 +34,28 @@ class Resumption:
     """Set for every rank."""
 
 
+def given_checkpoint(script: Path, arguments: Sequence[str]) -> str | None:
+    """What `arguments` themselves give the script's option to resume; None = nothing."""
+    known = script_options(script)
+    names = known.spellings(_resume_flag(known) or _FLAGS[0])
+    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, given, value = word.partition("=")
+        if name in names:
+            return value if given else after
+    return None
+
+
 def how_to_resume(
-    script: Path, recipe: str | None, arguments: Sequence[str], checkpoint: Checkpoint
+    script: Path,
+    recipe: str | None,
+    arguments: Sequence[str],
+    checkpoint: Checkpoint,
+    *,
+    given: bool = False,
 ) -> Resumption:
     """The arguments and environment that make `script` continue from `checkpoint`.
+
+    `given`: the arguments say it themselves, as `given_checkpoint` finds it; they stay as they are.
 
     Raises:
         UsageError: the script has no way that is known for certain; the message has the command
@@ -58,11 +76,12 @@ def how_to_resume(
             )
         words = changed_arguments(arguments, ["--resume", place], known=script_options(script))
         return Resumption(arguments=tuple(words))
+    if given:
+        return Resumption(arguments=tuple(arguments))
     if checkpoint.kind == "trainer" or _uses_trainer(tree):
         return Resumption(arguments=tuple(arguments), environment={RESUME_VARIABLE: place})
     known = script_options(script)
-    texts = {name for one in known.options if one.takes_text for name in one.names}
-    flag = next((flag for flag in _FLAGS if flag in texts), None)
+    flag = _resume_flag(known)
     if flag is None:
         raise UsageError(
             f"{script.name} has no option that is known to resume from a folder. If it has one: "
@@ -70,6 +89,11 @@ def how_to_resume(
             f"{place}."
         )
     return Resumption(arguments=tuple(changed_arguments(arguments, [flag, place], known=known)))
+
+
+def _resume_flag(known: ScriptOptions) -> str | None:
+    texts = {name for one in known.options if one.takes_text for name in one.names}
+    return next((flag for flag in _FLAGS if flag in texts), None)
 
 
 def _is_recipe(tree: ast.Module) -> bool:

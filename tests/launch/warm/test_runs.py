@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -155,11 +155,19 @@ def test_the_stop_ladder_ends_at_one_step(start: Start) -> None:
     assert ends[0]["steps"] == ends[1]["steps"]
 
 
+def oom_score(process: Mapping[str, Any]) -> int:
+    return int(Path(f"/proc/{process['pid']}/oom_score_adj").read_text())
+
+
 @pytest.mark.parametrize("victim", ["rank", "launcher"])
 def test_a_process_that_is_killed_ends_the_run(start: Start, victim: str) -> None:
     run = start("raw_ddp.py", LONG)
     run.wait(120, steps=5)
-    process = rank(run, 1) if victim == "rank" else state(run)["launcher"]
+    document = state(run)
+    scores = [oom_score(one) for one in (document["launcher"], rank(run, 0), rank(run, 1))]
+    assert scores == [max(scores)] * 3  # the kernel takes any of them before the supervisor
+    assert scores[0] > oom_score(document["supervisor"])
+    process = rank(run, 1) if victim == "rank" else document["launcher"]
     processes.send_signal(process, signal.SIGKILL)
     assert run.wait(120) == "failed"
     assert not processes.find_marked(run.document["marker"])

@@ -24,7 +24,7 @@ _COMMIT = {"revision", "commit", "sha", "rev", "hash", "checksum"}
 # A named value inside an argument: {'token': '…'}, api_key=…; not what follows the : of an address.
 _NAMED = re.compile(
     r"([A-Za-z][\w.-]*)(\\?[\"']?\s*[:=]\s*)(?!//)"
-    r"(?:(\\?[\"'])(.*?)\3|((?![\"'\\])[^\s\"',;&}\])]+))"
+    r"(?:(\\?[\"'])(.*?)\3|((?![\"'\\{\[])[^\s\"',;&}\])]+))"
 )
 _SHORT_OPTION = "-p"  # of mysql, sshpass and their like; a port or a count is none
 _SCHEMES = {"basic", "bearer", "token", "digest", "negotiate", "apikey"}
@@ -125,6 +125,6 @@ def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Hide the values of secret variables and secret shapes."""
     known = values_of(os.environ) | values_of(environment)
     return {
-        name: HIDDEN if is_secret_name(name) else hide(value, known)
+        name: HIDDEN if is_secret_name(name) else _redact_inside(value, known)
         for name, value in environment.items()
     }

@@ -61,6 +61,12 @@ class Attempts:
                 total += max(0.0, line["time"] - begun.pop(line["attempt"]))
         return total
 
+    @property
+    def seconds_of_present(self) -> float:
+        """Since the present attempt was started; 0 where none is under way."""
+        last = self.lines[-1] if self.lines else None
+        return max(0.0, time.time() - last["time"]) if last and last["event"] == "start" else 0.0
+
     def latest(self) -> list[dict[str, Any]]:
         """What the view tells of them."""
         latest = self.lines[-2 * _TOLD :]

@@ -34,6 +34,7 @@ from workbench.launching.start.launch_spec import (
 )
 from workbench.launching.start.start import begin
 from workbench.launching.start.supervisor_process import spawn_supervisor
+from workbench.recover.resuming import given_checkpoint
 from workbench.recover.script_checkpoints import every_checkpoint
 from workbench.recover.script_options import changed_arguments, script_options
 from workbench.store.files import read_json, write_json_atomic
@@ -89,10 +90,23 @@ def resume(
     if checkpoint is None and in_place and arguments is None and not drop:
         _refuse_finished(paths, read_json(paths.exit) or {}, run)
     words = changed_words(paths, run, arguments, drop)
-    start = starting_point(paths, checkpoint)
+    start = _starting_point(paths, run, checkpoint, arguments or ())
     if in_place:
         return _in_place(paths, run, start, words, changes)
     return in_another_layout(paths, run, start, words, changes)
+
+
+def _starting_point(
+    paths: RunPaths, run: Mapping[str, Any], checkpoint: str | None, arguments: Sequence[str]
+) -> StartingPoint:
+    """As named; else by the arguments, where these give the script's own option to resume."""
+    given = given_checkpoint(Path(run["script"]), arguments)
+    if checkpoint is None and given:
+        named = Path(run["working_directory"], given).expanduser()
+        checkpoint = (
+            str(named) if named.exists() else None
+        )  # "latest" and the like are the script's
+    return replace(starting_point(paths, checkpoint), given=given is not None)
 
 
 def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> str:
@@ -159,7 +173,7 @@ def _in_place(
     others = {name: value for name, value in run["environment"].items() if name not in given}
     base = recorded_spec({**run, "environment": others}, words)
     base["environment"] |= given
-    resumed = resume_spec(words, run, start.at, start.why)
+    resumed = resume_spec(words, run, start.at, start.why, given=start.given)
     resumed["told"] = differs
     check_no_secret(resumed.get("arguments", ()), int(run.get("nodes") or 1))
     before = at_work(paths)
@@ -280,7 +294,7 @@ def in_another_layout(
     check_not_redacted(run, words)
     own = list(words[len(_layout_arguments(run)) :])
     options, dropped = changed(run, options_of(paths, run), changes)
-    resumed = resume_spec(own, run, start.at, start.why)
+    resumed = resume_spec(own, run, start.at, start.why, given=start.given)
     variables = {**options.environment, **resumed.get("environment", {})}
     request = build_request(
         target_of(run),

@@ -27,6 +27,8 @@ class StartingPoint:
     """For the record of attempts."""
     notes: tuple[str, ...] = ()
     """What somebody should know of it."""
+    given: bool = False
+    """Whether the arguments given now tell the script itself."""
 
 
 def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> StartingPoint:

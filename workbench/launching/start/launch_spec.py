@@ -127,9 +127,16 @@ def from_checkpoint(
 
 
 def resume_spec(
-    arguments: Sequence[str], run: Mapping[str, Any], checkpoint: Checkpoint | None, why: str
+    arguments: Sequence[str],
+    run: Mapping[str, Any],
+    checkpoint: Checkpoint | None,
+    why: str,
+    *,
+    given: bool = False,
 ) -> ResumeSpec:
     """How an attempt with these arguments goes on; ``{checkpoint}`` in them becomes its path.
+
+    `given`: see `how_to_resume`.
 
     Raises:
         UsageError: the script offers no way to resume that is known.
@@ -148,7 +155,8 @@ def resume_spec(
             "arguments": list(arguments),
         }
     assert checkpoint.step is not None
-    way = how_to_resume(Path(run["script"]), run.get("recipe"), arguments, checkpoint)
+    script, recipe = Path(run["script"]), run.get("recipe")
+    way = how_to_resume(script, recipe, arguments, checkpoint, given=given)
     return {
         "step": checkpoint.step,
         "checkpoint": str(checkpoint.path),

@@ -147,7 +147,7 @@ def _close_view(paths: RunPaths, end: dict[str, Any], attempts: Attempts, steps:
     if view is None:
         return
     view |= {
-        **latest(paths),
+        **latest(paths, view, until=time.time()),
         "phase": "ended",
         "outcome": end["outcome"],
         "message": end["message"],

@@ -51,11 +51,11 @@ class RunMonitor:
         self._diagnoser = Diagnoser(paths, run)
         self._sealer = Sealer(paths, log)
         self._sealer.start()
-        self._ahead = 0
+        self._ahead = self._last_pulse = 0
         self._checkpoints_due = 0.0
         self._checkpoints: list[Checkpoint] = []
         self.findings: list[Finding] = self._diagnoser.begin_attempt() if begins else []
-        self._began = time.monotonic()
+        self._began = time.monotonic() - (0.0 if begins else self._attempts.seconds_of_present)
         self._seconds_before = self._attempts.seconds_before
         self._first_step_seen: float | None = None
         self._gpus = GpuSampler() if run["device"] == "cuda" else None  # never raises
@@ -69,7 +69,8 @@ class RunMonitor:
     @property
     def steps(self) -> int:
         """The furthest step any rank reported, whether or not all before it has been read."""
-        return max([self._ahead, *(rank.step for rank in self._builder.stream.ranks.values())])
+        read = (rank.step for rank in self._builder.stream.ranks.values())
+        return max([self._ahead, self._last_pulse, *read])
 
     @property
     def step_seconds(self) -> float | None:
@@ -192,6 +193,7 @@ class RunMonitor:
                 "started_at": self._state.started_at,
                 "ended_at": end["ended_at"] if end else None,
                 "elapsed_seconds": round(self._elapsed(), 1),
+                "steps": max(self._builder.steps, self._last_pulse),
                 "world_size": self._state.world_size,
                 "restarts": self._state.restarts,
                 "attempt": self._attempts.number,
@@ -225,6 +227,9 @@ class RunMonitor:
             self.read()
         self._diagnoser.rows(self._builder.read(final=True))
         self._look_at_ranks()
+        # A rank that crashes, or whose disk is full, has made steps of which no line was written.
+        pulses = (facts.pulse for facts in self.ranks.values())
+        self._last_pulse = max((pulse.steps for pulse in pulses if pulse), default=0)
         for rank in self._state.ranks:
             self._state.vanished.setdefault(rank, time.time())
         # A run too short for the running check is judged at its end.

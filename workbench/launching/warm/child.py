@@ -25,6 +25,7 @@ from .room import Room
 
 _LAUNCHERS = ("accelerate.commands.launch", "torch.distributed.run")
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_OOM_SCORE = "/proc/self/oom_score_adj"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Order:
     ignored: tuple[int, ...] = ()
     """Signals that it ignores from its start."""
     blocked: tuple[int, ...] = ()
+    oom_score: str | None = None
+    """Its ``oom_score_adj``; None = as its parent's."""
     surroundings: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -126,11 +129,30 @@ def become(
     close_files(keep)  # among them the pipe by which the parent learns that /proc shows us
     os.chdir(order.folder)
     os.umask(order.umask)
+    if order.oom_score is not None:
+        _set_oom_score(order.oom_score)
     os.environ.clear()
     os.environ.update(order.environment)
     time.tzset()
     _reset_signals(order)
     _reset_modules(order, base)
+
+
+def own_oom_score() -> str | None:
+    """What an exec would hand on of how soon the kernel kills this process; None = unknown."""
+    try:
+        with open(_OOM_SCORE, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def _set_oom_score(score: str) -> None:
+    try:
+        with open(_OOM_SCORE, "w", encoding="ascii") as file:
+            file.write(score)
+    except OSError:  # lower than the parent's, and we are not root
+        pass
 
 
 def close_files(keep: Collection[int] = ()) -> None:

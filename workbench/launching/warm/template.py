@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from .child import Order, close_files, inherited_signals, program
+from .child import Order, close_files, inherited_signals, own_oom_score, program
 from .keeper import adopt_orphans
 from .messages import receive, send
 from .room import Room
@@ -135,6 +135,7 @@ def _order(
         new_session=bool(options.get("start_new_session")),
         ignored=ignored,
         blocked=blocked,
+        oom_score=own_oom_score(),
     )
     why = why_not(order)
     if why is None:
