@@ -27,7 +27,7 @@ demo: venv ## train a small model here and show it live
 	@WORKBENCH_STORE="$(STORE)" $(RUN)/workbench demo
 
 lab: venv ## open the start notebook in JupyterLab (first free port from 8888, token on)
-	@WORKBENCH_STORE="$(STORE)" $(RUN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" $(ROOT_ARGS) $(LAB_ARGS) notebooks/00_start_here.ipynb
+	@WORKBENCH_STORE="$(STORE)" $(RUN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ROOT_ARGS) $(LAB_ARGS)
 
 # Two streams of tests beside each other; one that has nothing left takes tests of the other.
 # WORKERS=0 for one stream in this process. What fails is not run again: a flake is a fault.

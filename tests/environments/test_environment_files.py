@@ -172,7 +172,8 @@ def test_make_alone_lists_the_targets():
                 "environments/setup_venv.py\n",
                 "-m jupyterlab",
                 "--ip=127.0.0.1",
-                "notebooks/00_start_here.ipynb",
+                # in the address that is printed, for a machine without a browser
+                "--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb",
             ],
         ),
     ],
