@@ -31,6 +31,8 @@ import json
 import workbench as wb
 from workbench.cli.commands import load
 from workbench.engines.export_request import export
+from workbench_widgets.cost.fields import fields as cost_fields
+from workbench_widgets.memory.fields import fields as memory_fields
 from workbench_widgets.strategy.choice import StrategyChoice
 from workbench_widgets.strategy.fields import fields
 
@@ -61,6 +63,9 @@ assert choice.strategy().fsdp.cast_buffers is True and "cast_buffers" not in cho
 assert "cast_buffers" in choice.given({"strategy": "ddp"}).hidden()
 labels = {one["name"]: one["label"] for group in fields() for one in group["fields"]}
 assert labels["cast_buffers"] == "Keep buffers in fp32"
+for calculator in (cost_fields, memory_fields):
+    names = {one["name"] for group in calculator() for one in group["fields"]}
+    assert "cast_buffers" in names, calculator
 """
 
 

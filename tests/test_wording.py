@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 
@@ -69,3 +70,29 @@ def test_no_archaic_sentences() -> None:
     ]
     assert len(files) > 400
     assert not [line for path in files for line in _archaic(path)]
+
+
+def _prose() -> list[tuple[str, str]]:
+    """Place and text of what people read outside messages: pages, notebooks, recipes."""
+    pages = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *ROOT.glob("environments/*.md")]
+    found = [(str(page), (ROOT / page).read_text()) for page in pages]
+    for path in ROOT.glob("notebooks/*.ipynb"):
+        cells = json.loads(path.read_text())["cells"]
+        text = [cell["source"] for cell in cells if cell["cell_type"] == "markdown"]
+        found.append((path.name, " ".join(map("".join, text))))
+    for path in (ROOT / "workbench" / "recipes").glob("*.py"):
+        tree = ast.parse(path.read_text())
+        kinds = ast.Module | ast.ClassDef | ast.FunctionDef
+        text = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds)]
+        found.append((path.name, " ".join(filter(None, text))))
+    return [(place, " ".join(text.split())) for place, text in found]
+
+
+def test_no_archaic_prose() -> None:
+    prose = _prose()
+    assert len(prose) > 40
+    assert not [
+        f"{place}: …{text[max(0, match.start() - 60) : match.end() + 60]}…"
+        for place, text in prose
+        for match in ARCHAIC.finditer(text)
+    ]

@@ -168,7 +168,7 @@ def find(name: str) -> Recipe:
     """The recipe of that name.
 
     Raises:
-        UnknownNameError: (a ValueError) nobody knows it; the message has the nearest names.
+        UnknownNameError: (a ValueError) there is none; the message has the nearest names.
     """
     if name not in _RECIPES:
         raise UnknownNameError.near("recipe", name, _RECIPES)

@@ -1,8 +1,8 @@
 """A checkpoint is a folder with a manifest: the size and SHA-256 of every file in it.
 
 It is written as ``partial-…``, synced to the disk, sealed with its manifest and renamed, so a
-folder called ``step-00000020`` is whole, and whoever doubts it can read every byte against the
-manifest. Standard library only: the recipes, the capture hook and the supervisor share this file.
+folder called ``step-00000020`` is whole, and every byte can be checked against the manifest.
+Standard library only: the recipes, the capture hook and the supervisor share this file.
 """
 
 import concurrent.futures
@@ -31,7 +31,7 @@ def seal(folder: Path, *, step: int, **about: Any) -> dict[str, Any]:
     """Sync every file of `folder` to the disk and write its manifest, which is returned.
 
     Args:
-        folder: Complete: nobody writes into it any more.
+        folder: Complete: nothing is written into it now.
         step: Optimizer steps done.
         about: More for the manifest: world_size, kind, strategy, loss …
 

@@ -113,7 +113,7 @@ def accumulation(options: argparse.Namespace) -> GradientAccumulationPlugin:
 
 
 def ddp_arguments(options: argparse.Namespace) -> DistributedDataParallelKwargs:
-    """What DDP's constructor is given; nobody else looks at it."""
+    """What DDP's constructor is given; nothing else reads it."""
     bucket_mib: float = 25.0
     if options.bucket_elements:
         bucket_mib = 4 * options.bucket_elements / 2**20

@@ -35,7 +35,7 @@ class CheckpointError(OSError):
 
 @contextlib.contextmanager
 def one_error() -> Generator[None]:
-    """Torch tells of a failure on all ranks at once; its first cause, as a CheckpointError."""
+    """Torch reports a failure on all ranks at once; its first cause, as a CheckpointError."""
     try:
         yield
     except CheckpointException as error:
@@ -75,7 +75,7 @@ class Writer(dcp.FileSystemWriter):
 
 
 class Reader(dcp.FileSystemReader):
-    """Reads the table of contents without running code: it is a pickle, and may be anybody's."""
+    """Reads the table of contents without running code: it is a pickle, of unknown origin."""
 
     def read_metadata(self, *_args: Any, **_options: Any) -> Metadata:
         """Only plain containers and torch's own descriptions."""

@@ -56,7 +56,7 @@ class Library:
         self._agree(problem)
 
     def _agree(self, problem: Exception | None) -> None:
-        """Raise on every rank if one has a problem; else nobody goes on before all are here."""
+        """Raise on every rank if one has a problem; else all wait for each other here."""
         flag = torch.tensor([problem is not None], device=self.accelerator.device)
         failed = torch.as_tensor(self.accelerator.gather(flag)).flatten().tolist()
         if any(failed):

@@ -33,7 +33,7 @@ _WRAPPERS = (
 
 
 def trained_shapes(bare: nn.Module) -> dict[str, torch.Size]:
-    """Of the weights that are trained, by the names of a model that nobody has wrapped yet."""
+    """Of the weights that are trained, by the names of a model that is not wrapped yet."""
     return {name: one.shape for name, one in bare.named_parameters() if one.requires_grad}
 
 

@@ -1,9 +1,9 @@
 """One format of checkpoint for every layout: by the name of a weight and the place in it.
 
 torch.distributed.checkpoint knows which part of a weight each rank holds (DTensor), lets every rank
-write its part once, and reads back whichever parts another layout needs. So a run goes on under
-another strategy or on another number of processes; an optimizer's own state_dict, which numbers the
-weights rank by rank, could not.
+write its part once, and reads back whichever parts another layout needs. So a run continues under
+another strategy or on another number of processes. An optimizer's own state_dict, which numbers the
+weights rank by rank, does not allow that.
 """
 
 # Accelerate has no type stubs, so whatever it returns is unknown to a strict checker.
@@ -29,8 +29,8 @@ class Portable:
     """Weights, AdamW's moments, random states and the loss scale, saved by name.
 
     `record` is kept beside them, to be compared when a run resumes; `shapes` too: the weights of
-    the full model as they were before anybody wrapped or split it. What is saved is held against
-    them, here and by whoever verifies a checkpoint. Errors are CheckpointErrors.
+    the full model as they were before it was wrapped or split. What is saved is held against
+    them, here and when a checkpoint is verified. Errors are CheckpointErrors.
     """
 
     format = "portable"
@@ -50,12 +50,12 @@ class Portable:
         self._group: Any = None  # of its own when it saves beside training
 
     def save(self, folder: Path, commit: Commit | None = None) -> None:
-        """Write `folder` anew and let one rank `commit` it; all ranks or none raise an error."""
+        """Empty `folder`, write it, let one rank `commit` it; all ranks or none raise an error."""
         with one_error():
             dcp.save(self._state(), storage_writer=Writer(folder, self.record, commit))
 
     def save_async(self, folder: Path, commit: Commit | None = None) -> Callable[..., bool]:
-        """Copy the state, then write it while the training goes on.
+        """Copy the state, then write it while the training continues.
 
         Returns:
             What waits for the end and raises as `save` does; with wait=False it only tells whether
