@@ -12,10 +12,8 @@ from dataclasses import dataclass
 
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
-from workbench.estimate.context import RankContext
-from workbench.estimate.elements import Elements
 from workbench.estimate.network import Groups, Links
-from workbench.estimate.stages import Stage
+from workbench.estimate.rank import Rank
 
 CONTENTION = 0.18
 """Share by which communication slows the compute beside it (it takes SMs and bandwidth)."""
@@ -42,40 +40,38 @@ class Exchange:
 
 
 def exchange(
-    context: RankContext,
-    stage: Stage,
-    elements: Elements,
+    rank: Rank,
     network: Links,
     who: Groups,
     *,
     forward: float,
     backward: float,
 ) -> Exchange:
-    """Exposed data-parallel communication of one rank of `stage`."""
+    """Exposed data-parallel communication of `rank` beside so many seconds of compute."""
+    context = rank.context
     if context.strategy.data_ranks * context.strategy.cp == 1:
         return Exchange()
     if context.ways.weights > 1:
-        return _sharded(context, stage, elements, network, who, forward=forward, backward=backward)
-    return Exchange(once=_once(context, elements, network, who, HIDEABLE * backward))
+        return _sharded(rank, network, who, forward=forward, backward=backward)
+    return Exchange(once=_once(rank, network, who, HIDEABLE * backward))
 
 
 def _sharded(
-    context: RankContext,
-    stage: Stage,
-    elements: Elements,
+    rank: Rank,
     network: Links,
     who: Groups,
     *,
     forward: float,
     backward: float,
 ) -> Exchange:
+    context, elements = rank.context, rank.elements
     workload, strategy, width = context.workload, context.strategy, context.width
     frozen = not context.trains
     per_weight = width.quantized if frozen else width.compute
-    layers = max(1, stage.layers)
+    layers = max(1, rank.stage.layers)
     whole = elements.block + elements.experts + elements.frozen_linear + elements.frozen_other
     block = max(0.0, whole - (elements.root_all if frozen else 0)) / layers
-    pieces = _pieces(context, stage)
+    pieces = _pieces(rank)
     gather = pieces * network.gather_seconds(per_weight * block / pieces, who.shard)
     root = network.gather_seconds(width.compute * elements.root_all, who.shard)
     reduced = 0.0 if frozen else network.gather_seconds(_reduced(workload) * block, who.shard)
@@ -99,24 +95,24 @@ def _sharded(
     )
 
 
-def host_seconds(context: RankContext, stage: Stage, launches: float) -> float:
-    """Host time of one forward of `stage`: the launches, and what the wrappers' hooks add.
+def host_seconds(rank: Rank, launches: float) -> float:
+    """Host time of one forward of `rank`: the launches, and what the wrappers' hooks add.
 
     `launches` are seconds without any wrapper.
     """
-    if context.ways.weights == 1:
+    if rank.context.ways.weights == 1:
         return launches
-    pieces = _pieces(context, stage) if context.strategy.zero_stage == 3 else 0.0
-    return WRAPPED * launches + pieces * stage.layers * PIECE_SECONDS
+    pieces = _pieces(rank) if rank.context.strategy.zero_stage == 3 else 0.0
+    return WRAPPED * launches + pieces * rank.stage.layers * PIECE_SECONDS
 
 
-def _pieces(context: RankContext, stage: Stage) -> float:
+def _pieces(rank: Rank) -> float:
     """Collectives per block: FSDP gathers a block at once, ZeRO-3 one module after another."""
-    model, strategy = context.model, context.strategy
+    model, strategy, moe = rank.context.model, rank.context.strategy, bool(rank.stage.moe)
     if strategy.zero_stage != 3:
         return 1.0
-    linears = len(block_linears(model, moe=bool(stage.moe)))
-    experts = model.experts / strategy.ep * (3 if model.gated_mlp else 2) if stage.moe else 0
+    linears = len(block_linears(model, moe=moe))
+    experts = model.experts / strategy.ep * (3 if model.gated_mlp else 2) if moe else 0
     return linears + 2 + experts
 
 
@@ -146,14 +142,9 @@ def _compressed(per_gradient: float, strategy: Strategy, hidden: int) -> float:
     return per_gradient
 
 
-def _once(
-    context: RankContext,
-    elements: Elements,
-    network: Links,
-    who: Groups,
-    beside: float,
-) -> float:
+def _once(rank: Rank, network: Links, who: Groups, beside: float) -> float:
     """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step `beside` compute."""
+    context, elements = rank.context, rank.elements
     workload, strategy, width = context.workload, context.strategy, context.width
     per_gradient = width.gradient if width.gradient in {2, 4} else 2
     if workload.kernels.reduce_bytes is not None:

@@ -12,15 +12,10 @@ from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import takes_job
 from workbench.errors import UsageError
 from workbench.estimate.card import card_parts, slack_bytes
-from workbench.estimate.communication import buffers
-from workbench.estimate.context import rank_context
-from workbench.estimate.elements import rank_elements
 from workbench.estimate.host_memory import cautions, host_bytes
 from workbench.estimate.parts import Estimate, Peak, StageMemory
 from workbench.estimate.peaks import peaks
 from workbench.estimate.rank import Rank, ranks_of
-from workbench.estimate.stages import stages
-from workbench.estimate.states import states
 
 SOURCES = (
     "states: arXiv 1910.02054; activations: arXiv 2205.05198 and saved tensors under fake tensors",
@@ -63,7 +58,7 @@ def training_memory(
         ),
         host_bytes=on_host,
         peak=peak.name,
-        peaks={one.name: one.total_bytes for one in fullest.peaks},
+        peaks={moment.name: moment.total_bytes for moment in fullest.peaks},
         stages=by_stage,
         card_bytes=extra.card_bytes,
         sources=SOURCES,
@@ -90,15 +85,12 @@ def needed_bytes(workload: Workload, strategy: Strategy) -> int:
 
 def least_bytes(workload: Workload, strategy: Strategy) -> int:
     """A lower bound of `needed_bytes` over micro-batches and recompute: states and buffers."""
-    context = rank_context(workload, strategy)
-    stay = strategy.offload or context.kernels.optimizer_in_backward
+    stay = strategy.offload or workload.kernels.optimizer_in_backward
     reserved = 0
-    every = stages(context.model, strategy, workload.accumulate)
-    for stage in {one.content: one for one in every}.values():
-        elements = rank_elements(context, stage)
-        held, talk = states(context, elements), buffers(context, stage, elements)
-        step = talk.step + held.step + (0 if stay else held.gradients)
-        most = max(step, talk.forward, talk.first_backward, talk.backward)
+    for rank in {rank.stage.content: rank for rank in ranks_of(workload, strategy)}.values():
+        held, buffers = rank.states, rank.buffers
+        step = buffers.step + held.step + (0 if stay else held.gradients)
+        most = max(step, buffers.forward, buffers.first_backward, buffers.backward)
         reserved = max(reserved, held.weights + held.master + held.optimizer + most)
     return sum(card_parts(strategy, "cuda", reserved - _ROUNDING).parts.values())
 
@@ -160,7 +152,7 @@ def _with_slack(rank: Rank, moments: tuple[Peak, ...]) -> Iterator[int]:
 def assumptions(workload: Workload, strategy: Strategy) -> tuple[str, ...]:
     """What the numbers rest on, in words."""
     kernels = workload.kernels
-    said = [
+    sentences = [
         (
             f"{workload.precision}, {workload.optimizer}, attention {workload.attention}, "
             f"loss {workload.loss}, recompute {strategy.recompute}"
@@ -170,21 +162,21 @@ def assumptions(workload: Workload, strategy: Strategy) -> tuple[str, ...]:
     traced = workload.model.traced
     if traced is not None:
         measured = traced.saved_bytes is not None
-        said.append(
+        sentences.append(
             "activations per sample as traced, the loss left out"
             if measured
             else "activations were not traced (no example inputs) and are not counted"
         )
     if workload.model.experts:
-        said.append("routing is balanced: every expert sees the same number of tokens")
+        sentences.append("routing is balanced: every expert sees the same number of tokens")
     if strategy.zero_stage is not None:
-        said.append(
+        sentences.append(
             "DeepSpeed's default buckets" if strategy.reduce_bucket is None else "own buckets"
         )
     if strategy.pp > 1:
-        said.append(
+        sentences.append(
             f"schedule {strategy.pipeline.schedule}, {workload.accumulate} micro-batches per step"
         )
     if workload.optimizer.startswith("paged"):
-        said.append("paged optimizer states live in unified memory and count as off the card")
-    return tuple(said)
+        sentences.append("paged optimizer states live in unified memory and count as off the card")
+    return tuple(sentences)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from workbench.describe import Workload
-from workbench.estimate.context import RankContext, Widths
+from workbench.estimate.context import Widths
 from workbench.estimate.elements import Elements
+from workbench.estimate.rank import Rank
 from workbench.estimate.rates import Machine
 from workbench.estimate.states import expert_ways_of
 
@@ -35,8 +36,9 @@ STEP_SECONDS = 4e-3
 """Python of one optimizer step: clipping, scheduler, logging."""
 
 
-def optimizer_seconds(context: RankContext, elements: Elements, gpu: Machine) -> dict[str, float]:
+def optimizer_seconds(rank: Rank, gpu: Machine) -> dict[str, float]:
     """Seconds of one optimizer step on one rank, by part."""
+    context, elements = rank.context, rank.elements
     workload, strategy = context.workload, context.strategy
     width, ways = context.width, context.ways.optimizer
     expert_ways = max(1, ways // expert_ways_of(strategy))

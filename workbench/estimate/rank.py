@@ -2,36 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 from workbench.describe import Strategy, Workload
 from workbench.estimate.activations import StageBlocks, stage_blocks
 from workbench.estimate.communication import Buffers, buffers
-from workbench.estimate.context import RankContext, rank_context
+from workbench.estimate.context import RankContext
 from workbench.estimate.elements import Elements, rank_elements
 from workbench.estimate.loss import LossMemory, loss_memory
 from workbench.estimate.stages import Stage, stages
 from workbench.estimate.states import States, states
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, so that its parts are worked out once
 class Rank:
-    """Everything the peaks are made of, for one micro-batch where not said otherwise."""
+    """What one rank holds, each part for one micro-batch where not said otherwise."""
 
     context: RankContext
     """What all ranks share."""
     stage: Stage
     """The pipeline stage it belongs to."""
-    elements: Elements
-    """Weights in elements."""
-    states: States
-    """Weights, gradients, optimizer states."""
-    buffers: Buffers
-    """Communication buffers by phase."""
-    blocks: StageBlocks
-    """What its blocks keep for backward."""
-    loss: LossMemory
-    """Logits and loss; zeros on a stage without head."""
+
+    @cached_property
+    def elements(self) -> Elements:
+        """Weights in elements."""
+        return rank_elements(self.context, self.stage)
+
+    @cached_property
+    def states(self) -> States:
+        """Weights, gradients, optimizer states."""
+        return states(self.context, self.elements)
+
+    @cached_property
+    def buffers(self) -> Buffers:
+        """Communication buffers by phase."""
+        return buffers(self.context, self.stage, self.elements)
+
+    @cached_property
+    def blocks(self) -> StageBlocks:
+        """What its blocks keep for backward."""
+        return stage_blocks(self.context, self.stage)
+
+    @cached_property
+    def loss(self) -> LossMemory:
+        """Logits and loss; zeros on a stage without head."""
+        if self.stage.head:
+            return loss_memory(self.context)
+        return LossMemory(forward=0, backward=0, kept=0)
 
     @property
     def waiting(self) -> float:
@@ -66,23 +84,13 @@ class Rank:
 
 
 def ranks_of(workload: Workload, strategy: Strategy) -> tuple[Rank, ...]:
-    """One rank of each pipeline stage; stages of equal content are worked out once."""
-    context = rank_context(workload, strategy)
-    nothing = LossMemory(forward=0, backward=0, kept=0)
-    made: dict[object, Rank] = {}
-    ranks: list[Rank] = []
-    for stage in stages(context.model, strategy, workload.accumulate):
-        known = made.get(stage.content)
-        if known is None:
-            elements = rank_elements(context, stage)
-            made[stage.content] = known = Rank(
-                context=context,
-                stage=stage,
-                elements=elements,
-                states=states(context, elements),
-                buffers=buffers(context, stage, elements),
-                blocks=stage_blocks(context, stage),
-                loss=loss_memory(context) if stage.head else nothing,
-            )
-        ranks.append(known if known.stage is stage else replace(known, stage=stage))
-    return tuple(ranks)
+    """One rank of each pipeline stage.
+
+    Raises:
+        UsageError: more stages than blocks, or virtual stages that do not fit.
+    """
+    context = RankContext(workload=workload, strategy=strategy)
+    return tuple(
+        Rank(context=context, stage=stage)
+        for stage in stages(workload.model, strategy, workload.accumulate)
+    )

@@ -16,16 +16,15 @@ from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workl
 from workbench.describe.job import takes_job
 from workbench.errors import UsageError
 from workbench.estimate.block_time import BlockTime, block_time, head_time
-from workbench.estimate.context import RankContext, rank_context
-from workbench.estimate.elements import rank_elements
+from workbench.estimate.context import RankContext
 from workbench.estimate.exchange import exchange, host_seconds
 from workbench.estimate.flops import model_flops, recompute_flops
 from workbench.estimate.memory import check_layout
 from workbench.estimate.network import Groups, Links, groups, links
 from workbench.estimate.optimizer_time import optimizer_seconds
 from workbench.estimate.pipeline.time import pipeline_seconds
+from workbench.estimate.rank import Rank, ranks_of
 from workbench.estimate.rates import Machine, machine
-from workbench.estimate.stages import Stage, stages
 from workbench.estimate.timing import COMMUNICATION, StepTime
 
 SPREAD = 0.015
@@ -68,13 +67,13 @@ def step_time(
     gpu = machine(accelerator, workload.precision, flash, given)
     network = links(cluster, given)
     who = groups(strategy, network)
-    found: dict[object, StageTime] = {}
+    by_content: dict[object, StageTime] = {}
     timed: list[StageTime] = []
-    context = rank_context(workload, strategy)
-    for stage in stages(workload.model, strategy, workload.accumulate):
-        if stage.content not in found:
-            found[stage.content] = _stage_time(context, stage, gpu, network, who)
-        timed.append(found[stage.content])
+    for rank in ranks_of(workload, strategy):
+        content = rank.stage.content
+        if content not in by_content:
+            by_content[content] = _stage_time(rank, gpu, network, who)
+        timed.append(by_content[content])
     parts = _step_parts(workload, strategy, cluster, timed, given)
     ratio = given.measured_ratio or 1.0
     low, high = CALIBRATED if given.is_measured else RANGE
@@ -129,13 +128,8 @@ class StageTime:
     """Once per step: what gradients, gathered weights and the optimizer take."""
 
 
-def _stage_time(
-    context: RankContext,
-    stage: Stage,
-    gpu: Machine,
-    network: Links,
-    who: Groups,
-) -> StageTime:
+def _stage_time(rank: Rank, gpu: Machine, network: Links, who: Groups) -> StageTime:
+    context, stage = rank.context, rank.stage
     blocks: list[tuple[int, BlockTime]] = [
         (count, block_time(context, gpu, network, who, moe=moe))
         for moe, count in ((False, stage.dense), (True, stage.moe))
@@ -143,26 +137,25 @@ def _stage_time(
     ]
     if stage.head:
         blocks.append((1, head_time(context, gpu, network, who)))
-    elements = rank_elements(context, stage)
     forward = sum(count * block.forward for count, block in blocks)
     backward = sum(count * block.backward for count, block in blocks)
     launches = sum(count * block.launches for count, block in blocks)
-    host = host_seconds(context, stage, launches * gpu.efficiency.launch_seconds)
+    host = host_seconds(rank, launches * gpu.efficiency.launch_seconds)
     busy, busy_back = max(forward, host), max(backward, 2 * host)
-    found = exchange(context, stage, elements, network, who, forward=busy, backward=busy_back)
+    exposed = exchange(rank, network, who, forward=busy, backward=busy_back)
     parts = _block_parts(blocks)
     parts["kernel launches"] = busy - forward + busy_back - backward
-    parts[f"{COMMUNICATION}: sharded weights"] = found.forward + found.backward
+    parts[f"{COMMUNICATION}: sharded weights"] = exposed.forward + exposed.backward
     send = _send_seconds(context, network, who)
     parts[f"{COMMUNICATION}: pipeline"] = send
-    moved = _offload_seconds(context, elements.trained, gpu, forward + backward)
+    moved = _offload_seconds(context, rank.elements.trained, gpu, forward + backward)
     parts["offload traffic"] = moved
-    fixed = optimizer_seconds(context, elements, gpu)
+    fixed = optimizer_seconds(rank, gpu)
     return StageTime(
-        forward=busy + found.forward + send / 2,
-        backward=busy_back + found.backward + send / 2 + moved,
+        forward=busy + exposed.forward + send / 2,
+        backward=busy_back + exposed.backward + send / 2 + moved,
         parts=parts,
-        once={**fixed, f"{COMMUNICATION}: gradients": found.once},
+        once={**fixed, f"{COMMUNICATION}: gradients": exposed.once},
     )
 
 
@@ -266,7 +259,7 @@ def _routing(workload: Workload, strategy: Strategy) -> str:
 def _assumptions(
     workload: Workload, strategy: Strategy, network: Links, given: Conditions
 ) -> tuple[str, ...]:
-    said = [
+    sentences = [
         (
             f"{workload.precision}, attention {workload.attention} "
             f"(version {workload.kernels.flash_version}), recompute {strategy.recompute}"
@@ -274,11 +267,11 @@ def _assumptions(
         given.source or "usual rates of the GPU's generation; nothing was measured on this machine",
     ]
     if network.assumed:
-        said.append(network.assumed)
+        sentences.append(network.assumed)
     if workload.model.experts:
-        said.append(_routing(workload, strategy))
+        sentences.append(_routing(workload, strategy))
     if strategy.pp > 1:
-        said.append(
+        sentences.append(
             f"schedule {strategy.pipeline.schedule}, {workload.accumulate} micro-batches per step"
         )
-    return tuple(said)
+    return tuple(sentences)

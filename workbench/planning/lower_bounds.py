@@ -11,13 +11,12 @@ import math
 from typing import NamedTuple
 
 from workbench.describe import Conditions
-from workbench.estimate.context import rank_context, ways
-from workbench.estimate.elements import rank_elements
+from workbench.estimate.context import ways
 from workbench.estimate.exchange import CONTENTION, HIDEABLE, exchange
 from workbench.estimate.network import groups, links
 from workbench.estimate.optimizer_time import optimizer_seconds
+from workbench.estimate.rank import ranks_of
 from workbench.estimate.rates import machine
-from workbench.estimate.stages import stages
 from workbench.estimate.step_time import SPREAD
 from workbench.planning.search_context import NodeGroup, SearchContext
 from workbench.planning.space import ParallelLayout
@@ -107,20 +106,17 @@ class LowerBounds:
         known = self._besides.get(key)
         if known is None:
             work, strategy = context.work(size, count), context.offloading(layout, offload)
-            every = stages(work.model, s, count)
-            stage = every[len(every) // 2]
-            context = rank_context(work, s)
-            elements = rank_elements(context, stage)
-            who = groups(s, self._links)
-            found = exchange(context, stage, elements, self._links, who, forward=0.0, backward=0.0)
-            step = optimizer_seconds(rank_context(work, strategy), elements, self._gpu)
+            ranks = ranks_of(work, strategy)
+            rank, who = ranks[len(ranks) // 2], groups(s, self._links)
+            exposed = exchange(rank, self._links, who, forward=0.0, backward=0.0)
+            step = optimizer_seconds(rank, self._gpu)
             moved = 0.0
             if "parameters" in offload:
-                size_bytes = 2 * work.compute_bytes * elements.trained
+                size_bytes = 2 * work.compute_bytes * rank.elements.trained
                 moved = size_bytes / s.shard_ranks / self._gpu.host_bytes
             known = _Beside(
-                each=self._ratio * (found.forward + found.backward),
-                once=self._ratio * found.once,
+                each=self._ratio * (exposed.forward + exposed.backward),
+                once=self._ratio * exposed.once,
                 moved=self._ratio * moved,
                 optimizer=self._ratio * sum(step.values()),
             )

@@ -10,11 +10,8 @@ import math
 from dataclasses import dataclass, field, replace
 
 from workbench.describe import Cluster, Conditions, Strategy, Workload
-from workbench.estimate.context import rank_context
-from workbench.estimate.elements import rank_elements
 from workbench.estimate.memory import least_bytes, needed_bytes
-from workbench.estimate.stages import stages
-from workbench.estimate.states import states
+from workbench.estimate.rank import ranks_of
 from workbench.estimate.step_time import step_time
 from workbench.estimate.timing import COMMUNICATION, StepTime
 from workbench.planning.space import Choice, ParallelLayout, Space, enumerate_layouts
@@ -171,13 +168,12 @@ class SearchContext:
         known = self._host.get(key)
         if known is None:
             work = self.work(layout.micro_batches[0], layout.accumulate(layout.micro_batches[0]))
-            context = rank_context(work, choice.strategy)
-            every = stages(work.model, choice.strategy, work.accumulate)
-            known = 0.0
-            for stage in {every[0].index: every[0], every[-1].index: every[-1]}.values():
-                held = states(context, rank_elements(context, stage))
-                follows = "parameters" in choice.strategy.offload
-                known = max(known, float(held.on_host + held.gradients * follows))
+            ranks = ranks_of(work, choice.strategy)
+            follows = "parameters" in choice.strategy.offload
+            known = max(
+                float(rank.states.on_host + rank.states.gradients * follows)
+                for rank in (ranks[0], ranks[-1])
+            )
             self._host[key] = known
         return known
 
