@@ -21,6 +21,7 @@ from workbench.planning.advice import (
     critical_batch_tokens,
     ddp_or_fsdp,
     instance_sanity,
+    known_offer,
     learning_rate_advice,
     memory_rubric,
     need_more_gpus,
@@ -29,7 +30,6 @@ from workbench.planning.advice import (
     scaled_rate,
     zero_savings,
 )
-from workbench.planning.advice_machine import known_offer
 
 parse, rented = wb.Strategy.parse, wb.Cluster.rented
 
@@ -195,7 +195,7 @@ class TestLinks:
 class TestLearningRate:
     def test_linear_for_sgd(self) -> None:
         """Goyal 2017: 0.1 at 256 becomes 3.2 at 8192, over 5 epochs."""
-        found = learning_rate_advice(0.1, 256, 8192, "sgd")
+        found = learning_rate_advice(scaled_rate(0.1, 256, 8192, "sgd"))
         assert found.numbers["rate"] == pytest.approx(3.2)
         assert found.numbers["rule"] == "linear"
         assert "5 epochs" in found.steps[0]
@@ -212,7 +212,7 @@ class TestLearningRate:
     def test_c30_the_same_global_batch_leaves_it_alone(self) -> None:
         few = job(accumulate=8).tokens_per_step(1)
         many = job(accumulate=1).tokens_per_step(8)
-        found = learning_rate_advice(3e-4, few, many)
+        found = learning_rate_advice(scaled_rate(3e-4, few, many))
         assert found.verdict == "Leave the learning rate at 0.0003."
         assert found.corrects == "C30"
         assert found.steps == ()

@@ -18,8 +18,7 @@ from workbench.compare.calibration.calibrate import measured_conditions
 from workbench.describe import Cluster
 from workbench.describe.detection import detect_host
 from workbench.describe.job import Job
-from workbench.planning.advice import Advice, RunFacts, advise
-from workbench.planning.advice_machine import known_offer
+from workbench.planning.advice import Advice, RunFacts, advise, known_offer
 
 USUAL_GPU = "h100"
 _MARKS = {True: ("✓", "green"), False: ("!", "yellow"), None: ("·", "dim")}

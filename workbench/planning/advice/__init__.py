@@ -12,23 +12,18 @@ from dataclasses import dataclass
 from workbench.describe import Cluster, Conditions, Offer, Strategy, Workload
 from workbench.describe.job import takes_job
 from workbench.errors import UsageError
-from workbench.planning.advice_links import all_reduce_time, nvlink_or_pcie, recompute_cost
-from workbench.planning.advice_machine import checkpoint_advice, instance_sanity
-from workbench.planning.advice_memory import (
-    ddp_or_fsdp,
-    memory_rubric,
-    need_more_gpus,
-    state_bytes,
-    zero_savings,
-)
-from workbench.planning.advice_value import Advice
-from workbench.planning.learning_rate import (
+from workbench.planning.advice.gpus import memory_rubric, need_more_gpus, state_bytes
+from workbench.planning.advice.learning_rate import (
     Rate,
     batch_limits,
     critical_batch_tokens,
     learning_rate_advice,
     scaled_rate,
 )
+from workbench.planning.advice.links import all_reduce_time, nvlink_or_pcie
+from workbench.planning.advice.machine import checkpoint_advice, instance_sanity, known_offer
+from workbench.planning.advice.strategy import ddp_or_fsdp, recompute_cost, zero_savings
+from workbench.planning.advice.value import Advice
 
 __all__ = [
     "Advice",
@@ -41,6 +36,7 @@ __all__ = [
     "critical_batch_tokens",
     "ddp_or_fsdp",
     "instance_sanity",
+    "known_offer",
     "learning_rate_advice",
     "memory_rubric",
     "need_more_gpus",
@@ -98,26 +94,28 @@ def advise(
         raise UsageError("The cluster's accelerator is not in the catalog: name a GPU.")
     gpu, count, known = cluster.accelerator, cluster.world_size, facts or RunFacts()
     conditions = known.conditions
-    found = [
+    answers = [
         need_more_gpus(workload, gpu, known.tokens, known.deadline_hours, conditions),
         memory_rubric(workload, gpu, count),
         batch_limits(workload, strategy, cluster, known.loss),
         recompute_cost(workload, strategy, cluster, conditions),
     ]
     if count > 1:
-        found += [
+        answers += [
             ddp_or_fsdp(workload, cluster, conditions, strategy.name),
             nvlink_or_pcie(workload, strategy, cluster, conditions),
             all_reduce_time(2 * workload.model.parameters, cluster, conditions),
         ]
         if not workload.lora_rank:
-            found.append(zero_savings(workload, count))
+            answers.append(zero_savings(workload, count))
     if known.rate is not None:
         batch = workload.tokens_per_step(strategy.data_ranks)
         before = batch if known.rate_batch_tokens is None else known.rate_batch_tokens
-        found.append(learning_rate_advice(known.rate, before, batch, workload.optimizer))
+        answers.append(
+            learning_rate_advice(scaled_rate(known.rate, before, batch, workload.optimizer))
+        )
     if known.offer is not None:
-        found.append(instance_sanity(workload, strategy, known.offer, cluster.nodes, conditions))
+        answers.append(instance_sanity(workload, strategy, known.offer, cluster.nodes, conditions))
     if known.checkpoint_seconds is not None and known.interruption_hours is not None:
-        found.append(checkpoint_advice(known.checkpoint_seconds, known.interruption_hours))
-    return tuple(found)
+        answers.append(checkpoint_advice(known.checkpoint_seconds, known.interruption_hours))
+    return tuple(answers)

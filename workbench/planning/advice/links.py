@@ -1,16 +1,14 @@
-"""Advice that speed decides: links, larger or more GPUs, mixed types, recomputation."""
+"""Advice on links: NVLink or PCIe, and how long an all-reduce takes over each."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from workbench.describe import Cluster, Conditions, Strategy, Workload
+from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workload
 from workbench.errors import UsageError
-from workbench.estimate.memory import training_memory
 from workbench.estimate.network import links
-from workbench.estimate.sizing.limits import leaves_headroom
 from workbench.estimate.step_time import step_time
-from workbench.planning.advice_value import Advice, Rule
+from workbench.planning.advice.value import Advice, Rule
 from workbench.units import format_bytes, format_count, format_seconds
 
 _NVLINK_OR_PCIE = Rule(
@@ -24,12 +22,6 @@ _ALL_REDUCE_TIME = Rule(
     evidence="latency + 2(N - 1)/N x bytes / bus bandwidth",
     source="doi 10.1016/j.jpdc.2008.09.002 (ring); link rates in one direction, catalog",
     corrects="C4, C3b",
-)
-_RECOMPUTE_COST = Rule(
-    name="recompute-cost",
-    evidence="step-time and memory estimates; forward 1, backward 2, repeated forward 1",
-    source="arXiv 1604.06174; arXiv 2205.05198 (selective)",
-    corrects="C34",
 )
 
 _MOST_WAITING = 0.1  # of a step: beyond it another layout or more accumulation is worth a look
@@ -46,25 +38,17 @@ def nvlink_or_pcie(
     Raises:
         UsageError: an impossible layout, or an accelerator that is not in the catalog.
     """
-    times = {
-        link: step_time(workload, strategy, replace(cluster, link=link), conditions)
+    fast, slow = (
+        step_time(workload, strategy, replace(cluster, link=link), conditions)
         for link in ("nvlink", "pcie")
-    }
+    )
     accelerator = cluster.accelerator
     assert accelerator is not None, "step_time has checked it"
-    fast, slow = times["nvlink"], times["pcie"]
+    here = slow if cluster.link == "pcie" else fast
+    waiting = here.exposed_seconds / here.step_seconds
     penalty = slow.step_seconds / fast.step_seconds - 1
-    verdict = f"Without NVLink a step takes {penalty:.0%} longer."
-    if len(cluster.gpus) < 2:
-        verdict = "One GPU per node: the link inside the node plays no part."
-    elif not accelerator.has_link:
-        verdict = f"{accelerator.name} has no NVLink: PCIe is all there is."
-    elif penalty < 0.02:
-        verdict = f"NVLink hardly matters here: without it a step takes {penalty:.1%} longer."
-    rate, bus = accelerator.link_bytes_per_second, accelerator.pcie_bytes_per_second
-    waiting = times[_link(cluster)].exposed_seconds / times[_link(cluster)].step_seconds
     return _NVLINK_OR_PCIE.says(
-        verdict=verdict,
+        verdict=_verdict(cluster, accelerator, penalty),
         holds=waiting <= _MOST_WAITING,
         next=f"{waiting:.0%} of a step waits for other GPUs: more --accumulate, another layout "
         "(workbench plan), or fewer GPUs."
@@ -82,15 +66,23 @@ def nvlink_or_pcie(
             "nvlink_exposed_seconds": fast.exposed_seconds,
             "pcie_exposed_seconds": slow.exposed_seconds,
             "penalty_share": penalty,
-            "nvlink_bytes_per_second": rate if accelerator.has_link else None,
-            "pcie_bytes_per_second": bus,
+            "nvlink_bytes_per_second": accelerator.link_bytes_per_second
+            if accelerator.has_link
+            else None,
+            "pcie_bytes_per_second": accelerator.pcie_bytes_per_second,
         },
         also=f"catalog of {accelerator.date}",
     )
 
 
-def _link(cluster: Cluster) -> str:
-    return "pcie" if cluster.link == "pcie" else "nvlink"
+def _verdict(cluster: Cluster, accelerator: Accelerator, penalty: float) -> str:
+    if len(cluster.gpus) < 2:
+        return "One GPU per node: the link inside the node plays no part."
+    if not accelerator.has_link:
+        return f"{accelerator.name} has no NVLink: PCIe is all there is."
+    if penalty < 0.02:
+        return f"NVLink hardly matters here: without it a step takes {penalty:.1%} longer."
+    return f"Without NVLink a step takes {penalty:.0%} longer."
 
 
 def all_reduce_time(
@@ -113,13 +105,13 @@ def all_reduce_time(
         seconds[link] = network.reduce_seconds(gradient_bytes, network.group(count, 1))
     small = links(cluster, given)
     tiny = small.reduce_seconds(1024, small.group(count, 1))
-    said = ", ".join(
+    by_link = ", ".join(
         f"{format_seconds(value)} over {'NVLink' if name == 'nvlink' else 'PCIe'}"
         for name, value in seconds.items()
     )
     return _ALL_REDUCE_TIME.says(
         holds=None,
-        verdict=f"All-reduce of {format_bytes(gradient_bytes)} over {count} GPUs: {said}.",
+        verdict=f"All-reduce of {format_bytes(gradient_bytes)} over {count} GPUs: {by_link}.",
         reason=f"Each GPU sends 2(N - 1)/N of it, {2 * (count - 1) / count:.3g}x "
         f"the bytes; only kilobytes take microseconds ({tiny * 1e6:.0f} µs for 1 KiB).",
         condition="One message of that size; what compute hides is not waited for. Many small "
@@ -130,56 +122,5 @@ def all_reduce_time(
             "nvlink_seconds": seconds.get("nvlink"),
             "pcie_seconds": seconds["pcie"],
             "kilobyte_seconds": tiny,
-        },
-    )
-
-
-def _memory_change(saved_bytes: int) -> str:
-    """What recomputing does to the memory of a card.
-
-    >>> _memory_change(3 * 2**30), _memory_change(-(2**20))
-    ('3 GiB less memory', '1 MiB more memory')
-    """
-    return f"{format_bytes(abs(saved_bytes))} {'more' if saved_bytes < 0 else 'less'} memory"
-
-
-def recompute_cost(
-    workload: Workload,
-    strategy: Strategy,
-    cluster: Cluster,
-    conditions: Conditions | None = None,
-) -> Advice:
-    """What recomputing activations costs in time and saves in memory, selective and full.
-
-    Raises:
-        UsageError: an impossible layout, or an accelerator that is not in the catalog.
-    """
-    times: dict[str, float] = {}
-    work: dict[str, float] = {}
-    memory: dict[str, int] = {}
-    for kind in ("none", "selective", "full"):
-        layout = strategy.with_options(recompute=kind)
-        found = step_time(workload, layout, cluster, conditions)
-        times[kind], work[kind] = found.step_seconds, found.hardware_flops / found.model_flops
-        memory[kind] = training_memory(workload, layout, cluster).on_card_bytes
-    slower = {kind: times[kind] / times["none"] - 1 for kind in ("selective", "full")}
-    saved = {kind: memory["none"] - memory[kind] for kind in ("selective", "full")}
-    fits = bool(leaves_headroom(training_memory(workload, strategy, cluster)))
-    return _RECOMPUTE_COST.says(
-        holds=fits,
-        next="" if fits else "It does not fit: workbench memory ranks what would make it fit.",
-        verdict=f"Full recompute: {slower['full']:.0%} more time, {_memory_change(saved['full'])}; "
-        f"selective: {slower['selective']:.0%} more time, {_memory_change(saved['selective'])}.",
-        reason=f"Full recompute runs every forward pass twice: {work['full']:.2f}x the model's "
-        f"FLOPs, selective {work['selective']:.2f}x.",
-        condition=f"{strategy.name}, micro-batch {workload.micro_batch}, sequence "
-        f"{workload.seq_len}. MFU does not count the repetition, HFU does.",
-        numbers={
-            "full_time_share": slower["full"],
-            "selective_time_share": slower["selective"],
-            "full_flops_ratio": work["full"],
-            "selective_flops_ratio": work["selective"],
-            "full_saved_bytes": saved["full"],
-            "selective_saved_bytes": saved["selective"],
         },
     )

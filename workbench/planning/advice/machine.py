@@ -14,7 +14,7 @@ from workbench.estimate.interruptions import (
     expected_wall_seconds,
 )
 from workbench.estimate.step_time import step_time
-from workbench.planning.advice_value import Advice, Number, Rule
+from workbench.planning.advice.value import Advice, Rule
 from workbench.units import GIB, format_bytes, format_seconds
 
 _USUAL_CORES = 4  # per GPU, where the input's cost is unknown: the usual upper figure
@@ -64,30 +64,29 @@ def instance_sanity(
             f"{cluster.world_size} GPUs. Give the strategy one rank per GPU."
         )
     given = conditions or Conditions()
-    found = step_time(workload, strategy, cluster, replace(given, input_seconds=0.0))
+    step = step_time(workload, strategy, cluster, replace(given, input_seconds=0.0))
+    waiting = step.exposed_seconds / step.step_seconds
     gather, memory = _host_bytes(workload, strategy, offer.gpus)
-    cores = _cores_per_gpu(given, found.step_seconds / workload.accumulate)
-    numbers: dict[str, Number] = {
-        "cores_per_gpu": offer.cpu_cores and offer.cpu_cores / offer.gpus,
-        "cores_per_gpu_needed": cores,
-        "host_memory_bytes": offer.memory_bytes,
-        "host_memory_bytes_needed": memory,
-        "gathered_checkpoint_bytes": gather,
-        "gbits_per_gpu_between_nodes": _port(offer) if nodes > 1 else None,
-        "waiting_share": found.exposed_seconds / found.step_seconds,
-    }
-    verdict = _suffices(offer, nodes, cores, memory)
+    cores = _cores_per_gpu(given, step.step_seconds / workload.accumulate)
+    verdict = _verdict(offer, nodes, cores, memory)
+    too_little = verdict.startswith(_SHORT)
     return _INSTANCE_SANITY.says(
         verdict=verdict,
-        holds=not verdict.startswith(_SHORT),
-        next="Take a machine with more of it: workbench prices lists them."
-        if verdict.startswith(_SHORT)
-        else "",
+        holds=not too_little,
+        next="Take a machine with more of it: workbench prices lists them." if too_little else "",
         reason=f"{cores} cores per GPU and {format_bytes(memory)} of host memory are needed; "
-        f"{numbers['waiting_share']:.0%} of a step waits for other GPUs.",
+        f"{waiting:.0%} of a step waits for other GPUs.",
         condition=f"{strategy.name} on {nodes} x {offer.gpus} {offer.gpu}. A measured "
         "input_seconds replaces the usual number of cores.",
-        numbers=numbers,
+        numbers={
+            "cores_per_gpu": offer.cpu_cores and offer.cpu_cores / offer.gpus,
+            "cores_per_gpu_needed": cores,
+            "host_memory_bytes": offer.memory_bytes,
+            "host_memory_bytes_needed": memory,
+            "gathered_checkpoint_bytes": gather,
+            "gbits_per_gpu_between_nodes": _port(offer) if nodes > 1 else None,
+            "waiting_share": waiting,
+        },
         steps=_gather_step(gather, memory, offer.memory_bytes),
         also=f"{offer.source or 'offer without a source'} ({offer.date or 'undated'})",
     )
@@ -117,7 +116,7 @@ def _port(offer: Offer) -> float | None:
     return offer.network and offer.network.bytes_per_second * 8e-9 / offer.gpus
 
 
-def _suffices(offer: Offer, nodes: int, cores: int, memory: int) -> str:
+def _verdict(offer: Offer, nodes: int, cores: int, memory: int) -> str:
     """What is too little, and what nobody says."""
     has = offer.memory_bytes
     items = [

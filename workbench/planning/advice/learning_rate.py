@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.sizing.limits import largest_micro_batch
-from workbench.planning.advice_value import Advice, Rule
+from workbench.planning.advice.value import Advice, Rule
 from workbench.units import format_count
 
 _SGD = frozenset({"sgd", "sgd-momentum"})
@@ -39,10 +39,18 @@ _BATCH_LIMITS = Rule(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Optimizer settings for one global batch."""
+    """Optimizer settings for another global batch."""
 
+    optimizer: str
+    """One of the workload's."""
+    before: float
+    """Learning rate that works with `batch`."""
+    batch: float
+    """Global batch, in tokens or sequences."""
+    new_batch: float
+    """The other one, in the same unit."""
     rate: float
-    """Learning rate."""
+    """Learning rate for it."""
     rule: str
     """linear, sqrt or unchanged."""
     ratio: float
@@ -83,46 +91,38 @@ def scaled_rate(
     if not all(0 <= beta < 1 for beta in betas):
         raise UsageError(f"betas must be at least 0 and below 1, not {betas}.")
     ratio = new_batch / batch
-    if optimizer in _SGD:
-        rule = "unchanged" if ratio == 1 else "linear"
-        return Rate(
-            rate=rate * ratio, rule=rule, ratio=ratio, beta1=None, beta2=None, warmup_steps=None
-        )
-    first, second = (max(_LEAST_BETA, 1 - ratio * (1 - beta)) for beta in betas)
+    adam = optimizer not in _SGD
+    beta1, beta2 = (max(_LEAST_BETA, 1 - ratio * (1 - beta)) if adam else None for beta in betas)
+    rule = "sqrt" if adam else "linear"
     return Rate(
-        rate=rate * math.sqrt(ratio),
-        rule="unchanged" if ratio == 1 else "sqrt",
+        optimizer=optimizer,
+        before=rate,
+        batch=batch,
+        new_batch=new_batch,
+        rate=rate * (math.sqrt(ratio) if adam else ratio),
+        rule="unchanged" if ratio == 1 else rule,
         ratio=ratio,
-        beta1=first,
-        beta2=second,
-        warmup_steps=math.ceil(2 / (1 - betas[1]) - 1e-9),
+        beta1=beta1,
+        beta2=beta2,
+        warmup_steps=math.ceil(2 / (1 - betas[1]) - 1e-9) if adam else None,
     )
 
 
-def learning_rate_advice(
-    rate: float,
-    batch: float,
-    new_batch: float,
-    optimizer: str = "adamw",
-    betas: tuple[float, float] = (0.9, 0.95),
-) -> Advice:
-    """What to set when the global batch changes; arguments as `scaled_rate`.
-
-    Raises:
-        UsageError: as `scaled_rate`.
-    """
-    new = scaled_rate(rate, batch, new_batch, optimizer, betas)
-    sides = f"{format_count(batch)} to {format_count(new_batch)}"
+def learning_rate_advice(new: Rate) -> Advice:
+    """What to set when the global batch changes; `new` is from `scaled_rate`."""
     if new.rule == "unchanged":
-        verdict = f"Leave the learning rate at {rate:.3g}."
+        verdict = f"Leave the learning rate at {new.before:.3g}."
         reason = (
-            f"The global batch stays {format_count(batch)}: more GPUs with less accumulation "
+            f"The global batch stays {format_count(new.batch)}: more GPUs with less accumulation "
             "compute the same step."
         )
     else:
-        verdict = f"Set the learning rate to {new.rate:.3g} instead of {rate:.3g}."
+        verdict = f"Set the learning rate to {new.rate:.3g} instead of {new.before:.3g}."
         how = "in proportion" if new.rule == "linear" else "with the square root"
-        reason = f"The global batch goes from {sides} ({new.ratio:.3g}x): {how} for {optimizer}."
+        sides = f"{format_count(new.batch)} to {format_count(new.new_batch)}"
+        reason = (
+            f"The global batch goes from {sides} ({new.ratio:.3g}x): {how} for {new.optimizer}."
+        )
     return _LEARNING_RATE.says(
         verdict=verdict,
         holds=new.rule == "unchanged",
