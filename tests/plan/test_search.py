@@ -17,10 +17,11 @@ from workbench.estimate.memory import training_memory
 from workbench.estimate.step_time import step_time
 from workbench.planning import Limits, Plans, Space, plan, plan_on
 from workbench.planning.layout_search import LayoutSearch
+from workbench.planning.layouts import enumerate_layouts
 from workbench.planning.planner import PLAIN
 from workbench.planning.ranking import pareto
 from workbench.planning.search_context import NodeGroup, SearchContext, node_group
-from workbench.planning.space import DATA, enumerate_layouts
+from workbench.planning.space import DATA
 
 SMALL = Space(data=("ddp", "fsdp", "zero1"))
 IB = Network.parse("8x400 infiniband")

@@ -15,13 +15,13 @@ from workbench.describe.workload import max_positions
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.memory import check_layout
 from workbench.estimate.stages import stages
+from workbench.planning.layouts import enumerate_layouts
 from workbench.planning.space import (
     ANY_SCRIPT,
     DATA,
     ParallelLayout,
     Space,
     default_batch,
-    enumerate_layouts,
 )
 
 FEW = Model(name="few", layers=2, hidden=768, heads=12, kv_heads=2, mlp_hidden=3072, vocab=1000)

@@ -6,7 +6,7 @@ micro-batch. The search is exact although most candidates are never timed. Why:
 Laws of `training_memory` and `step_time`. tests/plan holds each against brute force.
 (1) The same work with less recompute or less offload is never slower, unless the step waits both
     for the host and for other ranks: `step_time` adds these waits, so more work may hide more
-    than it takes (`waits_twice`).
+    than it takes (`_waits_twice`).
 (2) Without pipeline a larger micro-batch is never slower: it exchanges less often.
 (3) A larger micro-batch needs more memory while there are more micro-batches than stages. With as
     many as stages no gradients exist while all activations do, so that one is asked by itself.
@@ -20,7 +20,7 @@ What is left out, and the proof that it cannot be among the best:
   Candidates are tried in the order of their bounds. Once the lowest bound reaches the step of the
   slowest one kept, all that follow are out: their steps are longer still.
 - Dominance. If a candidate fits that does less work (1) or the same in larger pieces (2), it is at
-  least as fast, so `is_dominated` leaves the other one out.
+  least as fast, so `_is_dominated` leaves the other one out.
 - Offers (offer_search.py). An offer's best case is one GPU's step shared out without loss (4). If
   a plan is cheaper and faster than that best case, the offer is not on the Pareto front. It is not
   among the `KEEP` cheapest either, since that many plans must be cheaper before it is left out.
@@ -33,11 +33,11 @@ import math
 from collections import Counter
 from dataclasses import replace
 
-from workbench.estimate.parts import SAFETY
-from workbench.planning.dominance import Fitting, is_dominated, waits_twice
+from workbench.estimate.timing import StepTime
 from workbench.planning.layout_result import FittingLayout, LayoutResult
 from workbench.planning.lower_bounds import LowerBounds
-from workbench.planning.refusals import HOST, LAYOUT, MEMORY, SLOWER, Bar, Refusal
+from workbench.planning.memory_search import Fitting, MemorySearch
+from workbench.planning.refusals import LAYOUT, MEMORY, SLOWER, Bar, Refusal
 from workbench.planning.search_context import NodeGroup, SearchContext
 from workbench.planning.space import Choice, ParallelLayout
 
@@ -49,10 +49,10 @@ class LayoutSearch:
         self, context: SearchContext, where: NodeGroup, keep: int = 1, bar: Bar | None = None
     ) -> None:
         self._context, self._where, self._keep, self._outer = context, where, keep, bar
-        self._limit = (1 - SAFETY) * where.card_bytes
         self._best: list[FittingLayout] = []
         self._refusals: list[Refusal] = []
         self._bounds = LowerBounds(context, where)
+        self._memory = MemorySearch(context, where, self._refusals)
 
     def run(self) -> LayoutResult:
         """Look at every layout."""
@@ -62,7 +62,7 @@ class LayoutSearch:
         for layout in every:
             if layout.reason:
                 self._refusals.append(Refusal(LAYOUT, layout))
-            elif positions := self._possible(layout):
+            elif positions := self._memory.possible(layout):
                 legal.append((layout, positions))
         self._search(legal)
         refused: Counter[str] = Counter()
@@ -76,24 +76,6 @@ class LayoutSearch:
             bar=self._outer.seconds if self._outer else math.inf,
             weigh=self._exact,
         )
-
-    def _possible(self, layout: ParallelLayout) -> tuple[int, ...]:
-        """Choices whose states alone are not too much for the card or the host."""
-        least, limit = self._context.least(layout), self._limit
-        sizes, needs = layout.micro_batches, min(least.values())
-        if needs > limit:
-            one = Refusal(MEMORY, layout, layout.choices, sizes, needs, limit, rough=True)
-            self._refusals.append(one)
-            return ()
-        left: list[int] = []
-        for position, choice in enumerate(layout.choices):
-            needs = least[choice.strategy.offload]
-            if needs > limit:
-                one = Refusal(MEMORY, layout, (choice,), sizes, needs, limit, rough=True)
-                self._refusals.append(one)
-            elif self._host_holds(layout, choice):
-                left.append(position)
-        return tuple(left)
 
     def _search(self, legal: list[tuple[ParallelLayout, tuple[int, ...]]]) -> None:
         """In the order of their bounds, the quick one first; those above the bar are too slow."""
@@ -127,10 +109,10 @@ class LayoutSearch:
         cluster = self._where.cluster
         for layout in self._context.layouts(cluster.nodes, max(1, len(cluster.gpus))):
             stays = [one for one in layout.choices if not one.strategy.offload]
-            if not stays or (self._none_fits(layout, tuple(stays))):
+            if not stays or (self._memory.none_fits(layout, tuple(stays))):
                 continue
             for position, choice in enumerate(layout.choices):
-                sizes = self._fitting(layout, position, {}) if choice in stays else ()
+                sizes = self._memory.micro_batches(layout, position, {}) if choice in stays else ()
                 if sizes:
                     size = sizes[-1]
                     step = self._context.seconds(cluster, layout, choice, size)
@@ -176,20 +158,12 @@ class LayoutSearch:
         seconds = fit.step.step_seconds
         self._too_slow(fit.layout, (fit.choice,), (fit.micro_batch,), seconds, than)
 
-    def _host_holds(self, layout: ParallelLayout, choice: Choice) -> bool:
-        needed = self._context.host_bytes(layout, choice)
-        if needed <= self._where.host_bytes:
-            return True
-        sizes, limit = layout.micro_batches, self._where.host_bytes
-        self._refusals.append(Refusal(HOST, layout, (choice,), sizes, needed, limit))
-        return False
-
     def _fastest_of(
         self, layout: ParallelLayout, positions: tuple[int, ...]
     ) -> FittingLayout | None:
         """The fastest candidate of a layout, unless it cannot be among the best."""
         choices = tuple(layout.choices[position] for position in positions)
-        if self._none_fits(layout, choices):
+        if self._memory.none_fits(layout, choices):
             return None
         whole = {
             what: self._bounds.least_step(layout, what) for what in self._context.least(layout)
@@ -215,7 +189,7 @@ class LayoutSearch:
             size, choice = -negative, layout.choices[position]
             bar = min(self._bar, best.step.step_seconds if best else math.inf)
             bound = rough
-            if rough < bar and is_dominated(layout, position, size, fitting, loose):
+            if rough < bar and _is_dominated(layout, position, size, fitting, loose):
                 left.setdefault(("", position), []).append((size, 0.0))
                 continue
             if rough < bar:
@@ -225,12 +199,12 @@ class LayoutSearch:
                 bound = max(bound, self._in_one_piece(layout, choice, tops))
             if bound >= bar:
                 left.setdefault((SLOWER, position), []).append((size, bound))
-            elif size not in self._fitting(layout, position, fitting):
+            elif size not in self._memory.micro_batches(layout, position, fitting):
                 left.setdefault((MEMORY, position), []).append((size, 0.0))
             else:
                 step = self._context.seconds(self._where.cluster, layout, choice, size)
                 fit = FittingLayout(layout, choice, size, step)
-                if waits_twice(step):
+                if _waits_twice(step):
                     loose.add(position)
                 if step.step_seconds < bar:
                     fit, best = best, fit
@@ -267,7 +241,7 @@ class LayoutSearch:
             sizes = tuple(sorted(size for size, _ in found))
             if kind == MEMORY:
                 needs = min(self._context.bytes(layout, choice, size) for size in sizes[:1])
-                refusal = Refusal(MEMORY, layout, (choice,), sizes, needs, self._limit)
+                refusal = Refusal(MEMORY, layout, (choice,), sizes, needs, self._memory.limit)
                 self._refusals.append(refusal)
             elif kind == SLOWER:
                 bound = min(bound for _, bound in found)
@@ -275,41 +249,24 @@ class LayoutSearch:
             else:  # a layout that does less work fits
                 self._refusals.append(Refusal(SLOWER, layout, (choice,), sizes))
 
-    def _none_fits(self, layout: ParallelLayout, choices: tuple[Choice, ...]) -> bool:
-        """Whether not even the smallest need of the layout fits; then all of it is refused."""
-        needs = self._context.smallest(layout, choices, self._limit)
-        if needs <= self._limit:
-            return False
-        sizes = layout.micro_batches
-        self._refusals.append(Refusal(MEMORY, layout, choices, sizes, needs, self._limit))
-        return True
 
-    def _fitting(self, layout: ParallelLayout, position: int, known: Fitting) -> tuple[int, ...]:
-        """Micro-batches that fit, ascending."""
-        if position not in known:
-            known[position] = self._weigh(layout, layout.choices[position])
-        return known[position]
+def _is_dominated(
+    layout: ParallelLayout, position: int, size: int, fitting: Fitting, loose: set[int]
+) -> bool:
+    """Whether a layout that fits does the same with less work: lighter, or in larger pieces."""
+    flat = layout.strategy.pp == 1
+    for other in layout.choices[position].lighter:
+        sizes = fitting.get(other, ())
+        if other not in loose and (size in sizes or (flat and sizes and sizes[-1] >= size)):
+            return True
+    mine = fitting.get(position, ())
+    return flat and bool(mine) and mine[-1] > size
 
-    def _weigh(self, layout: ParallelLayout, choice: Choice) -> tuple[int, ...]:
-        """Find the largest micro-batch that fits by doubling and bisection.
 
-        With as many micro-batches as stages no gradients exist while all activations do: then the
-        largest micro-batch may fit where smaller ones do not, and is asked for itself.
-        """
-        s, sizes = layout.strategy, layout.micro_batches
-        apart = layout.accumulate(sizes[-1]) == s.pp
-        count = len(sizes) - apart
+def _waits_twice(step: StepTime) -> bool:
+    """Whether it waits for the host and for others.
 
-        def lacks(index: int) -> float:
-            return self._context.bytes(layout, choice, sizes[index]) - self._limit
-
-        low, high, step = -1, 0, 1  # fits(low) or none; the next to ask
-        while high < count and lacks(high) <= 0:
-            low, high, step = high, min(high + step, max(high + 1, count - 1)), 2 * step
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if lacks(middle) <= 0 else (low, middle)
-        fits = sizes[: low + 1]
-        gradients = 4 * self._context.workload.model.parameters / (s.tp * s.pp)
-        near = high >= count or lacks(high) < gradients
-        return (*fits, sizes[-1]) if apart and near and lacks(-1) <= 0 else fits
+    `step_time` adds both, so more work can hide more than it takes: less recompute proves nothing.
+    """
+    host = "kernel launches" in step.parts or "offload traffic" in step.parts
+    return host and step.exposed_seconds > 0

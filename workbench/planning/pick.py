@@ -16,7 +16,8 @@ from workbench.describe.checks import require_choice, require_positive
 from workbench.describe.strategy import NAMES
 from workbench.errors import UsageError
 from workbench.estimate import step_time, training_memory
-from workbench.planning.space import Space, enumerate_layouts
+from workbench.planning.layouts import enumerate_layouts
+from workbench.planning.space import Space
 from workbench.units import format_bytes, format_count
 
 GOALS = ("fit", "fast", "cheap")

@@ -90,37 +90,40 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
     Raises:
         UsageError: no tokens, a name that no offer has, an impossible limit or batch.
     """
-    limits = limits or Limits()
-    if offers is None or terms is None:
-        from workbench.describe import prices  # noqa: PLC0415  (reads the price tables)
-
-        offers = prices.offers() if offers is None else offers
-        terms = prices.terms if terms is None else terms
     batch = _batch(workload, global_batch, 1)  # the training must not depend on the limits
-    known = conditions or Conditions()
+    limits, run = limits or Limits(), _run(workload, tokens, run)
+    conditions = conditions or Conditions()
     context = SearchContext(
-        workload=workload, batch=batch, space=space or Space(), conditions=known
+        workload=workload, batch=batch, space=space or Space(), conditions=conditions
     )
-    asked, given = limits.asked(offers), _run(workload, tokens, run)
+    offers, terms = _price_tables(offers, terms)
+    candidates = limits.asked(offers)
 
     def search(kept: Limits) -> OfferSearch:
-        market = Market(workload, kept, given, terms, known)
-        for offer in asked:
+        market = Market(workload, kept, run, terms, conditions)
+        for offer in candidates:
             market.add(offer)
-        found = OfferSearch(context, market, kept, progress)
-        found.run()
-        return found
+        offer_search = OfferSearch(context, market, kept, progress)
+        offer_search.run()
+        return offer_search
 
-    found = search(limits)
-    relaxed = None
-    if not found.priced:
-        relaxed = search(replace(limits, budget_usd=None, deadline_hours=None))
-    return _plans(found, relaxed)
+    limited = search(limits)
+    if limited.priced:
+        return _plans(limited, None)
+    return _plans(limited, search(replace(limits, budget_usd=None, deadline_hours=None)))
 
 
-def _plans(found: OfferSearch, relaxed: OfferSearch | None) -> Plans:
+def _price_tables(
+    offers: Iterable[Offer] | None, terms: Callable[[str], Terms] | None
+) -> tuple[Iterable[Offer], Callable[[str], Terms]]:
+    from workbench.describe import prices  # noqa: PLC0415  (reads the price tables)
+
+    return prices.offers() if offers is None else offers, terms or prices.terms
+
+
+def _plans(search: OfferSearch, relaxed: OfferSearch | None) -> Plans:
     """The answer of a search; `relaxed` is the same without budget and deadline."""
-    context, limits, ranked = found.context, found.limits, found.priced
+    context, limits, ranked = search.context, search.limits, search.priced
     front = pareto([(one.price, one.hours) for one in ranked])
     return Plans(
         plans=tuple(
@@ -128,11 +131,11 @@ def _plans(found: OfferSearch, relaxed: OfferSearch | None) -> Plans:
             for index, one in enumerate(ranked)
         ),
         pareto=front,
-        rejected=Rejected(tuple(found.ruled), tuple(found.searched)),
-        combinations=found.combinations,
+        rejected=Rejected(tuple(search.ruled), tuple(search.searched)),
+        combinations=search.combinations,
         global_batch=context.batch,
         misses=misses(relaxed, limits) if relaxed else (),
-        answers=OfferAnswers(found, limits),
+        answers=OfferAnswers(search, limits),
     )
 
 
@@ -159,33 +162,32 @@ def plan_on(
             "Plan for rented machines with --gpu h100 instead of --here; in Python describe the "
             "machine with Cluster.rented(gpu, ...)."
         )
-    given = _run(workload, tokens, run)
     batch = _batch(workload, global_batch, cluster.world_size)
+    candidate = _own(cluster, _run(workload, tokens, run))
     context = SearchContext(
         workload=workload, batch=batch, space=space or Space(), conditions=conditions
     )
     parts = [cluster]
     if cluster.world_size > 1:
         parts.append(replace(cluster, name="one GPU of them", gpus=cluster.gpus[:1], nodes=1))
-    found = [(part, LayoutSearch(context, node_group(part), KEEP).run()) for part in parts]
+    results = [(part, LayoutSearch(context, node_group(part), KEEP).run()) for part in parts]
     fits = sorted(
-        ((fit, part, one) for part, one in found for fit in one.best),
+        ((fit, part, result) for part, result in results for fit in result.best),
         key=lambda entry: (entry[0].step.step_seconds, entry[1].world_size),
     )
-    own = _own(cluster, given)
-    made = tuple(
-        _plan(context, own, fit, _why_own(index, fit, fits[0][0], one), part)
-        for index, (fit, part, one) in enumerate(fits)
+    plans = tuple(
+        _plan(context, candidate, fit, _why_own(index, fit, fits[0][0], result), part)
+        for index, (fit, part, result) in enumerate(fits)
     )
-    said = (f"{made[0].layout} on {made[0].where}: {made[0].why}.",) if made else ()
+    why_first = tuple(f"{plan.layout} on {plan.where}: {plan.why}." for plan in plans[:1])
     return Plans(
-        plans=made,
-        pareto=(0,) if made else (),
-        rejected=Rejected((), tuple((part.name, one) for part, one in found)),
-        combinations=sum(one.layouts for _, one in found),
+        plans=plans,
+        pareto=(0,) if plans else (),
+        rejected=Rejected((), tuple((part.name, result) for part, result in results)),
+        combinations=sum(result.layouts for _, result in results),
         global_batch=batch,
-        misses=() if made else _own_misses(found),
-        answers=OwnAnswers(said),
+        misses=() if plans else _own_misses(results),
+        answers=OwnAnswers(why_first),
     )
 
 
@@ -273,9 +275,9 @@ def _why_own(index: int, fit: FittingLayout, first: FittingLayout, result: Layou
     return f"{longer:.2f} times the time of the first"
 
 
-def _own_misses(found: list[tuple[Cluster, LayoutResult]]) -> tuple[str, ...]:
-    near = [(one.nearest, part.name) for part, one in found]
-    short = [(one, where) for one, where in near if one is not None]
+def _own_misses(results: list[tuple[Cluster, LayoutResult]]) -> tuple[str, ...]:
+    near = [(result.nearest, part.name) for part, result in results]
+    short = [(refusal, where) for refusal, where in near if refusal is not None]
     if not short:
         return ("No layout is possible here: see the rejections.",)
-    return (nearest_text(*min(short, key=lambda one: one[0].needed - one[0].limit)),)
+    return (nearest_text(*min(short, key=lambda entry: entry[0].needed - entry[0].limit)),)

@@ -14,7 +14,8 @@ from workbench.estimate.memory import least_bytes, needed_bytes
 from workbench.estimate.rank import ranks_of
 from workbench.estimate.step_time import step_time
 from workbench.estimate.timing import COMMUNICATION, StepTime
-from workbench.planning.space import Choice, ParallelLayout, Space, enumerate_layouts
+from workbench.planning.layouts import enumerate_layouts
+from workbench.planning.space import Choice, ParallelLayout, Space
 
 # Parts of a step that no data parallelism, sharding or pipeline makes shorter per token.
 _WORK = (
@@ -126,7 +127,7 @@ class SearchContext:
         sizes, most = layout.micro_batches, choices[-1].strategy.offload
         # A block that runs again may need more than it saves where activations are few.
         smallest = [one for one in reversed(choices) if one.strategy.offload == most]
-        apart = layout.accumulate(sizes[-1]) == layout.strategy.pp  # see `LayoutSearch._weigh`
+        apart = layout.accumulate(sizes[-1]) == layout.strategy.pp  # see `MemorySearch._weigh`
         needs: int | None = None
         for size in (sizes[0], sizes[-1]) if apart else sizes[:1]:
             for choice in smallest:

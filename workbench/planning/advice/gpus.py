@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workload
 from workbench.describe.catalog import gpu as find_gpu
+from workbench.describe.checks import require_above
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.rank import ranks_of
@@ -60,8 +61,8 @@ def need_more_gpus(
     """
     card = find_gpu(gpu) if isinstance(gpu, str) else gpu
     for name, value in (("tokens", tokens), ("deadline_hours", deadline_hours)):
-        if value is not None and not 0 < value < math.inf:
-            raise UsageError(f"{name} must be above 0 and finite, not {value}.")
+        if value is not None:
+            require_above(name, value, 0)
     ways = _ways_to_fit(workload, card, tokens, deadline_hours, conditions)
     as_described = training_memory(workload, _SINGLE, Cluster.rented(card, gpus=1))
     return _MORE_GPUS.says(

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from workbench.describe import Cluster, Conditions, Offer, Strategy, Workload, prices
+from workbench.describe.checks import require_above
 from workbench.errors import UsageError
 from workbench.estimate.interruptions import (
     HOUR,
@@ -171,8 +172,7 @@ def checkpoint_advice(
     Raises:
         UsageError: a time not above 0, or interruptions so frequent that nothing gets done.
     """
-    if not checkpoint_seconds > 0:
-        raise UsageError(f"checkpoint_seconds must be above 0, not {checkpoint_seconds}.")
+    require_above("checkpoint_seconds", checkpoint_seconds, 0)
     young = checkpoint_interval(checkpoint_seconds, mean_hours_between_interruptions)
     daly = daly_interval(checkpoint_seconds, mean_hours_between_interruptions)
     mean = mean_hours_between_interruptions * HOUR
