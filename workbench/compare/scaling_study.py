@@ -141,27 +141,24 @@ def scale(  # noqa: PLR0913 - every argument by keyword
         UsageError: a size that cannot run here, a batch that cannot be divided.
         StudyStoppedError: `stop` was set.
     """
-    name = os.fspath(target)
-    requested = [
-        Sizes(
-            target=name,
-            arguments=tuple(arguments),
-            sizes=tuple(sizes),
-            mode=each,
-            steps=steps,
-            strategy=strategy,
-            global_batch=global_batch,
-            cpu=cpu,
-        )
-        for each in (MODES if mode == "both" else (mode,))
-    ]
+    modes = MODES if mode == "both" else (mode,)
+    first = Sizes(
+        target=os.fspath(target),
+        arguments=tuple(arguments),
+        sizes=tuple(sizes),
+        mode=modes[0],
+        steps=steps,
+        strategy=strategy,
+        global_batch=global_batch,
+        cpu=cpu,
+    )
     _check_reach(sizes, to)
-    todo = trials(requested)
-    bench = Bench(target=name, store=Store(store), cpu=cpu, resume=resume)
+    todo = trials([replace(first, mode=each) for each in modes])
+    bench = Bench(target=first.target, store=Store(store), cpu=cpu, resume=resume)
     bench = replace(bench, on_progress=on_progress, stop=stop)
     study = Study(bench, "scale", of=len(todo))
     done = [(each, study.run(trial)) for each, trial in todo]
-    conclusion = conclude(study.id, name, done, to, cpu=cpu)
+    conclusion = conclude(study.id, first.target, done, to, cpu=cpu)
     study.save(found=conclusion.document())
     return conclusion
 

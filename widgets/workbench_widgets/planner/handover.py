@@ -6,6 +6,7 @@ from typing import Any
 
 import workbench as wb
 from workbench.launching.prepare import accelerate_config
+from workbench.launching.prepare.described import missing_gpus
 from workbench.planning import Plan
 from workbench_widgets.job_form import gpu_name
 from workbench_widgets.launch.launcher import Launcher
@@ -99,22 +100,8 @@ def _splits(launcher: Launcher | None) -> frozenset[str] | None:
 def _lacks(plan: Plan, launcher: Launcher | None = None) -> list[str]:
     """What the launcher cannot do, then what this host has not."""
     unsupported = accelerate_config.why_not(plan.strategy, plan.nodes, _splits(launcher))
-    return [*([unsupported] if unsupported else []), *_missing_gpus(plan)]
-
-
-def _missing_gpus(plan: Plan) -> list[str]:
-    """What this host lacks of the plan's GPUs, in one sentence."""
-    per_node = plan.gpus // plan.nodes
-    have = wb.detect_host().gpus
-    if not have:
-        return [f"This host has no GPU; the plan needs {per_node} x {plan.gpu}: {_rent(plan)}"]
-    names = {gpu_name(gpu.name) for gpu in have}
-    if len(have) >= per_node and names == {plan.gpu}:
-        return []
-    found = f"{len(have)} x {', '.join(sorted(names))}"
-    return [f"This host has {found}; the plan needs {per_node} x {plan.gpu}: {_rent(plan)}"]
-
-
-def _rent(plan: Plan) -> str:
-    name = plan.offer.name or plan.gpu
-    return f"rent {name} at {plan.provider} and open the workbench there."
+    missing = missing_gpus(plan.cluster, wb.detect_host())
+    if missing:
+        name = plan.offer.name or plan.gpu
+        missing += f" Rent {name} at {plan.provider} and open the workbench there."
+    return [sentence for sentence in (unsupported, missing) if sentence]

@@ -13,11 +13,7 @@ import math
 from collections.abc import Sequence
 
 from workbench.estimate.pipeline.engine import run, usual_wiring
-from workbench.estimate.pipeline.run import (
-    Seconds,
-    check_transfer,
-    durations,
-)
+from workbench.estimate.pipeline.run import Seconds, check_transfer, durations
 from workbench.estimate.pipeline.schedules import check_schedule
 
 
@@ -66,17 +62,17 @@ def pipeline_seconds(
         return micro_batches * (math.fsum(there) + math.fsum(back) + hops * transfer)
     if virtual_stages == 1 and name == "gpipe":
         return _gpipe(there, back, micro_batches, transfer)
+    even = None
     if not transfer and _same(there) and _same(back) and _same(own):
-        found = _even(name, stages, micro_batches, virtual_stages, (there[0], back[0], own[0]))
-        if found is not None:
-            return found
-    if name == "1f1b":
-        if not transfer and micro_batches > stages:
-            return _bottleneck(there, back, micro_batches)
-        return _recurrence(there, back, micro_batches, transfer)
-    return _simulated(
-        name, micro_batches, virtual_stages, tuple(there), tuple(back), tuple(own), transfer
-    )
+        even = _even(name, stages, micro_batches, virtual_stages, (there[0], back[0], own[0]))
+    if even is not None:
+        return even
+    if name != "1f1b":
+        times = (tuple(there), tuple(back), tuple(own))
+        return _simulated(name, micro_batches, virtual_stages, *times, transfer)
+    if not transfer and micro_batches > stages:
+        return _bottleneck(there, back, micro_batches)
+    return _recurrence(there, back, micro_batches, transfer)
 
 
 def _same(values: Sequence[float]) -> bool:
