@@ -130,7 +130,7 @@ class Accelerator:
         if self.peak_flops(precision) is not None:
             return ""
         others = ("bf16", "fp16", "fp32") if precision == "fp8" else ("fp16", "fp32", "bf16")
-        other = next((one for one in others if self.peak_flops(one) is not None), None)
+        other = next((name for name in others if self.peak_flops(name) is not None), None)
         use = f"Use precision {other}, or another GPU." if other else "Use another GPU."
         return f"{self.name} has no {precision} matmuls. {use}"
 
@@ -191,10 +191,10 @@ def find(name: str) -> Accelerator:
     >>> find("H100").id, find("A100 40GB").id, find("RTX4090").id, find("NVIDIA H100 PCIe").id
     ('h100-sxm', 'a100-sxm-40', 'rtx-4090', 'h100-pcie')
     """
-    found = lookup(name)
-    if found is None:
-        raise UnknownNameError.near("accelerator", str(name), [one.id for one in accelerators()])
-    return found
+    gpu = lookup(name)
+    if gpu is None:
+        raise UnknownNameError.near("accelerator", str(name), [each.id for each in accelerators()])
+    return gpu
 
 
 def recognise(name: str, memory_bytes: int) -> Accelerator | None:
@@ -202,11 +202,11 @@ def recognise(name: str, memory_bytes: int) -> Accelerator | None:
 
     The memory must agree within 5 %: it tells variants of one name apart.
     """
-    found = lookup(name)
-    candidates = () if found is None else (found, *_same_family(found))
-    for one in candidates:
-        if abs(one.memory_bytes - memory_bytes) <= 0.05 * one.memory_bytes:
-            return one
+    named = lookup(name)
+    candidates = () if named is None else (named, *_same_family(named))
+    for candidate in candidates:
+        if abs(candidate.memory_bytes - memory_bytes) <= 0.05 * candidate.memory_bytes:
+            return candidate
     return None
 
 
@@ -216,40 +216,40 @@ def lookup(name: str) -> Accelerator | None:
     exact = _exact_names().get(words)
     if exact is not None:
         return exact
-    for one, family, known in _described():
+    for gpu, family, known in _described():
         if family in words and words <= known:
-            return one
+            return gpu
     return None
 
 
-def _same_family(found: Accelerator) -> tuple[Accelerator, ...]:
-    family = _family(found.id)
+def _same_family(like: Accelerator) -> tuple[Accelerator, ...]:
+    family = _family(like.id)
     return tuple(
-        one
-        for one in accelerators()
-        if _family(one.id) == family and one.form_factor == found.form_factor and one != found
+        gpu
+        for gpu in accelerators()
+        if _family(gpu.id) == family and gpu.form_factor == like.form_factor and gpu != like
     )
 
 
 @functools.cache
 def _exact_names() -> dict[frozenset[str], Accelerator]:
     known: dict[frozenset[str], Accelerator] = {}
-    for one in accelerators():
-        for name in (one.id, one.name, *one.aliases):
-            known.setdefault(_words(name), one)
+    for gpu in accelerators():
+        for name in (gpu.id, gpu.name, *gpu.aliases):
+            known.setdefault(_words(name), gpu)
     return known
 
 
 @functools.cache
 def _described() -> tuple[tuple[Accelerator, str, frozenset[str]], ...]:
-    return tuple((one, _family(one.id), _all_words(one)) for one in accelerators())
+    return tuple((gpu, _family(gpu.id), _all_words(gpu)) for gpu in accelerators())
 
 
-def _all_words(one: Accelerator) -> frozenset[str]:
-    nominal = re.search(r"(\d+)\s*GB", one.name)
+def _all_words(gpu: Accelerator) -> frozenset[str]:
+    nominal = re.search(r"(\d+)\s*GB", gpu.name)
     sizes = {nominal[1], f"{nominal[1]}gb"} if nominal else set[str]()
-    form = one.form_factor.lower()
-    texts = (one.id, one.name, one.form_factor, one.memory_type, one.vendor, one.arch, *one.aliases)
+    form = gpu.form_factor.lower()
+    texts = (gpu.id, gpu.name, gpu.form_factor, gpu.memory_type, gpu.vendor, gpu.arch, *gpu.aliases)
     words = frozenset[str]().union(*(_words(text) for text in texts))
     return words | sizes | ({"sxm"} if form.startswith("sxm") else set[str]())
 

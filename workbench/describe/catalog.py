@@ -79,7 +79,7 @@ def model(name: str) -> Model:
 
 def models() -> tuple[Model, ...]:
     """Every published shape."""
-    return tuple(one.model for one in every_published())
+    return tuple(row.model for row in every_published())
 
 
 def published(name: str) -> Published:
@@ -91,16 +91,16 @@ def published(name: str) -> Published:
     known = _names()
     repository = str(name).strip().rsplit("/", 1)[-1]
     for text in (str(name), repository):
-        found = known.get(_words(text))
-        if found is not None:
-            return found
+        row = known.get(_words(text))
+        if row is not None:
+            return row
     # "base" tells BERT base from BERT large, and elsewhere means "not tuned": dropped last.
     for kept in ({"base"}, set[str]()):
         dropped = NOISE - kept
         words = tuple(word for word in _words(repository) if word not in dropped)
         if words in known:
             return known[words]
-    raise UnknownNameError.near("model", repository, [one.id for one in every_published()])
+    raise UnknownNameError.near("model", repository, [other.id for other in every_published()])
 
 
 @functools.cache
@@ -118,9 +118,9 @@ def _published(row: dict[str, Any]) -> Published:
 @functools.cache
 def _names() -> dict[tuple[str, ...], Published]:
     known: dict[tuple[str, ...], Published] = {}
-    for one in every_published():
-        for name in (one.id, one.model.name, *one.aliases):
-            known.setdefault(_words(name), one)
+    for row in every_published():
+        for name in (row.id, row.model.name, *row.aliases):
+            known.setdefault(_words(name), row)
     return known
 
 

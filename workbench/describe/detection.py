@@ -41,8 +41,8 @@ def detect_host() -> Cluster:
 
 
 def _common_type(gpus: tuple[Gpu, ...]) -> Accelerator | None:
-    found = {recognise(gpu.name, gpu.memory_bytes) for gpu in gpus}
-    return found.pop() if len(found) == 1 else None
+    types = {recognise(gpu.name, gpu.memory_bytes) for gpu in gpus}
+    return types.pop() if len(types) == 1 else None
 
 
 def usable_cores() -> int:
@@ -57,8 +57,8 @@ def usable_cores() -> int:
 def _cpu_quota() -> float | None:
     """Cores that the container may use (cgroup 2, else 1); None = no limit."""
     folder = Path("/sys/fs/cgroup")
-    two, one = ("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
-    for names in (two, one):
+    unified, legacy = ("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+    for names in (unified, legacy):
         try:
             words = " ".join((folder / name).read_text("ascii") for name in names).split()
             quota, period = (float("inf") if word == "max" else float(word) for word in words)
@@ -111,17 +111,17 @@ def visible_gpus() -> tuple[Gpu, ...]:
     library = nvml()
     if library is None:
         return ()
-    found: list[tuple[int, bool, Gpu]] = []
+    devices: list[tuple[int, bool, Gpu]] = []
     for index in range(_count(library)):
         try:
-            found += _devices(library, index)
+            devices += _devices(library, index)
         except library.NVMLError:
             continue  # lost, or not ours to look at: the others are there all the same
-    found.sort(key=lambda one: one[0])
-    slices = [gpu for _, is_slice, gpu in found if is_slice]
+    devices.sort(key=lambda entry: entry[0])
+    slices = [gpu for _, is_slice, gpu in devices if is_slice]
     if slices:
         return (slices[0],)  # CUDA shows a process one slice (MIG) and no whole GPU beside it
-    return tuple(gpu for _, _, gpu in found)
+    return tuple(gpu for _, _, gpu in devices)
 
 
 def _count(library: Any) -> int:
@@ -134,13 +134,13 @@ def _count(library: Any) -> int:
 def _devices(library: Any, index: int) -> Iterator[tuple[int, bool, Gpu]]:
     """Place, whether it is a slice (MIG), and description of what is visible of one card."""
     card = library.nvmlDeviceGetHandleByIndex(index)
-    whole = str(library.nvmlDeviceGetUUID(card))
+    card_uuid = str(library.nvmlDeviceGetUUID(card))
     limit = _power_limit(library, card)
     slices = _slices(library, card)
     for handle in slices or [card]:
         uuid = str(library.nvmlDeviceGetUUID(handle))
         place = _place(index, uuid)
-        place = _place(index, whole) if place is None else place
+        place = _place(index, card_uuid) if place is None else place
         if place is not None:
             yield (
                 place,
@@ -162,11 +162,11 @@ def _slices(library: Any, card: Any) -> list[Any]:
         most = int(library.nvmlDeviceGetMaxMigDeviceCount(card))
     except (library.NVMLError, AttributeError):
         return []
-    found: list[Any] = []
+    slices: list[Any] = []
     for number in range(most):
         with contextlib.suppress(library.NVMLError):
-            found.append(library.nvmlDeviceGetMigDeviceHandleByIndex(card, number))
-    return found
+            slices.append(library.nvmlDeviceGetMigDeviceHandleByIndex(card, number))
+    return slices
 
 
 def _memory(library: Any, handle: Any) -> int:

@@ -74,7 +74,7 @@ def _offer(provider: str, group: list[dict[str, Any]], date: str, source: str) -
     name = f"Instant Cluster {item['gpu_name']}" if pods else item["instance_name"]
     network, nodes = fabric(provider, name)
     prices = {
-        spot: [one["price"] for one in group if one["spot"] is spot] for spot in (False, True)
+        spot: [row["price"] for row in group if row["spot"] is spot] for spot in (False, True)
     }
     return Offer(
         provider=provider,
@@ -106,14 +106,14 @@ def recognised(
     >>> recognised("runpod", "NVIDIA H100 80GB HBM3", "H100", 80), recognised("x", "a", "H100", 80)
     (('h100-sxm', True), ('h100-pcie', False))
     """
-    told = gpu_of(provider, instance)
-    if told is not None:
-        return (told, True) if _fits(find(told), memory_gb) else None
+    override = gpu_of(provider, instance)
+    if override is not None:
+        return (override, True) if _fits(find(override), memory_gb) else None
     driver = lookup(instance) if instance.startswith(MAKERS) else None
     if driver is not None and _fits(driver, memory_gb):
         return driver.id, True
-    family = [one for one in _family(gpu_name or "") if _fits(one, memory_gb)]
-    forms = [one for one in family if _form(one) in _words(instance)] or family
+    family = [gpu for gpu in _family(gpu_name or "") if _fits(gpu, memory_gb)]
+    forms = [gpu for gpu in family if _form(gpu) in _words(instance)] or family
     if not forms:
         return None
     return min(forms, key=_speed).id, len(forms) == 1
@@ -124,37 +124,37 @@ def _family(gpu_name: str) -> list[Accelerator]:
     given = NAMES.get(gpu_name.lower())
     if given is not None:
         return [find(given)]
-    found = lookup(gpu_name) if gpu_name else None
-    if found is None:
+    like = lookup(gpu_name) if gpu_name else None
+    if like is None:
         return []
     return [
-        one
-        for one in accelerators()
-        if _stem(one) == _stem(found) and not one.form_factor.endswith("NVL")
+        gpu
+        for gpu in accelerators()
+        if _stem(gpu) == _stem(like) and not gpu.form_factor.endswith("NVL")
     ]
 
 
-def _stem(one: Accelerator) -> str:
-    return one.id if one.id.startswith(("rtx", "tpu")) else one.id.split("-")[0]
+def _stem(gpu: Accelerator) -> str:
+    return gpu.id if gpu.id.startswith(("rtx", "tpu")) else gpu.id.split("-")[0]
 
 
-def _fits(one: Accelerator, memory_gb: float | None) -> bool:
-    nominal = one.memory_bytes / GIB
+def _fits(gpu: Accelerator, memory_gb: float | None) -> bool:
+    nominal = gpu.memory_bytes / GIB
     return not memory_gb or abs(memory_gb - nominal) <= TOLERANCE * nominal
 
 
-def _form(one: Accelerator) -> str:
-    return "sxm" if one.form_factor.startswith("SXM") else one.form_factor.lower()
+def _form(gpu: Accelerator) -> str:
+    return "sxm" if gpu.form_factor.startswith("SXM") else gpu.form_factor.lower()
 
 
 def _words(instance: str) -> set[str]:
     """Form factors that a machine's name speaks of."""
     text = instance.lower()
-    found = {word for word in ("sxm", "pcie") if word in text}
-    return found | ({"sxm"} if re.search(r"hbm3|hgx", text) else set[str]())
+    forms = {word for word in ("sxm", "pcie") if word in text}
+    return forms | ({"sxm"} if re.search(r"hbm3|hgx", text) else set[str]())
 
 
-def _speed(one: Accelerator) -> tuple[float, bool, float]:
+def _speed(gpu: Accelerator) -> tuple[float, bool, float]:
     """Order of forms; on a PCIe card the bridge that its data sheet counts is usually absent."""
-    rate = one.bf16_flops or one.fp16_flops or 0.0
-    return rate, one.form_factor.startswith("SXM"), one.memory_bytes_per_second or 0.0
+    rate = gpu.bf16_flops or gpu.fp16_flops or 0.0
+    return rate, gpu.form_factor.startswith("SXM"), gpu.memory_bytes_per_second or 0.0

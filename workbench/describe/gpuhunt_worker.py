@@ -75,11 +75,11 @@ def reason(error: BaseException, seconds: float) -> str:
     'no answer in 10 s'
     """
     chain = list(_causes(error))
-    if any(isinstance(one, TimeoutError) or "Timeout" in type(one).__name__ for one in chain):
+    if any(isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__ for cause in chain):
         return f"no answer in {seconds:g} s"
-    if any(type(one).__name__ == "MissingCredsError" for one in chain):
+    if any(type(cause).__name__ == "MissingCredsError" for cause in chain):
         return f"needs a key of your account: {error}"
-    status = next((one for one in map(_status, chain) if one), None)
+    status = next((code for code in map(_status, chain) if code), None)
     if status is not None:
         return f"answered HTTP {status}"
     inner = chain[-1]
@@ -90,10 +90,10 @@ def reason(error: BaseException, seconds: float) -> str:
 
 def _status(error: BaseException) -> int | None:
     """HTTP status of urllib's and requests' errors."""
-    found: object = getattr(error, "code", None)
-    if found is None:
-        found = getattr(getattr(error, "response", None), "status_code", None)
-    return found if isinstance(found, int) else None
+    code: object = getattr(error, "code", None)
+    if code is None:
+        code = getattr(getattr(error, "response", None), "status_code", None)
+    return code if isinstance(code, int) else None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -52,14 +52,14 @@ class Network:
         >>> Network.parse("100 ethernet").bytes_per_second
         12500000000.0
         """
-        found = re.fullmatch(r"(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*(?:gb\S*)?\s+(\S+)", text.lower())
+        match = re.fullmatch(r"(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*(?:gb\S*)?\s+(\S+)", text.lower())
         kinds = {"ib": "infiniband", "tcp": "ethernet", "opa": "omni-path"}
-        kind = kinds.get(found[3], found[3]) if found else text
-        if found is None or kind not in NETWORK_KINDS:
+        kind = kinds.get(match[3], match[3]) if match else text
+        if match is None or kind not in NETWORK_KINDS:
             raise UnknownNameError.near(
                 "network", text, [f"8x400 {name}" for name in NETWORK_KINDS]
             )
-        rate = float(found[2]) * 1e9 / 8 * int(found[1] or 1)
+        rate = float(match[2]) * 1e9 / 8 * int(match[1] or 1)
         return Network(name=text, kind=kind, bytes_per_second=rate)
 
 

@@ -275,6 +275,6 @@ def takes_job(
 
     own = inspect.signature(function)
     first, strategy, cluster, *more = own.parameters.values()
-    shown = [first, *(one.replace(default=None) for one in (strategy, cluster)), *more]
+    shown = [first, *(parameter.replace(default=None) for parameter in (strategy, cluster)), *more]
     called.__dict__["__signature__"] = own.replace(parameters=shown)
     return cast("OfJob[_P, _R]", called)

@@ -85,17 +85,17 @@ def refresh(
     """
     if not 0 < seconds <= 600:
         raise UsageError(f"The time limit must be between 0 and 600 s, not {seconds}.")
-    asked = WITHOUT_KEY if providers is None else tuple(dict.fromkeys(providers))
-    for name in asked:
+    names = WITHOUT_KEY if providers is None else tuple(dict.fromkeys(providers))
+    for name in names:
         if name not in (*WITHOUT_KEY, *WITH_KEY):
             raise UnknownNameError.near("live provider", name, [*WITHOUT_KEY, *WITH_KEY])
     arrived: queue.SimpleQueue[ProviderAnswer] = queue.SimpleQueue()
-    for name in asked:
+    for name in names:
         # daemon: Ctrl-C leaves at once, and each child ends by its own alarm
         threading.Thread(target=_ask_into, args=(arrived, name, seconds), daemon=True).start()
-    kept = {one.provider: one for one in cached()}
+    kept = {answer.provider: answer for answer in cached()}
     answers: dict[str, ProviderAnswer] = {}
-    for _ in asked:
+    for _ in names:
         answer = arrived.get()
         if answer.error is not None and answer.provider in kept:
             old = kept[answer.provider]
@@ -108,8 +108,8 @@ def refresh(
         answers[answer.provider] = answer
         if on_answer is not None:
             on_answer(answer)
-    _keep(kept | {name: one for name, one in answers.items() if one.error is None})
-    return tuple(answers[name] for name in asked)
+    _keep(kept | {name: answer for name, answer in answers.items() if answer.error is None})
+    return tuple(answers[name] for name in names)
 
 
 def _ask_into(arrived: queue.SimpleQueue[ProviderAnswer], name: str, seconds: float) -> None:
@@ -160,8 +160,8 @@ def catalogue_day(version: str) -> str | None:
     >>> catalogue_day("20260818-42"), catalogue_day("latest")
     ('2026-08-18', None)
     """
-    found = re.match(r"(20\d\d)(\d\d)(\d\d)(?!\d)", version)
-    return "-".join(found.groups()) if found else None
+    match = re.match(r"(20\d\d)(\d\d)(\d\d)(?!\d)", version)
+    return "-".join(match.groups()) if match else None
 
 
 def cache_file() -> Path:
@@ -185,7 +185,7 @@ def _read(path: Path, _changed: int) -> tuple[ProviderAnswer, ...]:
     try:
         document = json.loads(path.read_bytes())
         stored: dict[str, Any] = document["providers"] if document["format"] == _FORMAT else {}
-        answers = [_restored(name, one) for name, one in stored.items()]
+        answers = [_restored(name, answer) for name, answer in stored.items()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ()
     return tuple(answers)
@@ -205,8 +205,11 @@ def _restored(provider: str, stored: dict[str, Any]) -> ProviderAnswer:
 def _keep(answers: dict[str, ProviderAnswer]) -> None:
     """Replace the file in one step; a cache that cannot be written is not an error."""
     providers = {
-        name: {"fetched_at": one.fetched_at, "offers": [_stored(offer) for offer in one.offers]}
-        for name, one in answers.items()
+        name: {
+            "fetched_at": answer.fetched_at,
+            "offers": [_stored(offer) for offer in answer.offers],
+        }
+        for name, answer in answers.items()
     }
     path = cache_file()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -45,17 +45,17 @@ def from_module(
     published = _from_transformers(module, total) if block_types is None else None
     if published is not None:
         return replace(published, name=name or published.name)
-    found = blocks(module, block_types)
-    saved = None if example_inputs is None else trace(module, found, example_inputs)
+    repeated = blocks(module, block_types)
+    saved = None if example_inputs is None else trace(module, repeated, example_inputs)
     return Model(
         name=name or type(module).__name__,
         kind="module",
-        layers=len(found),
+        layers=len(repeated),
         hidden=1,
         heads=1,
         mlp_hidden=1,
         vocab=1,
-        traced=_facts(module, total, found, saved),
+        traced=_facts(module, total, repeated, saved),
     )
 
 
@@ -70,14 +70,14 @@ def _unwrapped(module: nn.Module) -> nn.Module:
         module = inner
 
 
-def _facts(module: nn.Module, total: int, found: list[nn.Module], saved: Saved | None) -> Traced:
+def _facts(module: nn.Module, total: int, repeated: list[nn.Module], saved: Saved | None) -> Traced:
     sizes = Counter[int]()
     for weight in module.parameters():
         sizes[weight.element_size()] += weight.numel()
     return Traced(
         parameters=total,
-        largest_block_parameters=max(count(block) for block in found),
-        blocks=len(found),
+        largest_block_parameters=max(count(block) for block in repeated),
+        blocks=len(repeated),
         saved_bytes=saved.total if saved else None,
         largest_block_saved_bytes=saved.largest_block if saved else None,
         boundary_bytes=saved.boundaries if saved else None,
@@ -116,16 +116,18 @@ def blocks(
     """
     if block_types is not None:
         kinds = tuple(block_types)
-        found = list(_outermost(module, kinds)) if kinds else []
-        if not found:
-            classes = Counter(type(one).__name__ for one in module.modules() if one is not module)
+        outermost = list(_outermost(module, kinds)) if kinds else []
+        if not outermost:
+            classes = Counter(
+                type(child).__name__ for child in module.modules() if child is not module
+            )
             names = ", ".join(name for name, _ in classes.most_common(10)) or "none"
             wanted = ", ".join(getattr(kind, "__name__", str(kind)) for kind in kinds) or "nothing"
             raise UsageError(
                 f"{type(module).__name__} has no block of the type {wanted}. It has: {names}. Give "
                 "one of these classes, or leave block_types out."
             )
-        return found
+        return outermost
     chosen = max(_lists(module), key=_rank, default=[module])
     kinds = tuple({type(child) for child in chosen if not isinstance(child, LAYERS)})
     if chosen == [module] or not kinds:
@@ -134,12 +136,12 @@ def blocks(
 
 
 def _lists(module: nn.Module) -> Iterator[list[nn.Module]]:
-    for one in module.modules():
-        if isinstance(one, nn.ModuleList | nn.Sequential):
+    for part in module.modules():
+        if isinstance(part, nn.ModuleList | nn.Sequential):
             # A list inside a list is judged itself; it is never called, so it is not a block.
             children = [
                 child
-                for child in one
+                for child in part
                 if any(True for _ in child.parameters()) and not isinstance(child, nn.ModuleList)
             ]
             if len(children) >= 2:

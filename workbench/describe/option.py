@@ -109,7 +109,9 @@ class Declared:
     @property
     def plain_type(self) -> type:
         """The type of one value as it is typed: bool, int, float or str."""
-        return next((one for one in (bool, int, float) if self.type in {one, one | None}), str)
+        return next(
+            (plain for plain in (bool, int, float) if self.type in {plain, plain | None}), str
+        )
 
     def names(self, *, changes: bool = False) -> tuple[str, ...]:
         """As Typer takes its names; of a switch that can be switched off, on and off together."""
@@ -195,10 +197,10 @@ def text_of(value: Any) -> str:
 @functools.cache
 def declared(kind: type) -> Mapping[str, Declared]:
     """The fields of the dataclass `kind` and of its flat groups that users set, by name."""
-    found = dict(_own(kind))
+    options = dict(_own(kind))
     for group in _flat_groups(kind).values():
-        found |= declared(group)
-    return types.MappingProxyType(found)
+        options |= declared(group)
+    return types.MappingProxyType(options)
 
 
 @functools.cache
@@ -213,8 +215,8 @@ def _own(kind: type) -> Mapping[str, Declared]:
 
 @functools.cache
 def _flat_groups(kind: type) -> Mapping[str, type]:
-    found = _annotated(kind, Group)
-    return types.MappingProxyType({name: group.of for name, _, _, group in found if group.is_flat})
+    groups = _annotated(kind, Group)
+    return types.MappingProxyType({name: group.of for name, _, _, group in groups if group.is_flat})
 
 
 @functools.cache
@@ -224,7 +226,7 @@ def flat_names(kind: type) -> Mapping[str, str | None]:
     names: dict[str, str | None] = {
         field.name: None for field in fields(kind) if field.name not in inner
     }
-    names |= {one.name: name for name, group in inner.items() for one in fields(group)}
+    names |= {field.name: name for name, group in inner.items() for field in fields(group)}
     return types.MappingProxyType(names)
 
 
@@ -280,9 +282,9 @@ def check_value(name: str, given: Any, option: Option, title: str = "") -> None:
 def _limits(kind: type) -> tuple[tuple[str, str, Option, bool], ...]:
     """Name, title, metadata and whether None is allowed, of the fields that have a limit."""
     return tuple(
-        (name, one.title, one.option, one.default is None)
-        for name, one in _own(kind).items()
-        if one.option.choices or (one.option.least, one.option.above) != (None, None)
+        (name, option.title, option.option, option.default is None)
+        for name, option in _own(kind).items()
+        if option.option.choices or (option.option.least, option.option.above) != (None, None)
     )
 
 
@@ -299,19 +301,19 @@ def flattened(kind: type) -> Mapping[str, tuple[str, Declared]]:
     The options of a group stand in the place of its field.
     """
     plain, grouped = declared(kind), groups(kind)
-    found: dict[str, tuple[str, Declared]] = {}
+    flat: dict[str, tuple[str, Declared]] = {}
     for field in fields(kind):
         if field.name in plain:
-            found[field.name] = (field.name, plain[field.name])
+            flat[field.name] = (field.name, plain[field.name])
         elif field.name in grouped:
             inner = flattened(grouped[field.name])
-            found |= {name: (field.name, one) for name, (_, one) in inner.items()}
-    return types.MappingProxyType(found)
+            flat |= {name: (field.name, option) for name, (_, option) in inner.items()}
+    return types.MappingProxyType(flat)
 
 
 def _annotated(kind: type, metadata: type) -> list[tuple[str, Any, Any, Any]]:
     hints = typing.get_type_hints(kind, include_extras=True)
-    found: list[tuple[str, Any, Any, Any]] = []
+    rows: list[tuple[str, Any, Any, Any]] = []
     for field in fields(kind):
         hint = hints[field.name]
         for extra in getattr(hint, "__metadata__", ()):
@@ -319,5 +321,5 @@ def _annotated(kind: type, metadata: type) -> list[tuple[str, Any, Any, Any]]:
                 default = field.default
                 if field.default_factory is not MISSING:
                     default = field.default_factory()
-                found.append((field.name, hint.__origin__, default, extra))
-    return found
+                rows.append((field.name, hint.__origin__, default, extra))
+    return rows

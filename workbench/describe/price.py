@@ -119,10 +119,10 @@ class Offer:
 def medians(offers: Iterable[Offer]) -> dict[str, float]:
     """Usual on-demand price per accelerator and hour: the median of the verified offers."""
     prices: dict[str, list[float]] = defaultdict(list)
-    for one in offers:
-        price = one.usd_per_gpu_hour
-        if price is not None and "unverified" not in one.marks:
-            prices[one.gpu].append(price)
+    for offer in offers:
+        price = offer.usd_per_gpu_hour
+        if price is not None and "unverified" not in offer.marks:
+            prices[offer.gpu].append(price)
     return {gpu: statistics.median(known) for gpu, known in prices.items()}
 
 

@@ -224,19 +224,19 @@ class Fact:
 @functools.cache
 def facts(provider: str) -> tuple[Fact, ...]:
     """Everything known of `provider`; empty where nothing is."""
-    return tuple(one for one in _every_fact() if one.provider == provider)
+    return tuple(fact for fact in _every_fact() if fact.provider == provider)
 
 
 @functools.cache
 def described() -> tuple[str, ...]:
     """The providers with at least one fact."""
-    return tuple(sorted({one.provider for one in _every_fact()}))
+    return tuple(sorted({fact.provider for fact in _every_fact()}))
 
 
 @functools.cache
 def terms(provider: str) -> Terms:
     """Terms of a provider as a whole; each figure's own source and date are named in `source`."""
-    known = {one.fact: one for one in facts(provider) if one.instances == WHOLE}
+    known = {fact.fact: fact for fact in facts(provider) if fact.instances == WHOLE}
     nodes = known.get("max_nodes")
     return Terms(
         provider=provider,
@@ -248,9 +248,9 @@ def terms(provider: str) -> Terms:
         ),
         egress_usd_per_gb=_fact_number(known.get("egress_usd_per_gb")),
         max_nodes=int(nodes.value) if nodes else None,
-        source="; ".join(f"{name}: {one.source} ({one.date})" for name, one in known.items()),
-        date=min((one.date for one in known.values()), default=""),
-        notes="; ".join(one.notes for one in known.values() if one.notes),
+        source="; ".join(f"{name}: {fact.source} ({fact.date})" for name, fact in known.items()),
+        date=min((fact.date for fact in known.values()), default=""),
+        notes="; ".join(fact.notes for fact in known.values() if fact.notes),
     )
 
 
@@ -267,18 +267,18 @@ def fabric(provider: str, instance: str) -> tuple[Network | None, int | None]:
 @functools.lru_cache(maxsize=4096)
 def gpu_of(provider: str, instance: str) -> str | None:
     """Accelerator id where the instance's name decides the form factor; None where it does not."""
-    found = _best(provider, instance, "gpu")
-    return found.value if found else None
+    fact = _best(provider, instance, "gpu")
+    return fact.value if fact else None
 
 
 def _best(provider: str, instance: str, fact: str) -> Fact | None:
     """The fact with the most specific glob that fits."""
     fitting = [
-        one
-        for one in facts(provider)
-        if one.fact == fact and one.instances != WHOLE and fnmatchcase(instance, one.instances)
+        row
+        for row in facts(provider)
+        if row.fact == fact and row.instances != WHOLE and fnmatchcase(instance, row.instances)
     ]
-    return max(fitting, key=lambda one: len(one.instances), default=None)
+    return max(fitting, key=lambda row: len(row.instances), default=None)
 
 
 def _fact_number(fact: Fact | None) -> float | None:

@@ -71,26 +71,26 @@ def offers(
         UnknownNameError: an unknown provider or accelerator; similar names are suggested.
     """
     table = _table().offers
-    found = list(table)
+    listed = list(table)
     if live:
-        found = _over([one for answer in cached() for one in answer.offers], found)
+        listed = _over([offer for answer in cached() for offer in answer.offers], listed)
     if own:
         read = _own_file()
         for problem in read.problems:
             warnings.warn(f"Own prices: {problem}", stacklevel=2)
-        found = _over(read.offers, found)
+        listed = _over(read.offers, listed)
     if providers is not None:
         known = _known_providers()
         wanted = {provider_name(name, known) for name in providers}
-        found = [one for one in found if one.provider in wanted]
+        listed = [offer for offer in listed if offer.provider in wanted]
     if gpu is not None:
         identifier = find(gpu).id
-        found = [one for one in found if one.gpu == identifier]
+        listed = [offer for offer in listed if offer.gpu == identifier]
     if region is not None:
-        found = [one for one in found if one.region.lower() in {"", region.lower()}]
+        listed = [offer for offer in listed if offer.region.lower() in {"", region.lower()}]
     day = today or dt.date.today()  # noqa: DTZ011  (the user's own calendar)
     usual = _usual()
-    return tuple(marked(one, usual, day) for one in found)
+    return tuple(marked(offer, usual, day) for offer in listed)
 
 
 def _over(upper: Sequence[Offer], lower: Sequence[Offer]) -> list[Offer]:
@@ -101,12 +101,12 @@ def _over(upper: Sequence[Offer], lower: Sequence[Offer]) -> list[Offer]:
     a region hold everywhere.
     """
     by_size: dict[tuple[str, int], list[Offer]] = {}
-    for one in upper:
-        by_size.setdefault((one.provider, one.gpus), []).append(one)
+    for offer in upper:
+        by_size.setdefault((offer.provider, offer.gpus), []).append(offer)
     kept = [
         low
         for low in lower
-        if not any(_replaces(one, low) for one in by_size.get((low.provider, low.gpus), ()))
+        if not any(_replaces(offer, low) for offer in by_size.get((low.provider, low.gpus), ()))
     ]
     return [*upper, *kept]
 
@@ -139,9 +139,9 @@ def providers() -> tuple[str, ...]:
 
 
 def _known_providers() -> set[str]:
-    named = {one.provider for one in _table().offers} | set(price_files.described())
+    named = {offer.provider for offer in _table().offers} | set(price_files.described())
     named |= {*WITHOUT_KEY, *WITH_KEY}
-    return named | {one.provider for one in _own_file().offers}
+    return named | {offer.provider for offer in _own_file().offers}
 
 
 def provider_name(name: str, known: Iterable[str]) -> str:
@@ -225,11 +225,11 @@ def spread(
         UsageError: fewer than two providers have a price.
     """
     best: dict[str, tuple[float, Offer]] = {}
-    for one in offers(gpu=gpu, today=today, live=live, own=False):
-        if one.gpus == gpus and one.usd_per_hour is not None and not _doubtful(one):
-            known = best.get(one.provider)
-            if known is None or one.usd_per_hour < known[0]:
-                best[one.provider] = (one.usd_per_hour, one)
+    for offer in offers(gpu=gpu, today=today, live=live, own=False):
+        if offer.gpus == gpus and offer.usd_per_hour is not None and not _doubtful(offer):
+            known = best.get(offer.provider)
+            if known is None or offer.usd_per_hour < known[0]:
+                best[offer.provider] = (offer.usd_per_hour, offer)
     if len(best) < 2:
         raise UsageError(f"Fewer than two providers have a price for {gpus} x {gpu}.")
     ranked = sorted(best.values(), key=lambda pair: pair[0])

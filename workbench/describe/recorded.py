@@ -28,16 +28,16 @@ def from_document(kind: type[_T], document: Mapping[str, Any]) -> _T:
 @functools.cache
 def _hints(kind: type) -> Mapping[str, Any]:
     hints = typing.get_type_hints(kind)
-    return {one.name: hints[one.name] for one in fields(cast("Any", kind))}
+    return {field.name: hints[field.name] for field in fields(cast("Any", kind))}
 
 
 def _value(hint: Any, value: Any) -> Any:
     """JSON has lists where fields have tuples, and objects where they have dataclasses."""
     choices = typing.get_args(hint) or (hint,)
     if isinstance(value, Mapping):
-        kind = next((one for one in choices if is_dataclass(one)), None)
+        kind = next((choice for choice in choices if is_dataclass(choice)), None)
         document = cast("Mapping[str, Any]", value)
         return document if kind is None else from_document(cast("type[Any]", kind), document)
     if not isinstance(value, list):
         return value
-    return tuple(_value(choices[0], one) for one in cast("list[Any]", value))
+    return tuple(_value(choices[0], item) for item in cast("list[Any]", value))

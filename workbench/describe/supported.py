@@ -227,13 +227,13 @@ def _check_script_options(strategy: Strategy, who: Backend, splits: frozenset[st
 
 
 def _check_sync(strategy: Strategy, who: Backend) -> None:
-    asked = strategy.sync_every_micro_batch
-    if asked is None or who not in {"fsdp", "deepspeed"}:
+    every_micro_batch = strategy.sync_every_micro_batch
+    if every_micro_batch is None or who not in {"fsdp", "deepspeed"}:
         return
     partitioned = strategy.zero_stage in {2, 3}
-    if who == "deepspeed" and asked is not partitioned:
+    if who == "deepspeed" and every_micro_batch is not partitioned:
         raise UsageError(
             f"ZeRO-{strategy.zero_stage} "
             + ("reduces after every micro-batch" if partitioned else "reduces once per step")
-            + f", whatever is asked. Leave sync every micro-batch ({asked}) out."
+            + f", whatever is asked. Leave sync every micro-batch ({every_micro_batch}) out."
         )

@@ -186,12 +186,12 @@ def _batch_size(example_inputs: Any) -> int:
 
 
 def _storages(values: Any) -> Storages:
-    found = Storages()
+    storages = Storages()
     for value in values:
         if isinstance(value, torch.Tensor):
             storage = value.untyped_storage()
-            found[storage._cdata] = storage  # noqa: SLF001  # pyright: ignore  (the storage's identity)
-    return found
+            storages[storage._cdata] = storage  # noqa: SLF001  # pyright: ignore  (the storage's identity)
+    return storages
 
 
 def _weight(storages: Storages) -> int:

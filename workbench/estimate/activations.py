@@ -64,7 +64,7 @@ def stage_blocks(context: RankContext, stage: Stage) -> StageBlocks:
         return _module(context)
     kinds = [(moe, count) for moe, count in ((False, stage.dense), (True, stage.moe)) if count]
     inventory = {moe: _block(context, moe=moe) for moe, _ in kinds}
-    largest = max(inventory.values(), key=lambda one: one.live + one.backward)
+    largest = max(inventory.values(), key=lambda block: block.live + block.backward)
     kept = sum(count * inventory[moe].total for moe, count in kinds)
     strategy, trained = context.strategy, context.workload.trained_layers
     if strategy.recompute == "full":

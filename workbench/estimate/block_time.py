@@ -99,10 +99,10 @@ def block_time(
     frozen, grouped = not context.trains, workload.kernels.grouped_experts
     forward = backward = 0.0
     for product in products:
-        one, times = (product, 1.0) if grouped else _looped(product)
-        times *= _weight(one, slower)
-        forward += times * _forward(machine, one)
-        backward += times * _backward(machine, one, frozen=frozen)
+        single, times = (product, 1.0) if grouped else _looped(product)
+        times *= _weight(single, slower)
+        forward += times * _forward(machine, single)
+        backward += times * _backward(machine, single, frozen=frozen)
     attention, attention_back = _attention(workload, strategy, machine)
     traffic = block_traffic(workload, strategy, moe=moe)
     e = machine.efficiency
@@ -170,9 +170,9 @@ def _attention(workload: Workload, strategy: Strategy, machine: Machine) -> tupl
     model = workload.model
     flops = attention_flops(workload, strategy.tp, strategy.cp)
     if workload.attention == "eager":
-        whole = flops * (2.0 if model.kind == "decoder" else 1.0)
+        total = flops * (2.0 if model.kind == "decoder" else 1.0)
         rate = machine.plain_flops * 0.5
-        return whole / rate, 2 * whole / rate
+        return total / rate, 2 * total / rate
     piece = float(workload.sequence)
     if strategy.context.cp_method == "ring":  # computes with one rank's keys at a time
         piece /= strategy.cp
@@ -193,7 +193,7 @@ def _recompute(
         return 0.0
     matmul, attention, moved = spent
     again = recompute_flops(workload, strategy, moe=moe)
-    linear = sum(one.flops for one in products)
+    linear = sum(product.flops for product in products)
     pointwise = 1.0 if strategy.recompute == "full" else 0.0
     if strategy.recompute == "selective":
         parts = set(strategy.recompute_parts)
@@ -208,13 +208,13 @@ def _tp_seconds(context: RankContext, network: Links, who: Groups, *, moe: bool)
     strategy, model = context.strategy, context.model
     if strategy.tp == 1:
         return 0.0
-    whole = context.width.compute * context.workload.tokens / strategy.cp * model.hidden
+    size = context.width.compute * context.workload.tokens / strategy.cp * model.hidden
     if strategy.sequence_parallel:
-        one = 2 * network.gather_seconds(whole, who.tp)
+        once = 2 * network.gather_seconds(size, who.tp)
     else:
-        one = network.reduce_seconds(whole, who.tp)
+        once = network.reduce_seconds(size, who.tp)
     times = 1 if model.parallel_block or (moe and strategy.expert_split == 1) else 2
-    return times * one * (1 - OVERLAPPED_TP * strategy.overlap_tp)
+    return times * once * (1 - OVERLAPPED_TP * strategy.overlap_tp)
 
 
 def _ep_seconds(context: RankContext, network: Links, who: Groups) -> float:
@@ -224,9 +224,9 @@ def _ep_seconds(context: RankContext, network: Links, who: Groups) -> float:
         return 0.0
     token = context.width.compute * model.hidden
     tokens = context.workload.tokens / (strategy.tp * strategy.cp)
-    one = network.dispatch_seconds(token, tokens, model.experts_per_token, who.ep)
+    there = network.dispatch_seconds(token, tokens, model.experts_per_token, who.ep)
     uneven = context.kernels.expert_imbalance
-    return 2 * one * uneven * (1 - OVERLAPPED_EP * strategy.overlap_ep)
+    return 2 * there * uneven * (1 - OVERLAPPED_EP * strategy.overlap_ep)
 
 
 def _cp_seconds(context: RankContext, network: Links, who: Groups) -> tuple[float, float]:
@@ -260,8 +260,8 @@ def head_time(context: RankContext, machine: Machine, network: Links, who: Group
         backward += machine.product_seconds(product.k, product.m, product.n, plain=True)
     passes = _loss_passes(workload)
     logits = product.m * product.n
-    whole = 2.0 * product.m * product.k
-    exposed = network.gather_seconds(whole, who.tp) if strategy.tp > 1 else 0.0
+    size = 2.0 * product.m * product.k
+    exposed = network.gather_seconds(size, who.tp) if strategy.tp > 1 else 0.0
     return BlockTime(
         matmul_forward=forward,
         matmul_backward=backward,

@@ -114,10 +114,10 @@ class Calibration:
         kept = set(processes)
         return dataclasses.replace(
             self,
-            products=tuple(one for one in self.products if one.processes in kept),
-            rates=tuple(one for one in self.rates if one.processes in kept),
-            collectives=tuple(one for one in self.collectives if one.ranks in kept),
-            steps=tuple(one for one in self.steps if one.processes in kept),
+            products=tuple(row for row in self.products if row.processes in kept),
+            rates=tuple(row for row in self.rates if row.processes in kept),
+            collectives=tuple(row for row in self.collectives if row.ranks in kept),
+            steps=tuple(row for row in self.steps if row.processes in kept),
         )
 
     def fits(self, cluster: Cluster) -> bool:
@@ -146,29 +146,31 @@ class Calibration:
 
     def best_flops(self, precision: str, processes: int = 1) -> float | None:
         """The fastest product's rate of one process; None when none was measured."""
-        found = [
-            one.flops_per_second
-            for one in self.products
-            if (one.precision, one.processes) == (precision, processes)
+        measured = [
+            product.flops_per_second
+            for product in self.products
+            if (product.precision, product.processes) == (precision, processes)
         ]
-        return max(found, default=None)
+        return max(measured, default=None)
 
     def memory_bytes_per_second(self, processes: int) -> float | None:
         """One process's copy bandwidth beside its fellows."""
-        found = [one.memory_bytes_per_second for one in self.rates if one.processes == processes]
-        return statistics.median(found) if found else None
+        measured = [
+            rate.memory_bytes_per_second for rate in self.rates if rate.processes == processes
+        ]
+        return statistics.median(measured) if measured else None
 
     def bus_bytes_per_second(
         self, kind: str = "all-reduce", ranks: int | None = None
     ) -> float | None:
         """Best bus bandwidth of a collective over `ranks`; None = over the most."""
-        most = ranks or max((one.ranks for one in self.collectives), default=0)
-        found = [
-            one.bus_bytes_per_second
-            for one in self.collectives
-            if (one.kind, one.ranks) == (kind, most)
+        most = ranks or max((collective.ranks for collective in self.collectives), default=0)
+        measured = [
+            collective.bus_bytes_per_second
+            for collective in self.collectives
+            if (collective.kind, collective.ranks) == (kind, most)
         ]
-        return max(found, default=None)
+        return max(measured, default=None)
 
 
 def link_rate(gpu: Accelerator) -> float | None:
@@ -227,10 +229,10 @@ def _text(value: Any) -> str | None:
 def _texts(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         return {}
-    found = cast("Mapping[Any, Any]", value)
-    return {str(name): one for name, one in found.items() if isinstance(one, str)}
+    table = cast("Mapping[Any, Any]", value)
+    return {str(name): text for name, text in table.items() if isinstance(text, str)}
 
 
 def _notes(value: Any) -> tuple[str, ...]:
-    found = cast("list[Any]", value) if isinstance(value, list) else []
-    return tuple(one for one in found if isinstance(one, str))
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    return tuple(item for item in items if isinstance(item, str))

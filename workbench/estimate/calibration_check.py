@@ -63,8 +63,8 @@ class Trouble:
 def lines(calibration: Calibration) -> tuple[Line, ...]:
     """The figures that people look at, beside the catalog's expectation."""
     gpu = calibration.accelerator
-    found = [*_product_lines(calibration, gpu), *_memory_lines(calibration, gpu)]
-    found += _collective_lines(calibration, gpu)
+    result = [*_product_lines(calibration, gpu), *_memory_lines(calibration, gpu)]
+    result += _collective_lines(calibration, gpu)
     transfer = gpu.pcie_bytes_per_second if gpu is not None else None
     usual = None if transfer is None else 0.8 * transfer
     for name, value, unit, expected in (
@@ -75,13 +75,13 @@ def lines(calibration: Calibration) -> tuple[Line, ...]:
         ("loader", calibration.loader_tokens, "tokens/s", None),
     ):
         if value:
-            found.append(Line(name=name, measured=value, unit=unit, expected=expected))
-    return tuple(found)
+            result.append(Line(name=name, measured=value, unit=unit, expected=expected))
+    return tuple(result)
 
 
 def _product_lines(calibration: Calibration, gpu: Accelerator | None) -> list[Line]:
-    found: list[Line] = []
-    for processes in sorted({one.processes for one in calibration.products}):
+    result: list[Line] = []
+    for processes in sorted({product.processes for product in calibration.products}):
         for precision in ("fp32", "tf32", "bf16", "fp16", "attention"):
             best = calibration.best_flops(precision, processes)
             if best is None:
@@ -89,8 +89,8 @@ def _product_lines(calibration: Calibration, gpu: Accelerator | None) -> list[Li
             name = precision if precision == "attention" else f"matmul {precision}"
             beside = f", each of {processes} processes" if processes > 1 else ""
             usual = _usual_flops(gpu, precision) if processes == 1 or gpu else None
-            found.append(Line(name=name + beside, measured=best, unit="FLOP/s", expected=usual))
-    return found
+            result.append(Line(name=name + beside, measured=best, unit="FLOP/s", expected=usual))
+    return result
 
 
 def _usual_flops(gpu: Accelerator | None, precision: str) -> float | None:
@@ -103,76 +103,82 @@ def _usual_flops(gpu: Accelerator | None, precision: str) -> float | None:
 
 
 def _memory_lines(calibration: Calibration, gpu: Accelerator | None) -> list[Line]:
-    found: list[Line] = []
+    result: list[Line] = []
     peak = None if gpu is None else gpu.memory_bytes_per_second
-    for one in calibration.rates:
-        beside = f", each of {one.processes} processes" if one.processes > 1 else ""
-        rate = one.memory_bytes_per_second
+    for row in calibration.rates:
+        beside = f", each of {row.processes} processes" if row.processes > 1 else ""
+        rate = row.memory_bytes_per_second
         usual = None if peak is None else 0.9 * peak
-        found.append(Line(name=f"memory{beside}", measured=rate, unit="B/s", expected=usual))
-        found.append(Line(name=f"launch{beside}", measured=one.launch_seconds, unit="s"))
-    return found
+        result.append(Line(name=f"memory{beside}", measured=rate, unit="B/s", expected=usual))
+        result.append(Line(name=f"launch{beside}", measured=row.launch_seconds, unit="s"))
+    return result
 
 
 def _collective_lines(calibration: Calibration, gpu: Accelerator | None) -> list[Line]:
-    found: list[Line] = []
+    result: list[Line] = []
     usual = None
     if gpu is not None and calibration.gpus > 1:
         usual = links(Cluster.rented(gpu, calibration.gpus), Conditions()).link
-    for ranks in sorted({one.ranks for one in calibration.collectives}):
-        mine = [one for one in calibration.collectives if one.ranks == ranks]
-        for kind in dict.fromkeys(one.kind for one in mine):
-            best = max(one.bus_bytes_per_second for one in mine if one.kind == kind)
+    for ranks in sorted({collective.ranks for collective in calibration.collectives}):
+        mine = [collective for collective in calibration.collectives if collective.ranks == ranks]
+        for kind in dict.fromkeys(collective.kind for collective in mine):
+            best = max(
+                collective.bus_bytes_per_second for collective in mine if collective.kind == kind
+            )
             name = f"{kind}, {ranks} ranks, {mine[0].backend}"
-            found.append(Line(name=name, measured=best, unit="B/s", expected=usual))
-        quickest = min(one.seconds for one in mine)
-        found.append(Line(name=f"shortest collective, {ranks} ranks", measured=quickest, unit="s"))
-    return found
+            result.append(Line(name=name, measured=best, unit="B/s", expected=usual))
+        quickest = min(collective.seconds for collective in mine)
+        result.append(Line(name=f"shortest collective, {ranks} ranks", measured=quickest, unit="s"))
+    return result
 
 
 def troubles(calibration: Calibration) -> tuple[Trouble, ...]:
     """What is slow, the likely cause and what to do; empty where nothing is."""
     gpu = calibration.accelerator
-    spreads = [one.spread for one in (*calibration.products, *calibration.steps)]
+    spreads = [row.spread for row in (*calibration.products, *calibration.steps)]
     noise = statistics.median(spreads) if spreads else 0.0
-    found = [] if gpu is None else _gpu_troubles(calibration, gpu)
+    result = [] if gpu is None else _gpu_troubles(calibration, gpu)
     against = _contradiction(calibration) if gpu is None else []
-    found += against
+    result += against
     if gpu is None and noise <= NOISY and not against:
-        found = _cpu_troubles(calibration)
+        result = _cpu_troubles(calibration)
     if noise > NOISY:
-        found.append(
+        result.append(
             Trouble(
                 what=f"The rounds differ by ±{noise:.0%}: the host did other things meanwhile.",
                 next="Calibrate again when nothing else runs: these figures are too low.",
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def _gpu_troubles(calibration: Calibration, gpu: Accelerator) -> list[Trouble]:
-    found: list[Trouble] = []
-    by_name = {one.name.partition(",")[0]: one for one in lines(calibration)}
+    result: list[Trouble] = []
+    by_name = {line.name.partition(",")[0]: line for line in lines(calibration)}
     clock = calibration.slow_clock
-    matmul = next((by_name[one] for one in ("matmul bf16", "matmul fp16") if one in by_name), None)
+    matmul = next(
+        (by_name[kind] for kind in ("matmul bf16", "matmul fp16") if kind in by_name), None
+    )
     if clock is not None and clock < SLOW_CLOCK:
         what = f"The GPU is throttled: under load its clock was {clock:.0%} of the highest one."
-        found.append(Trouble(what=what, next="See nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE."))
+        result.append(
+            Trouble(what=what, next="See nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE.")
+        )
     elif matmul is not None and matmul.is_slow:
         what = f"{matmul.name} reaches {matmul.ratio:.0%} of what {gpu.name} usually does."
         step = "See nvidia-smi for other processes, MIG slices and the power limit."
-        found.append(Trouble(what=what, next=step))
+        result.append(Trouble(what=what, next=step))
     memory = by_name.get("memory")
     if memory is not None and memory.is_slow:
         what = f"Memory bandwidth is {memory.ratio:.0%} of the usual one."
-        found.append(Trouble(what=what, next="See nvidia-smi for other processes and ECC errors."))
-    found += _link_trouble(calibration, gpu, by_name.get("all-reduce"))
+        result.append(Trouble(what=what, next="See nvidia-smi for other processes and ECC errors."))
+    result += _link_trouble(calibration, gpu, by_name.get("all-reduce"))
     transfer = by_name.get("host to device")
     if transfer is not None and transfer.is_slow:
         what = f"Host to device runs at {transfer.ratio:.0%} of the catalog's PCIe link."
         query = "pcie.link.gen.current,pcie.link.width.current"
-        found.append(Trouble(what=what, next=f"See nvidia-smi --query-gpu={query} --format=csv."))
-    return found
+        result.append(Trouble(what=what, next=f"See nvidia-smi --query-gpu={query} --format=csv."))
+    return result
 
 
 def _link_trouble(calibration: Calibration, gpu: Accelerator, line: Line | None) -> list[Trouble]:
@@ -180,26 +186,26 @@ def _link_trouble(calibration: Calibration, gpu: Accelerator, line: Line | None)
         return []
     rate, pcie = line.measured, gpu.pcie_bytes_per_second
     by_pcie = gpu.has_link and pcie is not None and rate < pcie
-    said = f"All-reduce over {calibration.gpus} GPUs reaches {line.ratio:.0%} of the usual rate"
+    reached = f"All-reduce over {calibration.gpus} GPUs reaches {line.ratio:.0%} of the usual rate"
     if by_pcie:
-        what = f"{said}: the GPUs talk over PCIe, not over the {gpu.link} that was paid for."
+        what = f"{reached}: the GPUs talk over PCIe, not over the {gpu.link} that was paid for."
         step = "See nvidia-smi topo -m and nvlink --status; unset NCCL_P2P_DISABLE."
         return [Trouble(what=what, next=step)]
     step = "Run it with NCCL_DEBUG=INFO and look for the transport that it chose."
-    return [Trouble(what=f"{said}.", next=step)]
+    return [Trouble(what=f"{reached}.", next=step)]
 
 
 def _contradiction(calibration: Calibration) -> list[Trouble]:
     """A process with all cores that is slower than each of two that share them was disturbed."""
-    one = calibration.best_flops("fp32", 1)
-    two = calibration.best_flops("fp32", 2)
-    if not one or not two or one >= ODD * two:
+    alone = calibration.best_flops("fp32", 1)
+    beside = calibration.best_flops("fp32", 2)
+    if not alone or not beside or alone >= ODD * beside:
         return []
     return [
         Trouble(
             what=(
-                f"One process alone computes {one / two:.0%} of what each of two does beside the "
-                "other: something else had the cores then."
+                f"One process alone computes {alone / beside:.0%} of what each of two does beside "
+                "the other: something else had the cores then."
             ),
             next="Calibrate again when nothing else runs: steps are predicted far too slow so.",
         )
@@ -207,11 +213,11 @@ def _contradiction(calibration: Calibration) -> list[Trouble]:
 
 
 def _cpu_troubles(calibration: Calibration) -> list[Trouble]:
-    one = calibration.best_flops("fp32", 1)
-    two = calibration.best_flops("fp32", 2)
-    if not one or not two or calibration.cores < 2 or 2 * two < FLAT * one:
+    alone = calibration.best_flops("fp32", 1)
+    beside = calibration.best_flops("fp32", 2)
+    if not alone or not beside or calibration.cores < 2 or 2 * beside < FLAT * alone:
         return []
-    what = f"Two processes compute {2 * two / one:.1f} times as much as one with all cores."
+    what = f"Two processes compute {2 * beside / alone:.1f} times as much as one with all cores."
     return [
         Trouble(
             what=what, next="Prefer several processes (--strategy ddp) to one with many threads."

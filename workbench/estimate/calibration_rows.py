@@ -118,15 +118,15 @@ class MeasuredStep:
 _CHECKS = {"str": str, "int": int, "float": (int, float)}
 
 
-def read_row(kind: type[Row], found: object) -> Row | None:
+def read_row(kind: type[Row], stored: object) -> Row | None:
     """A row of anybody's file; None where a value is missing, of another type, or no number.
 
     >>> read_row(Rates, {"processes": 1}) is None
     True
     """
-    if not isinstance(found, Mapping):
+    if not isinstance(stored, Mapping):
         return None
-    given = cast("Mapping[str, Any]", found)
+    given = cast("Mapping[str, Any]", stored)
     values: dict[str, Any] = {}
     for field in dataclasses.fields(cast("Any", kind)):
         if field.name not in given:
@@ -147,9 +147,9 @@ def _is_sound(name: str, value: float) -> bool:
     return math.isfinite(value) and (value >= 0 if zero else value > 0) and value < 1e24
 
 
-def read_rows(kind: type[Row], found: object) -> tuple[Row, ...]:
+def read_rows(kind: type[Row], stored: object) -> tuple[Row, ...]:
     """The rows that can be read, in their order."""
-    if not isinstance(found, Sequence) or isinstance(found, str):
+    if not isinstance(stored, Sequence) or isinstance(stored, str):
         return ()
-    rows = [read_row(kind, one) for one in cast("Sequence[object]", found)]
+    rows = [read_row(kind, row) for row in cast("Sequence[object]", stored)]
     return tuple(row for row in rows if row is not None)

@@ -91,9 +91,9 @@ def slack_bytes(rank: Rank, peak: Mapping[str, float]) -> int:
         at_step = "optimizer step" in peak
         elsewhere = 0.0 if at_step else min(rank.states.step + streams, _REUSED_SHARE * moving)
         return round(_DEEPSPEED_SHARE * moving + elsewhere + varies)
-    whole = workload.loss in {"full", "chunked-output"} and context.model.kind != "vision"
-    whole = whole and not kernels.compiled_loss
-    logits = 4 * context.tokens * context.model.vocab / strategy.tp if whole else 0.0
+    full_logits = workload.loss in {"full", "chunked-output"} and context.model.kind != "vision"
+    full_logits = full_logits and not kernels.compiled_loss
+    logits = 4 * context.tokens * context.model.vocab / strategy.tp if full_logits else 0.0
     fragments = _LOGITS_SHARE * logits + rank.blocks.largest.live
     if not streams and context.trains:  # gradients fill what activations leave
         fragments *= _REUSE[strategy.recompute]

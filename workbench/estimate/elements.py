@@ -121,7 +121,9 @@ def _elements(
     counts, tp, trained = weight_counts(model), split.tp, not training.lora_rank
     blocks = {moe: count for moe, count in ((False, dense), (True, moe_blocks)) if count}
     shares = {
-        moe: [(one.name.startswith("expert_"), _share(one, model, split)) for one in linears]
+        moe: [
+            (linear.name.startswith("expert_"), _share(linear, model, split)) for linear in linears
+        ]
         for moe, linears in counts.linears.items()
         if moe in blocks
     }
@@ -155,9 +157,9 @@ def _elements(
         frozen_other=frozen if trained else block + experts - linear + root,
         adapters=_adapters(model, training, blocks, head=last) // tp,
         largest_linear=max(
-            one.inputs * one.outputs // (1 if one.name in REPLICATED else tp)
+            linear.inputs * linear.outputs // (1 if linear.name in REPLICATED else tp)
             for moe in shares
-            for one in counts.linears[moe]
+            for linear in counts.linears[moe]
         ),
     )
 

@@ -69,8 +69,8 @@ def _sharded(
     frozen = not context.trains
     per_weight = width.quantized if frozen else width.compute
     layers = max(1, rank.stage.layers)
-    whole = elements.block + elements.experts + elements.frozen_linear + elements.frozen_other
-    block = max(0.0, whole - (elements.root_all if frozen else 0)) / layers
+    weights = elements.block + elements.experts + elements.frozen_linear + elements.frozen_other
+    block = max(0.0, weights - (elements.root_all if frozen else 0)) / layers
     pieces = _pieces(rank)
     gather = pieces * network.gather_seconds(per_weight * block / pieces, who.shard)
     root = network.gather_seconds(width.compute * elements.root_all, who.shard)

@@ -52,18 +52,18 @@ def _products(
 ) -> tuple[Product, ...]:
     model = workload.model
     tokens = workload.tokens / cp
-    found: list[Product] = []
+    products: list[Product] = []
     for linear in block_linears(model, moe=moe):
         if linear.name.startswith("expert_"):
             rows = tokens * model.experts_per_token * split / tp / (model.experts / ep)
-            found.append(_expert(linear, rows, model.experts / ep, split))
+            products.append(_expert(linear, rows, model.experts / ep, split))
             continue
         ways = 1 if linear.name in REPLICATED else tp
         row_parallel = linear.name in {"o", "down", "shared_down"}
         k = linear.inputs / (ways if row_parallel else 1)
         n = linear.outputs / (1 if row_parallel else ways)
-        found.append(Product(linear.name, tokens, k, n, 1, _adapter(workload, linear.name)))
-    return tuple(found)
+        products.append(Product(linear.name, tokens, k, n, 1, _adapter(workload, linear.name)))
+    return tuple(products)
 
 
 def _expert(linear: Linear, rows: float, local: float, split: int) -> Product:

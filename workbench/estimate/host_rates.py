@@ -129,27 +129,29 @@ def step_work(step: MeasuredStep) -> Work:
 @functools.lru_cache(maxsize=64)
 def host_rates(calibration: Calibration, processes: int) -> HostRates | None:
     """The rates of one of `processes` processes; None where the calibration has too little."""
-    sizes = {one.processes for one in calibration.steps} & {
-        one.processes for one in calibration.rates
+    sizes = {row.processes for row in calibration.steps} & {
+        row.processes for row in calibration.rates
     }
     if not sizes:
         return None
-    nearest = max((one for one in sizes if one <= processes), default=min(sizes))
-    found = _measured(calibration, nearest)
-    if found is None or nearest == processes:
-        return found
+    nearest = max((size for size in sizes if size <= processes), default=min(sizes))
+    rates = _measured(calibration, nearest)
+    if rates is None or nearest == processes:
+        return rates
     if processes > 1 and nearest == 1:
         return None  # nothing is known of what they tell each other
-    return _extrapolated(found, processes, calibration.cores)
+    return _extrapolated(rates, processes, calibration.cores)
 
 
 def _measured(calibration: Calibration, processes: int) -> HostRates | None:
-    mine = [one for one in calibration.products if one.processes == processes]
-    flops = [one.flops_per_second for one in mine if one.precision == "fp32"]
-    attention = [one.flops_per_second for one in mine if one.precision == "attention"]
+    mine = [row for row in calibration.products if row.processes == processes]
+    flops = [row.flops_per_second for row in mine if row.precision == "fp32"]
+    attention = [row.flops_per_second for row in mine if row.precision == "attention"]
     memory = calibration.memory_bytes_per_second(processes)
     steps = [
-        one for one in calibration.steps if (one.processes, one.precision) == (processes, "fp32")
+        step
+        for step in calibration.steps
+        if (step.processes, step.precision) == (processes, "fp32")
     ]
     if not flops or not attention or not memory or len(steps) < 3:
         return None
@@ -163,23 +165,23 @@ def _measured(calibration: Calibration, processes: int) -> HostRates | None:
         backward=ALONE,
         optimizer_seconds=(0.0, 0.0),
     )
-    works = [step_work(one) for one in steps]
+    works = [step_work(step) for step in steps]
     fitted = replace(
         bare,
         forward=_pass(
-            [sum(forward_work(bare, one)) for one in works],
+            [sum(forward_work(bare, work)) for work in works],
             works,
-            [one.forward_seconds for one in steps],
+            [step.forward_seconds for step in steps],
         ),
         backward=_pass(
-            [sum(backward_work(bare, one)) for one in works],
+            [sum(backward_work(bare, work)) for work in works],
             works,
-            [one.backward_seconds for one in steps],
+            [step.backward_seconds for step in steps],
         ),
         optimizer_seconds=_pair(
-            [[one.parameters, float(TENSORS * one.blocks + 2)] for one in works],
-            [one.update_seconds for one in steps],
-            [one.step_seconds for one in steps],
+            [[work.parameters, float(TENSORS * work.blocks + 2)] for work in works],
+            [step.update_seconds for step in steps],
+            [step.step_seconds for step in steps],
         ),
     )
     return _with_exchange(fitted, calibration.collectives, steps, works)
@@ -209,10 +211,10 @@ def _with_exchange(
     steps: Sequence[MeasuredStep],
     works: Sequence[Work],
 ) -> HostRates:
-    sent = [one for one in collectives if (one.kind, one.ranks) == ("all-reduce", rates.processes)]
+    sent = [row for row in collectives if (row.kind, row.ranks) == ("all-reduce", rates.processes)]
     if rates.processes == 1 or not sent:
         return rates
-    message, byte = _pair([[1.0, float(one.bytes)] for one in sent], [one.seconds for one in sent])
+    message, byte = _pair([[1.0, float(row.bytes)] for row in sent], [row.seconds for row in sent])
     rows = [
         [
             messages(4 * work.parameters) * message + 4 * work.parameters * byte,
@@ -221,7 +223,7 @@ def _with_exchange(
         for work, step in zip(works, steps, strict=True)
     ]
     exposed, straggling = _pair(
-        rows, [one.exchange_seconds for one in steps], [one.step_seconds for one in steps]
+        rows, [step.exchange_seconds for step in steps], [step.step_seconds for step in steps]
     )
     return replace(
         rates,
@@ -238,11 +240,11 @@ def _extrapolated(rates: HostRates, processes: int, cores: int) -> HostRates:
     slower = _cores_each(before, cores) / _cores_each(now, cores)
     alone = min(1.0, _cores_each(before, cores)) / min(1.0, _cores_each(now, cores))
 
-    def scaled(one: Pass) -> Pass:
+    def scaled(direction: Pass) -> Pass:
         return Pass(
-            factor=one.factor,
-            element_seconds=one.element_seconds * slower,
-            block_seconds=one.block_seconds * alone,
+            factor=direction.factor,
+            element_seconds=direction.element_seconds * slower,
+            block_seconds=direction.block_seconds * alone,
         )
 
     # A ring in one machine's memory: 2 (P - 1) S bytes are copied and added, by all cores.

@@ -105,9 +105,9 @@ def _work(workload: Workload, strategy: Strategy) -> Work:
     head = head_product(workload, 1, 1)
     widths = (8.0 * model.hidden + model.mlp_hidden * (2 if model.gated_mlp else 1)) / RECIPE_WIDTHS
     return Work(
-        product_flops=model.layers * sum(one.flops for one in products) + head.flops,
+        product_flops=model.layers * sum(product.flops for product in products) + head.flops,
         weight_bytes=4.0
-        * (model.layers * sum(one.k * one.n for one in products) + head.k * head.n),
+        * (model.layers * sum(product.k * product.n for product in products) + head.k * head.n),
         attention_flops=3.5 * model.layers * attention_flops(workload),
         elements=float(model.layers * workload.tokens * widths),
         blocks=model.layers,
@@ -150,7 +150,8 @@ def _passes(work: Work, rates: HostRates) -> dict[str, float]:
     there, back = rates.forward, rates.backward
     first, second = forward_work(rates, work), backward_work(rates, work)
     matmul, attention, weights = (
-        there.factor * one + back.factor * two for one, two in zip(first, second, strict=True)
+        there.factor * ahead + back.factor * behind
+        for ahead, behind in zip(first, second, strict=True)
     )
     return {
         "matmul": matmul + weights,
@@ -164,11 +165,11 @@ def _assumptions(
     workload: Workload, strategy: Strategy, rates: HostRates, calibration: Calibration
 ) -> tuple[str, ...]:
     ranks = strategy.world_size
-    said = [calibration.source, "pointwise operations as in the embedded recipe's block"]
+    sentences = [calibration.source, "pointwise operations as in the embedded recipe's block"]
     if not rates.measured:
-        said.append(f"{ranks} processes were not measured: extrapolated by cores")
+        sentences.append(f"{ranks} processes were not measured: extrapolated by cores")
     if workload.optimizer not in {"adamw", "adamw-fused"}:
-        said.append(f"{workload.optimizer} is timed as fused AdamW")
+        sentences.append(f"{workload.optimizer} is timed as fused AdamW")
     if ranks > calibration.cores:
-        said.append(f"{ranks} processes share {calibration.cores} cores")
-    return tuple(said)
+        sentences.append(f"{ranks} processes share {calibration.cores} cores")
+    return tuple(sentences)

@@ -112,13 +112,13 @@ def _weights(model: Model, precision: str, quantization: str, tp: int) -> int:
     stored = _stored_bytes(model, precision, quantization)
     other_width = 4 if precision == "fp32" else 2
     strategy = Strategy(name="tp", tp=tp)
-    whole = matrices = 0
+    elements = matrices = 0
     for moe, count in ((False, model.layers - model.moe_layers), (True, model.moe_layers)):
         if count:
             linears = block_linears(model, moe=moe)
-            matrices += count * sum(split_linear(one, model, strategy) for one in linears)
-            whole += count * sum(one.elements for one in linears)
-    others = (model.parameters - whole) / tp  # embedding and head are split too
+            matrices += count * sum(split_linear(linear, model, strategy) for linear in linears)
+            elements += count * sum(linear.elements for linear in linears)
+    others = (model.parameters - elements) / tp  # embedding and head are split too
     return round(matrices * stored + others * other_width)
 
 
@@ -147,14 +147,16 @@ def _prefill(model: Model, tokens: int, batch: int, precision: str, tp: int) -> 
 
 def _assumptions(model: Model, precision: str, quantization: str, kv_bytes: int) -> tuple[str, ...]:
     stored = quantization if quantization != "none" else precision
-    said = [
+    sentences = [
         f"matrices in {stored}, cache {kv_bytes} bytes per element, one whole prefill at a time",
         "logits of the last token only; fused attention; no paging or fragmentation of the cache",
     ]
     if model.kind == "decoder":
-        said.append("sliding windows are not modelled: the cache holds every token of every layer")
+        sentences.append(
+            "sliding windows are not modelled: the cache holds every token of every layer"
+        )
     else:
-        said.append(f"{model.kind}: no cache, every sequence is computed whole")
+        sentences.append(f"{model.kind}: no cache, every sequence is computed whole")
     if model.kv_lora_rank:
-        said.append("MLA: the cache holds the compressed latent and the rotary key")
-    return tuple(said)
+        sentences.append("MLA: the cache holds the compressed latent and the rotary key")
+    return tuple(sentences)

@@ -28,23 +28,24 @@ def fit(
     >>> fit([[1.0, 1.0], [1.0, 2.0]], [2.0, 1.0])[1]  # would be -1
     0.0
     """
-    kept = [one for one in zip(rows, targets, scales or targets, strict=True) if one[2] > 0]
+    kept = [row for row in zip(rows, targets, scales or targets, strict=True) if row[2] > 0]
     width = len(rows[0]) if rows else 0
     scaled = [[*(value / scale for value in row), goal / scale] for row, goal, scale in kept]
     best, least = (0.0,) * width, sum(row[-1] ** 2 for row in scaled)
     for count in range(1, width + 1):
         for columns in itertools.combinations(range(width), count):
-            found = _solve(scaled, columns)
-            if found is None or min(found) < 0:
+            solved = _solve(scaled, columns)
+            if solved is None or min(solved) < 0:
                 continue
             error = sum(
-                (sum(row[at] * one for at, one in zip(columns, found, strict=True)) - row[-1]) ** 2
+                (sum(row[at] * value for at, value in zip(columns, solved, strict=True)) - row[-1])
+                ** 2
                 for row in scaled
             )
             if error < least - SINGULAR:
                 least = error
-                whole = dict(zip(columns, found, strict=True))
-                best = tuple(whole.get(at, 0.0) for at in range(width))
+                by_column = dict(zip(columns, solved, strict=True))
+                best = tuple(by_column.get(at, 0.0) for at in range(width))
     return best
 
 
@@ -57,12 +58,12 @@ def _solve(rows: Sequence[Sequence[float]], columns: Sequence[int]) -> list[floa
     table = [
         [
             *(
-                sum(row[a] * row[b] for row in rows) / (one * two)
-                for b, two in zip(columns, sizes, strict=True)
+                sum(row[a] * row[b] for row in rows) / (size * other)
+                for b, other in zip(columns, sizes, strict=True)
             ),
-            sum(row[a] * row[-1] for row in rows) / one,
+            sum(row[a] * row[-1] for row in rows) / size,
         ]
-        for a, one in zip(columns, sizes, strict=True)
+        for a, size in zip(columns, sizes, strict=True)
     ]
     count = len(columns)
     for at in range(count):

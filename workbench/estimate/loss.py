@@ -62,10 +62,10 @@ def loss_memory(context: RankContext) -> LossMemory:
         )
     kept = (4 if kernels.fp32_logits_returned else c) * logits if workload.keep_logits else 0.0
     # A quantized head becomes a matrix again, first in its own type, then in the compute type.
-    whole = 2 * c * model.vocab * model.hidden if workload.quantized_head else 0
+    dequantised = 2 * c * model.vocab * model.hidden if workload.quantized_head else 0
     return LossMemory(
-        forward=forward * logits + whole,
-        backward=backward * logits + whole + kept,
+        forward=forward * logits + dequantised,
+        backward=backward * logits + dequantised + kept,
         kept=kept,
         saved=(4 if upcast else c) * logits,
     )

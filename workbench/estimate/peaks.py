@@ -51,10 +51,10 @@ def _initialisation(rank: Rank) -> Iterator[tuple[str, Parts]]:
     if not context.kernels.whole_before_sharding or context.strategy.shard_ranks == 1:
         return
     elements = rank.elements
-    whole = elements.trained * context.width.weight
+    unsharded = elements.trained * context.width.weight
     if not context.trains:
-        whole = context.width.frozen * (elements.frozen_linear + elements.frozen_other)
-    yield "initialisation", {"parameters": whole + rank.states.weights}
+        unsharded = context.width.frozen * (elements.frozen_linear + elements.frozen_other)
+    yield "initialisation", {"parameters": unsharded + rank.states.weights}
 
 
 def _forward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Parts]]:

@@ -73,8 +73,10 @@ def groups(strategy: Strategy, axis: str) -> list[list[int]]:
     [[0, 2], [1, 3]]
     """
     together: dict[tuple[int, ...], list[int]] = {}
-    for rank, at in enumerate(itertools.product(*(range(getattr(strategy, one)) for one in AXES))):
-        others = tuple(value for one, value in zip(AXES, at, strict=True) if one != axis)
+    for rank, at in enumerate(
+        itertools.product(*(range(getattr(strategy, name)) for name in AXES))
+    ):
+        others = tuple(value for name, value in zip(AXES, at, strict=True) if name != axis)
         together.setdefault(others, []).append(rank)
     return list(together.values())
 

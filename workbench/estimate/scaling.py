@@ -122,15 +122,15 @@ def spread(sequences: int, ranks: int, micro_batch: int) -> tuple[int, int]:
 def _point(step: StepTime, base: StepTime) -> ScalingPoint:
     """Time per token and GPU, part by part, against the first point's."""
     now, before = step.tokens / step.gpus, base.tokens / base.gpus
-    whole = step.step_seconds / now
+    seconds = step.step_seconds / now
     names = {**step.parts, **base.parts}
     lost = {
-        name: (step.parts.get(name, 0.0) / now - base.parts.get(name, 0.0) / before) / whole
+        name: (step.parts.get(name, 0.0) / now - base.parts.get(name, 0.0) / before) / seconds
         for name in names
     }
     return ScalingPoint(
         gpus=step.gpus,
         step=step,
-        efficiency=(base.step_seconds / before) / whole,
+        efficiency=(base.step_seconds / before) / seconds,
         lost={name: share for name, share in lost.items() if abs(share) > 1e-9},
     )

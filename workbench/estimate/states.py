@@ -82,12 +82,12 @@ def states(context: RankContext, elements: Elements) -> States:
     if workload.quantized_head and width.quantized < width.frozen:
         frozen -= elements.head_matrix * (width.frozen - width.quantized)
 
-    def sharded(among: int, per_element: float, adapter: float, whole: float = 0) -> int:
+    def sharded(among: int, per_element: float, adapter: float, frozen_bytes: float = 0) -> int:
         experts = elements.experts / max(1, among // expert_ways if among > 1 else 1)
         return int(
             (base / among + experts) * per_element
             + elements.adapters / among * adapter
-            + whole / among
+            + frozen_bytes / among
         )
 
     unsplit = _unsplit_gradient(context, elements) / ways.gradients

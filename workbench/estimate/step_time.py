@@ -185,11 +185,11 @@ def _step_parts(
     slowest = max(timed, key=lambda stage: stage.forward + stage.backward)
     batches = workload.accumulate
     parts = {name: batches * seconds for name, seconds in slowest.parts.items()}
-    one = slowest.forward + slowest.backward
+    micro_batch = slowest.forward + slowest.backward
     parts["pipeline bubble"] = _bubble(strategy, timed, batches)
     for name in dict.fromkeys(name for stage in timed for name in stage.once):
         parts[name] = max(stage.once.get(name, 0.0) for stage in timed)
-    parts["input wait"] = batches * max(0.0, given.input_seconds - one)
+    parts["input wait"] = batches * max(0.0, given.input_seconds - micro_batch)
     total = sum(parts.values())
     ranks = max(1, cluster.nodes)
     wait = SPREAD * math.sqrt(2 * math.log(ranks)) if ranks > 1 else 0.0
@@ -210,8 +210,8 @@ def _bubble(strategy: Strategy, timed: list[StageTime], batches: int) -> float:
         busy = batches * max(map(sum, zip(forward, backward, strict=True)))
         return pipeline_seconds(name, strategy.pp, batches, forward, backward) - busy
     there, back = statistics.fmean(forward), statistics.fmean(backward)
-    whole = pipeline_seconds(name, strategy.pp, batches, there, back, virtual_stages=chunks)
-    return whole - batches * (there + back)
+    total = pipeline_seconds(name, strategy.pp, batches, there, back, virtual_stages=chunks)
+    return total - batches * (there + back)
 
 
 def _send_seconds(context: RankContext, network: Links, who: Groups) -> float:
@@ -222,8 +222,8 @@ def _send_seconds(context: RankContext, network: Links, who: Groups) -> float:
     size = context.width.compute * context.workload.tokens / strategy.cp * context.model.hidden
     if strategy.sequence_parallel:
         size /= strategy.tp
-    one = network.send_seconds(size, between_nodes=who.stage_crosses_nodes)
-    return 2 * one * chunks * (CHUNKS_LEFT if chunks > 1 else 1.0)
+    hop = network.send_seconds(size, between_nodes=who.stage_crosses_nodes)
+    return 2 * hop * chunks * (CHUNKS_LEFT if chunks > 1 else 1.0)
 
 
 def _offload_seconds(context: RankContext, trained: int, gpu: Machine, busy: float) -> float:

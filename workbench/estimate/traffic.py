@@ -106,14 +106,14 @@ def _casts(workload: Workload, strategy: Strategy, c: int, tokens: float, *, moe
     total = 0.0
     linears = block_linears(workload.model, moe=moe)
     if workload.precision == "fp8":
-        width = sum(one.inputs for one in linears if not one.name.startswith("expert_"))
+        width = sum(linear.inputs for linear in linears if not linear.name.startswith("expert_"))
         total += (c + 2.0) * tokens * width / strategy.tp
         if moe:
             slots = tokens * workload.model.experts_per_token / strategy.tp
             wide = slots * (workload.model.hidden + workload.model.expert_hidden)
             total += (c + 2.0) * wide * (1 if workload.kernels.grouped_experts else 2)
     if workload.quantization != "none":
-        total += sum(one.weight for one in linears) / strategy.tp * UNPACK
+        total += sum(linear.weight for linear in linears) / strategy.tp * UNPACK
     return total
 
 

@@ -23,9 +23,9 @@ def hours_text(hours: float) -> str:
     return format_seconds(3600 * hours)
 
 
-def place(one: Candidate) -> str:
+def place(candidate: Candidate) -> str:
     """The machines in one line."""
-    return where_text(one.offer, one.nodes, spot=one.spot)
+    return where_text(candidate.offer, candidate.nodes, spot=candidate.spot)
 
 
 def layout_words(fit: FittingLayout) -> str:
@@ -35,7 +35,7 @@ def layout_words(fit: FittingLayout) -> str:
 
 def why(ranked: Sequence[Priced], position: int, front: Sequence[int], limits: Limits) -> str:
     """One sentence about the plan at `position`."""
-    one, first = ranked[position], ranked[0]
+    plan, first = ranked[position], ranked[0]
     limited = limits.budget_usd is not None or limits.deadline_hours is not None
     if position == 0:
         alone = len(front) == 1
@@ -43,17 +43,17 @@ def why(ranked: Sequence[Priced], position: int, front: Sequence[int], limits: L
         text += " and fastest" if alone else ""
     elif position in front:
         text = (
-            f"{_times(first.hours / one.hours)} as fast as the cheapest for "
-            f"{one.usd / first.usd:.2f} times its price"
+            f"{_times(first.hours / plan.hours)} as fast as the cheapest for "
+            f"{plan.usd / first.usd:.2f} times its price"
         )
     else:
         better = next(
             index
             for index in front
-            if ranked[index].price <= one.price and ranked[index].hours <= one.hours
+            if ranked[index].price <= plan.price and ranked[index].hours <= plan.hours
         )
         text = f"plan {better + 1} is cheaper and faster"
-    return f"{text}; {why_layout(one.result, one.fit)}"
+    return f"{text}; {why_layout(plan.result, plan.fit)}"
 
 
 def _times(ratio: float) -> str:
@@ -62,7 +62,7 @@ def _times(ratio: float) -> str:
 
 def why_layout(result: LayoutResult, fit: FittingLayout) -> str:
     """Why the layout is not a simpler one."""
-    simplest = next((one.layout for one in result.refusals if one.choices), fit.layout)
+    simplest = next((refusal.layout for refusal in result.refusals if refusal.choices), fit.layout)
     if simplest is fit.layout:
         return "the simplest layout is the fastest here"
     for refusal in result.refusals:
@@ -82,7 +82,7 @@ def sentences(search: OfferSearch) -> tuple[str, ...]:
     ranked = search.priced
     first = ranked[0]
     low, high = first.cost.low, first.cost.high
-    said = [
+    parts = [
         (
             f"{place(first.candidate)} with {layout_words(first.fit)}: {format_usd(first.usd)} "
             f"({format_usd(low.usd)} to {format_usd(high.usd)}) and {hours_text(first.hours)}; "
@@ -90,19 +90,19 @@ def sentences(search: OfferSearch) -> tuple[str, ...]:
         )
     ]
     if len(ranked) > 1:
-        said.append(f"The runner-up, {_against(first, ranked[1])}.")
-    fastest = min(ranked, key=lambda one: one.hours)
+        parts.append(f"The runner-up, {_against(first, ranked[1])}.")
+    fastest = min(ranked, key=lambda plan: plan.hours)
     if fastest is not first and fastest is not ranked[min(1, len(ranked) - 1)]:
-        said.append(f"The fastest, {_against(first, fastest)}.")
-    single = any(one.gpus == 1 for one in search.market.candidates)
-    said += [_patience(ranked, search.limits), _one_gpu(ranked) if single else ""]
-    said.append(_naive(search, first))
+        parts.append(f"The fastest, {_against(first, fastest)}.")
+    single = any(candidate.gpus == 1 for candidate in search.market.candidates)
+    parts += [_patience(ranked, search.limits), _one_gpu(ranked) if single else ""]
+    parts.append(_naive(search, first))
     dearest = _dearest(search, first)
-    return tuple(text for text in (*said, dearest) if text)
+    return tuple(text for text in (*parts, dearest) if text)
 
 
-def _speed(one: Priced) -> str:
-    step = one.fit.step
+def _speed(plan: Priced) -> str:
+    step = plan.fit.step
     mfu = f", MFU {step.mfu:.0%}" if step.mfu is not None else ""
     return f"{format_count(step.tokens_per_second)} tokens/s{mfu}"
 
@@ -126,7 +126,7 @@ def _patience(ranked: Sequence[Priced], limits: Limits) -> str:
     if limits.deadline_hours is not None or first.hours <= PATIENCE_HOURS:
         return ""
     text = f"Without a deadline the cheapest wins, though it takes {hours_text(first.hours)}"
-    soon = next((one for one in ranked if one.hours <= PATIENCE_HOURS), None)
+    soon = next((plan for plan in ranked if plan.hours <= PATIENCE_HOURS), None)
     if soon is None:
         return f"{text}; no plan takes less than {hours_text(PATIENCE_HOURS)}."
     return f"{text}. Within {hours_text(PATIENCE_HOURS)}, {_against(first, soon)}."
@@ -134,37 +134,40 @@ def _patience(ranked: Sequence[Priced], limits: Limits) -> str:
 
 def _one_gpu(ranked: Sequence[Priced]) -> str:
     """Whether one GPU would do: vertical scaling comes first."""
-    single = [one for one in ranked if one.candidate.gpus == 1]
+    single = [plan for plan in ranked if plan.candidate.gpus == 1]
     if not single:
         return "No plan on one GPU is left: see the rejections for what it lacks."
     if single[0] is ranked[0]:
         return "One GPU is enough: more of them only buy time."
-    one, first = single[0], ranked[0]
+    plan, first = single[0], ranked[0]
+    longer, dearer = plan.hours / first.hours, plan.usd / first.usd
     return (
-        f"One GPU would do too: {place(one.candidate)} with {layout_words(one.fit)} takes "
-        f"{hours_text(one.hours)} and {format_usd(one.usd)}, {one.hours / first.hours:.1f} times "
-        f"as long for {one.usd / first.usd:.2f} times the price."
+        f"One GPU would do too: {place(plan.candidate)} with {layout_words(plan.fit)} takes "
+        f"{hours_text(plan.hours)} and {format_usd(plan.usd)}, {longer:.1f} times "
+        f"as long for {dearer:.2f} times the price."
     )
 
 
 def _naive(search: OfferSearch, first: Priced) -> str:
     """The lowest price per hour, not spot, at which a layout without offload fits."""
     offered = [
-        one
-        for one in search.market.candidates
-        if not one.spot and one.offer.usd_per_hour is not None
+        candidate
+        for candidate in search.market.candidates
+        if not candidate.spot and candidate.offer.usd_per_hour is not None
     ]
-    for one in sorted(offered, key=lambda one: (one.offer.usd_per_hour or 0.0) * one.nodes):
-        fit = LayoutSearch(search.context, node_group(one.cluster)).simplest()
+    for candidate in sorted(
+        offered, key=lambda candidate: (candidate.offer.usd_per_hour or 0.0) * candidate.nodes
+    ):
+        fit = LayoutSearch(search.context, node_group(candidate.cluster)).simplest()
         if fit is None:
             continue
-        cost = one.cost(fit.step)
+        cost = candidate.cost(fit.step)
         if cost.usd is None:
             continue
         hourly = format_usd(cost.idle_usd_per_hour)
         return (
             "The naive choice, the lowest on-demand price per hour at which it fits without "
-            f"offload ({place(one)}, {hourly} an hour; {layout_words(fit)}), would take "
+            f"offload ({place(candidate)}, {hourly} an hour; {layout_words(fit)}), would take "
             f"{hours_text(cost.wall_hours)} and {format_usd(cost.usd)}: "
             f"{cost.wall_hours / first.hours:.1f} times as long for "
             f"{cost.usd / first.usd:.2f} times the price."
@@ -176,15 +179,16 @@ def _dearest(search: OfferSearch, first: Priced) -> str:
     """The same machines at the most expensive provider."""
     own = first.candidate
     same = [
-        one
-        for one in search.market.candidates
-        if (one.offer.gpu, one.offer.gpus, one.nodes) == (own.offer.gpu, own.offer.gpus, own.nodes)
-        and not one.spot
-        and one.offer.provider != own.offer.provider
+        candidate
+        for candidate in search.market.candidates
+        if (candidate.offer.gpu, candidate.offer.gpus, candidate.nodes)
+        == (own.offer.gpu, own.offer.gpus, own.nodes)
+        and not candidate.spot
+        and candidate.offer.provider != own.offer.provider
     ]
     if not same:
         return ""
-    dearest = max(same, key=lambda one: one.offer.usd_per_hour or 0.0)
+    dearest = max(same, key=lambda candidate: candidate.offer.usd_per_hour or 0.0)
     cost = dearest.cost(first.fit.step)
     if cost.usd is None or cost.usd <= first.usd:
         return ""
@@ -199,11 +203,11 @@ def misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
     if relaxed.priced:
         return _limit_misses(relaxed, limits)
     near = [(result.nearest, where) for where, result in relaxed.searched]
-    short = [(one, where) for one, where in near if one is not None]
+    short = [(refusal, where) for refusal, where in near if refusal is not None]
     if not short:
-        kinds = sorted({one.kind for one in relaxed.ruled})
+        kinds = sorted({ruled.kind for ruled in relaxed.ruled})
         return (f"Every offer is out: {', '.join(kinds)}. See the rejections for each.",)
-    refusal, where = min(short, key=lambda one: one[0].needed - one[0].limit)
+    refusal, where = min(short, key=lambda entry: entry[0].needed - entry[0].limit)
     return (
         nearest_text(refusal, where),
         f"More GPUs would be looked at with a larger max_gpus ({limits.most} now).",
@@ -225,49 +229,49 @@ def _limit_misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
     """What would do if one limit gave way; both where neither alone is enough."""
     every = relaxed.priced
     budget, deadline = limits.budget_usd, limits.deadline_hours
-    in_time = [one for one in every if one.hours <= (deadline or one.hours)]
-    affordable = [one for one in every if one.usd <= (budget or one.usd)]
+    in_time = [plan for plan in every if plan.hours <= (deadline or plan.hours)]
+    affordable = [plan for plan in every if plan.usd <= (budget or plan.usd)]
     if budget is not None and deadline is not None and not in_time and not affordable:
         return _both_miss(every, budget, deadline)
-    said: list[str] = []
+    lines: list[str] = []
     if budget is not None and in_time:
-        near = min(in_time, key=lambda one: one.usd)
-        said.append(
+        near = min(in_time, key=lambda plan: plan.usd)
+        lines.append(
             f"Cheapest{' in time' if deadline else ''}: {_bill(near)}. A budget of "
             f"{_more_usd(near, budget)} would do."
         )
     if deadline is not None and affordable:
-        near = min(affordable, key=lambda one: one.hours)
-        said.append(
+        near = min(affordable, key=lambda plan: plan.hours)
+        lines.append(
             f"Fastest{' within the budget' if budget else ''}: {_bill(near)}. A deadline of "
             f"{_more_hours(near, deadline)} would do; more than {limits.most} GPUs (max_gpus) "
             "were not looked at."
         )
-    return tuple(said)
+    return tuple(lines)
 
 
 def _both_miss(every: Sequence[Priced], budget: float, deadline: float) -> tuple[str, ...]:
     """The cheapest and the fastest plan, each with the two limits that it needs."""
-    cheapest = min(every, key=lambda one: (one.usd, one.hours))
-    fastest = min(every, key=lambda one: (one.hours, one.usd))
+    cheapest = min(every, key=lambda plan: (plan.usd, plan.hours))
+    fastest = min(every, key=lambda plan: (plan.hours, plan.usd))
     ends = [("Cheapest", cheapest), ("Fastest", fastest)]
     if fastest is cheapest:
         ends = [("Cheapest and fastest", cheapest)]
-    said = [
-        f"{name}: {_bill(one)}. A budget of {_more_usd(one, budget)} together with a deadline of "
-        f"{_more_hours(one, deadline)} would do."
-        for name, one in ends
+    lines = [
+        f"{name}: {_bill(plan)}. A budget of {_more_usd(plan, budget)} together with a deadline of "
+        f"{_more_hours(plan, deadline)} would do."
+        for name, plan in ends
     ]
-    return (*said, "Raising one limit is not enough; raise both.")
+    return (*lines, "Raising one limit is not enough; raise both.")
 
 
-def _more_usd(one: Priced, budget: float) -> str:
-    least = one.usd
+def _more_usd(plan: Priced, budget: float) -> str:
+    least = plan.usd
     return f"${round_up(least, 2 if least < 100 else 0)} instead of ${budget:,.15g}"
 
 
-def _more_hours(one: Priced, deadline: float) -> str:
-    return f"{round_up(one.hours, 1)} h instead of {deadline:,.15g} h"
+def _more_hours(plan: Priced, deadline: float) -> str:
+    return f"{round_up(plan.hours, 1)} h instead of {deadline:,.15g} h"
 
 
 def round_up(value: float, places: int) -> str:
@@ -281,6 +285,6 @@ def round_up(value: float, places: int) -> str:
     return f"{Decimal(value).quantize(step, rounding=ROUND_CEILING):,}"
 
 
-def _bill(one: Priced) -> str:
-    where, how = place(one.candidate), layout_words(one.fit)
-    return f"{where} with {how}, {format_usd(one.usd)} and {hours_text(one.hours)}"
+def _bill(plan: Priced) -> str:
+    where, how = place(plan.candidate), layout_words(plan.fit)
+    return f"{where} with {how}, {format_usd(plan.usd)} and {hours_text(plan.hours)}"

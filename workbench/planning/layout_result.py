@@ -49,15 +49,15 @@ class LayoutResult:
     def nearest(self) -> Refusal | None:
         """The refusal for memory that lacks least; only those that may be are weighed."""
         short = [
-            (one.needed - one.limit, index, one)
-            for index, one in enumerate(self.refusals)
-            if one.kind in {MEMORY, HOST}
+            (refusal.needed - refusal.limit, index, refusal)
+            for index, refusal in enumerate(self.refusals)
+            if refusal.kind in {MEMORY, HOST}
         ]
         heapq.heapify(short)
         while short:
-            _, index, one = short[0]
-            if not one.rough or self.weigh is None:
-                return one
-            exact = self.weigh(one)
+            _, index, refusal = short[0]
+            if not refusal.rough or self.weigh is None:
+                return refusal
+            exact = self.weigh(refusal)
             heapq.heapreplace(short, (exact.needed - exact.limit, index, exact))
         return None

@@ -85,12 +85,12 @@ class LayoutSearch:
         ]
         heapq.heapify(queue)
         while queue:
-            bound, index, whole = heapq.heappop(queue)
+            bound, index, is_exact = heapq.heappop(queue)
             layout, positions = legal[index]
             if bound >= self._bar:
                 choices = tuple(layout.choices[position] for position in positions)
                 self._too_slow(layout, choices, layout.micro_batches, bound)
-            elif not whole:
+            elif not is_exact:
                 moved = {layout.choices[position].strategy.offload for position in positions}
                 better = min(bounds.least_step(layout, what) for what in moved)
                 heapq.heappush(queue, (max(bound, better), index, True))
@@ -108,7 +108,7 @@ class LayoutSearch:
         """The first layout that fits without offloading, with its largest micro-batch."""
         cluster = self._where.cluster
         for layout in self._context.layouts(cluster.nodes, max(1, len(cluster.gpus))):
-            stays = [one for one in layout.choices if not one.strategy.offload]
+            stays = [choice for choice in layout.choices if not choice.strategy.offload]
             if not stays or (self._memory.none_fits(layout, tuple(stays))):
                 continue
             for position, choice in enumerate(layout.choices):
@@ -141,18 +141,18 @@ class LayoutSearch:
         limit = min(than, self._own_bar)
         outer = self._outer
         if outer is not None and outer.seconds <= limit:
-            one = Refusal(outer.kind, layout, choices, sizes, seconds, outer.seconds, outer)
+            refusal = Refusal(outer.kind, layout, choices, sizes, seconds, outer.seconds, outer)
         else:
-            one = Refusal(SLOWER, layout, choices, sizes, seconds, limit)
-        self._refusals.append(one)
+            refusal = Refusal(SLOWER, layout, choices, sizes, seconds, limit)
+        self._refusals.append(refusal)
 
     def _insert(self, fit: FittingLayout) -> None:
         self._best.append(fit)
-        self._best.sort(key=lambda one: one.step.step_seconds)
+        self._best.sort(key=lambda kept: kept.step.step_seconds)
         worse = self._best[self._keep :]
         del self._best[self._keep :]
-        for one in worse:
-            self._slower(one)
+        for slower in worse:
+            self._slower(slower)
 
     def _slower(self, fit: FittingLayout, than: float = math.inf) -> None:
         seconds = fit.step.step_seconds
@@ -165,11 +165,11 @@ class LayoutSearch:
         choices = tuple(layout.choices[position] for position in positions)
         if self._memory.none_fits(layout, choices):
             return None
-        whole = {
+        bounds = {
             what: self._bounds.least_step(layout, what) for what in self._context.least(layout)
         }
         pairs = sorted(
-            (max(whole[layout.choices[position].strategy.offload], rough), position, -size)
+            (max(bounds[layout.choices[position].strategy.offload], rough), position, -size)
             for size in layout.micro_batches
             for rough in (self._bounds.work(layout, size),)
             for position in positions
@@ -236,15 +236,15 @@ class LayoutSearch:
     ) -> None:
         """One refusal per reason and choice."""
         than = best.step.step_seconds if best else math.inf
-        for (kind, position), found in left.items():
+        for (kind, position), pairs in left.items():
             choice = layout.choices[position]
-            sizes = tuple(sorted(size for size, _ in found))
+            sizes = tuple(sorted(size for size, _ in pairs))
             if kind == MEMORY:
                 needs = min(self._context.bytes(layout, choice, size) for size in sizes[:1])
                 refusal = Refusal(MEMORY, layout, (choice,), sizes, needs, self._memory.limit)
                 self._refusals.append(refusal)
             elif kind == SLOWER:
-                bound = min(bound for _, bound in found)
+                bound = min(bound for _, bound in pairs)
                 self._too_slow(layout, (choice,), sizes, bound, than)
             else:  # a layout that does less work fits
                 self._refusals.append(Refusal(SLOWER, layout, (choice,), sizes))

@@ -39,7 +39,7 @@ def enumerate_layouts(
         space: What to look at.
     """
     world = nodes * per_node
-    found: list[ParallelLayout] = []
+    layouts: list[ParallelLayout] = []
     for pp in _divisors(world):
         for tp in _divisors(world // pp):
             for cp in _divisors(world // pp // tp):
@@ -48,13 +48,13 @@ def enumerate_layouts(
                 degrees = {"tp": tp, "cp": cp, "pp": pp, "schedule": space.schedule}
                 base = Strategy(name="").with_options(**degrees)
                 if reason:
-                    found.append(_named(replace(base, dp_replicate=ranks), reason))
+                    layouts.append(_named(replace(base, dp_replicate=ranks), reason))
                     continue
                 sequences = tp > 1 and workload.sequence % tp == 0
                 base = replace(base, sequence_parallel=sequences)
                 for strategy in _data(base, ranks, space):
-                    found += _experts(workload, strategy, batch, space)
-    return tuple(sorted(found, key=_simplicity))
+                    layouts += _experts(workload, strategy, batch, space)
+    return tuple(sorted(layouts, key=_simplicity))
 
 
 def _simplicity(layout: ParallelLayout) -> tuple[int, ...]:
@@ -64,7 +64,7 @@ def _simplicity(layout: ParallelLayout) -> tuple[int, ...]:
 
 @functools.cache
 def _divisors(number: int) -> tuple[int, ...]:
-    return tuple(one for one in range(1, number + 1) if number % one == 0)
+    return tuple(divisor for divisor in range(1, number + 1) if number % divisor == 0)
 
 
 def _degree_reason(  # noqa: PLR0911  (one line per rule)
@@ -108,12 +108,12 @@ def _data(base: Strategy, ranks: int, space: Space) -> Iterator[Strategy]:
             yield replace(base, zero_stage=2)
             yield replace(base, zero_stage=3)
         return
-    whole = replace(base, dp_shard=ranks)
+    sharded = replace(base, dp_shard=ranks)
     made = {
         "ddp": replace(base, dp_replicate=ranks),
-        "fsdp": whole,
-        "fsdp-grad-op": whole.with_options(reshard_after_forward=False),
-        **{f"zero{stage}": replace(whole, zero_stage=stage) for stage in (1, 2, 3)},
+        "fsdp": sharded,
+        "fsdp-grad-op": sharded.with_options(reshard_after_forward=False),
+        **{f"zero{stage}": replace(sharded, zero_stage=stage) for stage in (1, 2, 3)},
     }
     for name in space.data:
         if name in made:
@@ -133,14 +133,14 @@ def _experts(
         ep for ep in _divisors(ranks) if ep == 1 or (model.experts and not model.experts % ep)
     ]
     for ep in degrees:
-        one = replace(strategy, ep=ep)
-        if one.zero_stage is not None and workload.quantization != "none":
-            yield _named(one, f"{workload.quantization} weights are not sharded by ZeRO")
-        elif batch % one.data_ranks:
-            ranks = one.data_ranks
-            yield _named(one, f"a batch of {batch} sequences cannot be split over {ranks} ranks")
+        split = replace(strategy, ep=ep)
+        if split.zero_stage is not None and workload.quantization != "none":
+            yield _named(split, f"{workload.quantization} weights are not sharded by ZeRO")
+        elif batch % split.data_ranks:
+            ranks = split.data_ranks
+            yield _named(split, f"a batch of {batch} sequences cannot be split over {ranks} ranks")
         else:
-            yield _legal(workload, one, batch, space)
+            yield _legal(workload, split, batch, space)
 
 
 def _legal(workload: Workload, strategy: Strategy, batch: int, space: Space) -> ParallelLayout:
@@ -169,8 +169,8 @@ def _named(strategy: Strategy, reason: str) -> ParallelLayout:
 
 
 def _choices(workload: Workload, strategy: Strategy, space: Space) -> tuple[Choice, ...]:
-    offloads = [one for one in OFFLOADS if _can_offload(strategy, one, space)]
-    levels = [one for one in RECOMPUTE if one in space.recompute]
+    offloads = [offload for offload in OFFLOADS if _can_offload(strategy, offload, space)]
+    levels = [level for level in RECOMPUTE if level in space.recompute]
     if workload.model.kind == "module" and "selective" in levels:
         levels.remove("selective")
     # Fused attention keeps no scores, so recomputing its core saves nothing: torchtitan's way then.

@@ -71,7 +71,7 @@ class Limits:
         every = tuple(offers)
         if not every:
             raise UsageError("There are no offers to plan with. Give offers, or a price file.")
-        providers = {one.lower() for one in self.providers}
+        providers = {provider.lower() for provider in self.providers}
         for name in providers - {offer.provider for offer in every}:
             raise UnknownNameError.near("provider", name, {offer.provider for offer in every})
         regions = {offer.region for offer in every if offer.region}
@@ -92,25 +92,25 @@ class Limits:
 
     def _in_region(self, region: str) -> bool:
         """Whether an offer's region has one of the words; an unknown region is in none of them."""
-        return not self.regions or any(one.lower() in region.lower() for one in self.regions)
+        return not self.regions or any(wanted.lower() in region.lower() for wanted in self.regions)
 
     def _nothing_left(self, every: Sequence[Offer], providers: set[str], gpus: set[str]) -> str:
-        asked = [
+        named = [
             f"{word} {', '.join(sorted(names))}"
             for word, names in (("at", providers), ("of", gpus), ("in", set(self.regions)))
             if names
         ]
-        there = {one.gpu for one in every if not providers or one.provider in providers}
-        return f"No offer {' '.join(asked)}. There is: {', '.join(sorted(there))}."
+        there = {offer.gpu for offer in every if not providers or offer.provider in providers}
+        return f"No offer {' '.join(named)}. There is: {', '.join(sorted(there))}."
 
 
 def _family(name: str) -> set[str]:
     """Ids of the accelerator called `name`, with all its form factors unless one is named."""
-    found = find(name).id
+    identifier = find(name).id
     word = name.strip().lower()
-    if found == word:
-        return {found}
-    return {found} | {one.id for one in accelerators() if one.id.startswith(f"{word}-")}
+    if identifier == word:
+        return {identifier}
+    return {identifier} | {gpu.id for gpu in accelerators() if gpu.id.startswith(f"{word}-")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +191,9 @@ class Market:
         """Look at one offer with every number of nodes."""
         kinds = (False, True) if self.limits.spot else (False,)
         for spot in kinds:
-            found = self._whole(offer, spot=spot)
-            if found is not None:
-                self.ruled.append(Ruled(found[0], offer, 1, spot, found[1]))
+            reason = self._whole(offer, spot=spot)
+            if reason is not None:
+                self.ruled.append(Ruled(reason[0], offer, 1, spot, reason[1]))
                 continue
             counts, end = self._node_counts(offer)
             for nodes in counts:
@@ -218,16 +218,16 @@ class Market:
     def _lack(self, gpu: str) -> tuple[str, str]:
         """What the accelerator cannot do; empty strings = nothing."""
         if gpu not in self._lacks:
-            accelerator, found = find(gpu), ("", "")
+            accelerator, reason = find(gpu), ("", "")
             work = self.workload
             try:
                 machine(accelerator, work.precision, work.kernels.flash_version, self.conditions)
             except UsageError as error:
-                found = PRECISION, str(error)
+                reason = PRECISION, str(error)
             if accelerator.vendor not in STARTABLE:
                 names = " or ".join(STARTABLE)
-                found = VENDOR, f"{accelerator.name}: the launcher starts ranks on {names} only"
-            self._lacks[gpu] = found
+                reason = VENDOR, f"{accelerator.name}: the launcher starts ranks on {names} only"
+            self._lacks[gpu] = reason
         return self._lacks[gpu]
 
     def _node_counts(self, offer: Offer) -> tuple[list[int], tuple[str, str] | None]:

@@ -23,15 +23,15 @@ class MemorySearch:
         least, limit = self._context.least(layout), self.limit
         sizes, needs = layout.micro_batches, min(least.values())
         if needs > limit:
-            one = Refusal(MEMORY, layout, layout.choices, sizes, needs, limit, rough=True)
-            self._refusals.append(one)
+            refusal = Refusal(MEMORY, layout, layout.choices, sizes, needs, limit, rough=True)
+            self._refusals.append(refusal)
             return ()
         left: list[int] = []
         for position, choice in enumerate(layout.choices):
             needs = least[choice.strategy.offload]
             if needs > limit:
-                one = Refusal(MEMORY, layout, (choice,), sizes, needs, limit, rough=True)
-                self._refusals.append(one)
+                refusal = Refusal(MEMORY, layout, (choice,), sizes, needs, limit, rough=True)
+                self._refusals.append(refusal)
             elif self._host_holds(layout, choice):
                 left.append(position)
         return tuple(left)

@@ -93,11 +93,13 @@ class OfferSearch:
             else:
                 assert cost.usd is not None
                 ideals.append((cost.usd, cost.wall_hours, index, candidate))
-        for done, (usd, hours, _, candidate) in enumerate(sorted(ideals, key=lambda one: one[:3])):
+        for done, (usd, hours, _, candidate) in enumerate(
+            sorted(ideals, key=lambda ideal: ideal[:3])
+        ):
             if self._progress is not None:
                 self._progress(done, len(ideals), len(self.priced))
             self._look_at(candidate, usd, hours)
-        self.priced.sort(key=lambda one: one.rank)
+        self.priced.sort(key=lambda priced: priced.rank)
 
     def _look_at(self, candidate: Candidate, usd: float, hours: float) -> None:
         better = self._better(candidate, usd, hours)
@@ -120,8 +122,8 @@ class OfferSearch:
         cost = self._cost(candidate, fit.step)
         if cost is not None and not self._beyond(candidate, cost):
             assert cost.usd is not None
-            one = Priced(candidate, fit, result, cost, cost.usd, cost.wall_hours)
-            self.priced.append(one)
+            priced = Priced(candidate, fit, result, cost, cost.usd, cost.wall_hours)
+            self.priced.append(priced)
 
     def _better(self, candidate: Candidate, usd: float, hours: float) -> Priced | None:
         """A plan that leaves no hope: cheaper and faster, and `KEEP` are cheaper.
@@ -131,11 +133,13 @@ class OfferSearch:
         """
         spot = candidate.spot
         cheaper = [
-            one for one in self.priced if one.usd <= usd and (spot or not one.candidate.spot)
+            priced
+            for priced in self.priced
+            if priced.usd <= usd and (spot or not priced.candidate.spot)
         ]
         if len(cheaper) < KEEP:
             return None
-        best = min(cheaper, key=lambda one: one.hours)
+        best = min(cheaper, key=lambda priced: priced.hours)
         return best if best.hours <= hours else None
 
     def _bar(self, candidate: Candidate) -> Bar | None:
@@ -167,8 +171,8 @@ class OfferSearch:
             return None
         while high / low > 1.01:
             middle = math.sqrt(low * high)
-            found = useless(middle)
-            low, high, why = (middle, high, why) if found is None else (low, middle, found)
+            reason = useless(middle)
+            low, high, why = (middle, high, why) if reason is None else (low, middle, reason)
         return Bar(high * ideal.step_seconds, *why)
 
     def layouts(self, candidate: Candidate, bar: Bar | None = None) -> LayoutResult:
@@ -187,7 +191,7 @@ class OfferSearch:
             if host >= where.host_bytes:
                 holds = self._needs(result) <= where.host_bytes
             else:
-                refused = (one.needed for one in result.refusals if one.kind == HOST)
+                refused = (refusal.needed for refusal in result.refusals if refusal.kind == HOST)
                 holds = where.host_bytes < min(refused, default=math.inf)
             if holds and not stopped:
                 return result
@@ -198,7 +202,7 @@ class OfferSearch:
     def _needs(self, result: LayoutResult) -> float:
         """Host memory of the best layout."""
         return max(
-            (self.context.host_bytes(one.layout, one.choice) for one in result.best), default=0
+            (self.context.host_bytes(fit.layout, fit.choice) for fit in result.best), default=0
         )
 
     def _cost(self, candidate: Candidate, step: StepTime) -> RunCost | None:
@@ -230,8 +234,8 @@ class OfferSearch:
         return False
 
     def _rule(self, candidate: Candidate, kind: str, reason: str) -> None:
-        one = Ruled(kind, candidate.offer, candidate.nodes, candidate.spot, reason)
-        self.ruled.append(one)
+        ruled = Ruled(kind, candidate.offer, candidate.nodes, candidate.spot, reason)
+        self.ruled.append(ruled)
 
 
 def _where(candidate: Candidate) -> str:

@@ -88,18 +88,18 @@ def pick(
     require_choice("goal", goal, GOALS)
     require_positive("processes", processes)
     counts = _counts(processes) if goal == "cheap" else [processes]
-    found = [one for count in counts for one in _layouts(workload, cluster, count)]
-    fitting = sorted((one for one in found if one.fits), key=_key(goal, found))
+    layouts = [layout for count in counts for layout in _layouts(workload, cluster, count)]
+    fitting = sorted((layout for layout in layouts if layout.fits), key=_key(goal, layouts))
     refused: list[str] = []
-    for one in fitting:
-        reason = allowed(one.strategy) if allowed else ""
+    for layout in fitting:
+        reason = allowed(layout.strategy) if allowed else ""
         if not reason:
             return Picked(
-                strategy=one.strategy,
-                why=_why(goal, one, found, refused),
+                strategy=layout.strategy,
+                why=_why(goal, layout, layouts, refused),
             )
-        refused.append(f"{_called(one)}: {reason}")
-    raise UsageError(_nothing(found, cluster, refused))
+        refused.append(f"{_called(layout)}: {reason}")
+    raise UsageError(_nothing(layouts, cluster, refused))
 
 
 def _counts(processes: int) -> list[int]:
@@ -135,55 +135,60 @@ def _weighed(workload: Workload, strategy: Strategy, cluster: Cluster, order: in
     return _Layout(strategy, order, extra, needs, has, fits, speed)
 
 
-def _key(goal: str, found: list[_Layout]) -> Callable[[_Layout], tuple[float, ...]]:
+def _key(goal: str, layouts: list[_Layout]) -> Callable[[_Layout], tuple[float, ...]]:
     """What is best comes first."""
-    rates = [_rate(goal, one) for one in found if one.fits]
+    rates = [_rate(goal, layout) for layout in layouts if layout.fits]
     best = max((rate for rate in rates if rate is not None), default=None)
 
     least = {
-        extra: min((one.needs_bytes for one in found if one.fits and one.extra == extra), default=0)
+        extra: min(
+            (layout.needs_bytes for layout in layouts if layout.fits and layout.extra == extra),
+            default=0,
+        )
         for extra in range(3)
     }
 
-    def fit(one: _Layout) -> tuple[float, ...]:
-        over = one.needs_bytes / max(1, least[one.extra])
-        return (one.extra, 0.0 if over <= _SAME_NEEDS else over, one.order)
+    def fit(layout: _Layout) -> tuple[float, ...]:
+        over = layout.needs_bytes / max(1, least[layout.extra])
+        return (layout.extra, 0.0 if over <= _SAME_NEEDS else over, layout.order)
 
-    def other(one: _Layout) -> tuple[float, ...]:
-        rate = _rate(goal, one)
+    def other(layout: _Layout) -> tuple[float, ...]:
+        rate = _rate(goal, layout)
         if best is None or rate is None:  # fewer ranks are less to pay for, simpler is quicker
-            return (math.inf, one.ranks if goal == "cheap" else 0, one.extra, one.order)
+            return (math.inf, layout.ranks if goal == "cheap" else 0, layout.extra, layout.order)
         behind = max(0.0, 1 - rate / best)
-        return (0.0 if behind <= _ALIKE else behind, one.extra, one.ranks, one.order)
+        return (0.0 if behind <= _ALIKE else behind, layout.extra, layout.ranks, layout.order)
 
     return fit if goal == "fit" else other
 
 
-def _rate(goal: str, one: _Layout) -> float | None:
+def _rate(goal: str, layout: _Layout) -> float | None:
     """Tokens per second of all ranks, for ``cheap`` of one."""
-    if one.tokens_per_second is None:
+    if layout.tokens_per_second is None:
         return None
-    return one.tokens_per_second / one.ranks if goal == "cheap" else one.tokens_per_second
+    return layout.tokens_per_second / layout.ranks if goal == "cheap" else layout.tokens_per_second
 
 
-def _called(one: _Layout) -> str:
-    with_ = [f"recompute {one.strategy.recompute}"] if one.strategy.recompute != "none" else []
-    with_ += [f"offload {','.join(one.strategy.offload)}"] if one.strategy.offload else []
-    name = one.strategy.name
+def _called(layout: _Layout) -> str:
+    with_ = (
+        [f"recompute {layout.strategy.recompute}"] if layout.strategy.recompute != "none" else []
+    )
+    with_ += [f"offload {','.join(layout.strategy.offload)}"] if layout.strategy.offload else []
+    name = layout.strategy.name
     if name in NAMES and name != "single":  # degrees say the number of ranks themselves
-        name = f"{name} on {one.ranks}"
+        name = f"{name} on {layout.ranks}"
     return f"{name} with {' and '.join(with_)}" if with_ else name
 
 
-def _figures(one: _Layout) -> str:
-    has = f" of {format_bytes(one.has_bytes)}" if one.has_bytes is not None else ""
-    speed = one.tokens_per_second
-    said = f", about {format_count(speed)} tokens/s" if speed is not None else ""
-    return f"{format_bytes(one.needs_bytes)}{has} a rank{said}"
+def _figures(layout: _Layout) -> str:
+    has = f" of {format_bytes(layout.has_bytes)}" if layout.has_bytes is not None else ""
+    speed = layout.tokens_per_second
+    rate = f", about {format_count(speed)} tokens/s" if speed is not None else ""
+    return f"{format_bytes(layout.needs_bytes)}{has} a rank{rate}"
 
 
-def _why(goal: str, chosen: _Layout, found: list[_Layout], refused: list[str]) -> tuple[str, ...]:
-    fitting = [one for one in found if one.fits]
+def _why(goal: str, chosen: _Layout, layouts: list[_Layout], refused: list[str]) -> tuple[str, ...]:
+    fitting = [layout for layout in layouts if layout.fits]
     best = {
         "fit": f"within {_SAME_NEEDS - 1:.0%} of the least memory",
         "fast": "the fastest" if chosen.tokens_per_second else "the simplest",
@@ -193,29 +198,36 @@ def _why(goal: str, chosen: _Layout, found: list[_Layout], refused: list[str]) -
         best += " without recompute or offload"
     of = f"{best} of {len(fitting)} layouts that fit" if len(fitting) > 1 else "the only one to fit"
     lines = [f"{_called(chosen)}: {_figures(chosen)}; {of}."]
-    others = _others(goal, chosen, found)
-    lines += [f"{_called(one)}: {_figures(one)}{'' if one.fits else ': out'}." for one in others]
+    others = _others(goal, chosen, layouts)
+    lines += [
+        f"{_called(layout)}: {_figures(layout)}{'' if layout.fits else ': out'}."
+        for layout in others
+    ]
     return (*lines, *refused[:2])
 
 
-def _others(goal: str, chosen: _Layout, found: list[_Layout]) -> list[_Layout]:
+def _others(goal: str, chosen: _Layout, layouts: list[_Layout]) -> list[_Layout]:
     """The plain ones that everybody asks for, then the next best."""
-    ranked = sorted((one for one in found if one.fits), key=_key(goal, found))
-    usual = [one for one in found if one.strategy.name in {"ddp", "fsdp"} and one.extra == 0]
-    ahead = [one for one in usual if one.ranks == chosen.ranks or not one.fits]
-    told: list[_Layout] = []
-    for one in (*ahead, *ranked):
-        if one is not chosen and one not in told:
-            told.append(one)
-    return told[:_TOLD]
+    ranked = sorted((layout for layout in layouts if layout.fits), key=_key(goal, layouts))
+    usual = [
+        layout
+        for layout in layouts
+        if layout.strategy.name in {"ddp", "fsdp"} and layout.extra == 0
+    ]
+    ahead = [layout for layout in usual if layout.ranks == chosen.ranks or not layout.fits]
+    listed: list[_Layout] = []
+    for layout in (*ahead, *ranked):
+        if layout is not chosen and layout not in listed:
+            listed.append(layout)
+    return listed[:_TOLD]
 
 
-def _nothing(found: list[_Layout], cluster: Cluster, refused: list[str]) -> str:
+def _nothing(layouts: list[_Layout], cluster: Cluster, refused: list[str]) -> str:
     if refused:
         return f"Nothing that fits can be launched. {refused[0]}"
-    if not found:
+    if not layouts:
         return "No layout divides this model over so many ranks. Choose another number of them."
-    least = min(found, key=lambda one: one.needs_bytes)
+    least = min(layouts, key=lambda layout: layout.needs_bytes)
     where = "GPUs" if cluster.gpus else "memory"
     return (
         f"No layout fits: the least, {_called(least)}, needs {_figures(least)}. "

@@ -124,11 +124,11 @@ def _price_tables(
 def _plans(search: OfferSearch, relaxed: OfferSearch | None) -> Plans:
     """The answer of a search; `relaxed` is the same without budget and deadline."""
     context, limits, ranked = search.context, search.limits, search.priced
-    front = pareto([(one.price, one.hours) for one in ranked])
+    front = pareto([(priced.price, priced.hours) for priced in ranked])
     return Plans(
         plans=tuple(
-            _plan(context, one.candidate, one.fit, why(ranked, index, front, limits))
-            for index, one in enumerate(ranked)
+            _plan(context, priced.candidate, priced.fit, why(ranked, index, front, limits))
+            for index, priced in enumerate(ranked)
         ),
         pareto=front,
         rejected=Rejected(tuple(search.ruled), tuple(search.searched)),

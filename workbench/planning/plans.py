@@ -205,18 +205,18 @@ class Plans:
     def document(self, listed: int = LISTED) -> dict[str, Any]:
         """Plain JSON form, with at most `listed` single rejections and all their totals."""
         return {
-            "plans": [one.document() for one in self.plans],
+            "plans": [plan.document() for plan in self.plans],
             "pareto": list(self.pareto),
             "rejected": [
-                {"layout": one.layout, "offer": one.offer, "reason": one.reason}
-                for one in self.rejected.listed(listed)
+                {"layout": rejection.layout, "offer": rejection.offer, "reason": rejection.reason}
+                for rejection in self.rejected.listed(listed)
             ],
             "rejected_total": self.rejected.total,
             "rejected_by_reason": dict(self.rejected.by_kind),
             "combinations": self.combinations,
             "global_batch": self.global_batch,
             "explanation": list(self.explain()),
-            "sensitivity": [one.document() for one in self.sensitivity()],
+            "sensitivity": [change.document() for change in self.sensitivity()],
         }
 
     def __str__(self) -> str:
@@ -224,10 +224,10 @@ class Plans:
             return "\n".join(("no plan", *self.misses))
         front = set(self.pareto)
         lines = [f"{'':<5}{'where':<42}{'layout':<52}{'time':>12}{'cost':>12}"]
-        for position, one in enumerate(self.plans[:SHOWN]):
+        for position, plan in enumerate(self.plans[:SHOWN]):
             mark = f"{position + 1}{' *' if position in front else ''}"
-            hours = format_seconds(3600 * one.hours)
-            row = f"{mark:<5}{one.where:<42}{one.layout:<52}{hours:>12}{format_usd(one.usd):>12}"
+            hours = format_seconds(3600 * plan.hours)
+            row = f"{mark:<5}{plan.where:<42}{plan.layout:<52}{hours:>12}{format_usd(plan.usd):>12}"
             lines.append(row)
         lines.append(f"* no other plan is both cheaper and faster; {len(self.plans)} plans, ")
         lines[-1] += f"{self.rejected.total:,} combinations rejected"

@@ -41,15 +41,15 @@ def pareto(points: Sequence[Bill]) -> tuple[int, ...]:
 def sensitivities(ranked: Sequence[Priced], limits: Limits) -> tuple[Sensitivity, ...]:
     """Whether the first plan stays the first when a number turns out worse."""
     first = ranked[0]
-    found = [
+    changes = [
         _asked(ranked, limits, "speed of the winner", SLOWER, _slower(first), _speed),
         _asked(ranked, limits, "speed of every plan", SLOWER, _slower(None), _speed),
         _asked(ranked, limits, "price of the winner", DEARER, _dearer(first), _price),
     ]
-    if any(one.candidate.spot for one in ranked):
+    if any(plan.candidate.spot for plan in ranked):
         rate = "interruptions of spot machines"
-        found.append(_asked(ranked, limits, rate, OFTENER, _interrupted, _rate))
-    return tuple(found)
+        changes.append(_asked(ranked, limits, rate, OFTENER, _interrupted, _rate))
+    return tuple(changes)
 
 
 Worse = Callable[[Priced, float], Bill]
@@ -92,13 +92,13 @@ def _asked(
 def _winner(ranked: Sequence[Priced], limits: Limits, factor: float, worse: Worse) -> Priced | None:
     """The first plan with the worse number."""
     best: tuple[tuple[float, int, float], Priced] | None = None
-    for one in ranked:
-        usd, hours = worse(one, factor)
+    for plan in ranked:
+        usd, hours = worse(plan, factor)
         if usd > (limits.budget_usd or math.inf) or hours > (limits.deadline_hours or math.inf):
             continue
-        rank = (round(usd, 6), one.candidate.gpus, hours)
+        rank = (round(usd, 6), plan.candidate.gpus, hours)
         if best is None or rank < best[0]:
-            best = rank, one
+            best = rank, plan
     return best and best[1]
 
 
@@ -116,40 +116,40 @@ def _changes_at(ranked: Sequence[Priced], limits: Limits, worse: Worse) -> float
 
 
 def _slower(only: Priced | None) -> Worse:
-    def bill(one: Priced, factor: float) -> Bill:
-        if only is not None and one is not only:
-            return one.usd, one.hours
-        return _bill(one, step=_scaled(one.fit.step, factor))
+    def bill(plan: Priced, factor: float) -> Bill:
+        if only is not None and plan is not only:
+            return plan.usd, plan.hours
+        return _bill(plan, step=_scaled(plan.fit.step, factor))
 
     return bill
 
 
 def _dearer(only: Priced) -> Worse:
-    def bill(one: Priced, factor: float) -> Bill:
-        return _bill(one, price=factor) if one is only else (one.usd, one.hours)
+    def bill(plan: Priced, factor: float) -> Bill:
+        return _bill(plan, price=factor) if plan is only else (plan.usd, plan.hours)
 
     return bill
 
 
-def _interrupted(one: Priced, factor: float) -> Bill:
-    if not one.candidate.spot:
-        return one.usd, one.hours
-    usual = one.cost.job.interruption_hours or UNKNOWN_HOURS[1]
-    return _bill(one, interruption_hours=usual / factor)
+def _interrupted(plan: Priced, factor: float) -> Bill:
+    if not plan.candidate.spot:
+        return plan.usd, plan.hours
+    usual = plan.cost.job.interruption_hours or UNKNOWN_HOURS[1]
+    return _bill(plan, interruption_hours=usual / factor)
 
 
 def _bill(
-    one: Priced,
+    plan: Priced,
     *,
     step: StepTime | None = None,
     price: float = 1.0,
     interruption_hours: float | None = None,
 ) -> Bill:
-    run = one.candidate.run
+    run = plan.candidate.run
     if interruption_hours is not None:
         run = replace(run, interruption_hours=interruption_hours)
     try:
-        cost = one.candidate.cost(step or one.fit.step, run, price)
+        cost = plan.candidate.cost(step or plan.fit.step, run, price)
     except UsageError:  # never ends
         return math.inf, math.inf
     assert cost.usd is not None
@@ -179,6 +179,6 @@ def _share(change: float) -> str:
     return f"{change:.1%}" if change < 0.095 else f"{change:.0%}"
 
 
-def _line(one: Priced) -> str:
-    candidate = one.candidate
+def _line(plan: Priced) -> str:
+    candidate = plan.candidate
     return where_text(candidate.offer, candidate.nodes, spot=candidate.spot)

@@ -30,14 +30,14 @@ class Bar:
 
 def layout_text(strategy: Strategy, micro_batch: int, accumulate: int) -> str:
     """A layout in one line, as every face names it."""
-    said = [strategy.name]
+    words = [strategy.name]
     if strategy.recompute == "selective":
-        said.append(f"recompute {'+'.join(strategy.recompute_parts)}")
+        words.append(f"recompute {'+'.join(strategy.recompute_parts)}")
     elif strategy.recompute != "none":
-        said.append(f"recompute {strategy.recompute}")
+        words.append(f"recompute {strategy.recompute}")
     if strategy.offload:
-        said.append(f"offload {'+'.join(strategy.offload)}")
-    return f"{', '.join(said)}, micro-batch {micro_batch} x {accumulate}"
+        words.append(f"offload {'+'.join(strategy.offload)}")
+    return f"{', '.join(words)}, micro-batch {micro_batch} x {accumulate}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Rejected:
     @property
     def by_kind(self) -> Mapping[str, int]:
         """Kind of reason -> number of combinations, the most frequent first."""
-        counts: Counter[str] = Counter(one.kind for one in self.offers)
+        counts: Counter[str] = Counter(ruled.kind for ruled in self.offers)
         for _, result in self.searched:
             counts.update(result.refused)
         return dict(counts.most_common())
@@ -56,9 +56,9 @@ class Rejected:
         return self.total
 
     def __iter__(self) -> Iterator[Rejection]:
-        for one in self.offers:
-            where = where_text(one.offer, one.nodes, spot=one.spot)
-            yield Rejection(ANY, where, one.kind, one.reason)
+        for ruled in self.offers:
+            where = where_text(ruled.offer, ruled.nodes, spot=ruled.spot)
+            yield Rejection(ANY, where, ruled.kind, ruled.reason)
         for where, result in self.searched:
             for refusal in result.refusals:
                 for layout in refusal.layouts():
@@ -66,21 +66,21 @@ class Rejected:
 
     def examples(self) -> Mapping[str, Rejection]:
         """One rejection of every kind."""
-        found: dict[str, Rejection] = {}
-        for one in self.offers:
-            if one.kind not in found:
-                where = where_text(one.offer, one.nodes, spot=one.spot)
-                found[one.kind] = Rejection(ANY, where, one.kind, one.reason)
-        for where, one in self.searched:
-            for refusal in one.refusals:
-                if refusal.kind not in found:
+        by_kind: dict[str, Rejection] = {}
+        for ruled in self.offers:
+            if ruled.kind not in by_kind:
+                where = where_text(ruled.offer, ruled.nodes, spot=ruled.spot)
+                by_kind[ruled.kind] = Rejection(ANY, where, ruled.kind, ruled.reason)
+        for where, result in self.searched:
+            for refusal in result.refusals:
+                if refusal.kind not in by_kind:
                     layout = next(refusal.layouts())
-                    found[refusal.kind] = Rejection(layout, where, refusal.kind, refusal.reason)
-        return found
+                    by_kind[refusal.kind] = Rejection(layout, where, refusal.kind, refusal.reason)
+        return by_kind
 
     def listed(self, most: int = LISTED) -> tuple[Rejection, ...]:
         """At most so many: offers as a whole, then one layout of every reason, offer by offer."""
-        whole = islice((one for one in self if one.layout == ANY), most)
+        of_offers = islice((rejection for rejection in self if rejection.layout == ANY), most)
         rows = [
             [(where, refusal) for refusal in result.refusals] for where, result in self.searched
         ]
@@ -89,4 +89,4 @@ class Rejected:
             for row in zip_longest(*rows)
             for where, refusal in filter(None, row)
         )
-        return tuple(islice(chain(whole, samples), most))
+        return tuple(islice(chain(of_offers, samples), most))

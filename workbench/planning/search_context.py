@@ -113,26 +113,26 @@ class SearchContext:
         known = self._least.get(id(layout))
         if known is None:
             work = self.work(layout.micro_batches[0], layout.accumulate(layout.micro_batches[0]))
-            one_each = {one.strategy.offload: one.strategy for one in layout.choices}
-            known = {what: least_bytes(work, strategy) for what, strategy in one_each.items()}
+            by_offload = {choice.strategy.offload: choice.strategy for choice in layout.choices}
+            known = {what: least_bytes(work, strategy) for what, strategy in by_offload.items()}
             self._least[id(layout)] = known
         return known
 
     def offloading(self, layout: ParallelLayout, what: tuple[str, ...]) -> Strategy:
         """The layout's strategy with this in host memory."""
-        return next(one.strategy for one in layout.choices if one.strategy.offload == what)
+        return next(choice.strategy for choice in layout.choices if choice.strategy.offload == what)
 
     def smallest(self, layout: ParallelLayout, choices: tuple[Choice, ...], limit: float) -> int:
         """What the smallest layout of these choices needs, or the first found within `limit`."""
         sizes, most = layout.micro_batches, choices[-1].strategy.offload
         # A block that runs again may need more than it saves where activations are few.
-        smallest = [one for one in reversed(choices) if one.strategy.offload == most]
+        smallest = [choice for choice in reversed(choices) if choice.strategy.offload == most]
         apart = layout.accumulate(sizes[-1]) == layout.strategy.pp  # see `MemorySearch._weigh`
         needs: int | None = None
         for size in (sizes[0], sizes[-1]) if apart else sizes[:1]:
             for choice in smallest:
-                found = self.bytes(layout, choice, size)
-                needs = found if needs is None else min(needs, found)
+                size_bytes = self.bytes(layout, choice, size)
+                needs = size_bytes if needs is None else min(needs, size_bytes)
                 if needs <= limit:
                     return needs
         assert needs is not None
@@ -200,9 +200,9 @@ class SearchContext:
             degrees = {"dp_replicate": replicas, "dp_shard": 1, "pp": 1}
             plain = {"zero_stage": None, "recompute": recompute, "offload": ()}
             part = cluster.gpus[: inner * copies]
-            one = replace(cluster, gpus=part, nodes=1) if inside else cluster
+            nodes = replace(cluster, gpus=part, nodes=1) if inside else cluster
             alone = replace(s, **degrees, **plain, pipeline=replace(s.pipeline, virtual_stages=1))
-            step = step_time(self.work(size, 1), alone, one, self.conditions)
+            step = step_time(self.work(size, 1), alone, nodes, self.conditions)
             counted = _WORK if inner * copies > 1 else (*_WORK, "kernel launches")
             known = sum(step.parts.get(name, 0.0) for name in counted)
             self._micro[full] = known
@@ -214,9 +214,9 @@ class SearchContext:
         key = cluster.accelerator.id
         if key not in self._alone:
             self.timed += 1
-            one = replace(cluster, gpus=cluster.gpus[:1], nodes=1)
+            gpu = replace(cluster, gpus=cluster.gpus[:1], nodes=1)
             single = Strategy(name="single")
-            self._alone[key] = step_time(self.work(self.batch, 1), single, one, self.conditions)
+            self._alone[key] = step_time(self.work(self.batch, 1), single, gpu, self.conditions)
         best, ranks = self._alone[key], cluster.world_size
         parts = {name: seconds / ranks for name, seconds in best.parts.items()}
         peak = best.peak_flops and best.peak_flops * ranks

@@ -218,8 +218,8 @@ def _bound(
         hours = job.hours(machine_hours, factor=factor, billing_seconds=billing_seconds)
     except UsageError:
         return Bound(usd=None, wall_hours=None)
-    found = amounts(job, hours, spot=job.plan.spot, price_factor=price)
-    return Bound(usd=total(found), wall_hours=hours.wall)
+    bill = amounts(job, hours, spot=job.plan.spot, price_factor=price)
+    return Bound(usd=total(bill), wall_hours=hours.wall)
 
 
 def offer_document(offer: Offer) -> dict[str, Any]:
@@ -233,32 +233,32 @@ def offer_document(offer: Offer) -> dict[str, Any]:
 def _assumptions(cost: RunCost) -> tuple[str, ...]:
     job, hours, plan = cost.job, cost.hours, cost.job.plan
     start, restart = format_seconds(plan.start_seconds), format_seconds(plan.restart_seconds)
-    said = [
+    sentences = [
         f"Start-up takes {start} and a restart {restart}: chosen, not measured.",
         _saving_sentence(cost),
     ]
     if plan.failure_gpu_hours:
-        said.append(
+        sentences.append(
             f"Machines fail once in {plan.failure_gpu_hours:,.0f} GPU-hours (Llama 3 405B: 419 "
             f"times in 54 days on 16,384 H100, arXiv 2407.21783)."
         )
     if cost.spot and job.interruption_hours is None:
-        said.append(
+        sentences.append(
             "Nobody publishes how long spot machines live: taken as 24 h, the range is from never "
             "taken to taken every hour. Machines are taken independently of each other."
         )
     idle = job.offer.gpus * job.nodes - job.gpus
     if idle:
-        said.append(f"{idle} of {job.offer.gpus * job.nodes} GPUs are paid for and not used.")
+        sentences.append(f"{idle} of {job.offer.gpus * job.nodes} GPUs are paid for and not used.")
     if job.terms.billing_seconds is None:
-        said.append("The billing unit is unknown: counted in full hours.")
+        sentences.append("The billing unit is unknown: counted in full hours.")
     if not plan.storage_gb and not plan.egress_gb:
-        said.append("No storage and no egress were asked for, so none is priced.")
+        sentences.append("No storage and no egress were asked for, so none is priced.")
     if job.offer.marks:
-        said.append(f"The price is {', '.join(job.offer.marks)}: check it before you rent.")
+        sentences.append(f"The price is {', '.join(job.offer.marks)}: check it before you rent.")
     if hours.mean_hours * 3600 < hours.interval_seconds + plan.restart_seconds:
-        said.append("Interruptions come faster than checkpoints: most of the time is lost.")
-    return tuple(said)
+        sentences.append("Interruptions come faster than checkpoints: most of the time is lost.")
+    return tuple(sentences)
 
 
 def _saving_sentence(cost: RunCost) -> str:

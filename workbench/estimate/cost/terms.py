@@ -56,13 +56,13 @@ def amounts(
     plan, terms = job.plan, job.terms
     month = plan.hours_per_month
     used = (hours.wall + hours.idle) / month
-    found = {name: _priced(hourly, count(hours)) for name, count in _TIMED.items()}
-    found[RUNNING] = _priced(terms.storage_usd_per_gb_month, paid_gb(job, spot=spot), used)
-    found[STOPPED] = _priced(
+    by_term = {name: _priced(hourly, count(hours)) for name, count in _TIMED.items()}
+    by_term[RUNNING] = _priced(terms.storage_usd_per_gb_month, paid_gb(job, spot=spot), used)
+    by_term[STOPPED] = _priced(
         terms.stopped_storage_usd_per_gb_month, plan.storage_gb, plan.stopped_days, DAY / month
     )
-    found[EGRESS] = _priced(terms.egress_usd_per_gb, plan.egress_gb)
-    return found
+    by_term[EGRESS] = _priced(terms.egress_usd_per_gb, plan.egress_gb)
+    return by_term
 
 
 def paid_gb(job: Job, *, spot: bool) -> float:
@@ -74,27 +74,27 @@ def paid_gb(job: Job, *, spot: bool) -> float:
     return max(0.0, job.plan.storage_gb - included)
 
 
-def total(found: Mapping[str, float | None]) -> float | None:
+def total(by_term: Mapping[str, float | None]) -> float | None:
     """The sum; None as soon as one term is unknown."""
-    known = [usd for usd in found.values() if usd is not None]
-    return sum(known) if len(known) == len(found) else None
+    known = [usd for usd in by_term.values() if usd is not None]
+    return sum(known) if len(known) == len(by_term) else None
 
 
-def known(found: Mapping[str, float | None]) -> float | None:
+def known(by_term: Mapping[str, float | None]) -> float | None:
     """The sum of what is known; None when no hour has a price."""
-    if found["useful work"] is None:
+    if by_term["useful work"] is None:
         return None
-    return sum(usd for usd in found.values() if usd is not None)
+    return sum(usd for usd in by_term.values() if usd is not None)
 
 
 def lines(
-    job: Job, hours: RunHours, found: Mapping[str, float | None], *, spot: bool
+    job: Job, hours: RunHours, by_term: Mapping[str, float | None], *, spot: bool
 ) -> tuple[CostTerm, ...]:
     """Every term with its arithmetic, source and date."""
     explained = _timed_words(job, hours, spot=spot) | _other_words(job, hours, spot=spot)
     offer, terms = job.offer, job.terms
     result: list[CostTerm] = []
-    for name, usd in found.items():
+    for name, usd in by_term.items():
         source, date = (offer.source, offer.date) if name in _TIMED else _cited(terms, name)
         priced = usd is not None and explained[name] != NOTHING
         result.append(
@@ -113,8 +113,8 @@ def _cited(terms: Terms, name: str) -> tuple[str, str]:
     """Source and date of one figure, where the terms name them as "figure: source (date); …"."""
     figure = _FIGURES[name]
     pattern = rf"(?:^|; ){figure}: (.*?) \(([\d-]+)\)(?=; [a-z_]+: |$)"
-    found = re.search(pattern, terms.source)
-    return (found[1], found[2]) if found else (terms.source, terms.date)
+    match = re.search(pattern, terms.source)
+    return (match[1], match[2]) if match else (terms.source, terms.date)
 
 
 def _priced(price: float | None, *factors: float) -> float | None:

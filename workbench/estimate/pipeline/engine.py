@@ -63,10 +63,12 @@ def wiring(orders: Schedule) -> Wiring:
     ranks: list[tuple[_Wire, ...]] = []
     for rank, order in enumerate(orders.orders):
         wires: list[_Wire] = []
-        for one in order:
-            kind, part = _KINDS.index(one.kind), one.chunk * size + rank
-            own = number(kind, part, one.micro_batch)
-            wires.append((kind * parts + part, own, *needed(one.kind, part, one.micro_batch)))
+        for operation in order:
+            kind, part = _KINDS.index(operation.kind), operation.chunk * size + rank
+            own = number(kind, part, operation.micro_batch)
+            wires.append(
+                (kind * parts + part, own, *needed(operation.kind, part, operation.micro_batch))
+            )
         ranks.append(tuple(wires))
     return Wiring(ranks=tuple(ranks), passes=3 * parts * count, name=orders.name)
 
@@ -124,10 +126,10 @@ def _check_orders(orders: Schedule) -> None:
         for micro_batch in range(orders.micro_batches)
     }
     for rank, order in enumerate(orders.orders):
-        found = {(one.kind, one.chunk, one.micro_batch) for one in order}
-        if found != wanted or len(order) != len(wanted):
+        distinct = {(operation.kind, operation.chunk, operation.micro_batch) for operation in order}
+        if distinct != wanted or len(order) != len(wanted):
             raise UsageError(
-                f"Rank {rank} has {len(order)} passes, {len(found)} of them different; it needs "
+                f"Rank {rank} has {len(order)} passes, {len(distinct)} of them different; it needs "
                 f"{', '.join(kinds)} of each of {orders.micro_batches} micro-batches and "
                 f"{orders.virtual_stages} chunks exactly once: {len(wanted)}."
             )

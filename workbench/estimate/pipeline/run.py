@@ -62,7 +62,7 @@ class PipelineRun:
     @property
     def busy_seconds(self) -> tuple[float, ...]:
         """Each rank's work."""
-        return tuple(math.fsum(one.seconds for one in passes) for passes in self.ranks)
+        return tuple(math.fsum(placed.seconds for placed in passes) for passes in self.ranks)
 
     @property
     def idle_seconds(self) -> tuple[float, ...]:
@@ -93,13 +93,13 @@ class PipelineRun:
         """
         last = WEIGHT if self.schedule.splits_backward else BACKWARD
         held, steps = 0, list[tuple[float, float]]()
-        for one in self.ranks[rank]:
-            if one.kind == FORWARD:
+        for placed in self.ranks[rank]:
+            if placed.kind == FORWARD:
                 held += 1
-                steps.append((one.start_seconds, held / self.schedule.virtual_stages))
-            elif one.kind == last:
+                steps.append((placed.start_seconds, held / self.schedule.virtual_stages))
+            elif placed.kind == last:
                 held -= 1
-                steps.append((one.end_seconds, held / self.schedule.virtual_stages))
+                steps.append((placed.end_seconds, held / self.schedule.virtual_stages))
         return tuple(steps)
 
     @property
@@ -112,36 +112,36 @@ class PipelineRun:
     @property
     def critical_path(self) -> tuple[Placed, ...]:
         """The chain of passes, each waiting for the one before, that ends with the step."""
-        found = {
-            (one.kind, self._part(one), one.micro_batch): (one, index)
+        by_pass = {
+            (placed.kind, self._part(placed), placed.micro_batch): (placed, index)
             for passes in self.ranks
-            for index, one in enumerate(passes)
+            for index, placed in enumerate(passes)
         }
-        one = max((passes[-1] for passes in self.ranks), key=lambda last: last.end_seconds)
-        path = [one]
+        placed = max((passes[-1] for passes in self.ranks), key=lambda last: last.end_seconds)
+        path = [placed]
         while True:
-            _, index = found[one.kind, self._part(one), one.micro_batch]
-            before = self.ranks[one.rank][index - 1] if index else None
-            if before is None or before.end_seconds != one.start_seconds:
-                need = self._need(one)
+            _, index = by_pass[placed.kind, self._part(placed), placed.micro_batch]
+            before = self.ranks[placed.rank][index - 1] if index else None
+            if before is None or before.end_seconds != placed.start_seconds:
+                need = self._need(placed)
                 if need is None:
                     return tuple(reversed(path))
-                before, _ = found[need]
+                before, _ = by_pass[need]
             path.append(before)
-            one = before
+            placed = before
 
-    def _part(self, one: Placed) -> int:
+    def _part(self, placed: Placed) -> int:
         """Which part of the model a pass runs through."""
-        return one.chunk * len(self.ranks) + one.rank
+        return placed.chunk * len(self.ranks) + placed.rank
 
-    def _need(self, one: Placed) -> tuple[str, int, int] | None:
-        """The pass whose result `one` reads; None for the first part's forward pass."""
-        part, last = self._part(one), len(self.ranks) * self.schedule.virtual_stages - 1
-        if one.kind == FORWARD:
-            return (FORWARD, part - 1, one.micro_batch) if part else None
-        if one.kind == WEIGHT or part == last:
-            return (BACKWARD if one.kind == WEIGHT else FORWARD, part, one.micro_batch)
-        return BACKWARD, part + 1, one.micro_batch
+    def _need(self, placed: Placed) -> tuple[str, int, int] | None:
+        """The pass whose result `placed` reads; None for the first part's forward pass."""
+        part, last = self._part(placed), len(self.ranks) * self.schedule.virtual_stages - 1
+        if placed.kind == FORWARD:
+            return (FORWARD, part - 1, placed.micro_batch) if part else None
+        if placed.kind == WEIGHT or part == last:
+            return (BACKWARD if placed.kind == WEIGHT else FORWARD, part, placed.micro_batch)
+        return BACKWARD, part + 1, placed.micro_batch
 
 
 def simulate_pipeline(
@@ -172,20 +172,20 @@ def simulate_pipeline(
         schedule.stages, schedule.virtual_stages, forward_seconds, backward_seconds, weight_seconds
     )
     if schedule.splits_backward:
-        backward = [whole - own for whole, own in zip(backward, weight, strict=True)]
+        backward = [both - own for both, own in zip(backward, weight, strict=True)]
     seconds = (*forward, *backward, *weight)
     starts, _ = run(wires, seconds, float(transfer_seconds))
     placed = tuple(
         tuple(
             Placed(
                 rank=rank,
-                kind=one.kind,
-                chunk=one.chunk,
-                micro_batch=one.micro_batch,
+                kind=operation.kind,
+                chunk=operation.chunk,
+                micro_batch=operation.micro_batch,
                 start_seconds=start,
                 end_seconds=start + seconds[wire[0]],
             )
-            for one, start, wire in zip(order, starts[rank], wires.ranks[rank], strict=True)
+            for operation, start, wire in zip(order, starts[rank], wires.ranks[rank], strict=True)
         )
         for rank, order in enumerate(schedule.orders)
     )
@@ -205,7 +205,7 @@ def durations(
     if weight is None:
         return there, back, [seconds / 2 for seconds in back]
     own = _spread("weight_seconds", weight, stages, chunks)
-    if any(part > whole for part, whole in zip(own, back, strict=True)):
+    if any(part > both for part, both in zip(own, back, strict=True)):
         raise UsageError("weight_seconds are a part of backward_seconds and cannot exceed them.")
     return there, back, own
 
@@ -230,5 +230,5 @@ def check_transfer(seconds: float) -> None:
         raise UsageError(f"transfer_seconds must be 0 or above and finite, not {seconds}.")
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def _share(part: float, total: float) -> float:
+    return part / total if total else 0.0

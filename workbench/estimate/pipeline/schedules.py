@@ -54,10 +54,10 @@ class Schedule:
     @property
     def splits_backward(self) -> bool:
         """Whether weight gradients are passes of their own (zero-bubble)."""
-        return any(one.kind == WEIGHT for order in self.orders for one in order)
+        return any(operation.kind == WEIGHT for order in self.orders for operation in order)
 
     def __str__(self) -> str:
-        return "\n".join(" ".join(str(one) for one in order) for order in self.orders)
+        return "\n".join(" ".join(str(operation) for operation in order) for order in self.orders)
 
 
 @functools.lru_cache(maxsize=64)
@@ -193,8 +193,8 @@ def _alternating(
         if late is not None and index >= late:
             order.append(_weight(backward[index - late]))
     missing = 0 if late is None else min(late, total)
-    return (*order, *(_weight(one) for one in backward[total - missing :]))
+    return (*order, *(_weight(operation) for operation in backward[total - missing :]))
 
 
-def _weight(one: Operation) -> Operation:
-    return Operation(kind=WEIGHT, micro_batch=one.micro_batch, chunk=one.chunk)
+def _weight(operation: Operation) -> Operation:
+    return Operation(kind=WEIGHT, micro_batch=operation.micro_batch, chunk=operation.chunk)

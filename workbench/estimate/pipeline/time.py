@@ -170,5 +170,5 @@ def _simulated(
 ) -> float:
     wires = usual_wiring(name, len(there) // chunks, count, chunks)
     if name == "zero-bubble":
-        back = tuple(whole - weight for whole, weight in zip(back, own, strict=True))
+        back = tuple(both - weight for both, weight in zip(back, own, strict=True))
     return max(run(wires, (*there, *back, *own), transfer)[1])

@@ -187,10 +187,10 @@ class CachingAllocator:
         if self.expandable:
             return
         for pool in self._pools.values():
-            whole = [
+            unsplit = [
                 entry for entry in pool.free if entry[2].before is None and entry[2].after is None
             ]
-            for entry in whole:
+            for entry in unsplit:
                 pool.free.remove(entry)
                 self.reserved -= entry[0]
 

@@ -75,9 +75,9 @@ def blocks_of(trainee: Trainee) -> list[nn.Module]:
     """The transformer blocks in order."""
     body: Any = trainee.body
     for owner, name in ((body, "layers"), (body, "h"), (getattr(body, "encoder", None), "layer")):
-        found = getattr(owner, name, None)
-        if isinstance(found, nn.ModuleList):
-            return list(found)
+        children = getattr(owner, name, None)
+        if isinstance(children, nn.ModuleList):
+            return list(children)
     raise AssertionError(type(body))
 
 

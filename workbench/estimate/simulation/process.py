@@ -93,7 +93,7 @@ class SimulationProcess:
             self._changed.notify_all()
 
     def _follow(self, on_progress: Progress | None) -> None:
-        told: tuple[float, str] | None = None
+        reported: tuple[float, str] | None = None
         while True:
             with self._changed:
                 done = len(self._answers)
@@ -104,9 +104,9 @@ class SimulationProcess:
                 ended = not self._reader.is_alive()
                 if not self._cancelled and not ended:
                     self._changed.wait(timeout=0.1)
-            if on_progress is not None and self.progress != told:
-                told = self.progress
-                on_progress(*told)
+            if on_progress is not None and self.progress != reported:
+                reported = self.progress
+                on_progress(*reported)
             self._check(ended=ended, done=done)
 
     def _check(self, *, ended: bool, done: int) -> None:

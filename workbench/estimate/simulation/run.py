@@ -36,21 +36,21 @@ def run_workload(
     refuse_unsupported(workload, strategy)
     notes = apply_patches()
     stages = [Stage(index=index, count=strategy.pp) for index in range(strategy.pp)]
-    found: list[tuple[int, dict[str, Any]]] = []
+    documents: list[tuple[int, dict[str, Any]]] = []
     for stage in stages:
         report(stage.index / len(stages), f"stage {stage.index + 1} of {len(stages)}")
         layers = stage_layers(workload.model.layers, stage)
         trace = run_stage(workload, strategy, stage, layers=layers, steps=steps, report=report)
         report((stage.index + 0.8) / len(stages), "replaying the allocator")
-        found.append((layers, analyse(trace)))
-    fullest = max((document for _, document in found), key=lambda each: each["allocated_bytes"])
+        documents.append((layers, analyse(trace)))
+    fullest = max((document for _, document in documents), key=lambda each: each["allocated_bytes"])
     per_stage = [
         {
             "stage": index,
             "layers": layers,
             **{key: document[key] for key in _STAGE_KEYS},
         }
-        for index, (layers, document) in enumerate(found)
+        for index, (layers, document) in enumerate(documents)
     ]
     return fullest | {
         "per_stage": per_stage if strategy.pp > 1 else [],
@@ -160,25 +160,25 @@ def versions() -> dict[str, str]:
 
 
 def _assumptions(workload: Workload, strategy: Strategy) -> list[str]:
-    found = ["buffers inside kernels, cuBLAS workspaces, NCCL and the CUDA context are not in it"]
+    text = ["buffers inside kernels, cuBLAS workspaces, NCCL and the CUDA context are not in it"]
     if strategy.dp_replicate > 1 and strategy.dp_shard == 1:
-        found.append("DDP's reducer does not run on fake tensors: its buckets are allocated by us")
+        text.append("DDP's reducer does not run on fake tensors: its buckets are allocated by us")
     if strategy.tp > 1:
-        found.append(
+        text.append(
             "gradients are not clipped (meshes differ); the loss is split over the vocabulary"
         )
     if strategy.pp > 1:
-        found.append("activations from other stages are received into fresh buffers")
+        text.append("activations from other stages are received into fresh buffers")
     if uses_autocast(workload, strategy):
-        found.append("CUDA's autocast lists are emulated on CPU")
+        text.append("CUDA's autocast lists are emulated on CPU")
     if workload.model.position == "learned" and workload.model.kind == "decoder":
-        found.append("GELU is one kernel (gelu_pytorch_tanh), not GPT-2's gelu_new in nine")
+        text.append("GELU is one kernel (gelu_pytorch_tanh), not GPT-2's gelu_new in nine")
     if workload.variable_length:
-        found.append("every batch has the full length")
+        text.append("every batch has the full length")
     if workload.model.experts:
-        found.append(
+        text.append(
             "no auxiliary loss of the router; tokens meet the experts in one grouped matmul"
         )
     if workload.model.dropout:
-        found.append("attention dropout stays inside the kernel: no mask is kept for it")
-    return found
+        text.append("attention dropout stays inside the kernel: no mask is kept for it")
+    return text

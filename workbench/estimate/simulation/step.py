@@ -240,15 +240,15 @@ def watch_loss_backward(trainee: Trainee, tracker: Tracker) -> None:
 
 def unsharded_gradients(trainee: Trainee) -> list[Any]:
     """Gradients that FSDP keeps whole between micro-batches without reduction."""
-    found: list[Any] = []
+    gradients: list[Any] = []
     for module in trainee.modules():
         if isinstance(module, FSDPModule):
             group = module._get_fsdp_state()._fsdp_param_group
             for parameter in group.fsdp_params if group else ():
-                whole = getattr(parameter, "_unsharded_param", None)
-                kept = (parameter.unsharded_accumulated_grad, getattr(whole, "grad", None))
-                found += [each for each in kept if each is not None]
-    return found
+                unsharded = getattr(parameter, "_unsharded_param", None)
+                kept = (parameter.unsharded_accumulated_grad, getattr(unsharded, "grad", None))
+                gradients += [each for each in kept if each is not None]
+    return gradients
 
 
 Report = Callable[[float, str], None]

@@ -84,12 +84,12 @@ class Trace:
 
     def requests(self) -> list[tuple[int, int, int]]:
         """(block or -block - 1, bytes, stream) of everything on the card: the allocator's input."""
-        found: list[tuple[int, int, int]] = []
+        sizes: list[tuple[int, int, int]] = []
         for event in self.events:
             block = self.blocks[event if event >= 0 else -event - 1]
             if not block.host:
-                found.append((event, block.size, block.stream))
-        return found
+                sizes.append((event, block.size, block.stream))
+        return sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def timeline(trace: Trace, points: int = 2000) -> list[tuple[int, dict[str, int]
     stretch = max(1, -(-len(trace.events) // points))
     sums: dict[str, int] = dict.fromkeys(PARTS, 0)
     names = [trace.part_of(block) for block in trace.blocks]
-    found: list[tuple[int, dict[str, int]]] = []
+    points_kept: list[tuple[int, dict[str, int]]] = []
     live, best = 0, -1
     kept: tuple[int, dict[str, int]] = (0, {})
     for index, event in enumerate(trace.events):
@@ -148,6 +148,6 @@ def timeline(trace: Trace, points: int = 2000) -> list[tuple[int, dict[str, int]
         if live > best:
             best, kept = live, (index, dict(sums))
         if index % stretch == stretch - 1 or index == len(trace.events) - 1:
-            found.append((kept[0], {part: size for part, size in kept[1].items() if size}))
+            points_kept.append((kept[0], {part: size for part, size in kept[1].items() if size}))
             best = -1
-    return found
+    return points_kept

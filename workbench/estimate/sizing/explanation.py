@@ -48,18 +48,20 @@ def explain(
     peak = _winning(estimate)
     if peak is None:
         return ()
-    found = [one for one in switches(workload, strategy, cluster) if not one.changes_result]
-    winner = _winner(peak, workload, found)
-    states = _states(estimate, peak, workload, found)
+    remedies = [
+        switch for switch in switches(workload, strategy, cluster) if not switch.changes_result
+    ]
+    winner = _winner(peak, workload, remedies)
+    states = _states(estimate, peak, workload, remedies)
     text, _, remedy = winner.partition(_BEST)
-    said = [
+    sentences = [
         text.rstrip() if remedy and states.endswith(remedy) else winner,
         states,
         _runner_up(estimate),
         _trap(workload, strategy, estimate),
         _verdict(estimate, workload, strategy, cluster),
     ]
-    return tuple(sentence for sentence in said if sentence)
+    return tuple(sentence for sentence in sentences if sentence)
 
 
 def _winning(estimate: Estimate) -> Peak | None:
@@ -67,7 +69,7 @@ def _winning(estimate: Estimate) -> Peak | None:
     return max(peaks, key=lambda peak: peak.total_bytes, default=None)
 
 
-def _winner(peak: Peak, workload: Workload, found: Sequence[Switch]) -> str:
+def _winner(peak: Peak, workload: Workload, remedies: Sequence[Switch]) -> str:
     """The peak, its largest parts (what lasts through the step left out) and the remedy."""
     passing = {name: size for name, size in peak.parts.items() if name not in _LASTING and size}
     parts = passing or dict(peak.parts)
@@ -78,8 +80,12 @@ def _winner(peak: Peak, workload: Workload, found: Sequence[Switch]) -> str:
     )
     moment = _MOMENTS.get(peak.name, peak.name)
     text = f"The peak is {moment}: it holds {what}."
-    remedies = (_remedy(found, peak, (name,)) for name in named)
-    best = max((one for one in remedies if one), key=lambda one: one.saves_bytes, default=None)
+    best_by_part = (_remedy(remedies, peak, (name,)) for name in named)
+    best = max(
+        (remedy for remedy in best_by_part if remedy),
+        key=lambda remedy: remedy.saves_bytes,
+        default=None,
+    )
     return f"{text} {_advice(best)}" if best else text
 
 
@@ -96,19 +102,19 @@ def _advice(remedy: Switch) -> str:
     return f"{_BEST}{remedy.name}, {format_bytes(-remedy.saves_bytes)} ({remedy.option})."
 
 
-def _remedy(found: Sequence[Switch], peak: Peak, parts: tuple[str, ...]) -> Switch | None:
+def _remedy(remedies: Sequence[Switch], peak: Peak, parts: tuple[str, ...]) -> Switch | None:
     """The switch that saves most through these parts of this peak; the cheaper of near equals."""
     now = sum(peak.parts.get(part, 0) for part in parts)
     useful = [
-        one
-        for one in found
-        if now - _at(one.estimate, peak.name, parts) > max(0.1 * now, 0.5 * one.saves_bytes)
+        switch
+        for switch in remedies
+        if now - _at(switch.estimate, peak.name, parts) > max(0.1 * now, 0.5 * switch.saves_bytes)
     ]
     if not useful:
         return None
-    best = max(one.saves_bytes for one in useful)
-    near = [one for one in useful if one.saves_bytes >= 0.85 * best]
-    return min(near, key=lambda one: (one.tier, -one.saves_bytes))
+    best = max(switch.saves_bytes for switch in useful)
+    near = [switch for switch in useful if switch.saves_bytes >= 0.85 * best]
+    return min(near, key=lambda switch: (switch.tier, -switch.saves_bytes))
 
 
 def _at(estimate: Estimate, name: str, parts: tuple[str, ...]) -> int:
@@ -122,7 +128,7 @@ def _at(estimate: Estimate, name: str, parts: tuple[str, ...]) -> int:
     return max(sizes, default=0)
 
 
-def _states(estimate: Estimate, peak: Peak, workload: Workload, found: Sequence[Switch]) -> str:
+def _states(estimate: Estimate, peak: Peak, workload: Workload, remedies: Sequence[Switch]) -> str:
     size = sum(peak.parts.get(part, 0) for part in _STATES)
     share = size / max(1, estimate.allocated_bytes)
     if share < 0.5:
@@ -131,7 +137,7 @@ def _states(estimate: Estimate, peak: Peak, workload: Workload, found: Sequence[
     if not workload.lora_rank:
         what = "Weights, gradients and optimizer states"
     text = f"{what} hold {format_bytes(size)}, {share:.0%} of what is allocated."
-    remedy = _remedy(found, peak, _STATES)
+    remedy = _remedy(remedies, peak, _STATES)
     if remedy is None:
         return f"{text} No switch on this many GPUs lowers them without changing the result."
     return f"{text} {_advice(remedy)}"
@@ -180,6 +186,6 @@ def _verdict(
     chosen = switches_that_fit(workload, strategy, cluster)
     if not chosen:
         return f"{text} No combination of switches on this many GPUs makes it fit."
-    names = " + ".join(dict.fromkeys(one.name for one in chosen))
+    names = " + ".join(dict.fromkeys(switch.name for switch in chosen))
     left = format_bytes(chosen[-1].estimate.headroom_bytes)
     return f"{text} With {names} it fits, {left} free; the result stays the same."

@@ -83,14 +83,14 @@ def smallest_gpu(
     Raises:
         UsageError: the layout is impossible.
     """
-    found: list[GpuFit] = []
+    fitting: list[GpuFit] = []
     for gpu in candidates if candidates is not None else _usual(workload):
         cluster = Cluster.rented(gpu, gpus=min(NODE, strategy.world_size))
         estimate = training_memory(workload, strategy, cluster)
         if leaves_headroom(estimate, headroom):
             free = gpu.memory_bytes - estimate.on_card_bytes
-            found.append(GpuFit(gpu=gpu, free_bytes=free, estimate=estimate))
-    return tuple(sorted(found, key=lambda fit: (fit.gpu.memory_bytes, fit.gpu.id)))
+            fitting.append(GpuFit(gpu=gpu, free_bytes=free, estimate=estimate))
+    return tuple(sorted(fitting, key=lambda fit: (fit.gpu.memory_bytes, fit.gpu.id)))
 
 
 def _usual(workload: Workload) -> Iterator[Accelerator]:
@@ -131,25 +131,25 @@ def _on_one(workload: Workload, gpu: str | Accelerator, headroom: float) -> Iter
     if leaves_headroom(plain, headroom):
         yield _option(workload, single, plain, cluster)
         return
-    found = switches(workload, single, cluster)
-    enough = [one for one in found if leaves_headroom(one.estimate, headroom)]
-    for one in sorted(enough, key=lambda one: (one.tier, one.on_card_bytes)):
-        yield _switched((one,), cluster)
-    if not any(one.tier < RESULT for one in enough):
+    candidates = switches(workload, single, cluster)
+    enough = [switch for switch in candidates if leaves_headroom(switch.estimate, headroom)]
+    for switch in sorted(enough, key=lambda switch: (switch.tier, switch.on_card_bytes)):
+        yield _switched((switch,), cluster)
+    if not any(switch.tier < RESULT for switch in enough):
         combination = switches_that_fit(workload, single, cluster, headroom)
         if combination:
             yield _switched(combination, cluster)
-    for one in found:
-        if one.tier == RESULT and one not in enough:
-            more = switches_that_fit(one.workload, one.strategy, cluster, headroom)
+    for switch in candidates:
+        if switch.tier == RESULT and switch not in enough:
+            more = switches_that_fit(switch.workload, switch.strategy, cluster, headroom)
             if more and all(other.tier < HOST for other in more):
-                yield _switched((one, *more), cluster)
+                yield _switched((switch, *more), cluster)
 
 
 def _switched(chain: tuple[Switch, ...], cluster: Cluster) -> Option:
     last = chain[-1]
-    names = tuple(dict.fromkeys(one.name for one in chain))
-    changes = any(one.changes_result for one in chain)
+    names = tuple(dict.fromkeys(switch.name for switch in chain))
+    changes = any(switch.changes_result for switch in chain)
     return _option(last.workload, last.strategy, last.estimate, cluster, names, changes=changes)
 
 

@@ -121,12 +121,12 @@ def _largest(
         return Answer(value=0, unit=unit, headroom=headroom, reason=reason)
     last = max(1, limit // step)
     index = _boundary(fits, last)
-    found = size(index)
+    largest = size(index)
     if index == last:
         reason = f"the most that is possible here; {kept}"
     else:
         reason = f"{size(index + 1):,} would need {_needs(at(size(index + 1)))}; {kept}"
-    return Answer(value=found, unit=unit, headroom=headroom, reason=reason, estimate=at(found))
+    return Answer(value=largest, unit=unit, headroom=headroom, reason=reason, estimate=at(largest))
 
 
 def _boundary(fits: Callable[[int], bool | None], last: int) -> int:

@@ -87,19 +87,19 @@ def _sharding(workload: Workload, strategy: Strategy) -> Iterator[Change]:
         else ""
     )
     three = f"1.5 x the bytes communicated{often}"
-    whole: dict[str, Any] = {"dp_replicate": 1, "dp_shard": ranks}
-    fsdp = whole | {"zero_stage": None, "reshard_after_forward": True}
+    all_shards: dict[str, Any] = {"dp_replicate": 1, "dp_shard": ranks}
+    fsdp = all_shards | {"zero_stage": None, "reshard_after_forward": True}
     if stage is None and strategy.dp_shard == 1:
-        yield _renamed(strategy, whole | {"zero_stage": 1}, "the bytes of DDP")
+        yield _renamed(strategy, all_shards | {"zero_stage": 1}, "the bytes of DDP")
         often_reduced = ", but reduced in every micro-batch" if workload.accumulate > 1 else ""
         cost = f"the bytes of DDP{often_reduced}"
-        yield _renamed(strategy, whole | {"zero_stage": 2}, cost)
+        yield _renamed(strategy, all_shards | {"zero_stage": 2}, cost)
         yield _renamed(strategy, fsdp, three)
     elif stage in {1, 2}:
         if stage == 1:
             cost = "the same bytes; with accumulation they are reduced in every micro-batch"
-            yield _renamed(strategy, whole | {"zero_stage": 2}, cost)
-        yield _renamed(strategy, whole | {"zero_stage": 3}, three)
+            yield _renamed(strategy, all_shards | {"zero_stage": 2}, cost)
+        yield _renamed(strategy, all_shards | {"zero_stage": 3}, three)
     elif stage is None and strategy.dp_replicate > 1:
         cost = "weights are gathered from all ranks, across nodes, not only within a replica"
         yield _renamed(strategy, fsdp, cost)

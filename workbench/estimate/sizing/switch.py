@@ -101,10 +101,10 @@ def switches(
         UsageError: the layout itself is impossible.
     """
     before = training_memory(workload, strategy, cluster)
-    found = list(_switches(before, workload, strategy, cluster))
+    legal = list(_switches(before, workload, strategy, cluster))
     if not costly:
-        found = [one for one in found if one.saves_bytes >= _TRIFLE]
-    return tuple(sorted(found, key=lambda one: (-one.saves_bytes, one.tier)))
+        legal = [switch for switch in legal if switch.saves_bytes >= _TRIFLE]
+    return tuple(sorted(legal, key=lambda switch: (-switch.saves_bytes, switch.tier)))
 
 
 def _switches(
@@ -213,16 +213,16 @@ def _throw(
     thrown: list[Switch] = []
     for _ in range(_LONGEST):
         helpful = [
-            one
-            for one in switches(workload, strategy, cluster)
-            if one.tier < RESULT and one.name not in skip
+            switch
+            for switch in switches(workload, strategy, cluster)
+            if switch.tier < RESULT and switch.name not in skip
         ]
         if not helpful:
             return ()
-        enough = [one for one in helpful if leaves_headroom(one.estimate, headroom)]
+        enough = [switch for switch in helpful if leaves_headroom(switch.estimate, headroom)]
         if enough:
-            return (*thrown, min(enough, key=lambda one: (one.tier, one.on_card_bytes)))
-        best = min(helpful, key=lambda one: (one.tier, one.on_card_bytes))
+            return (*thrown, min(enough, key=lambda switch: (switch.tier, switch.on_card_bytes)))
+        best = min(helpful, key=lambda switch: (switch.tier, switch.on_card_bytes))
         thrown.append(best)
         workload, strategy = best.workload, best.strategy
     return ()

@@ -204,7 +204,7 @@ def _steps(workload: Workload, card: Accelerator, several: list[Option]) -> tupl
     saving = [
         f"{switch.name}: {format_bytes(-switch.saves_bytes)}"
         f"{', fits' if leaves_headroom(switch.estimate) else ''} ({_KINDS[switch.changes_result]})"
-        for switch in sorted(switches(workload, _SINGLE, cluster), key=lambda one: one.tier)
+        for switch in sorted(switches(workload, _SINGLE, cluster), key=lambda switch: switch.tier)
     ]
     return (*_HINTS, *saving, *(f"{way.gpus} GPUs: {way.strategy.name}" for way in several[:3]))
 

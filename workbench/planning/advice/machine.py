@@ -99,9 +99,9 @@ def known_offer(cluster: Cluster) -> Offer | None:
     if gpu is None:
         return None
     every = prices.offers(gpu=gpu.id, live=False)
-    priced = [one for one in every if one.gpus == len(cluster.gpus) and one.usd_per_hour]
-    plain = [one for one in priced if not one.marks]
-    return min(plain or priced, key=lambda one: one.usd_per_hour or 0.0, default=None)
+    priced = [offer for offer in every if offer.gpus == len(cluster.gpus) and offer.usd_per_hour]
+    plain = [offer for offer in priced if not offer.marks]
+    return min(plain or priced, key=lambda offer: offer.usd_per_hour or 0.0, default=None)
 
 
 def _gather_step(gather: int, memory: int, has: int | None) -> tuple[str, ...]:

@@ -109,13 +109,13 @@ def zero_savings(workload: Workload, gpus: int) -> Advice:
         UsageError: fewer than one GPU.
     """
     base = replace(workload, accumulate=1)
-    whole = state_bytes(base, Strategy.parse("zero1", 1))
+    unsharded = state_bytes(base, Strategy.parse("zero1", 1))
     left = {stage: state_bytes(base, Strategy.parse(f"zero{stage}", gpus)) for stage in (1, 2, 3)}
-    share = {stage: whole / held for stage, held in left.items()}
+    share = {stage: unsharded / held for stage, held in left.items()}
     each = {stage: held / workload.model.parameters for stage, held in left.items()}
     numbers: dict[str, Number] = {
         "gpus": gpus,
-        "bytes_per_parameter": whole / base.model.parameters,
+        "bytes_per_parameter": unsharded / base.model.parameters,
     }
     for stage in (1, 2, 3):
         numbers[f"zero{stage}_bytes_per_parameter"] = each[stage]
@@ -124,7 +124,7 @@ def zero_savings(workload: Workload, gpus: int) -> Advice:
         holds=None,
         verdict=f"On {gpus} GPUs the states shrink {share[1]:.1f}x with ZeRO-1, {share[2]:.1f}x "
         f"with ZeRO-2 and {share[3]:.1f}x with ZeRO-3.",
-        reason=f"Bytes per parameter: {whole / base.model.parameters:.3g} without, "
+        reason=f"Bytes per parameter: {unsharded / base.model.parameters:.3g} without, "
         f"{each[1]:.3g}, {each[2]:.3g} and {each[3]:.3g} with stages 1 to 3.",
         condition="States only: activations, buffers and the context are not sharded, so the "
         "whole card gains less. The factor follows the number of ranks.",

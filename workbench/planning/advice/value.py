@@ -37,7 +37,7 @@ class Advice:
     """Ways to do it, in order; empty where the verdict says it all."""
 
     def __str__(self) -> str:
-        return "\n".join([self.verdict, self.reason, *(f"  {one}" for one in self.steps)])
+        return "\n".join([self.verdict, self.reason, *(f"  {step}" for step in self.steps)])
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
