@@ -139,7 +139,7 @@ class _WaysToFit:
         """The figures of the advice."""
         fewest = min((option.gpus for option in self.several), default=None)
         return {
-            "switches": _joined(self.unchanged[0]) or None if self.unchanged else None,
+            "switches": _joined(self.unchanged[0]) if self.unchanged else None,
             "gpus_at_least": 1 if self.unchanged else fewest,
             "gpus_if_the_result_may_change": 1 if self.unchanged or self.changed else None,
             "hours_on_one_gpu": self.hours,
