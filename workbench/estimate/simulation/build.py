@@ -186,16 +186,10 @@ def _gpt2(workload: Workload, layers: int) -> dict[str, Any]:
 def _bert(workload: Workload, layers: int) -> dict[str, Any]:
     model = workload.model
     return {
+        **_encoder(workload, layers),
         "vocab_size": model.vocab,
-        "hidden_size": model.hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": model.heads,
-        "intermediate_size": model.mlp_hidden,
         "max_position_embeddings": model.max_positions,
         "type_vocab_size": model.token_types,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": model.dropout,
-        "attention_probs_dropout_prob": _scores_dropout(workload),
         "use_cache": False,
     }
 
@@ -203,13 +197,21 @@ def _bert(workload: Workload, layers: int) -> dict[str, Any]:
 def _vision(workload: Workload, layers: int) -> dict[str, Any]:
     model = workload.model
     return {
+        **_encoder(workload, layers),
+        "image_size": model.image_size,
+        "patch_size": model.patch_size,
+    }
+
+
+def _encoder(workload: Workload, layers: int) -> dict[str, Any]:
+    """What BERT and ViT call alike."""
+    model = workload.model
+    return {
         "hidden_size": model.hidden,
         "num_hidden_layers": layers,
         "num_attention_heads": model.heads,
         "intermediate_size": model.mlp_hidden,
-        "image_size": model.image_size,
-        "patch_size": model.patch_size,
+        "hidden_act": "gelu",
         "hidden_dropout_prob": model.dropout,
         "attention_probs_dropout_prob": _scores_dropout(workload),
-        "hidden_act": "gelu",
     }

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from workbench.describe import Strategy, Workload
+from workbench.describe.job import options
+from workbench.describe.option import text_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,7 @@ class Change:
     strategy: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Options of the strategy that it sets."""
     option: str = ""
-    """The options of ``workbench memory`` that make it; "" = those of the workload's fields."""
+    """The options of ``workbench memory`` that make it; "" = those of the fields that it sets."""
     changes_result: bool = False
     """Whether training computes something else (not just rounding)."""
     on_host: tuple[str, ...] = ()
@@ -35,9 +37,17 @@ class Change:
     @property
     def options(self) -> str:
         """The options of ``workbench memory`` that make it."""
-        return self.option or " ".join(
-            f"--{name.replace('_', '-')} {value}" for name, value in self.workload.items()
-        )
+        if self.option:
+            return self.option
+        fields = {**self.workload, **self.kernels, **self.strategy}
+        flags = {options()[name].flag: value for name, value in fields.items()}
+        given = [
+            flag if value is True else f"{flag} {text_of(value)}"
+            for flag, value in flags.items()
+            if value is not None and value is not False
+        ]
+        dropped = [f"without {flag}" for flag, value in flags.items() if value is False]
+        return " ".join([*given, *dropped])
 
     @property
     def code(self) -> str:

@@ -38,7 +38,6 @@ def _recompute(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             strategy={"recompute": "full", "recompute_layers": None},
             name="recompute full",
             cost=f"{_again(workload, 1)}: every block runs forward twice{lora}",
-            option="--recompute full",
             in_practice="model.gradient_checkpointing_enable()",
         )
     if strategy.recompute != "none" or workload.model.kind == "module":
@@ -60,7 +59,6 @@ def _recompute(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             strategy={"recompute": "selective", "recompute_parts": (part,)},
             name=f"recompute {part}",
             cost=f"{_again(workload, share)}: {what}",
-            option=f"--recompute selective --recompute-parts {part}",
             in_practice=practice[part],
         )
 
@@ -150,7 +148,6 @@ def _reduction(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             strategy={"bucket_views": True},
             name="gradients as bucket views",
             cost="none; gradients must not be detached or replaced",
-            option="--bucket-views",
             in_practice="DistributedDataParallel(..., gradient_as_bucket_view=True)",
         )
     if strategy.sync_every_micro_batch is False and workload.accumulate > 1 and not plain:
@@ -158,7 +155,6 @@ def _reduction(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             strategy={"sync_every_micro_batch": True},
             name="reduce every micro-batch",
             cost=f"gradients are reduced {workload.accumulate} times per step instead of once",
-            option="without --no-sync",
             in_practice="no set_requires_gradient_sync(False), no no_sync()",
         )
 
@@ -169,7 +165,6 @@ def _tensor(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             strategy={"sequence_parallel": True},
             name="sequence parallel",
             cost="the same bytes: all-reduce becomes reduce-scatter and all-gather",
-            option="--sequence-parallel",
             in_practice="SequenceParallel() on the norms of the tensor-parallel plan",
         )
 
@@ -190,7 +185,7 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Change]:
         yield replace(
             moved,
             strategy=third | dict(moved.strategy),
-            option=f"--strategy zero3 --gpus 1 {moved.option}",
+            option=f"--strategy zero3 --gpus 1 {moved.options}",
             name="ZeRO-3 offload",
         )
     if "activations" not in offloaded and strategy.pp == 1 and workload.model.kind != "module":
@@ -199,7 +194,6 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             strategy={"offload": kept},
             name="offload activations",
             cost="everything kept for backward crosses PCIe twice per micro-batch",
-            option=f"--offload {','.join(kept)}",
             in_practice="with torch.autograd.graph.save_on_cpu(pin_memory=True)",
             on_host=("activations: blocks",),
         )
@@ -215,7 +209,6 @@ def _moved(
         strategy={"offload": kept},
         name=f"offload {' + '.join(what)}",
         cost=f"about {size} over PCIe per step and GPU, and the update runs on the host's CPU",
-        option=f"--offload {','.join(kept)}",
         in_practice=in_practice,
         on_host=STATES if with_weights else ("master copy", "optimizer states"),
     )

@@ -45,7 +45,6 @@ def _loss(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             workload={"keep_logits": False},
             name="let go of the logits",
             cost="none",
-            option="without --keep-logits",
             in_practice="keep out.loss and drop out before backward()",
         )
 
@@ -65,7 +64,6 @@ def _attention(workload: Workload, _: Strategy) -> Iterator[Change]:
             workload={"attention": "flash", "attention_mask": False},
             name="flash attention, no mask",
             cost="padding is packed away (varlen) instead of masked",
-            option="--attention flash without --attention-mask",
             in_practice="attn_implementation='flash_attention_2' with a padding-free collator",
         )
 
@@ -96,7 +94,6 @@ def _kernels(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             kernels={"expandable_segments": True},
             name="expandable segments",
             cost="none known; an environment variable read at start",
-            option="--expandable-segments",
             in_practice="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
         )
     if kernels.whole_before_sharding and strategy.shard_ranks > 1:
@@ -104,7 +101,6 @@ def _kernels(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             kernels={"whole_before_sharding": False},
             name="build on the meta device",
             cost="none: weights are loaded shard by shard",
-            option="without --whole-before-sharding",
             in_practice="with torch.device('meta'): build; fully_shard; to_empty; load the shards",
         )
     if workload.accumulate == 1 and strategy.world_size == 1 and not kernels.optimizer_in_backward:
@@ -112,7 +108,6 @@ def _kernels(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             kernels={"optimizer_in_backward": True},
             name="optimizer in backward",
             cost="no gradient clipping by the global norm, no accumulation",
-            option="--optimizer-in-backward",
             in_practice="param.register_post_accumulate_grad_hook(step and free)",
         )
 
