@@ -1,14 +1,14 @@
-"""From allocated to the card: the allocator's slack, the framework's context, NCCL's buffers."""
+"""Beyond the tensors: slack, context and NCCL on the card, and what offload needs of the host."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from workbench.describe import Cluster, Strategy
+from workbench.describe import Cluster, Strategy, Workload
 from workbench.estimate.parts import COMMUNICATION, CONTEXT, SAFETY, SLACK
 from workbench.estimate.rank import Rank
-from workbench.units import MIB
+from workbench.units import MIB, format_bytes
 
 # Resident memory of a CPU rank beyond its tensors, torch 2.13 CPU build and accelerate 1.15,
 # 2026-11-21: 314 MiB for tests/scripts/accelerate_loop.py, 364 MiB for the recipe gpt. See it again
@@ -100,3 +100,44 @@ def slack_bytes(rank: Rank, peak: Mapping[str, float]) -> int:
     if kernels.expandable_segments:
         fragments /= 2
     return round(min(fragments, sum(peak.values())) + streams + varies)
+
+
+def host_bytes(ranks: Sequence[Rank], where: Cluster | str) -> int | None:
+    """Host memory of one node that offload takes; None where nothing is offloaded to it."""
+    strategy = ranks[0].context.strategy
+    if not strategy.offload or strategy.deepspeed.offload_device == "nvme":
+        return None
+    offloaded = max(_offloaded_bytes(rank) for rank in ranks)
+    on_node = len(where.gpus) if isinstance(where, Cluster) and where.gpus else strategy.world_size
+    return offloaded * min(strategy.world_size, on_node) or None
+
+
+def _offloaded_bytes(rank: Rank) -> int:
+    """What one rank keeps in host memory because of `strategy.offload`.
+
+    Weights, master copy, optimizer states and activations as they would be on the card, and
+    DeepSpeed's gradients where they follow their optimizer. Staging buffers come on top.
+    """
+    strategy, states = rank.context.strategy, rank.states
+    # DeepSpeed from stage 2 keeps the gradients beside the optimizer that it moved.
+    follows = "optimizer" in strategy.offload and strategy.zero_stage in {2, 3}
+    return round(states.on_host + states.gradients * follows + max(0.0, rank.blocks.on_host))
+
+
+def cautions(workload: Workload, where: Cluster | str, offloaded: int | None) -> Iterator[str]:
+    """Sentences on the hardware: number formats that the card lacks, host memory for offload."""
+    cluster = where if isinstance(where, Cluster) else None
+    if cluster is not None and cluster.accelerator is not None:
+        lacking = cluster.accelerator.why_not(workload.precision)
+        if lacking:
+            yield lacking
+    if offloaded is None:
+        return
+    text = f"offload keeps {format_bytes(offloaded)} in the host memory of a node, buffers on top"
+    there = None if cluster is None else cluster.memory_bytes
+    if there is None:
+        yield f"{text}; how much the host has is not known"
+    elif offloaded > there:
+        yield f"{text}; the host has {format_bytes(there)}: it does not fit"
+    else:
+        yield f"{text}; the host has {format_bytes(there)}"

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import takes_job
 from workbench.errors import UsageError
-from workbench.estimate.card import card_parts, slack_bytes
-from workbench.estimate.host_memory import cautions, host_bytes
+from workbench.estimate.card import card_parts, cautions, host_bytes, slack_bytes
 from workbench.estimate.parts import Estimate, Peak, StageMemory
 from workbench.estimate.peaks import peaks
 from workbench.estimate.rank import Rank, ranks_of

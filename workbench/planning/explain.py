@@ -8,9 +8,9 @@ from decimal import ROUND_CEILING, Decimal
 
 from workbench.planning.layout_result import FittingLayout, LayoutResult
 from workbench.planning.layout_search import LayoutSearch
-from workbench.planning.market import Candidate, Limits, where_text
+from workbench.planning.market import Limits
 from workbench.planning.offer_search import OfferSearch, Priced
-from workbench.planning.refusals import HOST, MEMORY, SLOWER, Refusal, layout_text
+from workbench.planning.refusals import HOST, MEMORY, SLOWER, Refusal
 from workbench.planning.search_context import node_group
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 
@@ -21,16 +21,6 @@ PATIENCE_HOURS = 720.0
 def hours_text(hours: float) -> str:
     """Hours as a duration."""
     return format_seconds(3600 * hours)
-
-
-def place(candidate: Candidate) -> str:
-    """The machines in one line."""
-    return where_text(candidate.offer, candidate.nodes, spot=candidate.spot)
-
-
-def layout_words(fit: FittingLayout) -> str:
-    """The layout in one line."""
-    return layout_text(fit.choice.strategy, fit.micro_batch, fit.accumulate)
 
 
 def why(ranked: Sequence[Priced], position: int, front: Sequence[int], limits: Limits) -> str:
@@ -84,7 +74,7 @@ def sentences(search: OfferSearch) -> tuple[str, ...]:
     low, high = first.cost.low, first.cost.high
     parts = [
         (
-            f"{place(first.candidate)} with {layout_words(first.fit)}: {format_usd(first.usd)} "
+            f"{first.candidate.where} with {first.fit.text}: {format_usd(first.usd)} "
             f"({format_usd(low.usd)} to {format_usd(high.usd)}) and {hours_text(first.hours)}; "
             f"{_speed(first)}."
         )
@@ -113,7 +103,7 @@ def _against(first: Priced, other: Priced) -> str:
     longer = other.hours / first.hours - 1
     rate, own = other.cost.idle_usd_per_hour, first.cost.idle_usd_per_hour
     return (
-        f"{place(other.candidate)} with {layout_words(other.fit)}, costs {format_usd(other.usd)} "
+        f"{other.candidate.where} with {other.fit.text}, costs {format_usd(other.usd)} "
         f"({more:+.0%}) and takes {hours_text(other.hours)} ({longer:+.0%}): "
         f"{format_usd(rate)} an hour against {format_usd(own)}, {_speed(other)} against "
         f"{_speed(first)}"
@@ -142,7 +132,7 @@ def _one_gpu(ranked: Sequence[Priced]) -> str:
     plan, first = single[0], ranked[0]
     longer, dearer = plan.hours / first.hours, plan.usd / first.usd
     return (
-        f"One GPU would do too: {place(plan.candidate)} with {layout_words(plan.fit)} takes "
+        f"One GPU would do too: {plan.candidate.where} with {plan.fit.text} takes "
         f"{hours_text(plan.hours)} and {format_usd(plan.usd)}, {longer:.1f} times "
         f"as long for {dearer:.2f} times the price."
     )
@@ -167,7 +157,7 @@ def _naive(search: OfferSearch, first: Priced) -> str:
         hourly = format_usd(cost.idle_usd_per_hour)
         return (
             "The naive choice, the lowest on-demand price per hour at which it fits without "
-            f"offload ({place(candidate)}, {hourly} an hour; {layout_words(fit)}), would take "
+            f"offload ({candidate.where}, {hourly} an hour; {fit.text}), would take "
             f"{hours_text(cost.wall_hours)} and {format_usd(cost.usd)}: "
             f"{cost.wall_hours / first.hours:.1f} times as long for "
             f"{cost.usd / first.usd:.2f} times the price."
@@ -193,7 +183,7 @@ def _dearest(search: OfferSearch, first: Priced) -> str:
     if cost.usd is None or cost.usd <= first.usd:
         return ""
     return (
-        f"The same machines cost most at {place(dearest)}: {format_usd(cost.usd)} for this run, "
+        f"The same machines cost most at {dearest.where}: {format_usd(cost.usd)} for this run, "
         f"{cost.usd / first.usd:.1f} times as much."
     )
 
@@ -286,5 +276,5 @@ def round_up(value: float, places: int) -> str:
 
 
 def _bill(plan: Priced) -> str:
-    where, how = place(plan.candidate), layout_words(plan.fit)
+    where, how = plan.candidate.where, plan.fit.text
     return f"{where} with {how}, {format_usd(plan.usd)} and {hours_text(plan.hours)}"

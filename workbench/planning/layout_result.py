@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from workbench.estimate.timing import StepTime
-from workbench.planning.refusals import HOST, MEMORY, Refusal
+from workbench.planning.refusals import HOST, MEMORY, Refusal, layout_text
 from workbench.planning.space import Choice, ParallelLayout
 
 
@@ -25,6 +25,11 @@ class FittingLayout:
     def accumulate(self) -> int:
         """Micro-batches per optimizer step."""
         return self.layout.accumulate(self.micro_batch)
+
+    @property
+    def text(self) -> str:
+        """The layout in one line."""
+        return layout_text(self.choice.strategy, self.micro_batch, self.accumulate)
 
 
 @dataclass(frozen=True, slots=True)

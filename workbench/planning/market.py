@@ -125,6 +125,11 @@ class Ruled:
     reason: str
     """One sentence."""
 
+    @property
+    def where(self) -> str:
+        """The machines in one line."""
+        return where_text(self.offer, self.nodes, spot=self.spot)
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -145,6 +150,11 @@ class Candidate:
     def spot(self) -> bool:
         """Interruptible."""
         return self.run.spot
+
+    @property
+    def where(self) -> str:
+        """The machines in one line."""
+        return where_text(self.offer, self.nodes, spot=self.spot)
 
     def cost(self, step: StepTime, run: RunPlan | None = None, price: float = 1.0) -> RunCost:
         """The finished run at that step time, the price scaled by a factor.

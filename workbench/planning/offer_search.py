@@ -26,7 +26,6 @@ from workbench.planning.market import (
     Limits,
     Market,
     Ruled,
-    where_text,
 )
 from workbench.planning.refusals import HOST, Bar
 from workbench.planning.search_context import SearchContext, node_group
@@ -108,13 +107,13 @@ class OfferSearch:
                 candidate,
                 DOMINATED,
                 f"{BEST_CASE}{format_usd(usd)} and {format_seconds(3600 * hours)}; "
-                f"{_where(better.candidate)} takes {format_usd(better.usd)} and "
+                f"{better.candidate.where} takes {format_usd(better.usd)} and "
                 f"{format_seconds(3600 * better.hours)}",
             )
             self.combinations += 1
             return
         result = self.layouts(candidate, self._bar(candidate))
-        self.searched.append((_where(candidate), result))
+        self.searched.append((candidate.where, result))
         self.combinations += result.layouts
         if not result.best:
             return
@@ -163,7 +162,7 @@ class OfferSearch:
             better = self._better(candidate, cost.usd, cost.wall_hours)
             if better is None:
                 return None
-            return DOMINATED, f"{_where(better.candidate)} is cheaper and faster"
+            return DOMINATED, f"{better.candidate.where} is cheaper and faster"
 
         low, high = 1.0, SLOWEST
         why = useless(high)
@@ -236,7 +235,3 @@ class OfferSearch:
     def _rule(self, candidate: Candidate, kind: str, reason: str) -> None:
         ruled = Ruled(kind, candidate.offer, candidate.nodes, candidate.spot, reason)
         self.ruled.append(ruled)
-
-
-def _where(candidate: Candidate) -> str:
-    return where_text(candidate.offer, candidate.nodes, spot=candidate.spot)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from workbench.errors import UsageError
 from workbench.estimate.cost.spot import UNKNOWN_HOURS
 from workbench.estimate.timing import StepTime
-from workbench.planning.market import Limits, where_text
+from workbench.planning.market import Limits
 from workbench.planning.offer_search import Priced
 from workbench.planning.plans import UP_TO, Sensitivity
 from workbench.units import format_seconds, format_usd
@@ -69,12 +69,13 @@ def _asked(
     text = f"{name[0].upper()}{name[1:]} {words(factor)}: "
     if winner is first:
         usd, hours = worse(first, factor)
-        text += f"still {_line(first)}, {format_usd(usd)} in {format_seconds(3600 * hours)}"
+        text += (
+            f"still {first.candidate.where}, {format_usd(usd)} in {format_seconds(3600 * hours)}"
+        )
     elif winner is None:
         text += "no plan meets the limits"
     else:
-        usd, hours = worse(winner, factor)
-        text += f"{_line(winner)} wins then, {format_usd(usd)} in {format_seconds(3600 * hours)}"
+        text += f"{winner.candidate.where} wins then, {_bill_text(*worse(winner, factor))}"
     limit = f"; nothing changes up to {words(UP_TO)}"
     if at:
         verb = "they are" if worse is _interrupted else "it is"
@@ -82,7 +83,7 @@ def _asked(
     return Sensitivity(
         name=name,
         change=words(factor),
-        winner=_line(winner) if winner else "",
+        winner=winner.candidate.where if winner else "",
         changes=winner is not first,
         at=at,
         sentence=f"{text}{limit}.",
@@ -168,6 +169,10 @@ def _price(factor: float) -> str:
     return f"{_share(factor - 1)} higher"
 
 
+def _bill_text(usd: float, hours: float) -> str:
+    return f"{format_usd(usd)} in {format_seconds(3600 * hours)}"
+
+
 def _rate(factor: float) -> str:
     return f"{factor:.3g} times as often" if factor > 1.01 else "a little more often"
 
@@ -177,8 +182,3 @@ def _share(change: float) -> str:
     if change < 0.002:
         return "a little"
     return f"{change:.1%}" if change < 0.095 else f"{change:.0%}"
-
-
-def _line(plan: Priced) -> str:
-    candidate = plan.candidate
-    return where_text(candidate.offer, candidate.nodes, spot=candidate.spot)

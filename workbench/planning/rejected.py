@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 
 from workbench.planning.layout_result import LayoutResult
-from workbench.planning.market import Ruled, where_text
+from workbench.planning.market import Ruled
 
 ANY = "any"
 """Layout of a rejection that holds for all of an offer's layouts."""
@@ -57,8 +57,7 @@ class Rejected:
 
     def __iter__(self) -> Iterator[Rejection]:
         for ruled in self.offers:
-            where = where_text(ruled.offer, ruled.nodes, spot=ruled.spot)
-            yield Rejection(ANY, where, ruled.kind, ruled.reason)
+            yield Rejection(ANY, ruled.where, ruled.kind, ruled.reason)
         for where, result in self.searched:
             for refusal in result.refusals:
                 for layout in refusal.layouts():
@@ -69,8 +68,7 @@ class Rejected:
         by_kind: dict[str, Rejection] = {}
         for ruled in self.offers:
             if ruled.kind not in by_kind:
-                where = where_text(ruled.offer, ruled.nodes, spot=ruled.spot)
-                by_kind[ruled.kind] = Rejection(ANY, where, ruled.kind, ruled.reason)
+                by_kind[ruled.kind] = Rejection(ANY, ruled.where, ruled.kind, ruled.reason)
         for where, result in self.searched:
             for refusal in result.refusals:
                 if refusal.kind not in by_kind:

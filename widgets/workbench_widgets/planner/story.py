@@ -7,7 +7,6 @@ from itertools import zip_longest
 from typing import Any
 
 from workbench.planning import Plans, explain, ranking
-from workbench.planning.market import where_text
 from workbench.planning.rejected import ANY
 from workbench.units import format_usd
 from workbench_widgets.cost.parts import hours_text
@@ -115,7 +114,7 @@ def _all(plans: Plans) -> Iterator[tuple[str, str, str, str]]:
     for one in plans.rejected.offers:
         seen[one.kind] = seen.get(one.kind, 0) + 1
         if seen[one.kind] <= EXAMPLES:
-            yield one.kind, where_text(one.offer, one.nodes, spot=one.spot), ANY, one.reason
+            yield one.kind, one.where, ANY, one.reason
     rows = [
         [(where, refusal) for refusal in found.refusals] for where, found in plans.rejected.searched
     ]
