@@ -148,10 +148,11 @@ def _rejected(plans: Plans) -> Table | None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
-    title, examples = "Why not", plans.rejected.examples()
+    title, examples = "Why not", plans.rejected.samples(1)
     for kind, count in plans.rejected.by_kind.items():
-        one = examples[kind]
-        table.add_row(title, f"{count:,}", f"{kind}; {one.offer}, {one.layout}: {one.reason}")
+        (example,) = examples[kind]
+        reason = f"{kind}; {example.offer}, {example.layout}: {example.reason}"
+        table.add_row(title, f"{count:,}", reason)
         title = ""
     return table if plans.rejected.total else None
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice, zip_longest
+from itertools import islice, zip_longest
 
 from workbench.planning.layout_result import LayoutResult
 from workbench.planning.market import Ruled
+from workbench.planning.refusals import Refusal
 
 ANY = "any"
 """Layout of a rejection that holds for all of an offer's layouts."""
@@ -63,28 +64,29 @@ class Rejected:
                 for layout in refusal.layouts():
                     yield Rejection(layout, where, refusal.kind, refusal.reason)
 
-    def examples(self) -> Mapping[str, Rejection]:
-        """One rejection of every kind."""
-        by_kind: dict[str, Rejection] = {}
-        for ruled in self.offers:
-            if ruled.kind not in by_kind:
-                by_kind[ruled.kind] = Rejection(ANY, ruled.where, ruled.kind, ruled.reason)
-        for where, result in self.searched:
-            for refusal in result.refusals:
-                if refusal.kind not in by_kind:
-                    layout = next(refusal.layouts())
-                    by_kind[refusal.kind] = Rejection(layout, where, refusal.kind, refusal.reason)
-        return by_kind
+    def samples(self, most: int) -> Mapping[str, list[Rejection]]:
+        """At most so many rejections of every kind, from as many offers as possible."""
+        samples: dict[str, list[Rejection]] = {}
+        for where, out in self._varied():
+            if len(rows := samples.setdefault(out.kind, [])) < most:
+                rows.append(_worded(where, out))
+        return samples
 
     def listed(self, most: int = LISTED) -> tuple[Rejection, ...]:
         """At most so many: offers as a whole, then one layout of every reason, offer by offer."""
-        of_offers = islice((rejection for rejection in self if rejection.layout == ANY), most)
+        return tuple(_worded(where, out) for where, out in islice(self._varied(), most))
+
+    def _varied(self) -> Iterator[tuple[str, Ruled | Refusal]]:
+        """(offer in words, why it is out): offers as a whole, then a reason of each in turn."""
+        for ruled in self.offers:
+            yield ruled.where, ruled
         rows = [
             [(where, refusal) for refusal in result.refusals] for where, result in self.searched
         ]
-        samples = (
-            Rejection(next(refusal.layouts()), where, refusal.kind, refusal.reason)
-            for row in zip_longest(*rows)
-            for where, refusal in filter(None, row)
-        )
-        return tuple(islice(chain(of_offers, samples), most))
+        for row in zip_longest(*rows):
+            yield from filter(None, row)
+
+
+def _worded(where: str, out: Ruled | Refusal) -> Rejection:
+    layout = ANY if isinstance(out, Ruled) else next(out.layouts())
+    return Rejection(layout, where, out.kind, out.reason)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import zip_longest
 from typing import Any
 
 from workbench.planning import Plans, explain, ranking
-from workbench.planning.rejected import ANY
 from workbench.units import format_usd
 from workbench_widgets.cost.parts import hours_text
 from workbench_widgets.planner.choice import PlannerChoice
@@ -68,13 +65,16 @@ def lost(plans: Plans, choice: PlannerChoice, kept: Kept) -> list[dict[str, Any]
 
 def rejected(plans: Plans) -> dict[str, Any]:
     """Reason -> how many combinations and some of them: once per search, whatever the limits."""
-    samples = _samples(plans)
+    samples = plans.rejected.samples(EXAMPLES)
     groups = [
         {
             "kind": kind,
             "means": _MEANS.get(kind, ""),
             "count": count,
-            "examples": samples.get(kind, []),
+            "examples": [
+                {"offer": one.offer, "layout": one.layout, "reason": one.reason}
+                for one in samples[kind]
+            ],
         }
         for kind, count in plans.rejected.by_kind.items()
     ]
@@ -96,30 +96,3 @@ def _lost(plans: Plans, choice: PlannerChoice, reason: str) -> list[dict[str, st
         }
         for plan, _ in zip(of_it, range(EXAMPLES), strict=False)
     ]
-
-
-def _samples(plans: Plans) -> dict[str, list[dict[str, str]]]:
-    """Some rejections of every kind, from as many offers as possible."""
-    found: dict[str, list[dict[str, str]]] = {}
-    for kind, offer, layout, reason in _all(plans):
-        rows = found.setdefault(kind, [])
-        if len(rows) < EXAMPLES:
-            rows.append({"offer": offer, "layout": layout, "reason": reason})
-    return found
-
-
-def _all(plans: Plans) -> Iterator[tuple[str, str, str, str]]:
-    """Offers as a whole, then one layout of every reason, offer by offer."""
-    seen: dict[str, int] = {}
-    for one in plans.rejected.offers:
-        seen[one.kind] = seen.get(one.kind, 0) + 1
-        if seen[one.kind] <= EXAMPLES:
-            yield one.kind, one.where, ANY, one.reason
-    rows = [
-        [(where, refusal) for refusal in found.refusals] for where, found in plans.rejected.searched
-    ]
-    for row in zip_longest(*rows):
-        for where, refusal in filter(None, row):
-            seen[refusal.kind] = seen.get(refusal.kind, 0) + 1
-            if seen[refusal.kind] <= EXAMPLES:
-                yield refusal.kind, where, next(refusal.layouts()), refusal.reason

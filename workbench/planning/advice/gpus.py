@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workload
 from workbench.describe.catalog import gpu as find_gpu
@@ -15,7 +15,7 @@ from workbench.estimate.sizing.gpus import Option, fewest_gpus
 from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
 from workbench.estimate.sizing.switch import switches
 from workbench.estimate.step_time import step_time
-from workbench.planning.advice.value import Advice, Number, Rule
+from workbench.planning.advice.value import Advice, Rule
 from workbench.units import format_bytes, format_count, format_seconds
 
 _HINTS = (
@@ -65,6 +65,7 @@ def need_more_gpus(
             require_above(name, value, 0)
     ways = _ways_to_fit(workload, card, tokens, deadline_hours, conditions)
     as_described = training_memory(workload, _SINGLE, Cluster.rented(card, gpus=1))
+    fewest = min((option.gpus for option in ways.several), default=None)
     return _MORE_GPUS.says(
         holds=bool(ways.unchanged) and ways.gpus_for_deadline is None,
         next=ways.next_step,
@@ -77,27 +78,25 @@ def need_more_gpus(
         numbers={
             "on_card_bytes": as_described.on_card_bytes,
             "card_bytes": as_described.card_bytes,
-            **ways.numbers,
+            "switches": _joined(ways.unchanged[0]) if ways.unchanged else None,
+            "gpus_at_least": 1 if ways.unchanged else fewest,
+            "gpus_if_the_result_may_change": 1 if ways.unchanged or ways.changed else None,
+            "hours_on_one_gpu": ways.hours,
+            "gpus_for_the_deadline": ways.gpus_for_deadline,
         },
         steps=_steps(workload, card, ways.several),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WaysToFit:
+class _WaysToFit(NamedTuple):
     """What makes a job fit on one GPU of a kind or on several, and how long one takes."""
 
     card: Accelerator
-    unchanged: list[Option]
-    """On one GPU with the same result, the fastest first."""
-    changed: list[Option]
-    """On one GPU with another result."""
-    several: list[Option]
-    """On more than one GPU, the fewest first."""
-    hours: float | None = None
-    """The whole run on one GPU; None = not asked for, or without a closed form."""
-    gpus_for_deadline: int | None = None
-    """GPUs that the deadline takes; None = one is quick enough, or none was given."""
+    unchanged: list[Option]  # on one GPU with the same result, the fastest first
+    changed: list[Option]  # on one GPU with another result
+    several: list[Option]  # on more than one GPU, the fewest first
+    hours: float | None = None  # the whole run on one GPU; None = not asked for, or unknown
+    gpus_for_deadline: int | None = None  # None = one is quick enough, or no deadline
 
     @property
     def verdict(self) -> str:
@@ -133,18 +132,6 @@ class _WaysToFit:
             return "Choose a larger GPU (workbench gpus) or a smaller model."
         least = f"Use {self.several[0].gpus} GPUs with --strategy {self.several[0].strategy.name}"
         return f"{least}, or {_joined(self.changed[0])} on one." if self.changed else f"{least}."
-
-    @property
-    def numbers(self) -> dict[str, Number]:
-        """The figures of the advice."""
-        fewest = min((option.gpus for option in self.several), default=None)
-        return {
-            "switches": _joined(self.unchanged[0]) if self.unchanged else None,
-            "gpus_at_least": 1 if self.unchanged else fewest,
-            "gpus_if_the_result_may_change": 1 if self.unchanged or self.changed else None,
-            "hours_on_one_gpu": self.hours,
-            "gpus_for_the_deadline": self.gpus_for_deadline,
-        }
 
 
 def _joined(option: Option) -> str:
@@ -185,10 +172,10 @@ def _ways_to_fit(
         return ways
     hours = tokens * own / 3600
     if deadline_hours is None or hours <= deadline_hours:
-        return replace(ways, hours=hours)
+        return ways._replace(hours=hours)
     best = min([own, *(seconds_per_token(option) for option in ways.several[:3])])
     needed = max(2, math.ceil(tokens * best / 3600 / deadline_hours))
-    return replace(ways, hours=hours, gpus_for_deadline=needed)
+    return ways._replace(hours=hours, gpus_for_deadline=needed)
 
 
 def _time(hours: float | None, deadline_hours: float | None) -> str:
