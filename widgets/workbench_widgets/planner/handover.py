@@ -8,7 +8,6 @@ import workbench as wb
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.described import missing_gpus
 from workbench.planning import Plan
-from workbench_widgets.job_form import gpu_name
 from workbench_widgets.launch.launcher import Launcher
 
 _RECIPE_PRECISIONS = ("fp32", "bf16", "fp16")
