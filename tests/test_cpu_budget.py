@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -92,3 +95,16 @@ def test_a_slow_machine_gets_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_budget, "spin", lambda: 2 * cpu_budget.SPIN_SECONDS)
     assert not cpu_budget.over_budget(1.9 * cpu_budget.BUDGET_SECONDS)
     assert cpu_budget.over_budget(2.1 * cpu_budget.BUDGET_SECONDS)
+
+
+def test_an_earlier_child_that_was_not_seen_at_the_start_is_not_charged() -> None:
+    spin = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
+    child = subprocess.Popen([sys.executable, "-c", spin], stdin=-1, stdout=-1)
+    assert child.stdout is not None
+    assert child.stdout.readline()
+    account = cpu_budget.Account()
+    account.children.clear()
+    child.kill()
+    child.communicate()
+    account.wall_begin = time.monotonic()  # however long the waiting took
+    assert account.own_seconds() < 0.3
