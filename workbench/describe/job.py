@@ -95,12 +95,13 @@ class Job:
         described, notes = (model, ()) if isinstance(model, Model) else read_model(str(model))
         given = {name: options()[name].read(value) for name, value in values.items()}
         strategy, placement = _spread(given)
-        trainer, assumed = _assumed(described, strategy, given)
+        cluster = placement.cluster()
+        trainer, assumed = _assumed(described, strategy, cluster, given)
         extra = {name: one for name, one in assumed.items() if name in flat_names(Strategy)}
         return cls(
             workload=_workload(described, assumed | given),
             strategy=strategy.with_options(**extra),
-            cluster=placement.cluster(),
+            cluster=cluster,
             notes=(trainer.note, *notes),
             trainer=trainer,
         )
@@ -211,10 +212,12 @@ def _spread(given: Mapping[str, Any]) -> tuple[Strategy, Placement]:
 
 
 def _assumed(
-    model: Model, strategy: Strategy, given: Mapping[str, Any]
+    model: Model, strategy: Strategy, cluster: Cluster | str, given: Mapping[str, Any]
 ) -> tuple[Preset, dict[str, Any]]:
     """The trainer, and by name what it decides of what was left open."""
     named = preset(given.get("trainer"))
+    card = cluster.accelerator if isinstance(cluster, Cluster) else None
+    arch = card.arch if card else ""
     decided = {name for name, value in given.items() if value is not None}
     kernels = given.get("kernels")
     if isinstance(kernels, ImplementationAssumptions):
@@ -223,7 +226,7 @@ def _assumed(
         decided |= {"norm", "activation", "compiled"}
     if isinstance(given.get("strategy"), Strategy):
         decided |= set(flat_names(Strategy))
-    found = named.assumed(facts(strategy, model, given), model, strategy)
+    found = named.assumed(facts(strategy, model, given, arch), model, strategy)
     kept = {name: one for name, one in found.items() if name not in decided}
     named = replace(named, assumptions=tuple(kept.values()))
     return named, {name: one.value for name, one in kept.items()}

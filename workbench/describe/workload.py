@@ -90,6 +90,16 @@ class ImplementationAssumptions:
     ] = False
     """The model returns fp32 logits (transformers before 4.45): `keep_logits` keeps 4 bytes."""
     # Weights and gradients.
+    quantized_inputs: Annotated[
+        bool,
+        Option(help="nf4: frozen linears keep their inputs.", off_flag="no-quantized-inputs"),
+    ] = False
+    """4-bit linears keep their inputs for backward, though their weights do not learn
+    (bitsandbytes before 0.43.2: MatMul4Bit saves (A, B); since then (None, B))."""
+    fp32_unquantized: Annotated[
+        bool, Option(help="What is not quantized is fp32.", off_flag="no-fp32-unquantized")
+    ] = False
+    """QLoRA: embedding, head and norms are fp32 (PEFT's prepare_model_for_kbit_training)."""
     low_precision_weights: Annotated[
         bool, Option(help="bf16 means bf16-pure: no fp32 weights.", off_flag="fp32-weights")
     ] = False

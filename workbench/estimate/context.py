@@ -141,7 +141,9 @@ class RankContext:
 
     def keeps_input(self, *targets: str) -> bool:
         """Whether a linear of these keeps its input: it does where it learns."""
-        return self.trains or bool(set(targets) & set(self.workload.lora_targets))
+        four_bits = self.workload.quantization in {"nf4", "nf4-dq"}
+        always = self.trains or (self.kernels.quantized_inputs and four_bits)
+        return always or bool(set(targets) & set(self.workload.lora_targets))
 
     def mlp_slices(self, tokens: float) -> float:
         """Slices of a tiled MLP: as many as keep a slice's length near the hidden width (ALST)."""

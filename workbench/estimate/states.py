@@ -78,9 +78,11 @@ def states(context: RankContext, elements: Elements) -> States:
     if width.adapter == 2 and halved:
         per_adapter /= 2
     expert_ways = expert_ways_of(strategy)
-    frozen = elements.frozen_linear * width.quantized + elements.frozen_other * width.frozen
-    if workload.quantized_head and width.quantized < width.frozen:
-        frozen -= elements.head_matrix * (width.frozen - width.quantized)
+    quantized = width.quantized < width.frozen
+    other = 4 if quantized and context.kernels.fp32_unquantized else width.frozen
+    frozen = elements.frozen_linear * width.quantized + elements.frozen_other * other
+    if workload.quantized_head and quantized:
+        frozen -= elements.head_matrix * (other - width.quantized)
 
     def sharded(among: int, per_element: float, adapter: float, frozen_bytes: float = 0) -> int:
         experts = elements.experts / max(1, among // expert_ways if among > 1 else 1)

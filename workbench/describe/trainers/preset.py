@@ -132,7 +132,9 @@ def preset(text: str | None) -> Preset:
     return Preset(trainer=found, release=release.strip())
 
 
-def facts(strategy: Strategy, model: Model, given: Mapping[str, Any]) -> frozenset[str]:
+def facts(
+    strategy: Strategy, model: Model, given: Mapping[str, Any], arch: str = ""
+) -> frozenset[str]:
     """What of a job an assumption may depend on, in the words of ``when``."""
     stage, lora = strategy.zero_stage, bool(given.get("lora_rank"))
     sharded = strategy.dp_shard > 1
@@ -152,6 +154,7 @@ def facts(strategy: Strategy, model: Model, given: Mapping[str, Any]) -> frozens
         str(given.get("precision") or "bf16"): True,
         str(given.get("optimizer") or "adamw"): True,
         model.kind: True,
+        arch.lower(): True,
     }
     return frozenset(name for name, is_so in known.items() if is_so)
 
