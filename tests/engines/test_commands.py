@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from workbench.cli import nodes
+from workbench.cli.commands import load
 from workbench.describe import Strategy
 from workbench.engines import slurm, slurm_watch
 from workbench.engines.commands import plain_commands
 from workbench.engines.job import EngineJob
 from workbench.errors import UsageError
 from workbench.launching.prepare.placement import Placement, interface_towards, own_address
+from workbench.launching.prepare.request import Request
 
 
 def job(strategy: str = "fsdp", **options: object) -> EngineJob:
@@ -101,6 +104,40 @@ def test_a_batch_script_says_what_was_asked() -> None:
         "signal=B:USR1@60",
         "requeue",
     }
+
+
+def submitted(*options: str) -> Request:
+    """What ``workbench submit`` would hand to Slurm."""
+    requests: list[Request] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nodes, "_show_script", lambda checked, *_, **__: requests.append(checked))
+        command = load("submit")
+        command.main(["gpt", "--cpu", "--dry-run", *options], standalone_mode=False)
+    return requests[0]
+
+
+def test_submit_takes_every_option_of_a_launch(tmp_path: Path) -> None:
+    where = ("--nodes", "2", "--nproc", "2", "--store", str(tmp_path))
+    chosen = ("--strategy", "fsdp", "--recompute", "full", "--tracker", "tensorboard")
+    request = submitted(*where, *chosen, "--restarts", "2", "--grace", "40", "--env", "A=1")
+    assert (request.nodes, request.processes_here, request.strategy.recompute) == (2, 2, "full")
+    assert request.options.trackers == ("tensorboard",)
+    assert (request.options.recovery.restarts, request.options.recovery.grace) == (2, 40)
+    assert request.options.environment == {"A": "1"}
+    assert submitted(*where).options.recovery.grace == slurm.GRACE_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--to", "pbs"), "no files for pbs either.* --to torchrun"),
+        (("--to", "skypilot"), "Write the files for skypilot: .* --to skypilot"),
+        (("--address", "10.0.0.1"), "Slurm chooses the machines"),
+    ],
+)
+def test_submit_names_what_starts_elsewhere(options: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        submitted(*options)
 
 
 def test_a_notice_reaches_a_run_whose_path_has_spaces(tmp_path: Path) -> None:

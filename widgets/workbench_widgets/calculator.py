@@ -6,12 +6,10 @@ import threading
 from pathlib import Path
 from typing import Any, Protocol
 
-import anywidget
 import traitlets
 
 import workbench as wb
-from workbench_widgets import assets
-from workbench_widgets.assets import send_asset
+from workbench_widgets.face import Face, sentence
 from workbench_widgets.fallback_output import store_config
 
 
@@ -31,11 +29,9 @@ class Choice(Protocol):
         ...
 
 
-class Calculator(anywidget.AnyWidget):
+class Calculator(Face):
     """Abstract: a subclass has a choice, a figure of it and a text."""
 
-    _esm = assets.LOADER
-    config = traitlets.Dict().tag(sync=True)
     controls = traitlets.Dict().tag(sync=True)
     figure = traitlets.Dict().tag(sync=True)
     problem = traitlets.Dict().tag(sync=True)
@@ -47,8 +43,7 @@ class Calculator(anywidget.AnyWidget):
         self.choice = choice
         self._changing = threading.RLock()
         config = store_config(Path(wb.Store(None).root), face=face, groups=groups)
-        super().__init__(config=config, controls=self._controls(), figure=self._figure())
-        self.on_msg(self._on_message)
+        super().__init__(config, controls=self._controls(), figure=self._figure())
 
     def set(self, **changes: Any) -> None:
         """Move controls from Python, as the page does.
@@ -75,9 +70,6 @@ class Calculator(anywidget.AnyWidget):
     def _moved(self, *, at_once: bool = False) -> None:
         """After a move: what follows later, or `at_once` when Python itself has moved."""
 
-    def _asked(self, kind: str, message: dict[str, Any]) -> None:
-        """Any other message of the page."""
-
     def _controls(self) -> dict[str, Any]:
         return {"values": self.choice.document(), "hidden": self.choice.hidden()}
 
@@ -94,34 +86,14 @@ class Calculator(anywidget.AnyWidget):
             except Exception as error:  # noqa: BLE001 - whatever it is, the control has to say it
                 self.problem = {"field": next(iter(changes), ""), "message": sentence(error)}
 
-    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
-        """Answer the front end. Runs in the kernel's main thread or a subshell: never blocks."""
-        kind = message.get("type") if isinstance(message, dict) else None
-        if kind == "asset" and message.get("name") in ("bundle", "plotly"):
-            send_asset(self, message["name"])
-        elif kind == "change" and isinstance(message.get("changes"), dict):
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:
+        """A move of controls; never blocks."""
+        if kind == "change" and isinstance(message.get("changes"), dict):
             self._change(message["changes"], str(message.get("token", "")))
             self._moved()
-        elif isinstance(kind, str):
-            self._asked(kind, message)
-
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        """The widget; where no JavaScript runs, the same figures as text."""
-        bundle = super()._repr_mimebundle_(**options)
-        data = bundle[0] if isinstance(bundle, tuple) else bundle
-        if data is not None:
-            data["text/plain"] = repr(self)
-        return bundle
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""
         said = self.problem.get("message")
         shown = self._text()
         return f"{said}\n(The last valid setting:)\n{shown}" if said else shown
-
-
-def sentence(error: Exception) -> str:
-    """The message of an error made for people; of any other, its type too."""
-    if isinstance(error, wb.WorkbenchError | ValueError) and str(error):
-        return str(error)
-    return f"{type(error).__name__}: {error}"

@@ -14,7 +14,15 @@ import workbench as wb
 from workbench.cli.describing import with_options
 from workbench.cli.started import show_started
 from workbench.cli.tables import print_json
-from workbench.cli.terminal import JsonOption, RunArgument, StoreOption, WaitOption, console
+from workbench.cli.terminal import (
+    DropOption,
+    JsonOption,
+    ReplacedArguments,
+    RunArgument,
+    StoreOption,
+    WaitOption,
+    console,
+)
 from workbench.compare.lineage import origin, origin_text
 from workbench.describe.option import Group
 from workbench.launching.prepare.options import LaunchOptions
@@ -60,25 +68,13 @@ def rerun(
 @with_options
 def fork(
     run: RunArgument = "last",
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[-- ARGS...]",
-            help="Arguments that replace those of the same name; {checkpoint} becomes its folder.",
-        ),
-    ] = None,
+    arguments: ReplacedArguments = None,
     *,
     at: Annotated[
         int | None,
         typer.Option(metavar="STEP", help="Step of the checkpoint [default: the newest]."),
     ] = None,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Argument to remove, with its values; '*' for all. May be repeated.",
-            metavar="ARG",
-        ),
-    ] = None,
+    drop: DropOption = None,
     changes: Annotated[dict[str, Any], Group(of=LaunchOptions, changes=True)],
     wait: WaitOption = False,
     store: StoreOption = None,

@@ -11,7 +11,15 @@ import typer
 import workbench as wb
 from workbench.cli.describing import with_options
 from workbench.cli.tables import print_json
-from workbench.cli.terminal import JsonOption, WaitOption, console, errors, exit_with, stay
+from workbench.cli.terminal import (
+    JsonOption,
+    ScriptArguments,
+    WaitOption,
+    console,
+    errors,
+    exit_with,
+    stay,
+)
 from workbench.compare.profile.tracing import traced_from_the_start
 from workbench.describe.option import Group
 from workbench.diagnose.nodes import node_command
@@ -27,10 +35,7 @@ _WHAT = f"A Python script, or a recipe: {', '.join(recipes())}."
 @with_options
 def launch(
     script: Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help=_WHAT)],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- ARGS...]", help="The script's own arguments."),
-    ] = None,
+    arguments: ScriptArguments = None,
     *,
     module: Annotated[
         bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")

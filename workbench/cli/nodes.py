@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,10 +14,8 @@ import workbench as wb
 from workbench.cli.describing import option, with_options
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import (
-    CpuOption,
     JsonOption,
-    NprocOption,
-    StoreOption,
+    ScriptArguments,
     WaitOption,
     console,
     errors,
@@ -25,13 +23,15 @@ from workbench.cli.terminal import (
     stay,
 )
 from workbench.describe import Cluster
-from workbench.describe.job import default
+from workbench.describe.option import Group
 from workbench.engines import slurm_run
+from workbench.engines.refusals import ENGINES
 from workbench.engines.slurm import GRACE_SECONDS
 from workbench.errors import UsageError
 from workbench.launching.lead_node import lead
 from workbench.launching.multinode.agent import NodeAgent
-from workbench.recover.policy import Recovery
+from workbench.launching.prepare.build_request import build_request
+from workbench.launching.prepare.options import LaunchOptions
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 
@@ -75,72 +75,53 @@ def _say(text: str) -> None:
     console.print(time.strftime("%H:%M:%S"), text, markup=False, soft_wrap=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SubmitAsked:
-    """What to submit, and what Slurm is asked for."""
-
-    script: Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help="As for launch.")]
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- ARGS...]", help="The script's own arguments."),
-    ] = None
-    to: Annotated[str, option("The engine: slurm.", "--to")] = "slurm"
-    strategy: Annotated[str | None, option("As for launch [ddp].")] = None
-    nodes: Annotated[int, option("Machines.")] = default("nodes")
-    nproc: NprocOption = None
-    cpu: CpuOption = False
-    gpu: Annotated[str | None, option("Of the nodes, where this machine has none: h100 …")] = None
-    hours: Annotated[float | None, option("Time limit of each start [the partition's].")] = None
-    partition: Annotated[str | None, option("Slurm's [its default].")] = None
-    account: Annotated[str | None, option("Slurm's [yours].")] = None
-    cpus: Annotated[int | None, option("Cores of each rank [1; beside a GPU 4].")] = None
-    grace: Annotated[int, option("Seconds between Slurm's notice and the end.")] = GRACE_SECONDS
-    requeues: Annotated[
-        int, option("Maximum further starts of the job, from the newest checkpoint.")
-    ] = 3
-    restarts: Annotated[int, option("As for launch: restarts within one start of the job.")] = 0
-    name: Annotated[str | None, option("Display name of the run.")] = None
-    dry_run: Annotated[bool, option("Only show the batch script.", "--dry-run")] = False
-    wait: WaitOption = False
-    store: StoreOption = None
-    as_json: JsonOption = False
-
-
 @with_options
-def submit(asked: SubmitAsked) -> None:
+def submit(  # noqa: PLR0913 - a command's options are its arguments
+    script: Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help="As for launch.")],
+    arguments: ScriptArguments = None,
+    *,
+    to: Annotated[str, option("Scheduler: slurm.", "--to")] = "slurm",
+    gpu: Annotated[
+        str | None, option("GPU of the nodes, where this machine has none: h100 …")
+    ] = None,
+    limits: Annotated[slurm_run.Limits, Group(of=slurm_run.Limits)],
+    options: Annotated[LaunchOptions, Group(of=LaunchOptions)],
+    dry_run: Annotated[bool, option("Only show the batch script.", "--dry-run")] = False,
+    wait: WaitOption = False,
+    as_json: JsonOption = False,
+) -> None:
     """Submit a run to Slurm: its directory exists at once, nodes join when allocated."""
-    if asked.to != "slurm":
-        raise UsageError(
-            f"submit knows slurm, not {asked.to!r}. For other engines: workbench export --to …"
-        )
-    there = None
-    if asked.gpu is not None:
-        there = Cluster.rented(asked.gpu, asked.nproc or 8, asked.nodes)
-    checked = wb.request(
-        asked.script,
-        asked.arguments or [],
-        strategy=asked.strategy,
-        processes=asked.nproc,
-        cpu=asked.cpu,
-        name=asked.name,
-        store=asked.store,
-        nodes=asked.nodes,
-        address=_SOMEWHERE if asked.nodes > 1 else None,
-        cluster=there,
-        recovery=Recovery(restarts=asked.restarts, grace_seconds=float(asked.grace)),
+    _check_scheduler(to, script)
+    if options.address is not None:
+        raise UsageError("--address: Slurm chooses the machines. Remove it.")
+    grace = options.recovery.grace_seconds
+    recovery = replace(options.recovery, grace_seconds=grace or float(GRACE_SECONDS))
+    options = replace(
+        options,
+        address=_SOMEWHERE if options.nodes > 1 else None,
+        cluster=Cluster.rented(gpu, options.processes or 8, options.nodes) if gpu else None,
+        recovery=recovery,
     )
-    limits = slurm_run.Limits(
-        hours=asked.hours,
-        partition=asked.partition,
-        account=asked.account,
-        grace_seconds=asked.grace,
-        cpus_per_rank=asked.cpus,
-        requeues=asked.requeues,
-    )
-    if asked.dry_run:
-        _show_script(checked, limits, as_json=asked.as_json)
+    checked = build_request(script, arguments or [], options)
+    limits = replace(limits, grace_seconds=int(recovery.grace))
+    if dry_run:
+        _show_script(checked, limits, as_json=as_json)
     else:
-        _submit(checked, limits, wait=asked.wait, as_json=asked.as_json)
+        _submit(checked, limits, wait=wait, as_json=as_json)
+
+
+def _check_scheduler(to: str, script: str) -> None:
+    """Refuse all but Slurm, and say what there is for the given one."""
+    if to == "slurm":
+        return
+    if to in ENGINES:
+        instead = f"Write the files for {to}: workbench export {script} --to {to} --out DIR."
+    else:
+        instead = (
+            f"There are no files for {to} either. `workbench export {script} --to torchrun` shows "
+            "the command of each machine, to put into a job of your scheduler."
+        )
+    raise UsageError(f"submit knows slurm, not {to!r}. {instead}")
 
 
 def _show_script(checked: wb.Request, limits: slurm_run.Limits, *, as_json: bool) -> None:

@@ -15,7 +15,15 @@ import workbench as wb
 from workbench.cli.describing import option, with_options
 from workbench.cli.profile_view import show_gpus, show_profile
 from workbench.cli.tables import print_json
-from workbench.cli.terminal import CpuOption, JsonOption, NprocOption, StoreOption, console, errors
+from workbench.cli.terminal import (
+    CpuOption,
+    JsonOption,
+    NprocOption,
+    ScriptArguments,
+    StoreOption,
+    console,
+    errors,
+)
 from workbench.compare.profile import tracing
 from workbench.compare.profile.analysis import read_profile
 from workbench.compare.profile.merge import merged_trace
@@ -34,9 +42,7 @@ class Asked:
     """What to profile, and how."""
 
     target: Annotated[str, typer.Argument(metavar="RUN_OR_SCRIPT", help=_TARGET)]
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Arguments of the script.")
-    ] = None
+    arguments: ScriptArguments = None
     steps: Annotated[int, option("Optimizer steps to trace.")] = 5
     first: Annotated[int, option("New run: first step to trace.", "--from")] = tracing.FIRST
     memory: Annotated[

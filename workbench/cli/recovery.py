@@ -14,7 +14,9 @@ from workbench.cli.describing import with_options
 from workbench.cli.started import show_started
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import (
+    DropOption,
     JsonOption,
+    ReplacedArguments,
     RunArgument,
     StoreOption,
     WaitOption,
@@ -34,13 +36,7 @@ _SEVERITY = {"error": "red", "warning": "yellow", "note": "cyan"}
 @with_options
 def resume(
     run: RunArgument = "last",
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[-- ARGS...]",
-            help="Arguments that replace those of the same name; {checkpoint} becomes its folder.",
-        ),
-    ] = None,
+    arguments: ReplacedArguments = None,
     *,
     checkpoint: Annotated[
         str | None,
@@ -48,13 +44,7 @@ def resume(
             help=("Name or path, or 'none' to start over [default: the newest complete one].")
         ),
     ] = None,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Argument to remove, with its values; '*' for all. May be repeated.",
-            metavar="ARG",
-        ),
-    ] = None,
+    drop: DropOption = None,
     changes: Annotated[dict[str, Any], Group(of=LaunchOptions, changes=True)],
     wait: WaitOption = False,
     store: StoreOption = None,

@@ -30,6 +30,18 @@ NprocOption = Annotated[
 ]
 _WAIT_HELP = "Wait for the end (Ctrl-C detaches; SIGTERM is passed on to the run)."
 WaitOption = Annotated[bool, typer.Option("--wait", help=_WAIT_HELP)]
+ScriptArguments = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Arguments of the script.")
+]
+ReplacedArguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- ARGS...]",
+        help="Arguments that replace those of the same name; {checkpoint} becomes its folder.",
+    ),
+]
+_DROP_HELP = "Argument to remove, with its values; '*' for all. May be repeated."
+DropOption = Annotated[list[str] | None, typer.Option(help=_DROP_HELP, metavar="ARG")]
 CpuOption = Annotated[bool, typer.Option("--cpu", help="Use CPU ranks even if there are GPUs.")]
 
 

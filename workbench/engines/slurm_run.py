@@ -7,7 +7,9 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from workbench.describe.option import Option
 from workbench.engines import slurm_watch
 from workbench.engines.job import EngineJob
 from workbench.engines.slurm import ANY_GPU, GRACE_SECONDS, sbatch_text
@@ -29,17 +31,23 @@ SCRIPT = "job.sbatch"
 class Limits:
     """What Slurm is asked for beside the machines."""
 
-    hours: float | None = None
-    """Time limit of each start; None = the partition's."""
-    partition: str | None = None
-    """Slurm's; None = its default."""
-    account: str | None = None
-    """Slurm's; None = the user's."""
+    hours: Annotated[
+        float | None, Option(help="Time limit of each start [default: the partition's].")
+    ] = None
+    """None = the partition's."""
+    partition: Annotated[str | None, Option(help="Slurm's partition [default: Slurm's].")] = None
+    """None = Slurm's default."""
+    account: Annotated[str | None, Option(help="Slurm's account [default: yours].")] = None
+    """None = the user's."""
     grace_seconds: int = GRACE_SECONDS
     """Between Slurm's notice and the end."""
-    cpus_per_rank: int | None = None
-    """Cores of each rank; None = 1, or 4 beside a GPU."""
-    requeues: int = 0
+    cpus_per_rank: Annotated[
+        int | None, Option(help="Cores of each rank [default: 1; beside a GPU 4].", flag="cpus")
+    ] = None
+    """None = 1, or 4 beside a GPU."""
+    requeues: Annotated[
+        int, Option(help="Maximum further starts of the job, from the newest checkpoint.")
+    ] = 3
     """Starts after the first, when the time is over or the nodes are taken."""
 
 

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets
 
 import workbench as wb
@@ -16,9 +15,7 @@ from workbench.compare.calibration.calibrate import USUAL_SECONDS, calibrate, ke
 from workbench.estimate import calibration as measured
 from workbench.estimate.calibration_check import Line, amount, lines, troubles
 from workbench.units import format_ratio, format_seconds
-from workbench_widgets import assets
-from workbench_widgets.assets import send_asset
-from workbench_widgets.calculator import sentence
+from workbench_widgets.face import Face, sentence
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 
@@ -31,7 +28,7 @@ class _Cancelled(Exception):  # noqa: N818 - not an error: somebody pressed Canc
     """Ends the measurement from within its progress."""
 
 
-class Calibration(anywidget.AnyWidget):
+class Calibration(Face):
     """*Calibrate this host*: live progress, then every figure beside the catalog's, what is slow.
 
     Args:
@@ -46,8 +43,6 @@ class Calibration(anywidget.AnyWidget):
         TypeError: an unknown option.
     """
 
-    _esm = assets.LOADER
-    config = traitlets.Dict().tag(sync=True)
     shown = traitlets.Dict().tag(sync=True)
     _cancelled: threading.Event | None = None  # ipywidgets closes what could not be made, too
 
@@ -66,8 +61,7 @@ class Calibration(anywidget.AnyWidget):
         self._told_at = 0.0
         self.result = kept(self.store, cpu=cpu)
         config = store_config(self.store, face="calibration.js")
-        super().__init__(config=config, shown=view(self.result))
-        self.on_msg(self._on_message)
+        super().__init__(config, shown=view(self.result))
 
     def start(self) -> None:
         """Measure in the background; nothing happens while it already does."""
@@ -112,12 +106,8 @@ class Calibration(anywidget.AnyWidget):
             self._told_at = now
             self.shown = {**self.shown, "state": "running", "share": share, "says": says}
 
-    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
-        """Answer the front end; never blocks."""
-        kind = message.get("type") if isinstance(message, dict) else None
-        if kind == "asset" and message.get("name") in ("bundle", "plotly"):
-            send_asset(self, message["name"])
-        elif kind == "calibrate":
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:  # noqa: ARG002
+        if kind == "calibrate":
             self.start()
         elif kind == "cancel":
             self.cancel()
@@ -126,14 +116,6 @@ class Calibration(anywidget.AnyWidget):
         """End the widget, and a measurement that is under way."""
         self.cancel()
         super().close()
-
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        """The widget; where no JavaScript runs, the same figures as text."""
-        bundle = super()._repr_mimebundle_(**options)
-        data = bundle[0] if isinstance(bundle, tuple) else bundle
-        if data is not None:
-            data["text/plain"] = repr(self)
-        return bundle
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""

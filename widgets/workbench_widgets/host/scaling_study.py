@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets
 
 import workbench as wb
@@ -16,9 +15,7 @@ from workbench.compare.scaling_study import scale
 from workbench.compare.studies.study import Progress, StudyStoppedError
 from workbench.recipes import recipes
 from workbench.units import format_seconds
-from workbench_widgets import assets
-from workbench_widgets.assets import send_asset
-from workbench_widgets.calculator import sentence
+from workbench_widgets.face import Face, sentence
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 
@@ -32,7 +29,7 @@ _CAUSES = {
 }
 
 
-class ScalingStudy(anywidget.AnyWidget):
+class ScalingStudy(Face):
     """The scaling study as a face: what to run, Start and Stop, its trials live, its curve.
 
     Args:
@@ -51,8 +48,6 @@ class ScalingStudy(anywidget.AnyWidget):
         TypeError: an unknown option.
     """
 
-    _esm = assets.LOADER
-    config = traitlets.Dict().tag(sync=True)
     fields = traitlets.Dict().tag(sync=True)
     state = traitlets.Dict().tag(sync=True)
     _stop: threading.Event | None = None
@@ -77,11 +72,10 @@ class ScalingStudy(anywidget.AnyWidget):
         self._thread: threading.Thread | None = None
         given = (target, arguments, sizes, mode, to, str(steps))
         super().__init__(
-            config=store_config(self.store, face="scaling_study.js", recipes=list(recipes())),
+            store_config(self.store, face="scaling_study.js", recipes=list(recipes())),
             fields=dict(zip(_FIELDS, given, strict=True)),
             state=_idle("No measurements yet."),
         )
-        self.on_msg(self._on_message)
 
     def start(self, **fields: str) -> None:
         """Begin in the background; `fields` replace what the form says.
@@ -144,12 +138,8 @@ class ScalingStudy(anywidget.AnyWidget):
         text = f"Run {now.done + 1}{of}: {now.label} ranks, step {now.steps}"
         self.state = {**self.state, "now": text, "note": "", "done": now.done, "of": now.of}
 
-    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
-        """Only hands over: never blocks the kernel."""
-        kind = message.get("type") if isinstance(message, dict) else None
-        if kind == "asset" and message.get("name") in ("bundle", "plotly"):
-            send_asset(self, message["name"])
-        elif kind == "start" and isinstance(message.get("fields"), dict):
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:
+        if kind == "start" and isinstance(message.get("fields"), dict):
             fields = {k: str(v)[:2000] for k, v in message["fields"].items() if k in _FIELDS}
             try:
                 self.start(**fields)

@@ -16,8 +16,9 @@ from workbench.engines.exporting import RefusedError, export, slug
 from workbench.engines.job import EngineJob
 from workbench.engines.limits import ABSENT
 from workbench.engines.refusals import ENGINES, RENTING, places, refusals
-from workbench_widgets.calculator import Calculator, sentence
+from workbench_widgets.calculator import Calculator
 from workbench_widgets.controls import Field, gpu_field, of_option, select, text
+from workbench_widgets.face import sentence
 from workbench_widgets.launch.export_choice import LIMITS, MACHINES, OPTIONS, ExportChoice
 
 TITLES = {
@@ -142,13 +143,15 @@ class Export(Calculator):
             "sources": sorted({f"{one.source}, {one.date}" for one in _rows(job)}),
         }
 
-    def _asked(self, kind: str, message: dict[str, Any]) -> None:  # noqa: ARG002
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:
         """The page's *Save*."""
-        if kind == "save":
-            try:
-                self.save()
-            except (ValueError, OSError) as error:
-                self.saved = sentence(error)
+        if kind != "save":
+            super()._receive(kind, message)
+            return
+        try:
+            self.save()
+        except (ValueError, OSError) as error:
+            self.saved = sentence(error)
 
     def _change(self, changes: dict[str, Any], token: str = "") -> None:
         self.saved = ""

@@ -7,16 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import ipywidgets as widgets
 import traitlets
 
 import workbench as wb
 from workbench.launching.prepare.accelerate_config import CPU_RANKS
 from workbench.units import format_bytes
-from workbench_widgets import assets
-from workbench_widgets.assets import send_asset
-from workbench_widgets.calculator import sentence
+from workbench_widgets.face import Face, sentence
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.launch.launch_form import LaunchForm
 from workbench_widgets.launch.warm_note import WarmNote
@@ -28,11 +25,9 @@ _OPTIONS = ("store", "target", "arguments", "strategy", "processes", "goal", "cp
 _SHIM = "\0cpu_ranks.py\n"  # stands for the file's text, which travels once
 
 
-class LaunchPreview(anywidget.AnyWidget):
+class LaunchPreview(Face):
     """The exact command, or why there is none. Drawn as text, never as markup."""
 
-    _esm = assets.LOADER
-    config = traitlets.Dict().tag(sync=True)
     text = traitlets.Unicode("").tag(sync=True)
     problem = traitlets.Unicode("").tag(sync=True)
     said = traitlets.Bool(default_value=False).tag(sync=True)
@@ -41,8 +36,7 @@ class LaunchPreview(anywidget.AnyWidget):
     def __init__(self, store: Path) -> None:
         self._shim = CPU_RANKS.read_text(encoding="utf-8")
         files = {"mark": _SHIM, "text": self._shim}
-        super().__init__(config=store_config(store, face="preview.js", shim=files))
-        self.on_msg(self._on_message)
+        super().__init__(store_config(store, face="preview.js", shim=files))
 
     @property
     def command(self) -> str:
@@ -52,10 +46,6 @@ class LaunchPreview(anywidget.AnyWidget):
     @command.setter
     def command(self, text: str) -> None:
         self.text = text.replace(self._shim, _SHIM)
-
-    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
-        if isinstance(message, dict) and message.get("name") == "bundle":
-            send_asset(self, "bundle")
 
     def __repr__(self) -> str:
         """Plain text for terminals and saved notebooks."""

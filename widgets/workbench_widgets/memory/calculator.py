@@ -95,11 +95,13 @@ class MemoryCalculator(Calculator):
         with self._changing:
             self.exact = state
 
-    def _asked(self, kind: str, message: dict[str, Any]) -> None:  # noqa: ARG002
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:
         if kind == "simulate" and self._exact is not None:
             self._exact.start(self.choice)
         elif kind == "cancel" and self._exact is not None:
             self._exact.cancel()
+        else:
+            super()._receive(kind, message)
 
     def close(self) -> None:
         """End the widget, and a simulation that is under way."""

@@ -251,7 +251,7 @@ class Planner(Calculator):
         if self.comm is not None:
             self._search.ask(self.choice.question())
 
-    def _asked(self, kind: str, message: dict[str, Any]) -> None:
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:
         if kind == "pick" and isinstance(message.get("at"), int):
             if message.get("set") == self._sets:
                 self.pick(message["at"])
@@ -259,6 +259,8 @@ class Planner(Calculator):
             self.use()
         elif kind == "refresh":
             self._prices.start()
+        else:
+            super()._receive(kind, message)
 
     def _text(self) -> str:
         text = as_text(self.figure, self.points, self.story, self.rejected)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from workbench.cli.plan_values import Question
 from workbench.planning import Plans, plan
-from workbench_widgets.calculator import sentence
+from workbench_widgets.face import sentence
 
 _KEPT = 6  # answers; a planner goes back and forth between a few settings
 

@@ -5,19 +5,14 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from abc import ABCMeta, abstractmethod
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import anywidget
-import traitlets
-
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.status import read_status
-from workbench_widgets import assets
-from workbench_widgets.calculator import sentence
+from workbench_widgets.face import Face, sentence
 from workbench_widgets.fallback_output import show
 from workbench_widgets.run.snapshots import SnapshotPusher
 
@@ -25,33 +20,22 @@ _TRANSPORTS = ("auto", "comm")
 _LEAVES_ENDED_SECONDS = 60.0  # a resumed run's view says "ended" until its supervisor has written
 
 
-class _Meta(ABCMeta, traitlets.MetaHasTraits):
-    """An abstract widget has two metaclasses to reconcile."""
-
-
-class RunFace(anywidget.AnyWidget, metaclass=_Meta):
+class RunFace(Face):
     """A widget over the files of one run. Callbacks hand over to threads: none of them blocks."""
 
-    _esm = assets.LOADER
-    config = traitlets.Dict().tag(sync=True)
     _pusher: SnapshotPusher | None = None
 
     def __init__(self, run: Any, config: dict[str, Any]) -> None:
         self.run = run
         self._resuming = threading.Lock()
         self._pusher = SnapshotPusher(run, self._push)
-        super().__init__(config=config)
-        self.on_msg(self._on_message)
+        super().__init__(config)
 
     def _push(self, snapshot: dict[str, Any]) -> None:
         self.send(snapshot)
 
-    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
-        """Answer the front end. Runs in the kernel's main thread or a subshell: never blocks."""
-        kind = message.get("type") if isinstance(message, dict) else None
-        if kind == "asset" and message.get("name") in ("bundle", "plotly"):
-            assets.send_asset(self, message["name"])
-        elif kind == "subscribe":
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:
+        if kind == "subscribe":
             if self._pusher is not None:
                 self._pusher.start()
         elif kind == "status":
@@ -124,10 +108,6 @@ class RunFace(anywidget.AnyWidget, metaclass=_Meta):
 
     def _ipython_display_(self) -> None:
         show(self._repr_mimebundle_(), self.config)
-
-    @abstractmethod
-    def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
 
 
 def check_transport(transport: str, refresh_seconds: float) -> None:

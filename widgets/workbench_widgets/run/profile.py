@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets
 
 import workbench as wb
@@ -17,15 +16,14 @@ from workbench.compare.profile.merge import merged_trace
 from workbench.compare.profile.values import Profile as Found
 from workbench.compare.profile.values import RankProfile
 from workbench.store.layout import RunPaths
-from workbench_widgets import assets
-from workbench_widgets.calculator import sentence
+from workbench_widgets.face import Face, sentence
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.run.config import run_config
 
 _OPTIONS = ("run", "steps", "memory")
 
 
-class Profile(anywidget.AnyWidget):
+class Profile(Face):
     """A run's latest profile, and a button that makes the next one while the run lives.
 
     Args:
@@ -38,8 +36,6 @@ class Profile(anywidget.AnyWidget):
         UsageError: not a number of steps that can be traced.
     """
 
-    _esm = assets.LOADER
-    config = traitlets.Dict().tag(sync=True)
     profile = traitlets.Dict().tag(sync=True)
     said = traitlets.Dict().tag(sync=True)
 
@@ -54,8 +50,7 @@ class Profile(anywidget.AnyWidget):
         config = run_config(
             self.run, face="profile.js", transport="auto", refresh_ms=1000, smoothing=0, steps=steps
         )
-        super().__init__(config=config, said=self._state(""))
-        self.on_msg(self._on_message)
+        super().__init__(config, said=self._state(""))
         self.refresh()
 
     def refresh(self) -> None:
@@ -86,12 +81,8 @@ class Profile(anywidget.AnyWidget):
     def _state(self, text: str, *, bad: bool = False, busy: bool = False) -> dict[str, Any]:
         return {"text": text, "bad": bad, "busy": busy, "live": self.run.status.live}
 
-    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
-        """Answer the front end. Runs in the kernel's main thread or a subshell: never blocks."""
-        kind = message.get("type") if isinstance(message, dict) else None
-        if kind == "asset" and message.get("name") in ("bundle", "plotly"):
-            assets.send_asset(self, message["name"])
-        elif kind == "profile":
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:  # noqa: ARG002
+        if kind == "profile":
             threading.Thread(target=self.trace, name="workbench-profile", daemon=True).start()
 
     def __repr__(self) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets
 
 import workbench as wb
@@ -22,8 +21,7 @@ from workbench.observe.thinning import Number, round_significant
 from workbench.observe.view import finite
 from workbench.store.labels import change_labels
 from workbench.units import format_bytes
-from workbench_widgets import assets
-from workbench_widgets.calculator import sentence
+from workbench_widgets.face import Face, sentence
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 
@@ -36,7 +34,7 @@ _COLUMNS = (
 _CURVE = ("step", "tokens", "seconds", "usd", "loss")
 
 
-class Compare(anywidget.AnyWidget):
+class Compare(Face):
     """Runs of a store beside each other: table, overlaid curves, differences, cost of a loss.
 
     Args:
@@ -50,8 +48,6 @@ class Compare(anywidget.AnyWidget):
         UsageError: `where` cannot be read, or there are more than 10 `runs`.
     """
 
-    _esm = assets.LOADER
-    config = traitlets.Dict().tag(sync=True)
     rows = traitlets.List().tag(sync=True)
     listed = traitlets.Dict().tag(sync=True)
     picked = traitlets.List().tag(sync=True)
@@ -74,12 +70,11 @@ class Compare(anywidget.AnyWidget):
         if len(picked) > MOST:
             raise wb.UsageError(f"{len(picked)} runs given; 2 to {MOST} can be compared.")
         super().__init__(
-            config=store_config(self.store.root, face="compare_runs.js", most=MOST),
+            store_config(self.store.root, face="compare_runs.js", most=MOST),
             picked=picked,
             **self._list(),
         )
         self._set_beside()
-        self.on_msg(self._on_message)
 
     def pick(self, runs: Sequence[str], loss: float | None = None) -> None:
         """Set these runs beside each other; `loss` is the one whose cost is asked for."""
@@ -125,12 +120,8 @@ class Compare(anywidget.AnyWidget):
         taken = [*given.values(), *(folder for _, folder in self.store.folders())]
         return {run: run if taken.count(name) > 1 else name for run, name in given.items()}
 
-    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
-        """Answer the page. Whatever reads the store does so in a thread: nothing blocks."""
-        kind = message.get("type") if isinstance(message, dict) else None
-        if kind == "asset" and message.get("name") in ("bundle", "plotly"):
-            assets.send_asset(self, message["name"])
-            return
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:
+        """Whatever reads the store does so in a thread: nothing blocks."""
         work = {
             "pick": self._asked_pick,
             "list": self._asked_list,
@@ -138,7 +129,7 @@ class Compare(anywidget.AnyWidget):
             "label": self._asked_label,
             "size": self._asked_size,
             "delete": self._asked_delete,
-        }.get(str(kind))
+        }.get(kind)
         if work is not None:
             answer = functools.partial(self._answer, work, message)
             threading.Thread(target=answer, name="workbench-compare", daemon=True).start()

@@ -8,15 +8,13 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets
 
 import workbench as wb
 from workbench.compare import index
 from workbench.compare.lineage import origin_text, trees
 from workbench.store.files import read_json
-from workbench_widgets import assets
-from workbench_widgets.assets import send_asset
+from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 
@@ -38,7 +36,7 @@ _COLUMNS = (
 )
 
 
-class Runs(anywidget.AnyWidget):
+class Runs(Face):
     """All runs of a store: sort, open, stop, tick some to compare their losses.
 
     Args:
@@ -49,8 +47,6 @@ class Runs(anywidget.AnyWidget):
         TypeError: an unknown option.
     """
 
-    _esm = assets.LOADER
-    config = traitlets.Dict().tag(sync=True)
     _closed: threading.Event | None = None
     rows = traitlets.List().tag(sync=True)
     opened = traitlets.Unicode(None, allow_none=True).tag(sync=True)
@@ -67,9 +63,8 @@ class Runs(anywidget.AnyWidget):
         self.store = Path(wb.Store(store).root)
         self._asked: list[Any] = []
         config = store_config(self.store, face="runs.js", openable=_openable)
-        super().__init__(config=config, rows=read_rows(self.store))
+        super().__init__(config, rows=read_rows(self.store))
         self._closed = threading.Event()
-        self.on_msg(self._on_message)
         threading.Thread(
             target=_keep_reading,
             args=(weakref.ref(self), self.store, self._closed, refresh_seconds),
@@ -85,14 +80,11 @@ class Runs(anywidget.AnyWidget):
         """Read the store now."""
         self.rows = read_rows(self.store)
 
-    def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
-        kind = message.get("type") if isinstance(message, dict) else None
-        run = message.get("run") if isinstance(message, dict) else None
-        if kind == "asset" and message.get("name") in ("bundle", "plotly"):
-            send_asset(self, message["name"])
-        elif run not in {row["run"] for row in self.rows}:
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:
+        run = message.get("run")
+        if run not in {row["run"] for row in self.rows}:
             return  # only what the table shows can be acted upon
-        elif kind == "open":
+        if kind == "open":
             for callback in self._asked:
                 callback(run)
         elif kind == "series":

@@ -11,7 +11,8 @@ import traitlets
 
 import workbench as wb
 from workbench.units import UNKNOWN
-from workbench_widgets.calculator import Calculator, sentence
+from workbench_widgets.calculator import Calculator
+from workbench_widgets.face import sentence
 from workbench_widgets.strategy.advice import advice_lines
 from workbench_widgets.strategy.choice import StrategyChoice
 from workbench_widgets.strategy.fields import fields

@@ -11,7 +11,7 @@ from typing import Any
 import workbench as wb
 from workbench.launching.prepare.build_request import MAX_CPU_RANKS
 from workbench.planning.pick import Picked, pick
-from workbench_widgets.calculator import sentence
+from workbench_widgets.face import sentence
 from workbench_widgets.strategy.choice import HAND, StrategyChoice
 
 _DECIDE_NOTHING = ("name", "warm")
