@@ -20,6 +20,7 @@ from workbench.launching.supervise.supervisor import Supervisor
 from workbench.store.files import read_json
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 SAMPLER = {"sampler": "RandomSampler", "distributed": False, "shuffle": True, "iterations": 2}
 
@@ -113,7 +114,7 @@ def test_all_faces_tell_the_same(tmp_path: Path, name: str, trouble: str, outcom
         "schema": 1,
     }
     paths.run.write_text(json.dumps(run))
-    supervisor = Supervisor(RunState.of(paths, run))
+    supervisor = Supervisor(RunState.of(paths, RunRecord.of(run)))
     supervisor.state.attempts.begin(first_step=0, checkpoint=None, why=None, arguments=None)
     watch = RunMonitor(supervisor.state, supervisor.ranks, begins=True)
     for _ in range(3):

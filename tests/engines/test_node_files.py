@@ -40,6 +40,7 @@ from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
+from workbench.store.run_record import RunRecord
 
 if TYPE_CHECKING:
     from workbench.launching.supervise.monitor import RunMonitor
@@ -98,7 +99,7 @@ def order_of(*arguments: str) -> dict[str, Any]:
 def agent(tmp_path: Path) -> Iterator[NodeAgent]:
     """Node 1's agent, which is moved by hand."""
     run = run_of()
-    one = NodeAgent(directory(tmp_path, run), run, 1, lambda _: None)
+    one = NodeAgent(directory(tmp_path, run), RunRecord.of(run), 1, lambda _: None)
     yield one
     one._reach.end()
 
@@ -168,7 +169,7 @@ def test_who_looks_from_node_1_starts_no_supervisor(
     paths = directory(tmp_path, run)
     boot_id = processes.boot_id() if boot == "the same" else boot
     gone = {"pid": 2**22 + 1, "start_ticks": 1, "boot_id": boot_id}
-    ranks = {"0": gone, "1": sleeper(marker_of(run, 1))}
+    ranks = {"0": gone, "1": sleeper(marker_of(RunRecord.of(run), 1))}
     state = {"supervisor": gone, "launcher": gone, "ranks": ranks, "heartbeat": 0}
     write_json_atomic(paths.state, state)
     assert wb.Run(paths).state == "unsupervised"
@@ -198,7 +199,7 @@ def test_an_error_of_a_rank_on_node_1_is_told_as_that(tmp_path: Path) -> None:
     """Not as an end of the launcher, which would be tried again and again."""
     run = run_of()
     paths = directory(tmp_path, run)
-    supervisor = Supervisor(RunState.of(paths, run))
+    supervisor = Supervisor(RunState.of(paths, RunRecord.of(run)))
     machines = supervisor.nodes
     assert machines is not None
     told = NodeFacts(node=1, ranks="rank 1", phase="ended", exit_code=1)
@@ -211,7 +212,8 @@ def test_an_error_of_a_rank_on_node_1_is_told_as_that(tmp_path: Path) -> None:
     verdict = machines.judge(killed, 3)
     assert verdict.failed_rank == 1
     assert verdict.message.startswith("Rank 1 failed: FileNotFoundError")
-    restarts = RestartController(RunState.of(paths, {**run, "recovery": {"restarts": 3}}))
+    restarting = RunRecord.of({**run, "recovery": {"restarts": 3}})
+    restarts = RestartController(RunState.of(paths, restarting))
     monitor = cast("RunMonitor", SimpleNamespace(steps=3, first_step=0))
     failure = restarts._failure(monitor, verdict, None)
     assert failure.exception == error
@@ -302,12 +304,12 @@ def test_a_supervisor_that_waits_has_taken_up_a_run_of_several_machines(tmp_path
     me = processes.identify(os.getpid())
     write_json_atomic(paths.state, {"attempt": 3, "supervisor": None})
     before = at_work(paths)
-    assert not taken_up(paths, run_of(), before)
+    assert not taken_up(paths, RunRecord.of(run_of()), before)
     write_json_atomic(paths.state, {"attempt": 3, "supervisor": me})
-    assert taken_up(paths, run_of(), before)
-    assert not taken_up(paths, run_of(nodes=1), before)
+    assert taken_up(paths, RunRecord.of(run_of()), before)
+    assert not taken_up(paths, RunRecord.of(run_of(nodes=1)), before)
     write_json_atomic(paths.state, {"attempt": 4, "supervisor": me})
-    assert taken_up(paths, run_of(nodes=1), before)
+    assert taken_up(paths, RunRecord.of(run_of(nodes=1)), before)
 
 
 def test_another_layout_keeps_the_machines(
@@ -330,9 +332,10 @@ class Apart:
     """Node 0 and node 1, of whose storage only ``nodes/`` is up to date on the other one."""
 
     def __init__(self, root: Path) -> None:
-        self.run = run_of()
-        self.supervisor = Supervisor(RunState.of(directory(root / "0", self.run), self.run))
-        self.agent = NodeAgent(directory(root / "1", self.run), self.run, 1, lambda _: None)
+        document = run_of()
+        self.run = RunRecord.of(document)
+        self.supervisor = Supervisor(RunState.of(directory(root / "0", document), self.run))
+        self.agent = NodeAgent(directory(root / "1", document), self.run, 1, lambda _: None)
         assert self.supervisor.nodes is not None
         self.machines = self.supervisor.nodes
         self.nodes = self.machines._peers
@@ -391,7 +394,7 @@ def test_the_step_to_stop_at_reaches_ranks_that_see_no_new_file(apart: Apart) ->
 
 def test_one_machine_stops_as_soon_as_before(tmp_path: Path) -> None:
     run = run_of(nodes=1)
-    ladder = Supervisor(RunState.of(directory(tmp_path, run), run)).state.ladder
+    ladder = Supervisor(RunState.of(directory(tmp_path, run), RunRecord.of(run))).state.ladder
     ladder.request(now=False, steps=10, step_seconds=0.1)
     assert ladder.stop_at == 10 + 10 + 2
 

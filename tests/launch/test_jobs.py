@@ -20,6 +20,8 @@ from workbench.launching.run import Run
 from workbench.launching.start.start import prepare
 from workbench.planning import plan_on
 from workbench.planning.plans import Plan
+from workbench.store.record import read_record
+from workbench.store.run_record import RunRecord
 
 SMALL = ("--size", "1", "--seq-len", "32", "--steps", "2")
 CARDS = wb.Cluster.rented("rtx-4090", gpus=2, usd_per_hour=1.5)
@@ -85,9 +87,9 @@ def test_a_script_is_predicted_by_the_job_that_describes_it(tmp_path: Path, scri
     assert document["tokens_per_step"] == 2 * 4 * 256
     assert document["predicted"]["memory"]["parts"]
     assert run.job == replace(job, cluster="cpu")
-    options = options_of(run._paths, document)
+    options = options_of(run._paths, RunRecord.of(document))
     assert options.job is not None
-    again, dropped = changed(document, options, {"processes": 4})
+    again, dropped = changed(RunRecord.of(document), options, {"processes": 4})
     assert not dropped
     assert again.job is not None
     assert again.job.workload == job.workload
@@ -108,9 +110,9 @@ def test_what_is_given_beside_a_job_counts(tmp_path: Path) -> None:
 
 def test_a_run_goes_on_as_another_job(tmp_path: Path) -> None:
     job = small(strategy="ddp", processes=2)
-    document = json.loads((prepared(job, tmp_path).directory / "run.json").read_text())
+    record = read_record(prepared(job, tmp_path)._paths)
     other = small(strategy="fsdp", processes=4)
-    options, _ = changed(document, LaunchOptions(strategy=job.strategy), {"job": other})
+    options, _ = changed(record, LaunchOptions(strategy=job.strategy), {"job": other})
     assert (options.strategy, options.processes, options.cpu) == (other.strategy, 4, True)
 
 

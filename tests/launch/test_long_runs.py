@@ -28,6 +28,7 @@ from workbench.store import files, processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
+from workbench.store.record import read_record
 
 STEPS, RANKS = 600, 3
 
@@ -118,8 +119,7 @@ def test_who_takes_over_a_long_run_knows_its_step_before_it_has_read_it(
     paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitor, "_CATCH_UP_SECONDS", 0.0)
-    run = read_json(paths.run) or {}
-    state = RunState.of(paths, run)
+    state = RunState.of(paths, read_record(paths, ()))
     watch = monitor.RunMonitor(state, RankProcesses(state), begins=False)
     watch.catch_up()
     builder = watch._builder

@@ -16,6 +16,7 @@ from workbench.launching.prepare.build_request import request
 from workbench.launching.prepare.targets import resolve, target_of
 from workbench.launching.resume.run_options import options_of
 from workbench.launching.start.start import prepare
+from workbench.store.run_record import RunRecord
 
 
 @pytest.fixture
@@ -64,8 +65,8 @@ def test_the_launcher_starts_it_as_a_module_and_the_record_says_so(
     assert order["launcher"][-2:] == ["--module", "mymodel.train"]
     document = json.loads(paths.run.read_text())
     assert (document["module"], document["script"]) == ("mymodel.train", str(package / "train.py"))
-    assert resolve(target_of(document)) == resolve("-m mymodel.train")
-    assert options_of(paths, document).name is None
+    assert resolve(target_of(RunRecord.of(document))) == resolve("-m mymodel.train")
+    assert options_of(paths, RunRecord.of(document)).name is None
 
 
 def test_sharded_ranks_on_cpu_run_it_through_the_shim(tmp_path: Path) -> None:

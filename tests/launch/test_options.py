@@ -29,6 +29,8 @@ from workbench.launching.run import Run
 from workbench.launching.start.start import prepare
 from workbench.recover.policy import Recovery
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_record
+from workbench.store.run_record import RunRecord
 
 FULL = LaunchOptions(
     strategy="fsdp",
@@ -55,10 +57,6 @@ def of(options: LaunchOptions, folder: Path, *more: str) -> RunPaths:
     return prepare(build_request("gpt", ["--steps", "9", *more], placed))[0]
 
 
-def document(paths: RunPaths) -> dict[str, Any]:
-    return json.loads(paths.run.read_text())
-
-
 def test_python_has_every_option_as_a_keyword() -> None:
     for function in (wb.launch, wb.request):
         names = list(inspect.signature(function).parameters)
@@ -81,7 +79,7 @@ def test_an_unknown_keyword_is_refused_with_the_nearest() -> None:
 
 
 def test_the_record_gives_back_what_was_launched(run: RunPaths) -> None:
-    found = options_of(run, document(run))
+    found = options_of(run, read_record(run))
     strategy = Strategy.parse("fsdp", 2).with_options(**FULL.options)
     for name in set(NAMES) - {"strategy", "options", "store", "cluster"}:
         assert getattr(found, name) == getattr(FULL, name), name
@@ -89,11 +87,11 @@ def test_the_record_gives_back_what_was_launched(run: RunPaths) -> None:
 
 
 def test_a_record_of_an_earlier_version_gives_the_same(run: RunPaths) -> None:
-    old = document(run)
+    old = json.loads(run.run.read_text())
     for name in ("wrap", "port", "extra_environment"):
         del old[name]
     old["recipe"], old["script"] = None, str(run.directory / "mine.py")
-    found = options_of(run, old)
+    found = options_of(run, RunRecord.of(old))
     assert (found.wrap, found.environment) == (FULL.wrap, FULL.environment)
 
 
@@ -112,7 +110,7 @@ def test_a_record_of_an_earlier_version_gives_the_same(run: RunPaths) -> None:
 def test_what_is_not_changed_is_kept(
     run: RunPaths, change: dict[str, Any], options: dict[str, Any]
 ) -> None:
-    about = document(run)
+    about = read_record(run)
     found, dropped = changed(about, options_of(run, about), given_changes(change))
     assert not dropped
     assert isinstance(found.strategy, Strategy)
@@ -123,7 +121,7 @@ def test_what_is_not_changed_is_kept(
 
 
 def test_what_the_new_strategy_does_not_have_is_dropped_with_a_sentence(run: RunPaths) -> None:
-    about = document(run)
+    about = read_record(run)
     found, dropped = changed(about, options_of(run, about), {"strategy": "tp"})
     assert isinstance(found.strategy, Strategy)
     assert (found.strategy.tp, found.strategy.recompute) == (2, "full")
@@ -133,7 +131,7 @@ def test_what_the_new_strategy_does_not_have_is_dropped_with_a_sentence(run: Run
 
 
 def test_what_is_given_and_does_not_fit_is_refused(run: RunPaths) -> None:
-    about = document(run)
+    about = read_record(run)
     with pytest.raises(wb.UsageError, match="option of FSDP"):
         changed(
             about, options_of(run, about), {"strategy": "tp", "options": {"state_dict": "full"}}
@@ -150,7 +148,7 @@ def test_options_that_belong_together_are_kept_together(tmp_path: Path) -> None:
         "--accumulate",
         "2",
     )
-    about = document(run)
+    about = read_record(run)
     found, dropped = changed(about, options_of(run, about), {"strategy": "pp2-dp2"})
     assert isinstance(found.strategy, Strategy)
     assert found.strategy.options() | both == found.strategy.options()
@@ -160,7 +158,7 @@ def test_options_that_belong_together_are_kept_together(tmp_path: Path) -> None:
 
 
 def test_recovery_and_environment_change_in_part(run: RunPaths) -> None:
-    about = document(run)
+    about = read_record(run)
     change = given_changes({"recovery": {"restarts": 5}, "environment": {"MORE": "1"}})
     assert stays_in_place(change)
     found, _ = changed(about, options_of(run, about), change)

@@ -15,6 +15,7 @@ from workbench.launching.supervise.run_state import RunState
 from workbench.launching.supervise.supervisor import Supervisor
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 ABORTED = """Root Cause (first observed failure):
 [0]:
@@ -108,7 +109,7 @@ def test_a_stop_of_a_run_that_hangs_waits_for_no_step(tmp_path: Path, *, hangs: 
     paths = RunPaths(tmp_path)
     paths.make_folders()
     run = {"processes": 2, "marker": "m", "capture": True, "device": "cpu", "recovery": {}}
-    supervisor = Supervisor(RunState.of(paths, run))
+    supervisor = Supervisor(RunState.of(paths, RunRecord.of(run)))
     (paths.control / "stop").touch()
     hang = Finding.read(
         {"kind": "hang", "rank": 1, "step": 71, "evidence": "", "cause": "", "next": ""}

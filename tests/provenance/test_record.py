@@ -14,6 +14,7 @@ from workbench.provenance.differences import differences
 from workbench.provenance.files import MOST_BYTES, fingerprint, named_paths
 from workbench.provenance.packages import installed_packages
 from workbench.provenance.record import Provenance, record_provenance
+from workbench.store.run_record import RunRecord
 
 KEY = "9f8A7c6B5d4e3F2a1b0c"
 
@@ -217,14 +218,14 @@ def test_differences_are_what_is_no_longer_the_same() -> None:
     then = Provenance(commit="1" * 20, python="3.11.1", packages={"torch": "2.12", "numpy": "2.0"})
     now = Provenance(commit="1" * 20, python="3.11.1", packages={"torch": "2.13", "numpy": "2.0"})
     host = {"name": "a", "gpus": [{"name": "H100"}] * 2, "cpu_name": "x"}
-    before = {"cluster": host, "provenance": then.document()}
-    after = {"cluster": {**host, "name": "b", "gpus": []}, "provenance": now.document()}
+    before = RunRecord(cluster=host, provenance=then.document())
+    after = RunRecord(cluster={**host, "name": "b", "gpus": []}, provenance=now.document())
     assert differences(before, after) == [
         {"what": "GPUs", "was": "2 x H100", "now": None},
         {"what": "host", "was": "a", "now": "b"},
         {"what": "package torch", "was": "2.12", "now": "2.13"},
     ]
     assert differences(before, before) == []
-    assert differences({"cluster": host}, before) == [
+    assert differences(RunRecord(cluster=host), before) == [
         {"what": "provenance", "was": None, "now": "recorded"}
     ]

@@ -15,6 +15,7 @@ from workbench.launching.start.launch_spec import from_checkpoint, recorded_spec
 from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.recover.policy import Recovery
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_record
 
 pytestmark = pytest.mark.slow
 HELD_SECONDS = 3.0  # a supervisor waits so long for its trackers
@@ -33,7 +34,7 @@ def test_resume_waits_for_the_supervisor_before_and_happens_once(store: Path) ->
     assert lab.run.wait(90) == "succeeded", lab.run.logs(tail=20)
     assert [line["first_step"] for line in lab.attempts("start")] == [0, 20]
 
-    run, checkpoint = lab.run.document, lab.run.checkpoints()[0]
+    run, checkpoint = read_record(paths), lab.run.checkpoints()[0]
     late = from_checkpoint(recorded_spec(run), run, checkpoint, "a second click")
     late["resume"]["after"] = 1
     spawn_supervisor(paths, late)

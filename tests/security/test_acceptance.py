@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from workbench.launching.resume import resume
 from workbench.launching.start.start import prepare
 from workbench.recover import Recovery
 from workbench.store import ownership
-from workbench.store.files import read_json, write_json_atomic
+from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_record
+from workbench.store.run_record import RunRecord
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOK = ("curl", "https://planted.example/x")
@@ -110,10 +113,10 @@ def test_adopting_shows_it_and_lets_it_be_resumed(
 )
 def test_a_record_that_was_changed_is_ours_no_more(tmp_path: Path, field: str, value: Any) -> None:
     paths = ended(tmp_path / "runs")
-    run = read_json(paths.run) or {}
+    run = read_record(paths)
     check_accepted(paths, run)
     with pytest.raises(ForeignRunError):
-        check_accepted(paths, {**run, field: value})
+        check_accepted(paths, replace(run, **{field: value}))
 
 
 def test_a_record_of_ones_own_stays_ours(
@@ -124,12 +127,12 @@ def test_a_record_of_ones_own_stays_ours(
     wb.Run(paths).resume(recovery={"restarts": 3}, port=29_501)
     wb.Run(paths).resume()
     assert len(started) == 2
-    run = read_json(paths.run) or {}
-    assert run["recovery"]["restarts"] == 3
+    run = read_record(paths)
+    assert run.recovery["restarts"] == 3
     where = Placement(nodes=2, node_rank=0, address="10.0.0.1", port=29_502)
-    check_accepted(paths, {**run, "command": where.of(run["command"]), "address": "10.0.0.1"})
-    check_accepted(paths, {**run, "tags": ["x"], "note": "y"})
-    foreign = {**run, "vouched": []}
+    check_accepted(paths, replace(run, command=where.of(run.command), address="10.0.0.1"))
+    check_accepted(paths, RunRecord.of({**run.document(), "tags": ["x"], "note": "y"}))
+    foreign = replace(run, vouched=[])
     monkeypatch.setenv(ownership.TRUSTED_VARIABLE, str(tmp_path / "runs"))
     check_accepted(paths, foreign)  # what lies in a trusted store counts as one's own
 
@@ -140,8 +143,8 @@ def test_without_a_key_that_could_be_kept_nothing_is_refused(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     paths = ended(tmp_path / "runs")
-    run = read_json(paths.run) or {}
-    assert run["vouched"] == []
+    run = read_record(paths)
+    assert run.vouched == []
     check_accepted(paths, run)
 
 
@@ -161,11 +164,11 @@ def test_a_pod_keeps_the_key_on_its_lasting_disk(
         monkeypatch.setenv("XDG_STATE_HOME", str(home / ".local" / "state"))
         if number == 0:
             paths = ended(disk / "runs")
-        check_accepted(paths, read_json(paths.run) or {})
+        check_accepted(paths, read_record(paths))
     assert (disk / ".training-workbench").stat().st_mode & 0o077 == 0
     shutil.rmtree(disk / ".training-workbench")
     with pytest.raises(ForeignRunError):
-        check_accepted(paths, read_json(paths.run) or {})
+        check_accepted(paths, read_record(paths))
 
 
 def test_a_key_that_others_can_read_seals_nothing(tmp_path: Path, key: Path) -> None:
@@ -178,8 +181,8 @@ def test_a_key_that_others_can_read_seals_nothing(tmp_path: Path, key: Path) -> 
 
 
 def test_what_a_record_says_cannot_act_on_the_terminal() -> None:
-    run = {"command": ["\x1b]52;c;ZXZpbA==\x07evil\nworkbench: all is well", "x" * 10_000]}
-    (line,) = what_it_starts(run)
+    words = ["\x1b]52;c;ZXZpbA==\x07evil\nworkbench: all is well", "x" * 10_000]
+    (line,) = what_it_starts(RunRecord(command=words))
     assert "\x1b" not in line
     assert "\n" not in line
     assert len(line) < 2100

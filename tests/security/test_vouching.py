@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from workbench.launching.prepare.recorded_environment import is_applied, recorde
 from workbench.launching.prepare.signatures import vouch
 from workbench.launching.start.launch_spec import recorded_spec
 from workbench.launching.start.start import prepare, vouched
-from workbench.store.files import read_json
+from workbench.store.record import read_record
+from workbench.store.run_record import RunRecord
 
 GIVEN = {"DATA": "/mine", "OMP_NUM_THREADS": "3", "PYTHONPATH": "/my/source"}
 CODE = {
@@ -36,9 +38,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state" / "training-workbench"
 
 
-def record(root: Path) -> dict[str, object]:
+def record(root: Path) -> RunRecord:
     request = wb.request("gpt", cpu=True, processes=1, store=root, environment=GIVEN)
-    return read_json(prepare(request)[0].run) or {}
+    return read_record(prepare(request)[0])
 
 
 def test_a_record_of_ones_own_gives_back_everything(tmp_path: Path, home: Path) -> None:
@@ -53,8 +55,8 @@ def test_a_record_of_ones_own_gives_back_everything(tmp_path: Path, home: Path) 
     assert key.stat().st_mode & 0o777 == 0o600
     assert key.read_bytes().hex() not in str(run)
     # The hook of an installation that has moved since is this one's.
-    moved = {**run, "environment": {"PYTHONPATH": "/old/workbench/launch/capture/site:/my/source"}}
-    moved["vouched"] = vouch(moved, moved["environment"])
+    environment = {"PYTHONPATH": "/old/workbench/launch/capture/site:/my/source"}
+    moved = replace(run, environment=environment, vouched=vouch(run, environment))
     path = recorded_spec(moved)["environment"]["PYTHONPATH"]
     assert path.split(":") == [str(SITE_FOLDER), "/my/source"]
 
@@ -65,7 +67,7 @@ def test_what_somebody_wrote_into_a_record_is_not_applied(
 ) -> None:
     run = record(tmp_path / "runs")
     environment = {"OMP_NUM_THREADS": "3", name: CODE[name]}
-    planted = {**run, "environment": environment}
+    planted = replace(run, environment=environment)
     if name != "PATH":  # that one is always set
         with pytest.raises(wb.UsageError, match=f"Set {name} in this environment"):
             recorded_spec(planted)
@@ -80,7 +82,7 @@ def test_a_proof_is_of_one_record_and_one_users_key(
 ) -> None:
     run = record(tmp_path / "runs")
     assert recorded_value(run, "DATA", "/mine") == "/mine"
-    for other in ({**run, "marker": "another"}, {**run, "vouched": []}):
+    for other in (replace(run, marker="another"), replace(run, vouched=[])):
         with pytest.raises(wb.UsageError):
             recorded_value(other, "DATA", "/mine")
     with pytest.raises(wb.UsageError):
@@ -89,7 +91,7 @@ def test_a_proof_is_of_one_record_and_one_users_key(
     with pytest.raises(wb.UsageError):
         recorded_value(run, "DATA", "/mine")
     (home / "record-key").unlink()
-    vouched({**run, "vouched": []})  # another key is made
+    vouched(replace(run, vouched=[]))  # another key is made
     with pytest.raises(wb.UsageError):
         recorded_value(run, "DATA", "/mine")
     monkeypatch.setenv("DATA", "/here")
@@ -102,7 +104,7 @@ def test_a_home_that_cannot_be_written_costs_no_launch(
     blocked = tmp_path / "file"
     blocked.touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
-    assert record(tmp_path / "runs")["vouched"] == []
+    assert record(tmp_path / "runs").vouched == []
 
 
 @pytest.mark.parametrize(

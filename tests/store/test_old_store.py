@@ -16,6 +16,7 @@ from workbench.errors import ForeignRunError
 from workbench.launching.resume.attempts import read_attempts
 from workbench.launching.resume.run_options import options_of
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 
 def printed(*words: str, root: Path) -> Any:
@@ -61,7 +62,7 @@ def test_old_runs_are_compared(old_store: Path) -> None:
 
 def test_an_old_record_says_what_it_was_launched_with(old_store: Path) -> None:
     run = wb.attach("stopped", old_store)
-    options = options_of(RunPaths(run.directory), run.document)
+    options = options_of(RunPaths(run.directory), RunRecord.of(run.document))
     assert isinstance(options.strategy, wb.Strategy)
     assert (options.strategy.name, options.strategy.world_size) == ("ddp", 2)
     assert (options.processes, options.cpu, options.warm) == (2, True, False)

@@ -32,8 +32,8 @@ from workbench.launching.lead_node import lead
 from workbench.launching.multinode.agent import NodeAgent
 from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.options import LaunchOptions
-from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
 
 _DIRECTORY_HELP = "Run directory on the shared storage, as mounted on this machine."
 _QUEUE_SECONDS = 5.0
@@ -51,18 +51,18 @@ def node(
 ) -> None:
     """Join a multi-node run as one of its machines, until the run ends."""
     paths = RunPaths(directory.expanduser().absolute())
-    run = read_json(paths.run)
+    run = read_run(paths)
     if run is None:
         raise UsageError(
             f"{paths.run} cannot be read. Give the run directory that `workbench launch --nodes` "
             "printed, at the path where this machine mounts the shared storage."
         )
-    if rank == 0 and run.get("engine"):
+    if rank == 0 and run.engine:
         exit_with(lead(paths, address, port, _say))
         return
     agent = NodeAgent(paths, run, rank, _say)
     agent.join()
-    _say(f"node {rank} of {run['run']} on {paths.directory}; Ctrl-C ends its ranks")
+    _say(f"node {rank} of {run.run} on {paths.directory}; Ctrl-C ends its ranks")
     try:
         code = agent.work()
     except KeyboardInterrupt:

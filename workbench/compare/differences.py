@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from workbench.compare.lineage import origin, origin_text
 from workbench.provenance.differences import described, is_of_provenance
+from workbench.store.run_record import RunRecord
 
 _SECTIONS = {
     "strategy": "strategy",
@@ -56,7 +57,7 @@ def configuration(
     """
     flat: dict[str, Any] = {"strategy": run.get("strategy_name")}
     flat |= {name: run.get(key) for key, name in _PLAIN.items()}
-    flat |= described(run) | {"begun from": origin_text(origin(run)) or None}
+    flat |= described(RunRecord.of(run)) | {"begun from": origin_text(origin(run)) or None}
     for key, name in _SECTIONS.items():
         flat |= _flat(name, run.get(key))
     chosen = _chosen(run, attempts)

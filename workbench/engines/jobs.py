@@ -21,6 +21,7 @@ from workbench.launching.prepare.layout_flags import check_arguments
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
 from workbench.store.record import TO_EXPORT, read_record
+from workbench.store.run_record import RunRecord
 from workbench.store.secrets import HIDDEN, hide, is_secret_name
 
 PYTHON = "python3"
@@ -96,29 +97,28 @@ def job_from_run(
         StoreError: run.json cannot be read, or lacks what a job needs.
         UsageError: the strategy does not go with the new size; the message says which would.
     """
-    document = read_record(paths, TO_EXPORT)
-    if document.get("recipe") not in recipes.recipes():  # an export copies the file it names
+    run = read_record(paths, TO_EXPORT)
+    if run.recipe not in recipes.recipes():  # an export copies the file it names
         check_own(paths, "exported")
-        check_accepted(paths, document)
-    if document.get("module"):
+        check_accepted(paths, run)
+    if run.module:
         raise UsageError(
-            f"The run starts the module {document['module']}; a job starts a file. Give a script "
+            f"The run starts the module {run.module}; a job starts a file. Give a script "
             "that runs it."
         )
-    before = Strategy.recorded(document["strategy"])
+    before = Strategy.recorded(run.strategy)
     count, each = _size(before.world_size, nodes, processes_per_node)
-    recipe: str | None = document.get("recipe")
-    layout = len(document.get("layout_arguments") or ())
-    environment, secrets = environment_of(document.get("environment") or {})
+    words = run.arguments[len(run.layout_arguments) :]
+    environment, secrets = environment_of(run.environment)
     asked = {"environment": environment, "secrets": secrets} | more
     return job_from_request(
-        recipe or document["script"],
-        _own_arguments(document["arguments"][layout:], is_recipe=recipe is not None),
+        run.recipe or run.script,
+        _own_arguments(words, is_recipe=run.recipe is not None),
         strategy=_resized(before, strategy, count * each),
         nodes=count,
         processes_per_node=each,
-        gpu=gpu or _gpu_of(document),
-        name=document["name"],
+        gpu=gpu or _gpu_of(run),
+        name=run.name,
         **asked,
     )
 
@@ -283,17 +283,16 @@ def _own_arguments(arguments: Sequence[str], *, is_recipe: bool) -> list[str]:
     return kept
 
 
-def _gpu_of(document: Mapping[str, Any]) -> str | None:
+def _gpu_of(run: RunRecord) -> str | None:
     """The accelerator that the run had; None = CPU.
 
     Raises:
         UsageError: it is none of the catalog: its name for an engine is not known.
     """
-    if document.get("device") != "cuda":
+    if run.device != "cuda":
         return None
-    cluster: Mapping[str, Any] = document.get("cluster") or {}
-    accelerator: Mapping[str, Any] = cluster.get("accelerator") or {}
-    gpus: Sequence[Mapping[str, Any]] = cluster.get("gpus") or ()
+    accelerator: Mapping[str, Any] = run.cluster.get("accelerator") or {}
+    gpus: Sequence[Mapping[str, Any]] = run.cluster.get("gpus") or ()
     name = accelerator.get("id") or (gpus[0].get("name") if gpus else None)
     found = lookup(str(name)) if name else None
     if found is None:

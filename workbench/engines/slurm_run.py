@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,9 +18,10 @@ from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.request import Request
 from workbench.launching.run import Run
 from workbench.launching.start.start import prepare
-from workbench.store.files import read_json, write_json_atomic
+from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
+from workbench.store.record import read_record
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.store.status import read_status
 
@@ -114,9 +115,8 @@ def submit(request: Request, limits: Limits, python: str) -> tuple[Run, SlurmJob
     try:
         script.write_text(text_of(request, limits, paths.directory, python), encoding="utf-8")
         job_id = slurm_watch.submit(script)
-        document = read_json(paths.run) or {}
-        document["engine"] = {"name": "slurm", "job_id": job_id}
-        write_json_atomic(paths.run, document, indent=2)
+        run = replace(read_record(paths), engine={"name": "slurm", "job_id": job_id})
+        write_json_atomic(paths.run, run.document(), indent=2)
     except OSError as error:
         raise StoreError(f"{paths.directory} cannot be written: {error}") from error
     except WorkbenchError as error:

@@ -11,7 +11,7 @@ import functools
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
+from dataclasses import replace
 
 from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.log import guarded
@@ -27,6 +27,8 @@ from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.store.status import HEARTBEAT_FRESH_SECONDS, read_status
 
@@ -53,12 +55,12 @@ def lead(paths: RunPaths, address: str | None, port: int | None, say: Say) -> Ru
 
 def _begin(paths: RunPaths, address: str | None, port: int | None, say: Say) -> None:
     check_own(paths, "started")
-    run = read_json(paths.run)
+    run = read_run(paths)
     if run is None:
         raise UsageError(f"{paths.run} cannot be read.")
     _wait_for_the_one_before(paths)
     if (read_json(paths.exit) or {}).get("outcome") == "succeeded":
-        raise UsageError(f"{run['run']} has finished; there is nothing to start.")
+        raise UsageError(f"{run.run} has finished; there is nothing to start.")
     run = _at(paths, run, address, port)
     spec, before = _spec(paths, run, say), at_work(paths)
     spawn_supervisor(paths, spec)
@@ -66,7 +68,7 @@ def _begin(paths: RunPaths, address: str | None, port: int | None, say: Say) -> 
     while not taken_up(paths, run, before):
         if time.monotonic() > deadline:
             raise WorkbenchError(
-                f"The supervisor of {run['run']} did not start; {paths.supervisor_log} says why."
+                f"The supervisor of {run.run} did not start; {paths.supervisor_log} says why."
             )
         time.sleep(0.1)
 
@@ -99,22 +101,20 @@ def _wait_for_the_one_before(paths: RunPaths) -> None:
         time.sleep(1.0)
 
 
-def _at(paths: RunPaths, run: dict[str, Any], address: str | None, port: int | None) -> Any:
+def _at(paths: RunPaths, run: RunRecord, address: str | None, port: int | None) -> RunRecord:
     """run.json with the address that the other machines are told."""
-    nodes = int(run.get("nodes") or 1)
-    if nodes == 1:
+    if run.nodes == 1:
         return run
     if address is None:
         raise UsageError("Node 0 is found by the others at --address. Give it.")
     chosen = check_address(address)
-    where = Placement(nodes=nodes, node_rank=0, address=chosen, port=port or 29_500)
-    command = where.of([str(word) for word in run["command"]])
-    document = {**run, "address": chosen, "command": command}
-    write_json_atomic(paths.run, document, indent=2)
-    return document
+    where = Placement(nodes=run.nodes, node_rank=0, address=chosen, port=port or 29_500)
+    placed = replace(run, address=chosen, command=where.of(run.command))
+    write_json_atomic(paths.run, placed.document(), indent=2)
+    return placed
 
 
-def _spec(paths: RunPaths, run: dict[str, Any], say: Say) -> LaunchSpec:
+def _spec(paths: RunPaths, run: RunRecord, say: Say) -> LaunchSpec:
     spec, attempts = recorded_spec(run), Attempts(paths)
     if not attempts.number:
         return spec

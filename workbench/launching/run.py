@@ -35,6 +35,8 @@ from workbench.store.files import read_json, read_texts
 from workbench.store.findings import Finding, read_findings
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, foreign_reason
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 from workbench.store.status import Status, read_status
 
 _ADOPT_SECONDS = 5.0
@@ -69,6 +71,10 @@ class Run:
         return read_json(self._paths.run) or {}
 
     @property
+    def _record(self) -> RunRecord:
+        return read_run(self._paths) or RunRecord()
+
+    @property
     def job(self) -> Job | None:
         """What was trained, how and where; None where the record lacks it: see `why_no_job`."""
         return None if self.why_no_job() else Job.recorded(self.document)
@@ -99,7 +105,7 @@ class Run:
     @property
     def command(self) -> list[str]:
         """The exact argv that was started (secrets redacted)."""
-        return list(self.document.get("command", []))
+        return list(self._record.command)
 
     def view(self) -> dict[str, Any]:
         """The charts' snapshot; what is not known (yet) is None, columns are empty.
@@ -229,7 +235,7 @@ class Run:
         ended = self._await_stop(now=now, timeout=min(timeout, _NOW_SECONDS) if now else timeout)
         if not ended and not now:
             raise WorkbenchError(f"{self.id} is still {self.status.state} after {timeout:g} s.")
-        marker = str(self.document.get("marker"))
+        marker = self._record.marker
         mine = self.read_only is None and (now or not self.status.live)
         left = end_leftovers(partial(processes.members, marker)) if mine else []
         return {"run": self.id, "outcome": self.outcome, "processes_left": len(left)}
@@ -252,7 +258,7 @@ class Run:
             done = stop_directly(self._paths, now=now, timeout=timeout)
         except OSError as error:
             raise StoreError(f"{self.id} cannot be stopped: {error}") from error
-        if not done and int(self.document.get("nodes") or 1) > 1:
+        if not done and self._record.nodes > 1:
             raise UsageError(
                 f"Nobody watches {self.id}, whose machines only its supervisor can stop. Bring it "
                 f"back on node 0, then stop: workbench adopt {self.id}"

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
+
+from workbench.store.run_record import RunRecord
 
 _WORDS = ("commit", "uncommitted changes", "Python", "package ", "file ", "data ", "variable ")
 _DIGITS = 12  # of a SHA-256: enough to tell two apart by eye
 
 
-def described(run: Mapping[str, Any]) -> dict[str, Any]:
+def described(run: RunRecord) -> dict[str, Any]:
     """What -> value, of a run.json: host, commit, changes, files, packages, data, variables."""
-    found = _machine(run.get("cluster") or {})
-    known: dict[str, Any] | None = run.get("provenance")
+    values, known = _machine(run.cluster), run.provenance
     if known is None:
-        return found
-    found |= {
+        return values
+    values |= {
         "commit": known.get("commit"),
         "uncommitted changes": _short(known.get("changes_sha256")),
         "Python": known.get("python"),
     }
-    found |= {f"file {name}": _short(digest) for name, digest in _table(known, "files").items()}
-    found |= {f"package {name}": version for name, version in _table(known, "packages").items()}
-    found |= {f"variable {name}": value for name, value in _table(known, "environment").items()}
-    parts = cast("list[dict[str, Any]]", known.get("data") or [])
-    began: Mapping[str, Any] = run.get("resumed_from") or {}
-    for part in parts:
-        if part.get("path") == began.get("checkpoint"):
+    values |= {f"file {name}": _short(digest) for name, digest in known.get("files", {}).items()}
+    values |= {f"package {name}": text for name, text in known.get("packages", {}).items()}
+    values |= {f"variable {name}": text for name, text in known.get("environment", {}).items()}
+    for part in known.get("data", ()):
+        if part.get("path") == (run.resumed_from or {}).get("checkpoint"):
             continue  # a fork's arguments name it
         name = f"data {part.get('option') or part.get('path')}"
-        found[name] = f"{part.get('path')}, {part.get('bytes')} bytes, {_short(part.get('sha256'))}"
-    return found
+        values[name] = (
+            f"{part.get('path')}, {part.get('bytes')} bytes, {_short(part.get('sha256'))}"
+        )
+    return values
 
 
 def is_of_provenance(name: str) -> bool:
@@ -38,16 +39,12 @@ def is_of_provenance(name: str) -> bool:
     return name.startswith(_WORDS)
 
 
-def _table(known: Mapping[str, Any], name: str) -> dict[str, str]:
-    return known.get(name) or {}
-
-
 def _short(digest: Any) -> str | None:
     return None if digest is None else str(digest)[:_DIGITS]
 
 
 def _machine(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    gpus = cast("list[dict[str, Any]]", cluster.get("gpus") or [])
+    gpus: list[dict[str, Any]] = cluster.get("gpus") or []
     names = sorted({str(one.get("name")) for one in gpus})
     return {
         "GPUs": f"{len(gpus)} x {', '.join(names)}" if gpus else None,
@@ -56,19 +53,19 @@ def _machine(cluster: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
+def differences(before: RunRecord, after: RunRecord) -> list[dict[str, Any]]:
     """``{"what", "was", "now"}`` for all that is another in the run.json `after` than in `before`.
 
     Where `before` was recorded without a provenance, one row says so in place of all the others.
     """
     was, now = described(before), described(after)
-    if before.get("provenance") is None:
+    if before.provenance is None:
         now = {name: now[name] for name in was}
     rows = [
         {"what": name, "was": was.get(name), "now": now.get(name)}
         for name in {**was, **now}
         if was.get(name) != now.get(name)
     ]
-    if before.get("provenance") is None:
+    if before.provenance is None:
         rows.append({"what": "provenance", "was": None, "now": "recorded"})
     return rows

@@ -13,12 +13,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from workbench.provenance.files import fingerprint, named_paths, own_files
 from workbench.provenance.git import Checkout, checkout
 from workbench.provenance.packages import installed_packages
 from workbench.store.files import write_bytes_atomic
+from workbench.store.run_record import ProvenanceDoc
 from workbench.store.secrets import HIDDEN, hide_bytes, is_secret
 
 CHANGES = "changes.diff"
@@ -66,9 +67,9 @@ class Provenance:
     notes: tuple[str, ...] = ()
     """What is not known, and why."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> ProvenanceDoc:
         """Plain JSON form."""
-        return asdict(self)
+        return cast("ProvenanceDoc", asdict(self))
 
 
 def record_provenance(
@@ -144,13 +145,14 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def _write(keep: Path, texts: Mapping[str, bytes]) -> list[str]:
+    redacted = {name: _without_secrets(text) for name, text in texts.items()}
     try:
-        for name, text in texts.items():
+        for name, text in redacted.items():
             (keep / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_bytes_atomic(keep / name, _without_secrets(text))
+            write_bytes_atomic(keep / name, text)
     except OSError as error:
         return [f"Source files cannot be kept: {error}."]
-    hidden = [name for name, text in texts.items() if _without_secrets(text) != text]
+    hidden = [name for name, text in texts.items() if redacted[name] != text]
     return [f"Secrets are hidden in source/{name}." for name in hidden]
 
 

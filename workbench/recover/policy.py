@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any
 
@@ -86,10 +87,10 @@ class Recovery:
         return asdict(self)
 
     @classmethod
-    def read(cls, document: dict[str, Any] | None) -> Recovery:
+    def read(cls, document: Mapping[str, Any]) -> Recovery:
         """From run.json; what is missing or of another version is the default."""
         known = {one.name for one in fields(cls)}
-        given = {name: value for name, value in (document or {}).items() if name in known}
+        given = {name: value for name, value in document.items() if name in known}
         for name in ("on_idle", "on_end"):
             if name in given:
                 given[name] = tuple(str(word) for word in given[name])

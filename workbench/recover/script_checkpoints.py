@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from workbench.recover import contents
 from workbench.recover.checkpoints import Checkpoint, given_up, list_checkpoints, newest_first
 from workbench.recover.foreign import Identified, candidates, identify
-from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 
 _MOST = 200  # checkpoints of one script that are listed
 _MOST_FILES = 20_000  # of one checkpoint that are measured
@@ -31,9 +31,9 @@ def every_checkpoint(paths: RunPaths) -> list[Checkpoint]:
 
 def script_checkpoints(paths: RunPaths, known: list[Checkpoint] | None = None) -> list[Checkpoint]:
     """Those that the script wrote its own way."""
-    run = read_json(paths.run) or {}
+    run = read_run(paths) or RunRecord()
     listed = [one.path for one in (list_checkpoints(paths) if known is None else known)]
-    since, abandoned = float(run.get("created_at") or 0.0) - 1.0, given_up(paths)
+    since, abandoned = run.created_at - 1.0, given_up(paths)
     found: dict[Path, Checkpoint] = {}
     for path in itertools.islice(_written(paths, run), 4 * _MOST):
         inside = any(path == one or one in path.parents or path in one.parents for one in listed)
@@ -75,9 +75,9 @@ def named_checkpoint(path: Path) -> Checkpoint:
     )
 
 
-def _written(paths: RunPaths, run: Mapping[str, Any]) -> Iterator[Path]:
+def _written(paths: RunPaths, run: RunRecord) -> Iterator[Path]:
     """What may be checkpoints of the script: where its arguments point, then where it works."""
-    work = Path(str(run.get("working_directory") or "/nowhere"))
+    work = Path(run.working_directory or "/nowhere")
     own = paths.directory.parent
     places = [*_named(run, work), paths.checkpoints, work]
     for place in dict.fromkeys(places):
@@ -89,10 +89,10 @@ def _written(paths: RunPaths, run: Mapping[str, Any]) -> Iterator[Path]:
                     yield found
 
 
-def _named(run: Mapping[str, Any], work: Path) -> Iterator[Path]:
+def _named(run: RunRecord, work: Path) -> Iterator[Path]:
     """Folders among the arguments that lie below the working directory or are absolute."""
-    for word in run.get("arguments") or ():
-        text = str(word).rpartition("=")[2]
+    for word in run.arguments:
+        text = word.rpartition("=")[2]
         if text and "\0" not in text and len(text) < 4096:
             place = Path(os.path.normpath(work / text))
             if place != work and place not in work.parents and place.exists():

@@ -11,10 +11,11 @@ import stat
 from collections.abc import Generator
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from workbench.store import secrets, shapes
 
+_T = TypeVar("_T")
 MAX_LINE_BYTES = 1 << 20  # a metric line is ~200 bytes; past a megabyte it is not one of ours
 MAX_JSON_BYTES = 8 << 20  # run.json of a large search is ~100 kB
 _MAX_GLUED = 8  # records in one broken line that are tried
@@ -168,6 +169,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
     Values that the schema does not allow in a file of that name are left out, see `shapes`.
     """
     return read_json_or_why(path)[0]
+
+
+def read_as(_kind: type[_T], path: Path) -> _T | None:
+    """`read_json` of a file that holds a document of that kind, a TypedDict of the schema."""
+    return cast("_T | None", read_json(path))
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ class RunPaths:
 
     @property
     def run(self) -> Path:
-        """What was asked (`schema.RunDoc`)."""
+        """What was asked (`run_record.RunRecord`)."""
         return self.directory / "run.json"
 
     @property

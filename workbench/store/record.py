@@ -1,12 +1,11 @@
-"""run.json, for those who start the run again from it: whole, or refused with what it lacks."""
+"""Reads run.json: as it is, or refused with what it lacks by those who start the run from it."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from workbench.errors import StoreError
-from workbench.store.files import read_json_or_why
+from workbench.store.files import read_json, read_json_or_why
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 TO_START = ("run", "script", "arguments", "command", "environment", "working_directory")
 """What a start of the same run needs."""
@@ -14,23 +13,29 @@ TO_EXPORT = ("name", "script", "arguments", "strategy")
 """What a job on other machines needs."""
 
 
-def read_record(paths: RunPaths, needed: tuple[str, ...] = TO_START) -> dict[str, Any]:
-    """run.json with at least the fields that are `needed`.
+def read_run(paths: RunPaths) -> RunRecord | None:
+    """The record of a run; None where it is absent, unreadable or not an object."""
+    document = read_json(paths.run)
+    return None if document is None else RunRecord.of(document)
+
+
+def read_record(paths: RunPaths, needed: tuple[str, ...] = TO_START) -> RunRecord:
+    """The record of a run with at least the fields that are `needed`.
 
     A field whose value is of a wrong type counts as lacking, see `shapes`.
 
     Raises:
         StoreError: it cannot be read, or lacks some of them.
     """
-    record, why = read_json_or_why(paths.run)
-    if record is None:
+    document, why = read_json_or_why(paths.run)
+    if document is None:
         raise StoreError(
             f"{paths.run} cannot be read ({why or 'no such file'}), so what to start is unknown."
         )
-    lacking = [name for name in needed if name not in record]
+    lacking = [name for name in needed if name not in document]
     if lacking:
         raise StoreError(
             f"{paths.run} is damaged or not written by the workbench: it lacks "
             f"{', '.join(lacking)}. Launch the script as a new run."
         )
-    return record
+    return RunRecord.of(document)

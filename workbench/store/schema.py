@@ -6,7 +6,7 @@ attaches from the directory alone, and a browser reads ``view.json`` through Jup
 =========================  ==========================================  ============================
 file                       content                                     written by
 =========================  ==========================================  ============================
-``run.json``               :class:`RunDoc`, once, at launch            the client
+``run.json``               `run_record.RunRecord`, once, at launch     the client
 ``config/``                the launcher's config files                 the client
 ``state.json``             :class:`StateDoc`, replaced atomically      the supervisor
 ``logs/launcher.log``      stdout+stderr of ``accelerate launch``      the launcher
@@ -93,69 +93,6 @@ class AttemptLine(TypedDict, total=False):
     given_up: list[Any]  # [path, saved_at] of each checkpoint beyond first_step at that time
     last_step: int  # end: the furthest step that a rank reported
     message: str | None  # end: what happened
-
-
-class ProvenanceDoc(TypedDict, total=False):
-    """What a run was made from, see `provenance.record.Provenance`; files lie in ``source/``."""
-
-    repository: str | None
-    commit: str | None
-    changes_sha256: str | None
-    files: dict[str, str]
-    copied: list[str]
-    python: str | None
-    packages: dict[str, str]
-    data: list[dict[str, Any]]  # {"option", "path", "bytes", "sha256"}
-    environment: dict[str, str]
-    notes: list[str]
-
-
-class RunDoc(TypedDict):
-    """``run.json``: what was asked, how and where. Secrets are redacted before writing."""
-
-    schema: int
-    run: str  # run id = directory name
-    name: str  # as the user gave it: data, never markup or a path
-    marker: str  # value of WORKBENCH_RUN_ID in the environment of every process of the run
-    created_at: float
-    workbench_version: str
-    script: str
-    module: str | None  # where it was started as one
-    arguments: list[str]
-    layout_arguments: list[str]  # those of them, at the front, that the strategy put there
-    recipe: str | None
-    strategy: dict[str, Any]  # Strategy, field by field
-    strategy_name: str
-    processes: int  # ranks of all machines
-    nodes: int  # equal machines; those of node 0 come first
-    address: str | None  # where the other machines reach node 0; null = there are none
-    engine: dict[str, Any] | None  # {"name": "slurm", "job_id": "12"}; null = started by hand
-    device: str  # "cpu" or "cuda"
-    cluster: dict[str, Any]  # Cluster, field by field
-    workload: dict[str, Any] | None  # Workload when known (recipes), else null
-    predicted: (
-        dict[str, Any] | None
-    )  # {"memory": {"parts", "total_bytes", …}, "time": {"step_seconds", "parts", "range",
-    # "source", "host_key", "correction", …}, "usd": n}; each only where it is known
-    warnings: list[str]  # what the preflight saw
-    command: list[str]  # exact argv
-    environment: dict[str, str]  # only what differs from the parent's environment
-    cpu_threads: dict[str, Any]  # {"value": OMP_NUM_THREADS of a rank, "source": where from}
-    extra_environment: dict[str, str]  # the part of it that was given for this run
-    vouched: list[str]  # proofs that its variables were written by its user's workbench
-    wrap: str | None  # class of the blocks for FSDP, as given
-    port: int  # rendezvous port, as given; 0 = a free one at each start
-    working_directory: str
-    capture: bool
-    steps_total: int | None  # known for recipes; the ETA's basis
-    seconds_total: float | None  # a time limit, the ETA's other basis
-    tokens_per_step: int | None
-    usd_per_hour: float | None
-    recovery: dict[str, Any]  # recover.policy.Recovery, field by field
-    trackers: list[str]  # sinks fed by the supervisor: tensorboard, mlflow, trackio, wandb
-    resumed_from: dict[str, Any] | None  # {"run", "checkpoint", "step"}: in a new layout, or a fork
-    rerun_of: str | None  # the run that this one starts again
-    provenance: ProvenanceDoc | None  # null = recorded by an earlier version
 
 
 class StateDoc(TypedDict):

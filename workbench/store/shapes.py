@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints
 
 from workbench.store import node_schema, row_schema, schema
+from workbench.store.run_record import PredictedDoc, RunRecord
 
 MAX_RANKS = 16_384  # a rank costs its readers a file each
 _MAX_INTEGER = 2**63
@@ -25,44 +26,6 @@ _NUMBERS = (int, float)
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]")  # fmt: skip  # noqa: E501
 _RANK = re.compile(r"[0-9]{1,5}")
 _COLUMN = list[float | None]
-
-
-class _Memory(TypedDict, total=False):
-    parts: dict[str, float]
-    total_bytes: float | None
-    allocated_bytes: float | None
-    assumptions: list[str]
-
-
-class _Range(TypedDict, total=False):
-    low_seconds: float | None
-    high_seconds: float | None
-
-
-class _Correction(TypedDict):
-    factor: float
-    low: float
-    high: float
-    runs: int
-
-
-class _Time(TypedDict, total=False):
-    step_seconds: float
-    range: _Range
-    parts: dict[str, float]
-    tokens_per_step: float | None
-    tokens_per_second: float | None
-    mfu: float | None
-    assumptions: list[str]
-    source: str
-    host_key: str
-    correction: _Correction | None
-
-
-class _Predicted(TypedDict, total=False):
-    memory: _Memory
-    time: _Time
-    usd: float | None
 
 
 class _Series(TypedDict, total=False):
@@ -160,10 +123,9 @@ class _Findings(TypedDict, total=False):
 
 # What the schema leaves open ("Any"), as narrow as its readers need it.
 _NARROWER: dict[str, dict[str, Any]] = {
-    "run.json": {"predicted": _Predicted | None},
     "exit.json": {"finding": _Finding | None},
     "view.json": {
-        "predicted": _Predicted | None,
+        "predicted": PredictedDoc | None,
         "host": _Host,
         "devices": list[_Device],
         "ranks": list[_Rank],
@@ -174,7 +136,7 @@ _NARROWER: dict[str, dict[str, Any]] = {
     },
 }
 _DOCUMENTS: dict[str, Any] = {
-    "run.json": schema.RunDoc,
+    "run.json": RunRecord,
     "state.json": schema.StateDoc,
     "exit.json": schema.ExitDoc,
     "labels.json": schema.LabelsDoc,

@@ -10,6 +10,8 @@ from typing import Any, get_args
 from workbench.store import processes
 from workbench.store.files import read_json_or_why
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import Phase
 
 START_GRACE_SECONDS = 20.0
@@ -64,9 +66,8 @@ def read_status(paths: RunPaths) -> Status:
 
 def _markers(paths: RunPaths) -> list[str]:
     """Of the run's processes: each further machine has its own."""
-    run = read_json_or_why(paths.run)[0] or {}
-    marker = str(run.get("marker") or "")
-    return [marker, *(f"{marker}.{node}" for node in range(1, int(run.get("nodes") or 1)))]
+    run = read_run(paths) or RunRecord()
+    return [run.marker, *(f"{run.marker}.{node}" for node in range(1, run.nodes))]
 
 
 def _unwatched(paths: RunPaths) -> str:
@@ -101,15 +102,15 @@ def _living_phase(state: dict[str, Any]) -> str:
 
 
 def _status_before_supervisor(paths: RunPaths) -> Status:
-    run, why = read_json_or_why(paths.run)
-    if run is None:
+    document, why = read_json_or_why(paths.run)
+    if document is None:
         why = f"{paths.run.name}: {why or 'no such file'}"
         return Status(state="unreadable", outcome=None, message=f"unreadable: {why}")
-    engine: dict[str, Any] = run.get("engine") or {}
-    if engine:
-        job = f"{engine.get('name')} as job {engine.get('job_id')}"
+    run = RunRecord.of(document)
+    if run.engine:
+        job = f"{run.engine.get('name')} as job {run.engine.get('job_id')}"
         return Status(state="starting", outcome=None, message=f"In the queue of {job}.")
-    if time.time() - float(run.get("created_at", 0)) < START_GRACE_SECONDS:
+    if time.time() - run.created_at < START_GRACE_SECONDS:
         return Status(state="starting", outcome=None, message=None)
     return Status(
         state="interrupted",

@@ -33,9 +33,17 @@ from workbench.launching.stop_ladder import end_leftovers
 from workbench.recover.policy import Recovery
 from workbench.recover.preemption import Poller
 from workbench.store import processes, secrets
-from workbench.store.files import read_file, read_json, write_json_atomic, write_text_atomic
+from workbench.store.files import (
+    read_as,
+    read_file,
+    read_json,
+    write_json_atomic,
+    write_text_atomic,
+)
 from workbench.store.layout import RunPaths
+from workbench.store.node_schema import NodeOrder
 from workbench.store.ownership import check_own
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
 
 TICK_SECONDS = 0.33
@@ -49,7 +57,7 @@ Say = Callable[[str], None]
 class NodeAgent:
     """The agent of one machine. `join`, then `work` until the run has ended."""
 
-    def __init__(self, paths: RunPaths, run: dict[str, Any], node: int, say: Say) -> None:
+    def __init__(self, paths: RunPaths, run: RunRecord, node: int, say: Say) -> None:
         self.paths = paths
         self.run = run
         self.node = node
@@ -81,12 +89,12 @@ class NodeAgent:
             ForeignRunError: the run is another user's, or others can write to it.
             UsageError: it has one, or the run has no such node or has finished.
         """
-        nodes = int(self.run.get("nodes") or 1)
+        nodes = self.run.nodes
         if not 0 < self.node < nodes:
             raise UsageError(_no_such_node(self.run, self.node, nodes))
         check_own(self.paths, "joined")
         if (read_json(self.paths.exit) or {}).get("outcome") == "succeeded":
-            raise UsageError(f"{self.run['run']} has finished; there is nothing to join.")
+            raise UsageError(f"{self.run.run} has finished; there is nothing to join.")
         self.paths.nodes.mkdir(exist_ok=True)
         self._lock = _take_lock(self.paths, self.node)
         before = read_json(self.paths.node(self.node)) or {}
@@ -101,7 +109,7 @@ class NodeAgent:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphaned ranks come to us
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._hand_over)
-        notices = Recovery.read(self.run.get("recovery")).preemption
+        notices = Recovery.read(self.run.recovery).preemption
         poller = None if notices is None else Poller(notices, lambda _: self._hand_over())
         if poller is not None:
             poller.start()
@@ -125,7 +133,7 @@ class NodeAgent:
 
     def _follow(self) -> int:
         while True:
-            order = read_json(self.paths.node_order)
+            order = read_as(NodeOrder, self.paths.node_order)
             if order is not None and "phase" in order:
                 self._obey(order)
             self._look_at_launcher()
@@ -137,9 +145,9 @@ class NodeAgent:
                     return end
             time.sleep(TICK_SECONDS)
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        attempt, phase = int(order["attempt"]), order["phase"]
-        self._reach.aim(str(order["address"]), int(order["port"]))
+    def _obey(self, order: NodeOrder) -> None:
+        attempt, phase = order["attempt"], order["phase"]
+        self._reach.aim(order["address"], order["port"])
         if phase == "gather" and (self._attempt != attempt or self._phase == "ended"):
             # An attempt that was called off before it began is called again by its number.
             self._end(patient=False)
@@ -166,7 +174,7 @@ class NodeAgent:
         if _number_in(path) < stop_at:
             guarded("stop-at", lambda: write_text_atomic(path, str(stop_at)))
 
-    def _start(self, order: dict[str, Any]) -> None:
+    def _start(self, order: NodeOrder) -> None:
         try:
             start: NodeStart = node_start(self.paths, self.run, order, self.node)
             secrets.learn(start.environment)
@@ -278,14 +286,14 @@ def _end_of(paths: RunPaths) -> tuple[float, str] | None:
     return float(end.get("ended_at") or 0.0), str(end.get("message"))
 
 
-def _no_such_node(run: dict[str, Any], node: int, nodes: int) -> str:
+def _no_such_node(run: RunRecord, node: int, nodes: int) -> str:
     if nodes == 1:
         return (
-            f"{run['run']} runs on one machine. Start one over several: "
+            f"{run.run} runs on one machine. Start one over several: "
             "workbench launch … --nodes 2 --address ADDRESS"
         )
     return (
-        f"{run['run']} has the nodes 0 to {nodes - 1}; node 0 is where it was launched, so --rank "
+        f"{run.run} has the nodes 0 to {nodes - 1}; node 0 is where it was launched, so --rank "
         f"is from 1 to {nodes - 1}, not {node}."
     )
 

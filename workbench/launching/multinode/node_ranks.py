@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from workbench.diagnose.facts import RankFacts, rank_facts
 from workbench.observe.pulse import Pulse
@@ -12,12 +10,13 @@ from workbench.store import processes
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.node_schema import NodeRank
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import ProcessDoc
 
 
-def ranks_of(node: int, run: Mapping[str, Any]) -> range:
+def ranks_of(node: int, run: RunRecord) -> range:
     """The global ranks of one machine: equal shares, node 0's first."""
-    each = int(run["processes"]) // max(1, int(run.get("nodes") or 1))
+    each = run.processes // run.nodes
     return range(node * each, (node + 1) * each)
 
 

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from workbench import recipes
 from workbench.errors import HostError
@@ -20,7 +19,9 @@ from workbench.launching.prepare.launcher_process import inherited
 from workbench.launching.prepare.placement import NAMES, Placement, interface_towards
 from workbench.launching.start.launch_spec import check_not_redacted, recorded_spec
 from workbench.store.layout import RunPaths
+from workbench.store.node_schema import NodeOrder
 from workbench.store.processes import MARKER
+from workbench.store.run_record import RunRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +36,16 @@ class NodeStart:
     """Its working directory."""
 
 
-def marker_of(run: Mapping[str, Any], node: int) -> str:
+def marker_of(run: RunRecord, node: int) -> str:
     """The mark of a run's processes on one machine.
 
     Each has its own: machines that are containers of one host see one another's processes, and
     none may end those of another.
     """
-    return str(run["marker"]) if node == 0 else f"{run['marker']}.{node}"
+    return run.marker if node == 0 else f"{run.marker}.{node}"
 
 
-def node_start(
-    paths: RunPaths, run: Mapping[str, Any], order: Mapping[str, Any], node: int
-) -> NodeStart:
+def node_start(paths: RunPaths, run: RunRecord, order: NodeOrder, node: int) -> NodeStart:
     """What `order` (nodes/order.json) means on machine `node`.
 
     Raises:
@@ -54,12 +53,10 @@ def node_start(
         HostError: the working directory or the script is not here.
     """
     base = recorded_spec(run)
-    address, moved = str(order["address"]), _Moved(paths, base["launcher"])
+    address, moved = order["address"], _Moved(paths, base["launcher"])
     launcher = _own_script(run, [moved.path(word) for word in base["launcher"]])
-    where = Placement(
-        nodes=int(run["nodes"]), node_rank=node, address=address, port=int(order["port"])
-    )
-    arguments = [moved.path(str(word)) for word in order["arguments"]]
+    where = Placement(nodes=run.nodes, node_rank=node, address=address, port=order["port"])
+    arguments = [moved.path(word) for word in order["arguments"]]
     check_not_redacted(run, arguments)
     _check_here(base["working_directory"], launcher[-1])
     environment = {**inherited(), **base["environment"]}
@@ -74,13 +71,13 @@ def node_start(
     return NodeStart(
         argv=[sys.executable, *where.of(launcher)[1:], *arguments],
         environment=environment,
-        folder=str(base["working_directory"]),
+        folder=base["working_directory"],
     )
 
 
-def interfaces(run: Mapping[str, Any], address: str) -> dict[str, str]:
+def interfaces(run: RunRecord, address: str) -> dict[str, str]:
     """The variables that name the interface towards node 0, unless this machine's set them."""
-    names = NAMES[:1] if run["device"] == "cpu" else NAMES
+    names = NAMES[:1] if run.device == "cpu" else NAMES
     found = interface_towards(address)
     values = {name: os.environ.get(name, found) for name in names}
     return {name: value for name, value in values.items() if value is not None}
@@ -99,11 +96,10 @@ class _Moved:
         return self._here + word[len(self._there) :] if below else word
 
 
-def _own_script(run: Mapping[str, Any], launcher: list[str]) -> list[str]:
+def _own_script(run: RunRecord, launcher: list[str]) -> list[str]:
     """A recipe is started from this installation."""
-    name = run.get("recipe")
-    known = recipes.recipes()
-    return [*launcher[:-1], str(known[name].path)] if name in known else launcher
+    recipe = recipes.recipes().get(run.recipe or "")
+    return launcher if recipe is None else [*launcher[:-1], str(recipe.path)]
 
 
 def _check_here(folder: str, script: str) -> None:

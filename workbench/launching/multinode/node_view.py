@@ -12,6 +12,7 @@ from workbench.diagnose.facts import SILENT_SECONDS, NodeFacts, RankFacts
 from workbench.launching.multinode.node_ranks import hear, ranks_of
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import ProcessDoc
 
 
@@ -39,8 +40,8 @@ class Seen:
 class NodeView:
     """Reads ``nodes/node-N.json`` of all machines but this one."""
 
-    def __init__(self, paths: RunPaths, run: Mapping[str, Any]) -> None:
-        self.count = int(run.get("nodes") or 1)
+    def __init__(self, paths: RunPaths, run: RunRecord) -> None:
+        self.count = run.nodes
         self.seen: dict[int, Seen] = {}
         self.mute: set[int] = set()
         """Machines that were told to end the attempt and have not answered."""

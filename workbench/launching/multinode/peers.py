@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from workbench.diagnose import nodes as rules
@@ -27,6 +27,7 @@ from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
 
 WAIT_VARIABLE = "WORKBENCH_NODE_WAIT_SECONDS"
@@ -43,7 +44,7 @@ _TICK_SECONDS = 0.3
 class Peers:
     """The other nodes of one run."""
 
-    def __init__(self, paths: RunPaths, run: Mapping[str, Any]) -> None:
+    def __init__(self, paths: RunPaths, run: RunRecord) -> None:
         self.ending: Finding | None = None
         """Why the present attempt was ended; None = not because of a machine."""
         self._paths = paths

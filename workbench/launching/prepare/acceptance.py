@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from workbench.errors import ForeignRunError, StoreError
 from workbench.launching.prepare.placement import without_placement
 from workbench.launching.prepare.signatures import can_vouch, is_vouched, key_path, vouch
-from workbench.store.files import read_json, write_json_atomic
+from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, in_trusted_store
 from workbench.store.printable import printable
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 
 _SEAL = "what it starts"  # has blanks, so no variable has this name
 _SEALED = ("script", "module", "recipe", "arguments", "working_directory", "recovery", "trackers")
@@ -27,12 +29,12 @@ _HOOKS = ("on_end", "on_idle")
 _MOST = 2000  # characters of a line: a record may hold any
 
 
-def seal(run: Mapping[str, Any]) -> list[str]:
+def seal(run: RunRecord) -> list[str]:
     """The record's ``vouched`` with a proof of what it starts now."""
     return vouch(run, {_SEAL: _sealed(run)})
 
 
-def is_accepted(paths: RunPaths, run: Mapping[str, Any]) -> bool:
+def is_accepted(paths: RunPaths, run: RunRecord) -> bool:
     """Whether this user's workbench wrote what the record starts, or they adopted it.
 
     Also where no key can be kept (a home that cannot be written), and in a trusted store.
@@ -41,7 +43,7 @@ def is_accepted(paths: RunPaths, run: Mapping[str, Any]) -> bool:
     return own or in_trusted_store(paths.directory) or not can_vouch()
 
 
-def check_accepted(paths: RunPaths, run: Mapping[str, Any]) -> None:
+def check_accepted(paths: RunPaths, run: RunRecord) -> None:
     """Refuse to start what a record from elsewhere says.
 
     Raises:
@@ -50,7 +52,7 @@ def check_accepted(paths: RunPaths, run: Mapping[str, Any]) -> None:
     if is_accepted(paths, run):
         return
     starts = "\n".join(f"  {line}" for line in what_it_starts(run))
-    name = printable(str(run.get("run")), max_line=_MOST)
+    name = printable(run.run, max_line=_MOST)
     raise ForeignRunError(
         f"The record of {name} was not written by your workbench on this machine (it comes from "
         f"elsewhere or from an earlier version, it was changed, or your key is gone). Started, "
@@ -67,28 +69,26 @@ def accept(paths: RunPaths) -> list[str]:
         StoreError: run.json cannot be written, or there is no key to seal it with.
     """
     check_own(paths, "adopted")
-    run = read_json(paths.run)
+    run = read_run(paths)
     if run is None or is_accepted(paths, run):
         return []
-    sealed = {**run, "vouched": seal(run)}
+    sealed = replace(run, vouched=seal(run))
     if not is_accepted(paths, sealed):
         raise StoreError(
             f"Records are sealed with the key {key_path()}, which cannot be used: it has to be a "
             "file of yours that only you can read. Remove it, then adopt again."
         )
     try:
-        write_json_atomic(paths.run, sealed, indent=2)
+        write_json_atomic(paths.run, sealed.document(), indent=2)
     except OSError as error:
         raise StoreError(f"{paths.run} cannot be written: {error}") from error
     return what_it_starts(run)
 
 
-def what_it_starts(run: Mapping[str, Any]) -> list[str]:
+def what_it_starts(run: RunRecord) -> list[str]:
     """A line for the command of the record, and for each of its hooks."""
-    lines = {"command": run.get("command"), "in the folder": run.get("working_directory")}
-    recovery: Any = run.get("recovery")
-    if isinstance(recovery, dict):
-        lines |= {name: recovery.get(name) for name in _HOOKS}  # pyright: ignore[reportUnknownMemberType]
+    lines = {"command": run.command, "in the folder": run.working_directory}
+    lines |= {name: run.recovery.get(name) for name in _HOOKS}
     return [f"{name}: {_line(words)}" for name, words in lines.items() if words]
 
 
@@ -98,8 +98,8 @@ def _line(words: Any) -> str:
     return printable(text.replace("\n", "\\n"), max_line=_MOST)
 
 
-def _sealed(run: Mapping[str, Any]) -> str:
+def _sealed(run: RunRecord) -> str:
     """One text for all that decides what is started; not where its machines find each other."""
-    command = run.get("command")
-    words = without_placement(command) if isinstance(command, list) else command  # pyright: ignore[reportUnknownArgumentType]
-    return json.dumps([words, *(run.get(name) for name in _SEALED)], sort_keys=True)
+    document = run.document()  # what a record of an earlier version lacks is not in its seal
+    command = without_placement(run.command) if "command" in document else None
+    return json.dumps([command, *(document.get(name) for name in _SEALED)], sort_keys=True)

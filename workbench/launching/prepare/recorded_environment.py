@@ -11,13 +11,13 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from workbench.errors import UsageError
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare.redact import HIDDEN
 from workbench.launching.prepare.signatures import is_vouched
 from workbench.store.processes import MARKER
+from workbench.store.run_record import RunRecord
 
 _APPLIED = re.compile(
     r"WORKBENCH_(?!STORE|TRUSTED)\w+|ACCELERATE_\w+|FSDP_\w+|PARALLELISM_CONFIG_\w+"
@@ -59,7 +59,7 @@ def tuning_variables(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def recorded_value(run: Mapping[str, Any], name: str, value: str) -> str:
+def recorded_value(run: RunRecord, name: str, value: str) -> str:
     """The value of a variable of the record for a start from it: its own, or this environment's.
 
     Raises:
@@ -76,10 +76,10 @@ def recorded_value(run: Mapping[str, Any], name: str, value: str) -> str:
     return os.environ[name]
 
 
-def _python_path(run: Mapping[str, Any], recorded: str, present: str) -> str:
+def _python_path(run: RunRecord, recorded: str, present: str) -> str:
     """This installation's hook, if the record had one, and what this environment's own says.
 
-    >>> _python_path({}, "/there/capture/site:/mine", "/mine").endswith("capture/site:/mine")
+    >>> _python_path(RunRecord(), "/there/capture/site:/mine", "/mine").endswith("/site:/mine")
     True
     """
     old = [one for one in recorded.split(os.pathsep) if one]
@@ -102,14 +102,14 @@ def _is_hook(entry: str) -> bool:
     return Path(entry).parts[-2:] == SITE_FOLDER.parts[-2:]
 
 
-def _missing(run: Mapping[str, Any], name: str, value: str) -> UsageError:
+def _missing(run: RunRecord, name: str, value: str) -> UsageError:
     if value == HIDDEN:
         return UsageError(
-            f"{run['run']} was started with the secret variable {name}, which run.json does "
+            f"{run.run} was started with the secret variable {name}, which run.json does "
             f"not keep. Set {name} in this environment, then resume."
         )
     return UsageError(
-        f"{run['run']} was started with {name}={value!r}. It is not known that you set it (its "
+        f"{run.run} was started with {name}={value!r}. It is not known that you set it (its "
         f"record comes from elsewhere, or your key is gone). Set {name} in this environment if it "
         "shall count, then resume."
     )

@@ -11,33 +11,31 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from workbench.store.run_record import RunRecord
 
 _BYTES = 32
 
 
-def vouch(run: Mapping[str, Any], values: Mapping[str, str]) -> list[str]:
+def vouch(run: RunRecord, values: Mapping[str, str]) -> list[str]:
     """What to keep in the record's ``vouched``: what it has, and proofs of `values`."""
     key = _key(make=True)
-    kept = [str(one) for one in run.get("vouched") or ()]
     if key is None:
-        return kept
+        return run.vouched
     proofs = (_proof(key, run, name, value) for name, value in values.items())
-    return list(dict.fromkeys([*kept, *proofs]))
+    return list(dict.fromkeys([*run.vouched, *proofs]))
 
 
-def is_vouched(run: Mapping[str, Any], name: str, value: str) -> bool:
+def is_vouched(run: RunRecord, name: str, value: str) -> bool:
     """Whether this user's workbench wrote that value of that variable into this record."""
     key = _key(make=False)
     if key is None:
         return False
     proof = _proof(key, run, name, value)
-    kept: Iterable[Any] = run.get("vouched") or ()
-    return any(
-        hmac.compare_digest(proof, str(one).encode("ascii", "replace").decode()) for one in kept
-    )
+    recorded = (text.encode("ascii", "replace").decode() for text in run.vouched)
+    return any(hmac.compare_digest(proof, text) for text in recorded)
 
 
 def key_path() -> Path:
@@ -62,9 +60,9 @@ def can_vouch() -> bool:
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
-def _proof(key: bytes, run: Mapping[str, Any], name: str, value: str) -> str:
+def _proof(key: bytes, run: RunRecord, name: str, value: str) -> str:
     """Of this record alone: the marker is another one for each run."""
-    text = "\0".join([str(run.get("marker")), name, value])
+    text = f"{run.marker}\0{name}\0{value}"
     data = text.encode("utf-8", errors="surrogatepass")
     return hmac.new(key, data, hashlib.sha256).hexdigest()[:32]
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import difflib
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from workbench import recipes
 from workbench.errors import UsageError
 from workbench.store.python_source import parse_python
+from workbench.store.run_record import RunRecord
 
 MODULE = "-m "
 """Before a module's name, where Python's own ``-m`` is meant: ``-m package.train``."""
@@ -57,10 +56,9 @@ def resolve(target: str) -> Target:
     return Target(path=path.absolute())
 
 
-def target_of(run: Mapping[str, Any]) -> str:
+def target_of(run: RunRecord) -> str:
     """What the run of this run.json launched, as `resolve` takes it."""
-    module: str | None = run.get("module")
-    return str(run.get("recipe") or (f"{MODULE}{module}" if module else run["script"]))
+    return run.recipe or (f"{MODULE}{run.module}" if run.module else run.script)
 
 
 def _module(name: str) -> Target:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -26,8 +26,9 @@ from workbench.launching.start.launch_spec import ResumeSpec, check_not_redacted
 from workbench.launching.start.start import begin, provenance
 from workbench.provenance.differences import differences
 from workbench.recover.script_checkpoints import every_checkpoint
-from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import BY_HAND
 
 
@@ -40,17 +41,16 @@ def rerun(paths: RunPaths) -> Resumed:
         StoreError: the run store cannot be written.
     """
     run, request = _again(paths)
-    began: dict[str, Any] | None = run.get("resumed_from")
     resume: ResumeSpec | None = None
-    if began is not None:  # a fork: its arguments name the checkpoint
+    if run.resumed_from is not None:  # a fork: its arguments name the checkpoint
         resume = {
-            "run": began["run"],
-            "checkpoint": began["checkpoint"],
-            "step": began["step"],
+            "run": run.resumed_from.get("run") or "",
+            "checkpoint": run.resumed_from.get("checkpoint"),
+            "step": run.resumed_from.get("step") or 0,
             "why": BY_HAND,
             "arguments": list(request.arguments),
         }
-    again = begin(request, resume, rerun_of=run["run"])
+    again = begin(request, resume, rerun_of=run.run)
     return _with_differences(Resumed(paths=again, notes=request.warnings), run)
 
 
@@ -61,7 +61,7 @@ def rerun_request(paths: RunPaths) -> tuple[Request, list[dict[str, Any]]]:
         UsageError: as `rerun`.
     """
     run, request = _again(paths)
-    now = {"cluster": asdict(request.cluster), "provenance": provenance(request, None)}
+    now = RunRecord(cluster=asdict(request.cluster), provenance=provenance(request, None))
     return request, differences(run, now)
 
 
@@ -88,22 +88,20 @@ def fork(
     )
 
 
-def _again(paths: RunPaths) -> tuple[dict[str, Any], Request]:
+def _again(paths: RunPaths) -> tuple[RunRecord, Request]:
     run = startable_record(paths)
     refuse_engine(run)
-    words = [str(word) for word in run["arguments"]]
-    check_not_redacted(run, words)
+    check_not_redacted(run, run.arguments)
     folder, options = recorded_folder(run), options_of(paths, run)
-    layout = len(run.get("layout_arguments") or ())
+    words = run.arguments[len(run.layout_arguments) :]
     variables = {**_recorded_variables(run), **options.environment}
-    request = build_request(target_of(run), words[layout:], replace(options, environment=variables))
+    request = build_request(target_of(run), words, replace(options, environment=variables))
     return run, replace(request, working_directory=folder)
 
 
-def _recorded_variables(run: Mapping[str, Any]) -> dict[str, str]:
+def _recorded_variables(run: RunRecord) -> dict[str, str]:
     """Those that tuned the training and that a record may set."""
-    known: Mapping[str, Any] = run.get("provenance") or {}
-    given: Mapping[str, str] = known.get("environment") or {}
+    given = (run.provenance or {}).get("environment", {})
     applied = {name: value for name, value in given.items() if is_applied(name)}
     return {name: value for name, value in applied.items() if HIDDEN not in value}
 
@@ -126,5 +124,5 @@ def _checkpoint(paths: RunPaths, at: int | None) -> str:
     raise UsageError(f"{name} has no whole checkpoint of step {at}. There are those of: {steps}.")
 
 
-def _with_differences(again: Resumed, run: Mapping[str, Any]) -> Resumed:
-    return replace(again, differs=differences(run, read_json(again.paths.run) or {}))
+def _with_differences(again: Resumed, run: RunRecord) -> Resumed:
+    return replace(again, differs=differences(run, read_run(again.paths) or RunRecord()))

@@ -41,6 +41,7 @@ from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
 from workbench.store.record import read_record
+from workbench.store.run_record import RunRecord
 from workbench.store.status import read_status
 
 _TAKEN_UP_SECONDS = 90.0  # longer than a supervisor waits for the one before it
@@ -79,12 +80,10 @@ def resume(
     """
     run = startable_record(paths)
     if read_status(paths).live:
-        raise UsageError(
-            f"{run['run']} is still running. Stop it first: workbench stop {run['run']}"
-        )
+        raise UsageError(f"{run.run} is still running. Stop it first: workbench stop {run.run}")
     changes = given_changes(changes)
-    if "job" in changes and run.get("recipe") is not None:
-        described = recipe_arguments(run["recipe"], changes["job"].workload)
+    if "job" in changes and run.recipe is not None:
+        described = recipe_arguments(run.recipe, changes["job"].workload)
         arguments = [*described, *(arguments or ())]
     in_place = stays_in_place(changes)
     if checkpoint is None and in_place and arguments is None and not drop:
@@ -132,7 +131,7 @@ def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> 
     return ""
 
 
-def startable_record(paths: RunPaths) -> dict[str, Any]:
+def startable_record(paths: RunPaths) -> RunRecord:
     """run.json of a run that this user may start from it.
 
     Raises:
@@ -145,10 +144,10 @@ def startable_record(paths: RunPaths) -> dict[str, Any]:
     return run
 
 
-def _refuse_finished(paths: RunPaths, ended: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+def _refuse_finished(paths: RunPaths, ended: Mapping[str, Any], run: RunRecord) -> None:
     if ended.get("outcome") != "succeeded":
         return
-    name = run["run"]
+    name = run.run
     more = f"It has no checkpoint to train on from. To train again: workbench rerun {name}"
     if every_checkpoint(paths):
         more = (
@@ -160,7 +159,7 @@ def _refuse_finished(paths: RunPaths, ended: Mapping[str, Any], run: Mapping[str
 
 def _in_place(
     paths: RunPaths,
-    run: dict[str, Any],
+    run: RunRecord,
     start: StartingPoint,
     words: Sequence[str],
     changes: Mapping[str, Any],
@@ -170,17 +169,17 @@ def _in_place(
     if changes:
         run = _changed_run(paths, run, changes)
     given = changes.get("environment", {})  # a secret among them is not in run.json
-    others = {name: value for name, value in run["environment"].items() if name not in given}
-    base = recorded_spec({**run, "environment": others}, words)
+    others = {name: value for name, value in run.environment.items() if name not in given}
+    base = recorded_spec(replace(run, environment=others), words)
     base["environment"] |= given
     resumed = resume_spec(words, run, start.at, start.why, given=start.given)
     resumed["told"] = differs
-    check_no_secret(resumed.get("arguments", ()), int(run.get("nodes") or 1))
+    check_no_secret(resumed.get("arguments", ()), run.nodes)
     before = at_work(paths)
     resumed["after"] = Attempts(paths).number  # of two that resume at once, one does
     try:
         if changes:
-            write_json_atomic(paths.run, run, indent=2)
+            write_json_atomic(paths.run, run.document(), indent=2)
         spawn_supervisor(paths, {**base, "resume": resumed})
     except OSError as error:
         raise StoreError(f"{paths.directory} cannot be written: {error}") from error
@@ -188,22 +187,22 @@ def _in_place(
     while not taken_up(paths, run, before):
         if time.monotonic() > deadline:
             raise WorkbenchError(
-                f"The supervisor of {run['run']} did not start: the one before it still waits for "
+                f"The supervisor of {run.run} did not start: the one before it still waits for "
                 f"its trackers, or {paths.supervisor_log} says why. Resume again in a minute."
             )
         time.sleep(0.05)
     return Resumed(paths=paths, notes=start.notes)
 
 
-def _latest_words(paths: RunPaths, run: Mapping[str, Any]) -> list[str]:
+def _latest_words(paths: RunPaths, run: RunRecord) -> list[str]:
     """The arguments of the latest attempt that was given some."""
     given = [one["arguments"] for one in read_attempts(paths) if one.get("arguments")]
-    return [str(word) for word in (given[-1] if given else run["arguments"])]
+    return [str(word) for word in (given[-1] if given else run.arguments)]
 
 
 def changed_words(
     paths: RunPaths,
-    run: Mapping[str, Any],
+    run: RunRecord,
     arguments: Sequence[str] | None,
     drop: Sequence[str],
 ) -> list[str]:
@@ -215,23 +214,25 @@ def changed_words(
     before = _latest_words(paths, run)
     if not arguments and not drop:
         return before
-    known = script_options(Path(run["script"]))
-    layout = _layout_arguments(run)
+    known = script_options(Path(run.script))
+    layout = run.layout_arguments
     after = [*layout, *changed_arguments(before[len(layout) :], arguments or (), drop, known)]
-    if run.get("recipe") is not None:
+    if run.recipe is not None:
         check_arguments(after[len(layout) :])
-        _refuse_other_model(run, before, after)
+        was, now = (recipes.shape(words, recipe=run.recipe) for words in (before, after))
+        _refuse_other_model(run, was, now)
     return after
 
 
-def _refuse_other_model(run: Mapping[str, Any], before: list[str], after: list[str]) -> None:
-    """Arguments that the recipe does not know, or under which the checkpoint does not fit."""
-    was, now = (recipes.shape(words, recipe=run["recipe"]) for words in (before, after))
+def _refuse_other_model(
+    run: RunRecord, was: Mapping[str, object], now: Mapping[str, object]
+) -> None:
+    """Arguments of a recipe under which its checkpoint does not fit."""
     other = [name for name in _OF_THE_CHECKPOINT if was[name] != now[name]]
     if other:
         told = "; ".join(f"{name} {was[name]}, not {now[name]}" for name in other)
         raise UsageError(
-            f"The checkpoints of {run['run']} hold another training than these arguments ask for: "
+            f"The checkpoints of {run.run} hold another training than these arguments ask for: "
             f"{told}. Launch it as a new run, or leave that as it was."
         )
 
@@ -242,44 +243,39 @@ def at_work(paths: RunPaths) -> tuple[int, object]:
     return int(state.get("attempt") or 0), state.get("supervisor")
 
 
-def taken_up(paths: RunPaths, run: Mapping[str, Any], before: tuple[int, object]) -> bool:
+def taken_up(paths: RunPaths, run: RunRecord, before: tuple[int, object]) -> bool:
     """Whether a supervisor since `before` goes on with the run.
 
     One of several machines first waits for the others, without an attempt to tell of.
     """
     now = at_work(paths)
-    return now[0] > before[0] or (int(run.get("nodes") or 1) > 1 and now[1] != before[1])
+    return now[0] > before[0] or (run.nodes > 1 and now[1] != before[1])
 
 
-def _changed_run(
-    paths: RunPaths, run: dict[str, Any], changes: Mapping[str, Any]
-) -> dict[str, Any]:
+def _changed_run(paths: RunPaths, run: RunRecord, changes: Mapping[str, Any]) -> RunRecord:
     """run.json with changes that leave the layout as it is."""
     options, _ = changed(run, options_of(paths, run), changes)
     check_beside(options)
-    kept = options.document()
-    again = {
-        **run,
-        **{name: kept[name] for name in (*changes, "extra_environment") if name in kept},
-    }
-    again["extra_environment"] = redact_environment(kept["extra_environment"])
+    recorded = options.document()
+    recorded["extra_environment"] = redact_environment(recorded["extra_environment"])
+    names = [name for name in (*changes, "extra_environment") if name in recorded]
+    again = replace(run, **{name: recorded[name] for name in names})
     if "environment" in changes:
-        again["vouched"] = vouch(run, redact_environment(changes["environment"]))
-        again["environment"] = {**run["environment"], **redact_environment(changes["environment"])}
+        given = redact_environment(changes["environment"])
+        again = replace(again, vouched=vouch(run, given), environment=run.environment | given)
     if "capture" in changes:
         hook = capture_variable(capture=options.capture)
-        again["environment"] = {**again["environment"], **hook}
+        again = replace(again, environment=again.environment | hook)
     if "port" in changes:
-        words = [str(word) for word in run["command"]]
+        words = list(run.command)
         words[words.index("--main_process_port") + 1] = str(options.port)
-        again["command"] = words
-    again["vouched"] = seal(again)
-    return again
+        again = replace(again, command=words)
+    return replace(again, vouched=seal(again))
 
 
 def in_another_layout(
     paths: RunPaths,
-    run: dict[str, Any],
+    run: RunRecord,
     start: StartingPoint,
     words: Sequence[str],
     changes: Mapping[str, Any],
@@ -292,7 +288,7 @@ def in_another_layout(
     """
     refuse_engine(run)
     check_not_redacted(run, words)
-    own = list(words[len(_layout_arguments(run)) :])
+    own = list(words[len(run.layout_arguments) :])
     options, dropped = changed(run, options_of(paths, run), changes)
     resumed = resume_spec(own, run, start.at, start.why, given=start.given)
     variables = {**options.environment, **resumed.get("environment", {})}
@@ -303,41 +299,35 @@ def in_another_layout(
     )
     folder = recorded_folder(run)
     request = replace(request, warnings=(*dropped, *request.warnings), working_directory=folder)
-    whole: ResumeSpec = {**resumed, "arguments": list(request.arguments), "run": run["run"]}
+    whole: ResumeSpec = {**resumed, "arguments": list(request.arguments), "run": run.run}
     again = begin(request, whole)
     return Resumed(paths=again, notes=(*start.notes, *request.warnings))
 
 
-def recorded_folder(run: Mapping[str, Any]) -> Path:
+def recorded_folder(run: RunRecord) -> Path:
     """Where the run was started, and starts again: its arguments may name files from there.
 
     Raises:
         UsageError: it is gone.
     """
-    folder = Path(run["working_directory"])
+    folder = Path(run.working_directory)
     if not folder.is_dir():
         raise UsageError(
-            f"{run['run']} was started in {folder}, which no longer exists. Make that folder, or "
+            f"{run.run} was started in {folder}, which no longer exists. Make that folder, or "
             "launch the script as a new run."
         )
     return folder
 
 
-def refuse_engine(run: Mapping[str, Any]) -> None:
+def refuse_engine(run: RunRecord) -> None:
     """The machines are the engine's: from here nobody can start on them.
 
     Raises:
         UsageError: the run is one of an engine.
     """
-    engine: dict[str, Any] | None = run.get("engine")
-    if engine:
+    if run.engine:
         raise UsageError(
-            f"{run['run']} runs on machines of {engine.get('name')}, which alone starts there. "
+            f"{run.run} runs on machines of {run.engine.get('name')}, which alone starts there. "
             "Submit it again with the other layout and the checkpoint in its arguments, or "
             "continue in this one: requeue its job."
         )
-
-
-def _layout_arguments(run: Mapping[str, Any]) -> list[str]:
-    """Those that the strategy of `run` put before the script's own."""
-    return [str(word) for word in run.get("layout_arguments") or ()]

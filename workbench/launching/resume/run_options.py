@@ -25,6 +25,7 @@ from workbench.launching.prepare.recorded_environment import recorded_value
 from workbench.recover.policy import Recovery
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
+from workbench.store.run_record import RunRecord
 from workbench.store.runs import Store
 
 _DEGREES = {"name", "dp_replicate", "dp_shard", "tp", "cp", "pp", "ep", "zero_stage"}
@@ -36,49 +37,48 @@ _OURS = {
 _MOST_DROPPED = 6  # options looked at together when some of them have to go
 
 
-def options_of(paths: RunPaths, run: Mapping[str, Any]) -> LaunchOptions:
+def options_of(paths: RunPaths, run: RunRecord) -> LaunchOptions:
     """What the run was launched with; its record may be one of an earlier version.
 
     Raises:
         UsageError: the environment held what is not taken from a record, nor in this one.
     """
-    strategy, name = Strategy.recorded(run["strategy"]), str(run["name"])
-    nodes = int(run.get("nodes") or 1)
-    module = str(run.get("module") or "").rpartition(".")[2]
-    script = Path(str(run.get("recipe") or module or run["script"]))
+    strategy = Strategy.recorded(run.strategy)
+    module = (run.module or "").rpartition(".")[2]
+    script = Path(run.recipe or module or run.script)
     return LaunchOptions(
         job=_job(run),
         strategy=strategy,
-        processes=strategy.world_size // nodes,
-        nodes=nodes,
-        address=run.get("address") if nodes > 1 else None,
-        cpu=run["device"] == "cpu",
+        processes=strategy.world_size // run.nodes,
+        nodes=run.nodes,
+        address=run.address if run.nodes > 1 else None,
+        cpu=run.device == "cpu",
         # A name that was made of script and strategy is made anew.
-        name=None if name.startswith(script.stem) else name,
+        name=None if run.name.startswith(script.stem) else run.name,
         store=Store(paths.directory.parent),
         wrap=_wrap(paths, run),
-        capture=bool(run.get("capture", True)),
-        warm=bool(run.get("warm", False)),
-        port=_port(run) if nodes > 1 else 0,
+        capture=run.capture,
+        warm=run.warm,
+        port=_port(run) if run.nodes > 1 else 0,
         environment=_environment(run),
-        recovery=Recovery.read(run.get("recovery")),
-        trackers=tuple(run.get("trackers") or ()),
+        recovery=Recovery.read(run.recovery),
+        trackers=tuple(run.trackers),
     )
 
 
-def _job(run: Mapping[str, Any]) -> Job | None:
+def _job(run: RunRecord) -> Job | None:
     """Of a script: what it was described by. The arguments of a recipe say it."""
-    if run.get("recipe") is not None:
+    if run.recipe is not None:
         return None
     with contextlib.suppress(UsageError):
-        return replace(Job.recorded(run), cluster=str(run["device"]))  # on the machine at hand
+        return replace(Job.recorded(run.document()), cluster=run.device)  # on the machine at hand
     return None
 
 
-def _wrap(paths: RunPaths, run: Mapping[str, Any]) -> str | None:
+def _wrap(paths: RunPaths, run: RunRecord) -> str | None:
     """As given. Records of earlier versions keep it in the launcher's config file alone."""
-    if "wrap" in run or run.get("recipe") is not None:
-        return run.get("wrap")
+    if "wrap" in run.as_read or run.recipe is not None:
+        return run.wrap
     try:
         text = (paths.config / "accelerate.yaml").read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -87,20 +87,18 @@ def _wrap(paths: RunPaths, run: Mapping[str, Any]) -> str | None:
     return found[1] if found else None
 
 
-def _port(run: Mapping[str, Any]) -> int:
+def _port(run: RunRecord) -> int:
     """The port at which the machines were to meet; 0 = none was given."""
-    command = [str(word) for word in run["command"]]
-    given = dict(pairwise(command)).get("--main_process_port", "")
+    given = dict(pairwise(run.command)).get("--main_process_port", "")
     port = int(given) if given.isdecimal() else 0
     return 0 if 0 <= port - USUAL_PORT < 100 else port  # which of these is free now is to be seen
 
 
-def _environment(run: Mapping[str, Any]) -> dict[str, str]:
+def _environment(run: RunRecord) -> dict[str, str]:
     """The variables that were given for the run."""
-    given: Mapping[str, Any] | None = run.get("extra_environment")
+    given = run.extra_environment
     if given is None:
-        whole = {name: str(value) for name, value in dict(run["environment"]).items()}
-        given = {name: value for name, value in whole.items() if name not in _OURS}
+        given = {name: value for name, value in run.environment.items() if name not in _OURS}
         search = [part for part in given.get("PYTHONPATH", "").split(os.pathsep) if part]
         others = [part for part in search if Path(part) != SITE_FOLDER]
         inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -108,7 +106,7 @@ def _environment(run: Mapping[str, Any]) -> dict[str, str]:
             given.pop("PYTHONPATH", None)
         else:
             given["PYTHONPATH"] = os.pathsep.join(others)
-    return {name: recorded_value(run, name, str(value)) for name, value in given.items()}
+    return {name: recorded_value(run, name, value) for name, value in given.items()}
 
 
 def given_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +128,7 @@ def stays_in_place(changes: Mapping[str, Any]) -> bool:
 
 
 def changed(
-    run: Mapping[str, Any], options: LaunchOptions, changes: Mapping[str, Any]
+    run: RunRecord, options: LaunchOptions, changes: Mapping[str, Any]
 ) -> tuple[LaunchOptions, list[str]]:
     """`options` with `changes`, and a sentence per option that the new strategy does not have.
 
@@ -142,7 +140,7 @@ def changed(
     if job is not None:
         made = with_job(LaunchOptions(job=job))
         given = {"strategy": made.strategy, "nodes": made.nodes, "cpu": made.cpu}
-        plain = given | plain | {"job": job if run.get("recipe") is None else None}
+        plain = given | plain | {"job": job if run.recipe is None else None}
     if "environment" in changes:
         plain["environment"] = {**options.environment, **changes["environment"]}
     if "recovery" in changes:
@@ -153,8 +151,7 @@ def changed(
     else:
         base, kept = _resized(options, plain)
     explicit = dict(changes.get("options") or {})
-    recipe: str | None = run.get("recipe")
-    splits = None if recipe is None else recipes.find(recipe).splits
+    splits = None if run.recipe is None else recipes.find(run.recipe).splits
     kept = {name: value for name, value in kept.items() if name not in explicit}
     device = "cpu" if plain.get("cpu", options.cpu) else "cuda"
     strategy, dropped = _with_kept(base.with_options(**explicit), kept, splits, device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from workbench import recipes
 from workbench.describe import Strategy
@@ -15,6 +15,7 @@ from workbench.launching.start.warm_server import warm_part
 from workbench.launching.warm.client import WarmSpec
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.resuming import PLACEHOLDER, how_to_resume
+from workbench.store.run_record import RunRecord
 
 
 class _ResumePoint(TypedDict):
@@ -62,38 +63,35 @@ def make_spec(
     }
 
 
-def recorded_spec(run: Mapping[str, Any], arguments: Sequence[str] | None = None) -> LaunchSpec:
+def recorded_spec(run: RunRecord, arguments: Sequence[str] | None = None) -> LaunchSpec:
     """The spec of a run known from its run.json alone; None = with the arguments it began with.
 
     Raises:
         UsageError: run.json lacks a secret that the run was started with.
     """
-    began = [str(word) for word in run["arguments"]]
-    arguments = began if arguments is None else list(arguments)
+    arguments = list(run.arguments if arguments is None else arguments)
     check_not_redacted(run, arguments)
-    given = dict(run["environment"])
-    environment = {name: recorded_value(run, name, str(value)) for name, value in given.items()}
-    command, folder = [str(word) for word in run["command"]], Path(run["working_directory"])
-    spec = make_spec(command, began, environment, folder, warm_server(run))
+    given = run.environment.items()
+    environment = {name: recorded_value(run, name, value) for name, value in given}
+    folder = Path(run.working_directory)
+    spec = make_spec(run.command, run.arguments, environment, folder, warm_server(run))
     return {**spec, "arguments": arguments}
 
 
-def warm_server(run: Mapping[str, Any]) -> WarmSpec | None:
+def warm_server(run: RunRecord) -> WarmSpec | None:
     """Which warm server fits the run of this run.json; None = it is started cold."""
-    if not run.get("warm"):
+    if not run.warm:
         return None
-    threads: Mapping[str, Any] = run.get("cpu_threads") or {}
-    recipe: str | None = run.get("recipe")
     return warm_part(
-        Path(run["script"]),
-        threads.get("value"),
-        strategy=Strategy.recorded(run["strategy"]),
-        splits=None if recipe is None else recipes.find(recipe).splits,
-        device=str(run["device"]),
+        Path(run.script),
+        run.cpu_threads.get("value"),
+        strategy=Strategy.recorded(run.strategy),
+        splits=None if run.recipe is None else recipes.find(run.recipe).splits,
+        device=run.device,
     )
 
 
-def check_not_redacted(run: Mapping[str, Any], arguments: Sequence[str]) -> None:
+def check_not_redacted(run: RunRecord, arguments: Sequence[str]) -> None:
     """Refuse arguments of which a part was hidden.
 
     Raises:
@@ -102,7 +100,7 @@ def check_not_redacted(run: Mapping[str, Any], arguments: Sequence[str]) -> None
     hidden = [word for word in arguments if HIDDEN in word]
     if hidden:
         raise UsageError(
-            f"{run['run']} was started with a secret among its arguments ({hidden[0]}), which "
+            f"{run.run} was started with a secret among its arguments ({hidden[0]}), which "
             "run.json does not keep. Give the arguments again: workbench resume RUN -- ARGS…"
         )
 
@@ -116,7 +114,7 @@ def on_another_port(spec: LaunchSpec, why: str) -> LaunchSpec:
 
 
 def from_checkpoint(
-    spec: LaunchSpec, run: Mapping[str, Any], checkpoint: Checkpoint | None, why: str
+    spec: LaunchSpec, run: RunRecord, checkpoint: Checkpoint | None, why: str
 ) -> LaunchSpec:
     """The spec of an attempt that goes on from `checkpoint`; None = from the beginning.
 
@@ -128,7 +126,7 @@ def from_checkpoint(
 
 def resume_spec(
     arguments: Sequence[str],
-    run: Mapping[str, Any],
+    run: RunRecord,
     checkpoint: Checkpoint | None,
     why: str,
     *,
@@ -147,16 +145,15 @@ def resume_spec(
             "from the beginning."
         )
     if checkpoint is None:  # where the run began: another run's checkpoint is in its arguments
-        began: dict[str, Any] = run.get("resumed_from") or {}
+        origin = run.resumed_from or {}
         return {
-            "step": int(began.get("step") or 0),
-            "checkpoint": began.get("checkpoint"),
+            "step": origin.get("step") or 0,
+            "checkpoint": origin.get("checkpoint"),
             "why": why,
             "arguments": list(arguments),
         }
     assert checkpoint.step is not None
-    script, recipe = Path(run["script"]), run.get("recipe")
-    way = how_to_resume(script, recipe, arguments, checkpoint, given=given)
+    way = how_to_resume(Path(run.script), run.recipe, arguments, checkpoint, given=given)
     return {
         "step": checkpoint.step,
         "checkpoint": str(checkpoint.path),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from workbench.errors import StoreError
 from workbench.launching.prepare import redact
@@ -21,6 +20,7 @@ from workbench.provenance.record import record_provenance
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
+from workbench.store.run_record import OriginDoc, ProvenanceDoc, RunRecord
 from workbench.store.runs import discard
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.version import __version__
@@ -64,20 +64,27 @@ def prepare(
         MARKER: marker,
         "WORKBENCH_RUN_DIR": str(paths.directory),
     }
-    document = _run_document(request, paths, marker, environment)
-    if resume is not None:
-        document["resumed_from"] = {key: resume.get(key) for key in ("run", "checkpoint", "step")}
-    document |= {"rerun_of": rerun_of, "provenance": provenance(request, paths.source)}
-    document["vouched"] = vouched(document)
+    origin: OriginDoc | None = resume and {
+        "run": resume.get("run"),
+        "checkpoint": resume["checkpoint"],
+        "step": resume["step"],
+    }
+    run = replace(
+        _record(request, paths, marker, environment),
+        resumed_from=origin,
+        rerun_of=rerun_of,
+        provenance=provenance(request, paths.source),
+    )
+    run = replace(run, vouched=vouched(run))
     try:
-        write_json_atomic(paths.run, document, indent=2)
-        write_json_atomic(paths.view, _first_view(document))
+        write_json_atomic(paths.run, run.document(), indent=2)
+        write_json_atomic(paths.view, _first_view(run))
         for path, text in request.config_files_in(paths.directory).items():
             Path(path).write_text(text, encoding="utf-8")
             Path(path).chmod(0o600)  # it decides what is started, whatever the umask
         command = request.command_in(paths.directory)
         folder = request.working_directory
-        warm = warm_server(document)
+        warm = warm_server(run)
         spec = make_spec(command, request.arguments, environment, folder, warm)
     except OSError as error:
         discard(paths)
@@ -85,7 +92,7 @@ def prepare(
     return paths, {**spec, "resume": resume}
 
 
-def provenance(request: Request, keep: Path | None) -> dict[str, Any]:
+def provenance(request: Request, keep: Path | None) -> ProvenanceDoc:
     """The record's part about what is started; changes and copies are written into `keep`."""
     given = {**os.environ, **request.options.environment}
     return record_provenance(
@@ -98,12 +105,16 @@ def provenance(request: Request, keep: Path | None) -> dict[str, Any]:
     ).document()
 
 
-def _first_view(run: dict[str, Any]) -> dict[str, Any]:
+def _first_view(run: RunRecord) -> dict[str, object]:
     """What a page finds until the supervisor writes the view: nobody has looked at anything yet."""
-    known = ("schema", "run", "name", "processes", "device", "steps_total")
     return {
-        **{name: run[name] for name in known},
-        "strategy": run["strategy_name"],
+        "schema": run.schema,
+        "run": run.run,
+        "name": run.name,
+        "processes": run.processes,
+        "device": run.device,
+        "steps_total": run.steps_total,
+        "strategy": run.strategy_name,
         "seq": 0,
         "phase": "starting",
         "steps": 0,
@@ -116,19 +127,19 @@ def _cannot_write(paths: RunPaths, error: OSError) -> StoreError:
     return StoreError(f"The run directory {paths.directory} cannot be written: {error}")
 
 
-def vouched(document: dict[str, Any]) -> list[str]:
+def vouched(run: RunRecord) -> list[str]:
     """Proofs that the record's command, hooks and variables are ours; secrets are not in it."""
-    proofs = vouch(document, document["environment"])
-    proofs = vouch({**document, "vouched": proofs}, document["extra_environment"])
-    return seal({**document, "vouched": proofs})
+    run = replace(run, vouched=vouch(run, run.environment))
+    run = replace(run, vouched=vouch(run, run.extra_environment or {}))
+    return seal(run)
 
 
-def _run_document(
+def _record(
     request: Request, paths: RunPaths, marker: str, environment: dict[str, str]
-) -> dict[str, Any]:
+) -> RunRecord:
     workload, options = request.workload, request.options.document()
     options["extra_environment"] = redact.redact_environment(options["extra_environment"])
-    return {
+    document = {
         **options,
         "schema": SCHEMA_VERSION,
         "run": paths.directory.name,
@@ -161,4 +172,8 @@ def _run_document(
         else None,
         "usd_per_hour": request.usd_per_hour,
         "resumed_from": None,
+        "rerun_of": None,
+        "provenance": None,
+        "vouched": [],
     }
+    return RunRecord.of(document)

@@ -30,6 +30,8 @@ from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION
 
 _TICK_SECONDS = 0.2
@@ -45,8 +47,8 @@ def stop_directly(
         OSError: the run directory cannot be written.
     """
     check_own(paths, "stopped")
-    run = read_json(paths.run) or {}
-    if not may_adopt(paths) or int(run.get("nodes") or 1) > 1:
+    run = read_run(paths) or RunRecord()
+    if not may_adopt(paths) or run.nodes > 1:
         return False
     lock = take_lock(paths)
     if lock is None:
@@ -55,17 +57,17 @@ def stop_directly(
         with logging_to(paths):
             log(f"the run has no supervisor: {reason} by process {os.getpid()}")
             _climb(paths, run, now=now, reason=reason, timeout=timeout)
-            left = len(end_leftovers(partial(processes.members, str(run["marker"]))))
+            left = len(end_leftovers(partial(processes.members, run.marker)))
             _tell_end(paths, run, reason, left)
-            Sidecars(paths, run, Recovery.read(run.get("recovery"))).end()
+            Sidecars(paths, run, Recovery.read(run.recovery)).end()
     finally:
         os.close(lock)
     return True
 
 
-def _climb(paths: RunPaths, run: dict[str, Any], *, now: bool, reason: str, timeout: float) -> None:
+def _climb(paths: RunPaths, run: RunRecord, *, now: bool, reason: str, timeout: float) -> None:
     """The stop ladder, until no process of the run is left or the time is over."""
-    marker = str(run["marker"])
+    marker = run.marker
     members = partial(processes.members, marker)
     ladder = StopLadder(paths, members)
     steps = 0 if now else _steps(paths, run)
@@ -85,8 +87,8 @@ def _climb(paths: RunPaths, run: dict[str, Any], *, now: bool, reason: str, time
         time.sleep(_TICK_SECONDS)
 
 
-def _steps(paths: RunPaths, run: dict[str, Any]) -> int:
-    ranks = range(int(run.get("processes") or 1))
+def _steps(paths: RunPaths, run: RunRecord) -> int:
+    ranks = range(run.processes)
     pulses = [read_pulse(paths.rank_pulse(rank)) for rank in ranks]
     return max((pulse.steps for pulse in pulses if pulse is not None), default=0)
 
@@ -97,16 +99,16 @@ def _step_seconds(paths: RunPaths) -> float | None:
     return median(known) if known else None
 
 
-def _tell_end(paths: RunPaths, run: dict[str, Any], reason: str, left: int) -> None:
+def _tell_end(paths: RunPaths, run: RunRecord, reason: str, left: int) -> None:
     """Everything that a supervisor leaves at the end, from the small files alone."""
     steps = max(furthest(paths), _steps(paths, run))
     verdict = judge(
         paths,
-        ranks=int(run.get("processes") or 1),
+        ranks=run.processes,
         steps=steps,
         exit_code=None,
         stop_reason=reason,
-        capture=bool(run.get("capture", True)),
+        capture=run.capture,
     )
     end = _end_document(paths, verdict, left)
     log(f"{end['outcome']}: {end['message']}")

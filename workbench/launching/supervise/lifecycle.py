@@ -16,9 +16,10 @@ from workbench.launching.resume.attempts import Attempts
 from workbench.launching.supervise.run_state import RunState
 from workbench.launching.supervise.supervisor import Supervisor
 from workbench.store import secrets
-from workbench.store.files import read_json, reserve
+from workbench.store.files import reserve
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
+from workbench.store.record import read_run
 
 if TYPE_CHECKING:
     from workbench.launching.start.launch_spec import LaunchSpec, ResumeSpec
@@ -60,7 +61,7 @@ def supervise(directory: str, spec_text: bytes, *, adopting: bool) -> None:
         return
     resume = spec and spec["resume"]
     lock = take_lock(paths, HANDOVER_SECONDS if resume else 0.0)
-    run = read_json(paths.run)
+    run = read_run(paths)
     if lock is None or run is None:
         log("another supervisor has this run" if lock is None else "run.json cannot be read")
         return

@@ -47,8 +47,8 @@ class RunMonitor:
         self._run = run = state.run
         self._attempts = state.attempts
         self._processes = ranks
-        self._builder = ViewBuilder(paths, run)
-        self._diagnoser = Diagnoser(paths, run)
+        self._builder = ViewBuilder(paths, run.document())
+        self._diagnoser = Diagnoser(paths, run.document())
         self._sealer = Sealer(paths, log)
         self._sealer.start()
         self._ahead = self._last_pulse = 0
@@ -58,7 +58,7 @@ class RunMonitor:
         self._began = time.monotonic() - (0.0 if begins else self._attempts.seconds_of_present)
         self._seconds_before = self._attempts.seconds_before
         self._first_step_seen: float | None = None
-        self._gpus = GpuSampler() if run["device"] == "cuda" else None  # never raises
+        self._gpus = GpuSampler() if run.device == "cuda" else None  # never raises
         self._host = HostSampler(paths.directory)
         self._system = LineWriter(str(paths.system))
         self._marked: list[ProcessDoc] = []
@@ -241,9 +241,9 @@ class RunMonitor:
             steps=self.steps,
             exit_code=exit_code,
             stop_reason=self._state.ladder.reason if self._state.ladder.active else None,
-            capture=bool(self._run["capture"]),
+            capture=self._run.capture,
             first_step=self.first_step,
-            steps_total=self._run.get("steps_total"),
+            steps_total=self._run.steps_total,
         )
 
     def finish(self, exit_code: int | None, verdict: Verdict, left: int) -> None:
@@ -251,7 +251,7 @@ class RunMonitor:
         message = verdict.message
         why_not = self._why_not_resumable({"outcome": verdict.outcome, "message": verdict.message})
         if verdict.outcome in {"stopped", "preempted"} and not why_not:
-            message = f"{message} Go on with: workbench resume {self._run['run']}"
+            message = f"{message} Go on with: workbench resume {self._run.run}"
         state = self._state
         if state.message and state.world_size not in {None, state.world_size_asked}:
             message = f"{message} {state.message}"
@@ -316,9 +316,8 @@ class RunMonitor:
 
     def _keep_gap(self) -> None:
         try:
-            record_prediction_error(
-                self._paths, self._run, [one.document() for one in self.findings]
-            )
+            findings = [one.document() for one in self.findings]
+            record_prediction_error(self._paths, self._run.document(), findings)
         except Exception as error:  # noqa: BLE001  (nor must this)
             log(f"comparison.json failed: {error!r}")
 

@@ -8,6 +8,8 @@ from typing import Any
 from workbench.store import processes
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 
 
 def may_adopt(paths: RunPaths) -> bool:
@@ -18,20 +20,18 @@ def may_adopt(paths: RunPaths) -> bool:
     On another one its launcher looks dead, so a supervisor there would end what is at work. Of a
     run over several machines, node 0 alone can watch.
     """
-    state, run = read_json(paths.state) or {}, read_json(paths.run) or {}
+    state, run = read_json(paths.state) or {}, read_run(paths) or RunRecord()
     supervisor: dict[str, Any] = state.get("supervisor") or {}
     if supervisor.get("boot_id", processes.boot_id()) != processes.boot_id():
         return False
-    nodes = int(run.get("nodes") or 1)
-    first: dict[str, Any] = (read_json(paths.node(0)) or {}) if nodes > 1 else {}
+    first: dict[str, Any] = (read_json(paths.node(0)) or {}) if run.nodes > 1 else {}
     if first.get("host", socket.gethostname()) != socket.gethostname():
         return False
-    return _has_own_process(run, state, nodes)
+    return _has_own_process(run, state)
 
 
-def _has_own_process(run: dict[str, Any], state: dict[str, Any], nodes: int) -> bool:
+def _has_own_process(run: RunRecord, state: dict[str, Any]) -> bool:
     """Of the machine that node 0 is: containers of one host share the boot."""
     ranks: dict[str, Any] = state.get("ranks") or {}
-    own = [ranks.get(str(rank)) for rank in range(int(run.get("processes") or 1) // nodes)]
-    marker = str(run.get("marker") or "")
-    return any(processes.is_marked(one, marker) for one in [state.get("launcher"), *own])
+    own = [ranks.get(str(rank)) for rank in range(run.processes // run.nodes)]
+    return any(processes.is_marked(one, run.marker) for one in [state.get("launcher"), *own])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.launching.log import guarded
 from workbench.launching.resume.attempts import Attempts
@@ -17,6 +17,7 @@ from workbench.recover.policy import Recovery
 from workbench.store import processes
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class RunState:
 
     paths: RunPaths
     """The run directory."""
-    run: dict[str, Any]
+    run: RunRecord
     """run.json."""
     recovery: Recovery
     """What may be done for the run while nobody looks."""
@@ -72,9 +73,9 @@ class RunState:
         self.begin_attempt()
 
     @classmethod
-    def of(cls, paths: RunPaths, run: dict[str, Any]) -> RunState:
+    def of(cls, paths: RunPaths, run: RunRecord) -> RunState:
         """The state of a run as its supervisor begins."""
-        recovery, attempts = Recovery.read(run.get("recovery")), Attempts(paths)
+        recovery, attempts = Recovery.read(run.recovery), Attempts(paths)
         first = next(iter(attempts.lines), None)
         oom_score = lower_oom_score()
         return cls(
@@ -99,12 +100,12 @@ class RunState:
     @property
     def nodes(self) -> int:
         """Nodes of the run."""
-        return int(self.run.get("nodes") or 1)
+        return self.run.nodes
 
     @property
     def world_size_asked(self) -> int:
         """Ranks that were asked for, on all nodes."""
-        return int(self.run["processes"])
+        return self.run.processes
 
     @property
     def restarts(self) -> int:
@@ -119,7 +120,7 @@ class RunState:
         watcher = self.watcher.parent
         parents = [os.getpid()] if watcher is None else [os.getpid(), watcher]
         besides = {*self.sidecars.pids, os.getpid()}
-        return processes.members(self.run["marker"], parents, besides=besides)
+        return processes.members(self.run.marker, parents, besides=besides)
 
     def write(self, phase: str) -> None:
         """Heartbeat. A disk that refuses is tried again with the next one."""

@@ -12,7 +12,6 @@ import shlex
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from workbench.launching.log import guarded, log
 from workbench.launching.supervise.protection import set_oom_score
@@ -21,6 +20,7 @@ from workbench.recover.policy import Recovery
 from workbench.store import processes
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
+from workbench.store.run_record import RunRecord
 
 _MARK = "WORKBENCH_RUN"  # in place of the run's marker
 _FLUSH_SECONDS = 60.0  # a tracker that has not told the end by then is left to itself
@@ -32,7 +32,7 @@ class Sidecars:
     def __init__(
         self,
         paths: RunPaths,
-        run: dict[str, Any],
+        run: RunRecord,
         recovery: Recovery,
         oom_score: int | None = None,
     ) -> None:
@@ -47,8 +47,8 @@ class Sidecars:
 
     def start(self) -> None:
         """Start the trackers that the run was launched with."""
-        for name in self._run.get("trackers") or ():
-            command = follow_command(self._paths, str(name))
+        for name in self._run.trackers:
+            command = follow_command(self._paths, name)
             started = self._spawn(f"tracker {name}", command, f"tracker-{name}.log")
             if started is not None:
                 self._trackers.append(started)
@@ -85,7 +85,7 @@ class Sidecars:
     ) -> subprocess.Popen[bytes] | None:
         environment = {key: value for key, value in os.environ.items() if key != MARKER}
         environment[_MARK] = self._paths.directory.name
-        folder = Path(self._run["working_directory"])
+        folder = Path(self._run.working_directory)
         started: list[subprocess.Popen[bytes]] = []
 
         def spawn() -> None:

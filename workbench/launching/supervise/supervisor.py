@@ -98,7 +98,7 @@ class Supervisor:
         more = (resume or {}).get("environment", {})
         environment = {**inherited(), **spec["environment"], **more}
         environment |= {  # never a record's: it may have been moved, or come from elsewhere
-            processes.MARKER: run["marker"],
+            processes.MARKER: run.marker,
             "WORKBENCH_RUN_DIR": str(paths.directory),
             "WORKBENCH_FIRST_STEP": str(first_step),
         }
@@ -107,9 +107,9 @@ class Supervisor:
             folder=spec["working_directory"],
             environment=shown_gpus(
                 environment,
-                device=run["device"],
+                device=run.device,
                 ranks=self.state.world_size_asked,
-                script=Path(run["script"]),
+                script=Path(run.script),
             ),
             output=paths.launcher_log,
             warm=spec["warm"],
@@ -120,7 +120,7 @@ class Supervisor:
         state = self.state
         state.spec_before = spec
         before = read_json(state.paths.state) or {}
-        marker = state.run["marker"]  # a process without it is not the run's
+        marker = state.run.marker  # a process without it is not the run's
         launcher = before.get("launcher")
         state.launcher = launcher if processes.is_marked(launcher, marker) else None
         state.ranks = {
@@ -129,7 +129,7 @@ class Supervisor:
             if processes.is_marked(process, marker)
         }
         state.warm = bool(before.get("warm"))
-        state.started_at = float(before.get("started_at", state.run["created_at"]))
+        state.started_at = float(before.get("started_at", state.run.created_at))
         self._restarts_before = state.restarts
         if state.watcher.parent is not None:
             state.sidecars.adopt_children_of(state.watcher.parent)
@@ -249,7 +249,7 @@ class Supervisor:
         if first:
             monitor.read()
         hang = monitor.standstill  # no step will come at which all ranks could stop
-        agree = state.run["capture"] and not hang and not self.ranks.spawned  # on a step to stop at
+        agree = state.run.capture and not hang and not self.ranks.spawned  # on a step to stop at
         now = (state.paths.control / "stop-now").exists()
         state.ladder.request(
             now=now and state.ladder.stage in {None, "graceful"},

@@ -1,0 +1,176 @@
+"""``run.json`` as one typed value: what a run was asked to be, how and where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypedDict
+
+
+class ProvenanceDoc(TypedDict, total=False):
+    """What a run was made from, see `provenance.record.Provenance`; files lie in ``source/``."""
+
+    repository: str | None
+    commit: str | None
+    changes_sha256: str | None
+    files: dict[str, str]
+    copied: list[str]
+    python: str | None
+    packages: dict[str, str]
+    data: list[dict[str, Any]]  # {"option", "path", "bytes", "sha256"}
+    environment: dict[str, str]
+    notes: list[str]
+
+
+class EngineDoc(TypedDict, total=False):
+    """The engine whose machines a run is on."""
+
+    name: str  # "slurm"
+    job_id: str  # "12"
+
+
+class OriginDoc(TypedDict, total=False):
+    """Where a run begins that continues another one: in a new layout, or as a fork."""
+
+    run: str | None
+    checkpoint: str | None
+    step: int | None
+
+
+class CpuThreadsDoc(TypedDict, total=False):
+    """The threads of a rank on the CPU."""
+
+    value: int | None  # OMP_NUM_THREADS of a rank
+    source: str  # where from
+
+
+class PredictedMemoryDoc(TypedDict, total=False):
+    """The memory of a rank, as estimated at the launch."""
+
+    parts: dict[str, float]
+    total_bytes: float | None
+    allocated_bytes: float | None
+    assumptions: list[str]
+
+
+class RangeDoc(TypedDict, total=False):
+    """The range of a step's time."""
+
+    low_seconds: float | None
+    high_seconds: float | None
+
+
+class CorrectionDoc(TypedDict):
+    """By what earlier runs corrected a predicted time."""
+
+    factor: float
+    low: float
+    high: float
+    runs: int
+
+
+class PredictedTimeDoc(TypedDict, total=False):
+    """The time of an optimizer step, as estimated at the launch."""
+
+    step_seconds: float
+    range: RangeDoc
+    parts: dict[str, float]
+    tokens_per_step: float | None
+    tokens_per_second: float | None
+    mfu: float | None
+    assumptions: list[str]
+    source: str
+    host_key: str
+    correction: CorrectionDoc | None
+
+
+class PredictedDoc(TypedDict, total=False):
+    """The estimate at the launch; each part only where it is known."""
+
+    memory: PredictedMemoryDoc
+    time: PredictedTimeDoc
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """``run.json``. Secrets are redacted before writing.
+
+    A default is what a record means that lacks the field: one of an earlier version, or a damaged
+    one. `read_record` refuses those that lack what a start needs.
+    """
+
+    schema: int = 1
+    run: str = ""  # run id = directory name
+    name: str = ""  # as the user gave it: data, never markup or a path
+    marker: str = ""  # value of WORKBENCH_RUN_ID in the environment of every process of the run
+    created_at: float = 0.0
+    workbench_version: str = ""
+    script: str = ""
+    module: str | None = None  # where it was started as one
+    arguments: list[str] = field(default_factory=list[str])
+    # those of them, at the front, that the strategy put there
+    layout_arguments: list[str] = field(default_factory=list[str])
+    recipe: str | None = None
+    strategy: dict[str, Any] = field(default_factory=dict[str, Any])  # Strategy, field by field
+    strategy_name: str = ""
+    processes: int = 1  # ranks of all machines
+    nodes: int = 1  # equal machines; those of node 0 come first
+    address: str | None = None  # where the other machines reach node 0; null = there are none
+    engine: EngineDoc | None = None  # null = started by hand
+    device: str = ""  # "cpu" or "cuda"
+    cluster: dict[str, Any] = field(default_factory=dict[str, Any])  # Cluster, field by field
+    workload: dict[str, Any] | None = None  # Workload when known (recipes), else null
+    predicted: PredictedDoc | None = None
+    warnings: list[str] = field(default_factory=list[str])  # what the preflight saw
+    command: list[str] = field(default_factory=list[str])  # exact argv
+    # only what differs from the parent's environment
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+    cpu_threads: CpuThreadsDoc = field(default_factory=CpuThreadsDoc)
+    # the part of the environment that was given for this run; null: by an earlier version
+    extra_environment: dict[str, str] | None = None
+    # proofs that its variables were written by its user's workbench
+    vouched: list[str] = field(default_factory=list[str])
+    wrap: str | None = None  # class of the blocks for FSDP, as given
+    port: int = 0  # rendezvous port, as given; 0 = a free one at each start
+    warm: bool = False  # launcher and ranks are forks of a warm server
+    working_directory: str = ""
+    capture: bool = True
+    steps_total: int | None = None  # known for recipes; the ETA's basis
+    seconds_total: float | None = None  # a time limit, the ETA's other basis
+    tokens_per_step: int | None = None
+    usd_per_hour: float | None = None
+    # recover.policy.Recovery, field by field
+    recovery: dict[str, Any] = field(default_factory=dict[str, Any])
+    # sinks fed by the supervisor: tensorboard, mlflow, trackio, wandb
+    trackers: list[str] = field(default_factory=list[str])
+    resumed_from: OriginDoc | None = None
+    rerun_of: str | None = None  # the run that this one starts again
+    provenance: ProvenanceDoc | None = None  # null = recorded by an earlier version
+    as_read: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """The document it was made from: lacks what its version had not, keeps what a later one has."""
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> RunRecord:
+        """The record of a document that `shapes.fit` has checked.
+
+        >>> RunRecord.of({"run": "a", "nodes": None, "of_a_later_version": 1}).nodes
+        1
+        """
+        known = {name: document[name] for name in _NAMES if document.get(name) is not None}
+        return cls(**known, as_read=document)
+
+    def document(self) -> dict[str, Any]:
+        """The content of run.json: as it was read, with the fields that were replaced since.
+
+        >>> from dataclasses import replace
+        >>> replace(RunRecord.of({"run": "a", "of_a_later_version": 1}), port=5).document()
+        {'run': 'a', 'of_a_later_version': 1, 'port': 5}
+        """
+        before = RunRecord.of(self.as_read)
+        values = {name: getattr(self, name) for name in _NAMES}
+        changed = {k: v for k, v in values.items() if v != getattr(before, k)}
+        return {**self.as_read, **changed}
+
+
+_NAMES = tuple(one.name for one in fields(RunRecord) if one.name != "as_read")
