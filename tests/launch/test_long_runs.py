@@ -134,14 +134,13 @@ def test_who_takes_over_a_long_run_knows_its_step_before_it_has_read_it(
 
 def test_who_takes_over_counts_the_whole_attempt_and_the_last_pulses(paths: RunPaths) -> None:
     """Also a rank's last steps whose lines were never written: it crashed, or the disk was full."""
-    run = read_json(paths.run) or {}
     pulse = Pulse(str(paths.rank_pulse(0)))
     pulse.beat(ENDED, STEPS + 3)
     here = processes.identify(os.getpid())
     write_json_atomic(paths.rank_start(0), {"process": here})
     begun = {"attempt": 1, "event": "start", "time": time.time() - 300, "first_step": 0}
     paths.attempts.write_text(json.dumps(begun) + "\n")
-    state = RunState.of(paths, run)
+    state = RunState.of(paths, read_record(paths, ()))
     ranks = RankProcesses(state)
     ranks.find()
     watch = monitor.RunMonitor(state, ranks, begins=False)

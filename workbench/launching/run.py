@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from workbench.describe.job import Job
 from workbench.diagnose.offline import unsupervised
-from workbench.errors import StoreError, UsageError, WorkbenchError
+from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.prepare.acceptance import accept
 from workbench.launching.prepare.options import keywords
 from workbench.launching.resume.branch import fork, rerun
 from workbench.launching.resume.resume import Resumed, resume, why_not_resumable
 from workbench.launching.start.supervisor_process import spawn_supervisor
-from workbench.launching.stop_ladder import end_leftovers
-from workbench.launching.supervise.direct_stop import stop_directly
+from workbench.launching.supervise import direct_stop
 from workbench.launching.supervise.reattach import may_adopt
 from workbench.observe.current_view import current_view
 from workbench.observe.events import iterate_metrics, metric_bytes
@@ -30,11 +26,10 @@ from workbench.observe.summary import summarise
 from workbench.observe.view import log_text
 from workbench.recover.checkpoints import Checkpoint, verify
 from workbench.recover.script_checkpoints import every_checkpoint
-from workbench.store import processes
 from workbench.store.files import read_json, read_texts
 from workbench.store.findings import Finding, read_findings
 from workbench.store.layout import RunPaths
-from workbench.store.ownership import check_own, foreign_reason
+from workbench.store.ownership import foreign_reason
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.status import Status, read_status
@@ -42,7 +37,6 @@ from workbench.store.status import Status, read_status
 _ADOPT_SECONDS = 5.0
 _CONFIG_BYTES = 1 << 20
 _QUICK_METRIC_BYTES = 32 << 20  # are read in about a second
-_NOW_SECONDS = 45.0  # a supervisor that has not ended a run "now" by then needs help
 
 
 class Run:
@@ -69,10 +63,6 @@ class Run:
     def document(self) -> dict[str, Any]:
         """run.json: what was asked, how and where."""
         return read_json(self._paths.run) or {}
-
-    @property
-    def _record(self) -> RunRecord:
-        return read_run(self._paths) or RunRecord()
 
     @property
     def job(self) -> Job | None:
@@ -105,7 +95,7 @@ class Run:
     @property
     def command(self) -> list[str]:
         """The exact argv that was started (secrets redacted)."""
-        return list(self._record.command)
+        return list((read_run(self._paths) or RunRecord()).command)
 
     def view(self) -> dict[str, Any]:
         """The charts' snapshot; what is not known (yet) is None, columns are empty.
@@ -181,27 +171,7 @@ class Run:
             ForeignRunError: it is another user's, or others can write to it.
             StoreError: the run directory cannot be written.
         """
-        unwatched = self.status.state == "unsupervised"
-        if self._leave_request("stop-now" if now else "stop", "stopped") and unwatched:
-            self._stop_in_thread("stopped", now=now)
-
-    def _leave_request(self, name: str, action: str) -> bool:
-        """Put a request into control/; False where nothing of the run is at work."""
-        if not self.status.live:
-            return False
-        check_own(self._paths, action)
-        try:
-            (self._paths.control / name).touch()
-        except OSError as error:
-            raise StoreError(f"{self.id} cannot be {action}: {error}") from error
-        return True
-
-    def _stop_in_thread(self, reason: str, *, now: bool) -> None:
-        def stop() -> None:
-            with contextlib.suppress(WorkbenchError, OSError):
-                stop_directly(self._paths, now=now, reason=reason)
-
-        threading.Thread(target=stop, name="workbench-stop", daemon=True).start()
+        direct_stop.request_stop(self._paths, now=now)
 
     @property
     def config_files(self) -> dict[str, str]:
@@ -215,9 +185,7 @@ class Run:
             ForeignRunError: it is another user's, or others can write to it.
             StoreError: the run directory cannot be written.
         """
-        unwatched = self.status.state == "unsupervised"
-        if self._leave_request("preempt", "pre-empted") and unwatched:
-            self._stop_in_thread("preempted", now=False)
+        direct_stop.request_preemption(self._paths)
 
     def stop(self, *, now: bool = False, timeout: float = 300.0) -> dict[str, Any]:
         """Stop and wait until no process of the run is left.
@@ -231,39 +199,8 @@ class Run:
             ForeignRunError: it is another user's, or others can write to it.
             WorkbenchError: it did not end within `timeout` seconds.
         """
-        self._leave_request("stop-now" if now else "stop", "stopped")
-        ended = self._await_stop(now=now, timeout=min(timeout, _NOW_SECONDS) if now else timeout)
-        if not ended and not now:
-            raise WorkbenchError(f"{self.id} is still {self.status.state} after {timeout:g} s.")
-        marker = self._record.marker
-        mine = self.read_only is None and (now or not self.status.live)
-        left = end_leftovers(partial(processes.members, marker)) if mine else []
-        return {"run": self.id, "outcome": self.outcome, "processes_left": len(left)}
-
-    def _await_stop(self, *, now: bool, timeout: float) -> bool:
-        """Whether it ended in time; a run that nobody watches, or no longer, is ended from here."""
-        deadline = time.monotonic() + timeout
-        while (status := self.status).live:
-            left = deadline - time.monotonic()
-            unwatched = status.state == "unsupervised"
-            if unwatched and self._stop_directly(now=now, timeout=max(1.0, left)):
-                break
-            if left <= 0:
-                return False
-            time.sleep(0.1)
-        return True
-
-    def _stop_directly(self, *, now: bool, timeout: float) -> bool:
-        try:
-            done = stop_directly(self._paths, now=now, timeout=timeout)
-        except OSError as error:
-            raise StoreError(f"{self.id} cannot be stopped: {error}") from error
-        if not done and self._record.nodes > 1:
-            raise UsageError(
-                f"Nobody watches {self.id}, whose machines only its supervisor can stop. Bring it "
-                f"back on node 0, then stop: workbench adopt {self.id}"
-            )
-        return done
+        left = direct_stop.stop(self._paths, now=now, timeout=timeout)
+        return {"run": self.id, "outcome": self.outcome, "processes_left": left}
 
     def checkpoints(self, *, check: bool = False) -> list[Checkpoint]:
         """What this run could be resumed from, newest first; what its script wrote too.

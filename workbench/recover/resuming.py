@@ -38,7 +38,7 @@ def given_checkpoint(script: Path, arguments: Sequence[str]) -> str | None:
     """What `arguments` themselves give the script's option to resume; None = nothing."""
     known = script_options(script)
     names = known.spellings(_resume_flag(known) or _FLAGS[0])
-    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, after in zip(arguments, [*arguments, ""][1:], strict=True):
         name, given, value = word.partition("=")
         if name in names:
             return value if given else after

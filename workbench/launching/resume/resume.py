@@ -96,12 +96,12 @@ def resume(
 
 
 def _starting_point(
-    paths: RunPaths, run: Mapping[str, Any], checkpoint: str | None, arguments: Sequence[str]
+    paths: RunPaths, run: RunRecord, checkpoint: str | None, arguments: Sequence[str]
 ) -> StartingPoint:
     """As named; else by the arguments, where these give the script's own option to resume."""
-    given = given_checkpoint(Path(run["script"]), arguments)
+    given = given_checkpoint(Path(run.script), arguments)
     if checkpoint is None and given:
-        named = Path(run["working_directory"], given).expanduser()
+        named = Path(run.working_directory, given).expanduser()
         checkpoint = (
             str(named) if named.exists() else None
         )  # "latest" and the like are the script's

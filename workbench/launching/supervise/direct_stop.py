@@ -1,18 +1,20 @@
-"""Stops a run that nobody watches, from the process that was asked to: act first, read later.
+"""Stops a run from a client: its supervisor is asked to, or, where nobody watches, done here.
 
-What is read before the first signal is bounded however long the run is: run.json, state.json, the
-64 bytes of each rank's pulse, and the end of one metric file.
+Of a run that nobody watches, what is read before the first signal is bounded however long the run
+is: run.json, state.json, the 64 bytes of each rank's pulse, and the end of one metric file.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from functools import partial
 from statistics import median
 from typing import Any
 
+from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.log import guarded, log, logging_to
 from workbench.launching.resume.attempts import Attempts, furthest
 from workbench.launching.stop_ladder import StopLadder, end_leftovers
@@ -29,12 +31,89 @@ from workbench.recover.policy import Recovery
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
-from workbench.store.ownership import check_own
+from workbench.store.ownership import check_own, foreign_reason
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION
+from workbench.store.status import read_status
 
 _TICK_SECONDS = 0.2
+_NOW_SECONDS = 45.0  # a supervisor that has not ended a run "now" by then needs help
+
+
+def stop(paths: RunPaths, *, now: bool, timeout: float) -> int:
+    """Stop and wait; how many processes of the run are left. See `Run.stop`."""
+    _request(paths, "stop-now" if now else "stop", "stopped")
+    ended = _await_end(paths, now=now, timeout=min(timeout, _NOW_SECONDS) if now else timeout)
+    status = read_status(paths)
+    if not ended and not now:
+        raise WorkbenchError(f"{paths.directory.name} is still {status.state} after {timeout:g} s.")
+    if foreign_reason(paths) is not None or (status.live and not now):
+        return 0
+    run = read_run(paths) or RunRecord()
+    return len(end_leftovers(partial(processes.members, run.marker)))
+
+
+def request_stop(paths: RunPaths, *, now: bool) -> None:
+    """Ask for a stop and return at once. See `Run.request_stop`."""
+    _request_in_thread(paths, "stop-now" if now else "stop", "stopped", now=now)
+
+
+def request_preemption(paths: RunPaths) -> None:
+    """Hand on that the machine goes away soon, and return at once. See `Run.preempt`."""
+    _request_in_thread(paths, "preempt", "preempted", now=False)
+
+
+def _request_in_thread(paths: RunPaths, name: str, reason: str, *, now: bool) -> None:
+    unwatched = read_status(paths).state == "unsupervised"
+
+    def stop_here() -> None:
+        with contextlib.suppress(WorkbenchError, OSError):
+            stop_directly(paths, now=now, reason=reason)
+
+    if _request(paths, name, reason) and unwatched:
+        threading.Thread(target=stop_here, name="workbench-stop", daemon=True).start()
+
+
+def _request(paths: RunPaths, name: str, reason: str) -> bool:
+    """Put a request into control/; False where nothing of the run is at work."""
+    if not read_status(paths).live:
+        return False
+    action = "pre-empted" if reason == "preempted" else reason
+    check_own(paths, action)
+    try:
+        (paths.control / name).touch()
+    except OSError as error:
+        raise StoreError(f"{paths.directory.name} cannot be {action}: {error}") from error
+    return True
+
+
+def _await_end(paths: RunPaths, *, now: bool, timeout: float) -> bool:
+    """Whether it ended in time; a run that nobody watches, or no longer, is ended from here."""
+    deadline = time.monotonic() + timeout
+    while (status := read_status(paths)).live:
+        left = deadline - time.monotonic()
+        unwatched = status.state == "unsupervised"
+        if unwatched and _stop_here(paths, now=now, timeout=max(1.0, left)):
+            break
+        if left <= 0:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _stop_here(paths: RunPaths, *, now: bool, timeout: float) -> bool:
+    name = paths.directory.name
+    try:
+        done = stop_directly(paths, now=now, timeout=timeout)
+    except OSError as error:
+        raise StoreError(f"{name} cannot be stopped: {error}") from error
+    if not done and (read_run(paths) or RunRecord()).nodes > 1:
+        raise UsageError(
+            f"Nobody watches {name}, whose machines only its supervisor can stop. Bring it "
+            f"back on node 0, then stop: workbench adopt {name}"
+        )
+    return done
 
 
 def stop_directly(
