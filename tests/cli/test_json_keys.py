@@ -73,13 +73,14 @@ LITERAL: dict[str, tuple[tuple[Any, str], ...]] = {
 """What is too dear to run here: what writes it names the keys in its source."""
 ELSEWHERE = {
     "demo",
+    "measure",
     "launch --wait",
     "resume --wait",
     "rerun --wait",
     "fork --wait",
     "submit --wait",
 }
-"""A form made of two others, or of `show`'s."""
+"""A form made of two others, or of `show`'s; tests/measure looks at its own."""
 
 
 def literal_keys(place: Any, name: str) -> set[str]:

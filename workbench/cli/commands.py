@@ -130,6 +130,11 @@ COMMANDS = {
         "calibrate",
         "Measure this host in a minute: matmul, memory, collectives, disk, loader, real steps.",
     ),
+    "measure": Source(
+        "measuring",
+        "measure",
+        "Run a script for three steps, twice; then it is predicted, planned and priced.",
+    ),
     "scale": Source(
         "scaling",
         "scale",

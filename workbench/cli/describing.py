@@ -18,6 +18,8 @@ from workbench.describe import Strategy
 from workbench.describe.job import Job, options
 from workbench.describe.option import Declared, Group, Option, declared, flattened, groups, text_of
 from workbench.errors import UsageError
+from workbench.store.measurements import named, step_options
+from workbench.store.runs import Store
 
 
 def option(text: str, *names: str, metavar: str | None = None) -> Any:
@@ -33,6 +35,11 @@ class Description:
     """Options of a job that the command decides itself: they are read, not listed."""
     job: Annotated[Mapping[str, Any], Group(of=Job)] = field(default_factory=dict[str, Any])
     """Those that were given; the others have the defaults of `Job`."""
+    measured: Annotated[
+        str | None,
+        option("What a script trains, as `workbench measure` found it: the script, or its run."),
+    ] = None
+    """In the place of a model; its step gives the defaults of the other options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +186,16 @@ def describe(asked: Description) -> Job:
     """
     values = dict(asked.job)
     model = values.pop("model", None)
+    if asked.measured is not None:
+        if model is not None:
+            raise UsageError("--model and --measured both say what is trained. Leave one out.")
+        found = named(Store(), asked.measured).workload
+        return Job.of(found.model, **step_options(found) | values)
     if model is None:
-        raise UsageError("The model is missing. Add --model M; workbench models lists them.")
+        raise UsageError(
+            "The model is missing. Add --model M (workbench models lists them), or --measured "
+            "train.py for a script that workbench measure has run."
+        )
     return Job.of(model, **values)
 
 

@@ -51,6 +51,10 @@ FORMS: Final = {
     "launch --dry-run": JsonForm(
         f"{_STARTED} environment shell predicted predicted_time predicted_usd warnings"
     ),
+    "measure": JsonForm(
+        "script arguments run batches batch_source precision optimizer parameters micro_batch "
+        "accumulate seq_len device parts flops step_seconds notes workload"
+    ),
     "launch RECIPE -- --help": JsonForm("recipe help"),
     "runs": JsonForm(
         f"{_RUN} strategy processes world_size steps loss_first loss_last nonfinite_step {_SPEED} "

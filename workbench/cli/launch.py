@@ -78,6 +78,8 @@ def _show_help(recipe: str, *, as_json: bool) -> None:
 def _start(checked: wb.Request, *, wait: bool, as_json: bool) -> None:
     for warning in checked.warnings:
         errors.print(f"warning: {warning}", markup=False, soft_wrap=True)
+    if checked.predicted is None and not as_json:
+        errors.print(_not_known(checked), markup=False, soft_wrap=True)
     run = wb.start(checked)
     document: dict[str, Any] = {
         "run": run.id,
@@ -131,6 +133,8 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
             markup=False,
             soft_wrap=True,
         )
+    if checked.predicted is None:
+        console.print(f"# {_not_known(checked)}", markup=False, soft_wrap=True)
     if checked.predicted_usd is not None:
         console.print(f"# cost predicted: {format_usd(checked.predicted_usd)}", markup=False)
     for warning in checked.warnings:
@@ -139,6 +143,13 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
         "# the exact command; it needs Accelerate alone, not the workbench:", markup=False
     )
     console.print(checked.shell(), markup=False, soft_wrap=True)
+
+
+def _not_known(checked: wb.Request) -> str:
+    """What to do about a script that nothing is known of."""
+    words = [checked.script.name, *(["--", *checked.arguments] if checked.arguments else [])]
+    typed = " ".join(words) if checked.module is None else f"-m {checked.module}"
+    return f"memory and step time of this script are not measured yet: workbench measure {typed}"
 
 
 def _print_next_steps(run: wb.Run) -> None:

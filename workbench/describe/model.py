@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.describe.checks import require_choice, require_positive
+from workbench.describe.measured import Measured
 from workbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class Traced:
     """The blocks' inputs for one sample, each tensor once: what full recompute keeps."""
     precision_bytes: int = 4
     """Element size of the parameters at which it was traced."""
+    measured: Measured | None = None
+    """A real step of the script that trains it (``workbench measure``): what an estimate is then
+    made from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +191,11 @@ class Model:
                 )
         else:
             require_positive("model.mlp_hidden", self.mlp_hidden)
+
+    @property
+    def measured(self) -> Measured | None:
+        """The measured step of the script that trains it; None for every other model."""
+        return None if self.traced is None else self.traced.measured
 
     @property
     def head_width(self) -> int:

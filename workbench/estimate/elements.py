@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from workbench.describe import Model, Strategy
+from workbench.describe import Model, Strategy, Traced
 from workbench.describe.counting import Linear, block_linears, weight_counts
 from workbench.estimate.context import RankContext
 from workbench.estimate.stages import Stage
@@ -116,7 +116,7 @@ def _elements(
     model: Model, training: _Training, split: _Split, content: tuple[int, int, bool, bool]
 ) -> Elements:
     if model.traced is not None:
-        return _of_module(model.traced.parameters, model.traced.largest_block_parameters)
+        return _of_module(model.traced)
     dense, moe_blocks, embedding, last = content
     counts, tp, trained = weight_counts(model), split.tp, not training.lora_rank
     blocks = {moe: count for moe, count in ((False, dense), (True, moe_blocks)) if count}
@@ -178,16 +178,19 @@ def _adapters(model: Model, training: _Training, blocks: dict[bool, int], *, hea
     return rank * elements
 
 
-def _of_module(parameters: int, largest_block: int) -> Elements:
+def _of_module(traced: Traced) -> Elements:
+    measured = traced.measured
+    trained = traced.parameters if measured is None else measured.trained
+    root = 0 if measured is None else measured.root
     return Elements(
-        block=parameters,
+        block=trained - min(root, trained),
         experts=0,
-        root=0,
-        largest_block=largest_block,
-        root_all=0,
+        root=min(root, trained),
+        largest_block=traced.largest_block_parameters,
+        root_all=root,
         head_matrix=0,
         frozen_linear=0,
-        frozen_other=0,
+        frozen_other=traced.parameters - trained,
         adapters=0,
         largest_linear=0,
     )

@@ -106,6 +106,8 @@ def model_flops(workload: Workload) -> dict[str, float]:
     51.5
     """
     model = workload.model
+    if model.measured is not None:
+        return {"module": model.measured.flops(workload.micro_batch)}
     if model.traced is not None:
         return {"module": 6.0 * model.parameters * workload.tokens}
     passes = 2.0 if workload.lora_rank else 3.0

@@ -18,6 +18,7 @@ from workbench.estimate.host_rates import (
     host_rates,
     messages,
 )
+from workbench.estimate.measured_time import measured_on_cpu
 from workbench.estimate.memory import check_layout
 from workbench.estimate.step_time import step_time
 from workbench.estimate.timing import COMMUNICATION, StepTime
@@ -48,6 +49,8 @@ def predict_step(
     given = calibration if calibration is not None and calibration.fits(cluster) else None
     if cluster.accelerator is not None:
         return step_time(workload, strategy, cluster, given and _as_here(given, cluster))
+    if workload.model.measured is not None:
+        return measured_on_cpu(workload, strategy)
     if given is None or given.device != "cpu" or not _is_known(workload, strategy):
         return None
     check_layout(workload, strategy)

@@ -12,6 +12,7 @@ from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import takes_job
 from workbench.errors import UsageError
 from workbench.estimate.card import card_parts, cautions, host_bytes, slack_bytes
+from workbench.estimate.measured import on_device
 from workbench.estimate.parts import Estimate, Peak, StageMemory
 from workbench.estimate.peaks import peaks
 from workbench.estimate.rank import Rank, ranks_of
@@ -40,6 +41,7 @@ def training_memory(
         UsageError: the layout is impossible (heads not divisible by tp, more stages than blocks).
     """
     check_layout(workload, strategy)
+    workload = on_device(workload, where)
     ranks = ranks_of(workload, strategy)
     by_stage = tuple(_stage_memory(rank) for rank in ranks)
     fullest = max(by_stage, key=lambda stage: stage.peak.total_bytes)
@@ -159,11 +161,13 @@ def assumptions(workload: Workload, strategy: Strategy) -> tuple[str, ...]:
         f"norms {kernels.norm}, MLP {kernels.activation}{', compiled' * kernels.compiled}",
     ]
     traced = workload.model.traced
-    if traced is not None:
-        measured = traced.saved_bytes is not None
+    measured = workload.model.measured
+    if measured is not None:
+        sentences += [f"a measured step: {measured.source}", *measured.notes]
+    elif traced is not None:
         sentences.append(
             "activations per sample as traced, the loss left out"
-            if measured
+            if traced.saved_bytes is not None
             else "activations were not traced (no example inputs) and are not counted"
         )
     if workload.model.experts:

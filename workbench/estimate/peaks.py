@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.estimate.context import RankContext
+from workbench.estimate.measured import measured_moments
 from workbench.estimate.parts import Peak
 from workbench.estimate.rank import Rank
 
@@ -19,21 +20,27 @@ _Gradients = tuple[float, float]
 
 def peaks(rank: Rank) -> tuple[Peak, ...]:
     """All competing moments of one rank, in the order of the step, each at its highest."""
-    gradients = _gradients(rank)
-    moments = (
-        *_initialisation(rank),
+    highest: dict[str, Peak] = {}
+    for name, parts in _moments(rank, _gradients(rank)):
+        peak = Peak(name=name, parts={part: round(size) for part, size in parts.items()})
+        if name not in highest or peak.total_bytes > highest[name].total_bytes:
+            highest[name] = peak
+    return tuple(highest.values())
+
+
+def _moments(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Parts]]:
+    yield from _initialisation(rank)
+    measured = rank.context.model.measured
+    if measured is not None:
+        yield from measured_moments(rank, measured, gradients)
+        return
+    yield from (
         *_forward(rank, gradients),
         *_block_backward(rank, gradients),
         *_end_of_backward(rank, gradients),
         *_root_reduction(rank, gradients),
         _optimizer_step(rank, gradients),
     )
-    highest: dict[str, Peak] = {}
-    for name, parts in moments:
-        peak = Peak(name=name, parts={part: round(size) for part, size in parts.items()})
-        if name not in highest or peak.total_bytes > highest[name].total_bytes:
-            highest[name] = peak
-    return tuple(highest.values())
 
 
 def _states(rank: Rank) -> Parts:

@@ -53,7 +53,8 @@ def stages(model: Model, strategy: Strategy, accumulate: int) -> tuple[Stage, ..
     if model.traced is not None:
         if strategy.pp > 1 or strategy.tp > 1:
             raise UsageError("A traced module can be estimated for data parallelism only.")
-        return (Stage(index=0, dense=0, moe=0, embedding=True, head=True, in_flight=1),)
+        layers = model.layers if model.measured is not None else 0
+        return (Stage(index=0, dense=layers, moe=0, embedding=True, head=True, in_flight=1),)
     kinds = [False] * (model.layers - model.moe_layers) + [True] * model.moe_layers
     chunks: list[list[bool]] = []
     start = 0

@@ -83,6 +83,11 @@ def states(context: RankContext, elements: Elements) -> States:
     frozen = elements.frozen_linear * width.quantized + elements.frozen_other * other
     if workload.quantized_head and quantized:
         frozen -= elements.head_matrix * (other - width.quantized)
+    measured = context.model.measured
+    if measured is not None and measured.optimizer == workload.optimizer:
+        per_state = measured.optimizer_bytes
+    if measured is not None and measured.precision == workload.precision:
+        frozen = float(measured.frozen_bytes)
 
     def sharded(among: int, per_element: float, adapter: float, frozen_bytes: float = 0) -> int:
         experts = elements.experts / max(1, among // expert_ways if among > 1 else 1)

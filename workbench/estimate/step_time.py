@@ -19,6 +19,8 @@ from workbench.estimate.block_time import BlockTime, block_time, head_time
 from workbench.estimate.context import RankContext
 from workbench.estimate.exchange import exchange, host_seconds
 from workbench.estimate.flops import model_flops, recompute_flops
+from workbench.estimate.measured_time import RANGE as ROOFLINE
+from workbench.estimate.measured_time import measured_block
 from workbench.estimate.memory import check_layout
 from workbench.estimate.network import Groups, Links, groups, links
 from workbench.estimate.optimizer_time import optimizer_seconds
@@ -77,6 +79,8 @@ def step_time(
     parts = _step_parts(workload, strategy, cluster, timed, given)
     ratio = given.measured_ratio or 1.0
     low, high = CALIBRATED if given.is_measured else RANGE
+    if workload.model.measured is not None:
+        low, high = ROOFLINE
     peak = accelerator.peak_flops(workload.precision)
     flops = sum(model_flops(workload).values()) * workload.accumulate * strategy.data_ranks
     return StepTime(
@@ -107,9 +111,10 @@ def _check(workload: Workload, strategy: Strategy, cluster: Cluster) -> Accelera
             f"The strategy has {strategy.world_size} ranks, but the cluster only "
             f"{cluster.world_size} GPUs. Change a degree, or the number of GPUs."
         )
-    if workload.model.traced is not None:
+    if workload.model.traced is not None and workload.model.measured is None:
         raise UsageError(
-            "The time of a traced module has no closed form. Measure a few steps on one GPU."
+            "The time of a traced module has no closed form. Measure the script that trains it: "
+            "workbench measure train.py."
         )
     return accelerator
 
@@ -137,6 +142,8 @@ def _stage_time(rank: Rank, gpu: Machine, network: Links, who: Groups) -> StageT
     ]
     if stage.head:
         blocks.append((1, head_time(context, gpu, network, who)))
+    if context.model.measured is not None:
+        blocks = [(1, measured_block(context, context.model.measured, gpu))]
     forward = sum(count * block.forward for count, block in blocks)
     backward = sum(count * block.backward for count, block in blocks)
     launches = sum(count * block.launches for count, block in blocks)
@@ -240,6 +247,9 @@ def _offload_seconds(context: RankContext, trained: int, gpu: Machine, busy: flo
 
 def _repeated_flops(workload: Workload, strategy: Strategy) -> float:
     model = workload.model
+    if model.measured is not None:
+        again = model.measured.forward.flops.at(workload.micro_batch)
+        return again * workload.accumulate * strategy.data_ranks * (strategy.recompute == "full")
     total = 0.0
     for moe, count in ((False, model.layers - model.moe_layers), (True, model.moe_layers)):
         if count:

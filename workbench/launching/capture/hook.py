@@ -65,6 +65,7 @@ def install() -> None:
         patches.arm(recorder)
         with contextlib.suppress(Exception):
             profiling.from_environment(recorder)
+        _measure(recorder)
     ends.record_end(folder, rank, recorder, code)
     Answers(folder, rank, recorder).listen()
 
@@ -77,9 +78,18 @@ def _watch_spawned(folder: str) -> None:
     def become(rank: int, world_size: int | None, backend: str | None) -> None:
         recorder = _Current.recorder = Recorder(folder, rank)
         patches.arm(recorder)
+        _measure(recorder)
         spawned.record(recorder, _code(), world_size, backend)
 
     patches.when_imported(spawned.watch(folder, int(os.environ[CLAIM]), become))
+
+
+def _measure(recorder: Recorder) -> None:
+    """Probe this rank's steps in a run of ``workbench measure``; nothing in every other one."""
+    if "WORKBENCH_MEASURE" in os.environ:
+        from . import probe  # noqa: PLC0415  (only in a run that is measured)
+
+        probe.arm(recorder)
 
 
 def _rank() -> int | None:

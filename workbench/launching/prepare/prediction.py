@@ -1,4 +1,7 @@
-"""What is known of a recipe's run before it starts: workload, memory of a rank, time of a step."""
+"""What is known of a run before it starts: workload, memory of a rank, time of a step.
+
+Of a recipe from its arguments, of a script from the job that describes it, or from its measurement.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from workbench.estimate.parts import CONTEXT
 from workbench.launching.prepare.described import check_trained, workload_of
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.step_prediction import predict
+from workbench.store import measurements
 
 
 def with_prediction(request: Request) -> Request:
@@ -23,6 +27,8 @@ def with_prediction(request: Request) -> Request:
         request = _of_recipe(request, request.recipe)
     elif request.options.job is not None:
         request = replace(request, workload=request.options.job.workload)
+    elif (known := measurements.find(request.store, request.script, request.arguments)) is not None:
+        request = replace(request, workload=known.workload)
     workload, strategy = request.workload, request.strategy
     if workload is None:
         return request

@@ -1,0 +1,222 @@
+"""Records of a traced step -> lines over the batch, moments, a workload: pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.describe import Cluster, Strategy
+from workbench.describe.measured import PerBatch
+from workbench.describe.recorded import from_document
+from workbench.describe.workload import Workload
+from workbench.errors import UsageError
+from workbench.estimate import step_time, training_memory
+from workbench.estimate.memory import least_bytes, needed_bytes
+from workbench.measuring.batches import declared_option, other_batches
+from workbench.measuring.described import workload_of
+from workbench.measuring.fit import line, moments
+from workbench.store import measurements
+from workbench.store.measurements import Measurement, batch_argument, find, keep, key_of, named
+from workbench.store.runs import Store
+
+MIB = 1 << 20
+
+
+def record(batch: int, *, extra: int = 0, **changes: Any) -> dict[str, Any]:
+    """Two equal layers: activations of 1 MiB a sample each, 8 MiB of weights, AdamW."""
+    one = batch * MIB
+    forward = [one, 2 * one] + [2 * one] * extra
+    work = {"operators": 10, "flops": {"matmul": 1e9 * batch}, "moved_bytes": 1e6 * batch}
+    rows = [
+        row("", "Net", 2 * MIB, 2 * one),
+        row("layers", "ModuleList", 2 * MIB, 0, container=True),
+        row("layers.0", "Block", MIB, one),
+        row("layers.1", "Block", MIB, one),
+    ]
+    return {
+        "device": "cpu",
+        "phases": [["forward", len(forward)], ["backward", 3], ["step", 2]],
+        "gradient_bytes": [0] * len(forward) + [0, 4 * MIB, 8 * MIB, 8 * MIB, 8 * MIB],
+        "other_bytes": [*forward, 3 * one, 2 * one, one, 0, 2 * MIB],
+        "saved_bytes": 2 * one,
+        "work": dict.fromkeys(("forward", "backward", "step"), work),
+        "uncounted": [],
+        "roots": [rows],
+        "inputs": [[[[batch, 128], "int64"]]],
+        "calls": [1],
+        "autocast": None,
+        "trained": {"elements": 2 * MIB, "bytes": 8 * MIB, "dtypes": {"float32": 2 * MIB}},
+        "frozen": {"elements": 0, "bytes": 0, "dtypes": {}},
+        "optimizers": [
+            {"class": "AdamW", "elements": 2 * MIB, "state_bytes": 16 * MIB, "fused": False}
+        ],
+        "step_seconds": [0.1 * batch],
+        **changes,
+    }
+
+
+def row(path: str, kind: str, size: int, saved: int, *, container: bool = False) -> dict[str, Any]:
+    return {
+        "path": path,
+        "class": kind,
+        "container": container,
+        "parameters": size,
+        "trained": size,
+        "calls": int(not container),
+        "saved_bytes": saved,
+        "input_bytes": saved // 4,
+    }
+
+
+def workload(*batches: int) -> Workload:
+    return workload_of("train.py", [record(batch) for batch in batches], batches)
+
+
+def peak_of(work: Workload, strategy: str, ranks: int) -> dict[str, int]:
+    parts = dict(training_memory(work, Strategy.parse(strategy, ranks), "cpu").parts)
+    parts.pop("framework context")
+    return parts
+
+
+def test_one_process_at_another_batch_is_the_sum_of_its_moment() -> None:
+    found = peak_of(replace(workload(4, 2), micro_batch=10), "single", 1)
+    # The first moment of backward: three tensors of 10 MiB and no gradient yet.
+    assert found == {
+        "parameters": 8 * MIB,
+        "optimizer states": 16 * MIB,
+        "activations: blocks": 30 * MIB,
+    }
+
+
+def test_small_batches_peak_at_the_optimizer_step() -> None:
+    found = peak_of(replace(workload(4, 2), micro_batch=1), "single", 1)
+    assert found["gradients"] == 8 * MIB
+    assert found["optimizer step"] == 2 * MIB
+
+
+def test_layouts_shard_states_and_gradients_and_bring_their_buffers() -> None:
+    work = replace(workload(4, 2), micro_batch=1)
+    copied, sharded = peak_of(work, "ddp", 2), peak_of(work, "zero1", 2)
+    assert copied["communication buffers"] == 8 * MIB
+    assert sharded["optimizer states"] == 8 * MIB
+    assert peak_of(work, "fsdp", 2)["parameters"] == 4 * MIB
+
+
+def test_recompute_keeps_inputs_and_one_block() -> None:
+    work = replace(workload(4, 2), micro_batch=10)
+    full = training_memory(work, Strategy.parse("single", 1).with_options(recompute="full"), "cpu")
+    # 30 MiB less the 20 that the two blocks keep, their inputs of 2.5 each, and one block again.
+    assert full.parts["activations: blocks"] == (30 - 20 + 5 + 10) * MIB
+
+
+def test_steps_that_do_not_correspond_are_compared_by_phase() -> None:
+    first, second = record(4), record(2, extra=3)
+    found = moments([first, second], [4, 2])
+    assert max(one.other.at(10) for one in found) == 30 * MIB
+
+
+def test_one_batch_size_says_so() -> None:
+    work = workload(4)
+    assert work.model.measured is not None
+    assert "one batch size" in work.model.measured.notes[0]
+    assert line([40.0], [4]) == PerBatch(per_sample=10.0)
+
+
+def test_what_a_search_asks_is_what_the_estimate_answers() -> None:
+    work = workload(4, 2)
+    for name, ranks in (("single", 1), ("ddp", 2), ("fsdp", 4), ("zero2", 2)):
+        strategy = Strategy.parse(name, ranks)
+        needed = needed_bytes(work, strategy)
+        assert needed == training_memory(work, strategy, "cuda").on_card_bytes
+        assert least_bytes(work, strategy) <= needed
+
+
+def test_its_time_on_a_gpu_is_a_roofline_of_its_operators() -> None:
+    cluster = Cluster.rented("a100-80gb", 2)
+    one = step_time(workload(4, 2), Strategy.parse("ddp", 2), cluster)
+    more = step_time(replace(workload(4, 2), micro_batch=8), Strategy.parse("ddp", 2), cluster)
+    assert one.model_flops == 2 * 8e9  # two ranks, forward and backward of 4 samples
+    assert one.step_seconds < more.step_seconds
+
+
+def test_an_unknown_optimizer_counts_with_its_own_bytes() -> None:
+    changed = [{"class": "Shampoo", "elements": 2 * MIB, "state_bytes": 40 * MIB, "fused": False}]
+    work = workload_of("train.py", [record(4, optimizers=changed)], [4])
+    assert work.model.measured is not None
+    assert "Shampoo counts as adamw with 20 bytes" in work.model.measured.notes[0]
+    assert peak_of(work, "single", 1)["optimizer states"] == 40 * MIB
+
+
+def test_a_workload_comes_back_from_json() -> None:
+    work = workload(4, 2)
+    assert from_document(Workload, json.loads(json.dumps(asdict(work)))) == work
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["--batch-size", "8"], 8),
+        (["--batch_size=8"], 8),
+        (["--per_device_train_batch_size", "8"], 8),
+        (["train.batch_size=8"], None),
+        (["batch_size=8"], 8),
+        (["-b", "8"], 8),
+        (["--eval-batch-size", "8"], None),
+        (["--batch-size", "auto"], None),
+    ],
+)
+def test_the_batch_argument_is_known_by_its_usual_names(words: list[str], value: int) -> None:
+    found = batch_argument(words)
+    assert (found and found.value) == value
+
+
+def test_a_script_is_known_by_content_and_arguments(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import model\n")
+    (tmp_path / "model.py").write_text("width = 1\n")
+    store, work = Store(tmp_path / "runs"), workload(4, 2)
+    made = Measurement(
+        script=str(script),
+        arguments=("--width", "2", "--batch-size", "8"),
+        workload=work,
+        content=measurements.content_hash(script) or "",
+        batch_value=8,
+        files=(("model.py", measurements.content_hash(tmp_path / "model.py") or ""),),
+    )
+    keep(store, made)
+    assert find(store, script, ["--width", "2", "--batch-size", "8"]) == made
+    twice = find(store, script, ["--width", "2", "--lr", "0.1", "--batch-size", "16"])
+    assert twice is not None
+    assert twice.workload.micro_batch == 8
+    assert find(store, script, ["--width", "3", "--batch-size", "8"]) is None
+    assert named(store, str(script)) == made
+    (tmp_path / "model.py").write_text("width = 2\n")
+    assert find(store, script, ["--width", "2", "--batch-size", "8"]) is None
+    with pytest.raises(UsageError, match="has changed since it was measured"):
+        named(store, str(script))
+
+
+def test_options_without_effect_do_not_change_the_key(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("pass\n")
+    plain = key_of(script, ["--depth", "4"])
+    assert key_of(script, ["--lr", "1", "--depth", "4", "--bs=2", "--seed=3"]) == plain
+    assert key_of(script, ["--depth", "5"]) != plain
+
+
+def test_another_batch_comes_from_the_argument_then_the_option_then_the_loader(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("parser.add_argument('--batch_size', type=int, default=8)\n")
+    given = [one.arguments for one in other_batches(script, ["--batch_size", "8"], 8, None)]
+    assert given == [("--batch_size", "4")]
+    ways = list(other_batches(script, ["--x"], 8, 8))
+    assert ways[0].arguments == ("--x", "--batch_size=4")
+    assert (ways[1].arguments, ways[1].loader) == (("--x",), (8, 4))
+    script.write_text("batch_size = 8\nexec(open('configurator.py').read())\n")
+    assert declared_option(script) == "--batch_size"

@@ -1,0 +1,66 @@
+"""``workbench measure`` with real runs: what it keeps, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.cli.conftest import Command, command
+from workbench.cli.json_keys import FORMS
+from workbench.measuring.measure import ProbeError, measure
+from workbench.store.runs import Store
+
+__all__ = ["command"]
+
+SCRIPTS = Path(__file__).parent / "scripts"
+LOOP = str(SCRIPTS / "plain_loop.py")
+
+
+@pytest.mark.slow
+def test_a_measured_script_is_known_to_every_command(command: Command, tmp_path: Path) -> None:
+    known = {"WORKBENCH_STORE": str(tmp_path / "runs")}
+    before = command("launch", LOOP, "--dry-run", "--cpu", **known)
+    assert f"workbench measure {Path(LOOP).name}" in before.out
+    found = json.loads(command("measure", LOOP, "--cpu", "--json", **known).out)
+    assert set(found) == set(FORMS["measure"].keys)
+    assert found["batches"] == [16, 8]
+    assert found["parameters"] == 596_042
+    assert found["step_seconds"] > 0
+
+    # 24 samples instead of 16, on two ranks: what the ledger of the same script counts.
+    words = ("memory", "--measured", LOOP, "--micro-batch", "24", "--strategy", "ddp", "--cpu")
+    memory = json.loads(command(*words, "--gpus", "2", "--json", **known).out)
+    assert memory["allocated_bytes"] == pytest.approx(18_323_888, rel=0.02)
+    preview = ("launch", LOOP, "--dry-run", "--cpu", "--json", "--", "--batch-size", "24")
+    shown = json.loads(command(*preview, **known).out)
+    assert shown["predicted"]["allocated_bytes"] == memory["allocated_bytes"]
+    assert shown["predicted_time"]["step_seconds"] > 0
+
+    run = command("memory", "--measured", found["run"], "--gpu", "a100-80gb", "--json", **known)
+    assert json.loads(run.out)["parameters"] == 596_042
+    plans = ("plan", "--measured", LOOP, "--gpu", "a100-80gb", "--max-gpus", "2", "--tokens")
+    assert json.loads(command(*plans, "1e9", "--json", **known).out)["plans"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "said", "log"),
+    [
+        ("import torch\nprint('only data')\n", "without an optimizer step", "only data"),
+        ("raise ValueError('no such corpus')\n", "failed", "ValueError: no such corpus"),
+    ],
+    ids=["no steps", "fails"],
+)
+def test_a_script_that_cannot_be_measured_says_why(
+    text: str, said: str, log: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    with pytest.raises(ProbeError, match=said) as caught:
+        measure(script, cpu=True, store=tmp_path / "runs")
+    assert log in caught.value.log
+    assert not list((Store(tmp_path / "runs").root / "measured").glob("*"))

@@ -1,0 +1,145 @@
+"""``workbench measure``: what a script trains, from a few of its own steps."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from workbench.cli.tables import print_json
+from workbench.cli.terminal import JsonOption, StoreOption, console
+from workbench.describe import Strategy
+from workbench.estimate.memory import training_memory
+from workbench.estimate.parts import CONTEXT
+from workbench.launching.prepare.targets import MODULE
+from workbench.measuring.measure import USUAL_TIMEOUT, ProbeError
+from workbench.measuring.measure import measure as run_probes
+from workbench.store.measurements import Measurement
+from workbench.units import format_bytes, format_seconds
+
+
+def measure(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A Python script.")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGS...]", help="The script's own arguments."),
+    ] = None,
+    *,
+    module: Annotated[
+        bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")
+    ] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Measure on the CPU, GPUs or not.")] = False,
+    timeout: Annotated[
+        float, typer.Option(help="Time limit of each run in seconds.")
+    ] = USUAL_TIMEOUT,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a script for three steps, twice; then it is predicted, planned and priced."""
+    target = f"{MODULE}{script}" if module else script
+    found = _measured(target, arguments or [], cpu=cpu, timeout=timeout, store=store)
+    if as_json:
+        print_json(document(found))
+    else:
+        _print(found, script)
+
+
+def _measured(
+    target: str, arguments: list[str], *, cpu: bool, timeout: float, store: str | None
+) -> Measurement:
+    """Measure, with a line of progress on stderr; a script that fails shows its own traceback."""
+    stderr = Console(stderr=True, highlight=False)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    try:
+        with Progress(*columns, console=stderr, transient=True) as progress:
+            task = progress.add_task("starting")
+
+            def tell(text: str) -> None:
+                progress.update(task, description=text)
+
+            return run_probes(
+                target, arguments, cpu=cpu, store=store, timeout=timeout, on_progress=tell
+            )
+    except KeyboardInterrupt:
+        stderr.print("Stopped; nothing was kept and all processes have ended.", markup=False)
+        raise typer.Exit(130) from None
+    except ProbeError as error:
+        sys.stderr.write(error.log.rstrip() + "\n" if error.log else "")
+        raise
+
+
+def document(found: Measurement) -> dict[str, Any]:
+    """The JSON form; keys are a contract."""
+    workload = found.workload
+    measured = workload.model.measured
+    assert measured is not None
+    return {
+        "script": found.script,
+        "arguments": list(found.arguments),
+        "run": found.run,
+        "batches": list(measured.batches),
+        "batch_source": found.batch_source or None,
+        "precision": workload.precision,
+        "optimizer": workload.optimizer,
+        "parameters": workload.model.parameters,
+        "micro_batch": workload.micro_batch,
+        "accumulate": workload.accumulate,
+        "seq_len": workload.seq_len,
+        "device": measured.device,
+        "parts": _parts(found),
+        "flops": measured.flops(workload.micro_batch),
+        "step_seconds": _seconds(found),
+        "notes": list(measured.notes),
+        "workload": found.document()["workload"],
+    }
+
+
+def _parts(found: Measurement) -> dict[str, int]:
+    """Bytes at the peak of one process as it was measured."""
+    alone = training_memory(found.workload, Strategy.parse("single", 1), "cpu")
+    return {name: size for name, size in alone.parts.items() if name != CONTEXT}
+
+
+def _seconds(found: Measurement) -> float | None:
+    measured = found.workload.model.measured
+    if measured is None or measured.seconds is None:
+        return None
+    return measured.seconds.at(found.workload.micro_batch) * found.workload.accumulate
+
+
+def _print(found: Measurement, script: str) -> None:
+    workload = found.workload
+    measured = workload.model.measured
+    assert measured is not None
+    console.print(f"measured {measured.source} (run {found.run})", style="bold", markup=False)
+    console.print(
+        f"{workload.model.parameters:,} parameters, {workload.precision}, {workload.optimizer}; "
+        f"{workload.micro_batch} samples x {workload.accumulate} per step; "
+        f"{measured.flops(workload.micro_batch):.3g} FLOPs per micro-batch",
+        markup=False,
+    )
+    parts = _parts(found)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, size in parts.items():
+        table.add_row(name, format_bytes(size))
+    table.add_row("peak of one process", format_bytes(sum(parts.values())))
+    seconds = _seconds(found)
+    table.add_row("step here", "n/a" if seconds is None else format_seconds(seconds))
+    console.print(table)
+    if found.batch_source:
+        console.print(f"batch size changed by {found.batch_source}", markup=False)
+    for note in measured.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    console.print("predicted from now on, for any layout, batch and GPU:", markup=False)
+    for line in (
+        f"workbench memory --measured {script} --gpu a100 --gpus 8 --strategy fsdp",
+        f"workbench plan --measured {script} --tokens 1e9",
+        f"workbench launch {script} --dry-run",
+    ):
+        console.print(f"  {line}", markup=False, soft_wrap=True)

@@ -1,0 +1,81 @@
+"""Seconds of a measured step on another device: its own operators at that device's rates.
+
+FLOPs of matrix products, convolutions and attention over the rate of large products, bytes of all
+other operators over the bandwidth, and a launch for each operator: a roofline, since how well the
+products of an unknown model fill a card is not known. Where the step was timed on a GPU of the
+catalog, the ratio of that time and this sum goes with it to other GPUs.
+"""
+
+from __future__ import annotations
+
+from workbench.describe import Strategy, Workload
+from workbench.describe.measured import Measured, StepWork
+from workbench.estimate.block_time import BlockTime
+from workbench.estimate.context import RankContext
+from workbench.estimate.memory import check_layout
+from workbench.estimate.rates import Machine
+from workbench.estimate.timing import StepTime
+
+CPU_RANGE = (0.85, 1.3)
+"""Around a step that was timed on the CPU of this host: what shares it varies."""
+RANGE = (0.8, 2.0)
+"""Around a roofline: small products and convolutions stay far below the rate of large ones."""
+
+
+def measured_block(context: RankContext, measured: Measured, gpu: Machine) -> BlockTime:
+    """The whole model's forward and backward of one micro-batch."""
+    samples = context.workload.micro_batch
+    scale = context.width.compute / measured.compute_bytes
+    there, back = measured.forward, measured.backward
+    again = context.strategy.recompute == "full"
+    return BlockTime(
+        matmul_forward=_products(there, samples, gpu),
+        matmul_backward=_products(back, samples, gpu),
+        attention_forward=0.0,
+        attention_backward=0.0,
+        pointwise_forward=_traffic(there, samples, gpu, scale),
+        pointwise_backward=_traffic(back, samples, gpu, scale),
+        recompute=again * (_products(there, samples, gpu) + _traffic(there, samples, gpu, scale)),
+        launches=there.operators.at(samples),
+    )
+
+
+def _products(work: StepWork, samples: int, gpu: Machine) -> float:
+    return max(0.0, work.flops.at(samples)) / gpu.matmul_flops
+
+
+def _traffic(work: StepWork, samples: int, gpu: Machine, scale: float) -> float:
+    e = gpu.efficiency
+    moved = scale * max(0.0, work.moved_bytes.at(samples)) * e.pointwise / gpu.memory_bytes
+    return moved + work.operators.at(samples) * e.kernel_seconds
+
+
+def measured_on_cpu(workload: Workload, strategy: Strategy) -> StepTime | None:
+    """The step on the CPU that it was measured on; None where it was measured elsewhere.
+
+    One process was given all cores, so that ranks beside each other share them.
+
+    Raises:
+        UsageError: an impossible layout.
+    """
+    check_layout(workload, strategy)
+    measured = workload.model.measured
+    if measured is None or measured.device != "cpu" or measured.seconds is None:
+        return None
+    ranks = strategy.world_size
+    seconds = measured.seconds.at(workload.micro_batch) * workload.accumulate * ranks
+    flops = measured.flops(workload.micro_batch) * workload.accumulate * strategy.data_ranks
+    said = f"a measured step: {measured.source}"
+    shared = f"{ranks} ranks share the cores; their exchange of gradients is not measured"
+    return StepTime(
+        parts={"measured step": seconds},
+        low=CPU_RANGE[0],
+        high=CPU_RANGE[1],
+        gpus=ranks,
+        tokens=workload.tokens_per_step(strategy.data_ranks),
+        model_flops=flops,
+        hardware_flops=flops,
+        peak_flops=None,
+        assumptions=(said, shared) if ranks > 1 else (said,),
+        sources=("workbench measure on this host",),
+    )

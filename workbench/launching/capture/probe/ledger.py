@@ -1,0 +1,173 @@
+"""Every storage of one optimizer step: its birth and its death, counted in operators.
+
+A dispatch mode sees each operator with the tensors that it makes; a weak reference to their storage
+tells when it is freed. So the bytes alive at every operator are known without an allocator, on a
+CPU as on a GPU. What a storage was is known only at the end of the step (a gradient is one that a
+parameter's `grad` has then), so the account keeps the storages and sums later.
+
+What lies in memory before the step begins is counted by what it is: parameters, buffers, gradients,
+optimizer states. A tensor that nobody made in the step and that a module reads all the same (a
+batch fetched ahead, a mask) counts as an input from the first operator on.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+FORWARD, BACKWARD, STEP = "forward", "backward", "step"
+_VIEWS = ("view", "alias", "detach", "expand", "permute", "transpose", "select", "slice", "split")
+
+
+class Storage:
+    """One storage's life."""
+
+    __slots__ = ("birth", "death", "nbytes", "saved", "what")
+
+    def __init__(self, birth: int, nbytes: int, what: str) -> None:
+        self.birth, self.nbytes, self.what = birth, nbytes, what
+        self.death: int | None = None
+        self.saved = False
+
+
+class Work:
+    """What one phase of the step computes."""
+
+    def __init__(self) -> None:
+        self.operators = 0
+        self.flops: dict[str, float] = {}
+        self.moved_bytes = 0.0
+
+
+class Ledger(TorchDispatchMode):
+    """The account of one step on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Begin at the end of a step."""
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.device = device
+        self.storages: list[Storage] = []
+        self.phases: list[str] = []
+        self.work = {phase: Work() for phase in (FORWARD, BACKWARD, STEP)}
+        self.in_step = 0
+        self.calls: list[Any] = []  # of modules, the outermost first
+        self.paused = False
+        self.unknown: set[str] = set()
+        self._living: dict[int, tuple[Storage, Any]] = {}
+
+    @property
+    def now(self) -> int:
+        """Operators so far."""
+        return len(self.phases)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if not self.paused:
+            self._operator(func, args, kwargs, result)
+        return result
+
+    def _operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        phase = self._phase()
+        self.phases.append(phase)
+        inputs = list(self._tensors((args, kwargs)))
+        if self.calls:
+            self.read(inputs)
+        outputs = list(self._tensors(result))
+        for tensor in outputs:
+            self._note(tensor, "made")
+        self._count(self.work[phase], func, (args, kwargs, result), (*inputs, *outputs))
+
+    def keep(self, tensors: Iterable[torch.Tensor], what: str) -> None:
+        """Tensors that live before the step begins, and what they are; the first name counts."""
+        for tensor in self._tensors(list(tensors)):
+            self._note(tensor, what)
+
+    def mark(self, tensors: Iterable[torch.Tensor], what: str) -> None:
+        """What storages that were made in the step have turned out to be."""
+        for tensor in tensors:
+            life = self.life_of(tensor)
+            if life is not None and life.what == "made":
+                life.what = what
+
+    def _phase(self) -> str:
+        if self.in_step:
+            return STEP
+        return BACKWARD if torch._C._current_graph_task_id() != -1 else FORWARD  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+    def _tensors(self, value: Any) -> Iterator[torch.Tensor]:
+        for leaf in tree_leaves(value):
+            if isinstance(leaf, torch.Tensor) and leaf.device.type == self.device.type:
+                yield leaf
+
+    def read(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Tensors that are there: those that nobody made in this step are inputs."""
+        for tensor in tensors:
+            self._note(tensor, "input")
+
+    def batch(self, value: Any) -> None:
+        """A loader handed over a batch, made while the account was paused."""
+        self.read(self._tensors(value))
+
+    def _note(self, tensor: torch.Tensor, what: str) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  (its identity)
+        size = storage.nbytes()
+        known = self._living.get(key)
+        if known is not None and known[0].nbytes == size:
+            return
+        if known is not None:  # resized
+            known[0].death = self.now
+        life = Storage(self.now, size, what)
+        self.storages.append(life)
+        self._living[key] = (life, weakref.ref(storage, lambda _: self._freed(key, life)))
+
+    def _freed(self, key: int, life: Storage) -> None:
+        life.death = self.now
+        known = self._living.get(key)
+        if known is not None and known[0] is life:
+            del self._living[key]
+
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Keep a tensor for backward, as autograd does, and note it."""
+        life = self.life_of(tensor)
+        if life is not None and life.what in {"made", "input"}:
+            life.saved = True
+            for call in self.calls:
+                call.saved.add(life)
+        return tensor
+
+    def life_of(self, tensor: torch.Tensor) -> Storage | None:
+        """The account of the storage of `tensor`; None for one that lived before, or elsewhere."""
+        if tensor.device.type != self.device.type:
+            return None
+        known = self._living.get(tensor.untyped_storage()._cdata)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return None if known is None else known[0]
+
+    def _count(self, work: Work, func: Any, call: Any, tensors: tuple[torch.Tensor, ...]) -> None:
+        packet = func._overloadpacket  # noqa: SLF001
+        name = packet.__name__
+        if func.is_view or name.startswith(_VIEWS):
+            return
+        work.operators += 1
+        formula = flop_registry.get(packet)
+        if formula is None:
+            work.moved_bytes += sum(one.numel() * one.element_size() for one in tensors)
+            if "rnn" in name or "lstm" in name or "gru" in name:
+                self.unknown.add(name)
+            return
+        args, kwargs, result = call
+        kind = _kind(name)
+        work.flops[kind] = work.flops.get(kind, 0.0) + formula(*args, **kwargs, out_val=result)
+
+
+def _kind(name: str) -> str:
+    if "conv" in name:
+        return "convolution"
+    return "attention" if "attention" in name else "matmul"

@@ -1,0 +1,228 @@
+"""What a measured rank does at each of its steps; see the package."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.optim import Optimizer
+
+from ..writers import write_json  # noqa: TID252  (the hook is loaded by its path)
+from . import loaders
+from .ledger import Ledger
+from .modules import Calls
+from .record import (
+    account,
+    facts_of_optimizers,
+    facts_of_parameters,
+    imported_files,
+    states_of,
+)
+
+TIMED = (1, 10)
+"""Steps that are timed after the traced one: at least, and at most within the seconds given."""
+
+
+class Probe:
+    """One rank's probe; the recorder calls it at the end of every step."""
+
+    path = None  # of a profiler's trace: none is made
+
+    def __init__(self, recorder: Any, *, seconds: float) -> None:
+        self._recorder, self._seconds = recorder, seconds
+        self._steps = 0
+        self._record: dict[str, Any] = {"traced": False, "step_seconds": []}
+        self._open: _Open | None = None
+        self._ended_at = 0.0
+        self._written = False
+
+    def step_ended(self, _line: dict[str, Any]) -> None:
+        """An optimizer step ended; leaves the script when enough is known.
+
+        Raises:
+            SystemExit: it is measured.
+        """
+        self._steps += 1
+        try:
+            done = self._advance(time.perf_counter())
+        except Exception as error:
+            self._record["error"] = f"{type(error).__name__}: {error}"
+            done = True
+        if done:
+            self._write()
+            self._leave()
+        self._ended_at = time.perf_counter()
+
+    def _advance(self, now: float) -> bool:
+        """Do what is due after this step; whether it was the last one."""
+        if self._open is not None:
+            opened, self._open = self._open, None
+            self._record |= opened.close()
+            self._record |= {"traced": True, "traced_seconds": now - self._ended_at}
+            self._record["loader_batch"] = loaders.batch_size(self._recorder)
+            return False
+        if not self._record["traced"]:
+            self._open = _Open()
+            return False
+        _synchronize()
+        times: list[float] = self._record["step_seconds"]
+        times.append(time.perf_counter() - self._ended_at)
+        least, most = TIMED
+        return len(times) >= most or (len(times) >= least and sum(times) >= self._seconds)
+
+    def finish(self) -> None:
+        """The rank ends, by itself or by `_leave`."""
+        if self._open is not None:
+            self._open.abandon()
+            self._open = None
+        self._write()
+
+    def _write(self) -> None:
+        if self._written:
+            return
+        self._written = True
+        recorder = self._recorder
+        record = self._record | {"steps": self._steps, "torch": torch.__version__}
+        record["files"] = imported_files(recorder.code.get("script"))
+        folder = os.path.join(recorder.folder, "measured")
+        os.makedirs(folder, exist_ok=True)
+        write_json(os.path.join(folder, f"rank-{recorder.rank}.json"), record)
+
+    def _leave(self) -> None:
+        """End the script as its own ``sys.exit`` would; one that goes on all the same is ended."""
+        if self._record.get("left"):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+        self._record["left"] = True
+        print("\nworkbench: measured; the script ends here", flush=True)  # noqa: T201
+        raise SystemExit(0)
+
+
+class _Open:
+    """The traced step while it runs: what is watched from one step's end to the next."""
+
+    def __init__(self) -> None:
+        trained = list(_trained(list(_living(Optimizer))))
+        if not trained:
+            raise RuntimeError("no optimizer with parameters was found")
+        self._ledger = ledger = Ledger(trained[0].device)
+        self._baseline()
+        self._calls = Calls(ledger)
+        # On the optimizers themselves: the hooks of all of them are being iterated right now.
+        self._handles = [
+            handle
+            for one in _living(Optimizer)
+            if "_optimizer_step_pre_hooks" in vars(one)  # a wrapper around another has none
+            for handle in (
+                one.register_step_pre_hook(self._before_step),
+                one.register_step_post_hook(self._after_step),
+            )
+        ]
+        self._stepped: dict[int, Optimizer] = {}
+        self._unpatch = _watch_loaders(ledger)
+        self._saved: Any = saved_tensors_hooks(ledger.pack, lambda kept: kept)
+        self._saved.__enter__()
+        ledger.__enter__()
+
+    def _baseline(self) -> None:
+        """What lives between two steps."""
+        ledger = self._ledger
+        modules, optimizers = list(_living(nn.Module)), list(_living(Optimizer))
+        weights = [weight for module in modules for weight in module.parameters(recurse=False)]
+        ledger.keep((*weights, *_trained(optimizers)), "parameter")
+        ledger.keep((one for module in modules for one in module.buffers(recurse=False)), "buffer")
+        gradients = (weight.grad for weight in weights)
+        ledger.keep((one for one in gradients if one is not None), "gradient")
+        ledger.keep((tensor for one in optimizers for tensor in states_of(one)), "state")
+
+    def _before_step(self, stepping: Optimizer, _args: Any, _kwargs: Any) -> None:
+        self._stepped[id(stepping)] = stepping
+        self._ledger.in_step += 1
+        gradients = (weight.grad for weight in _trained([stepping]))
+        self._ledger.mark((one for one in gradients if one is not None), "gradient")
+
+    def _after_step(self, stepping: Optimizer, _args: Any, _kwargs: Any) -> None:
+        self._ledger.in_step = max(0, self._ledger.in_step - 1)
+        self._ledger.mark(states_of(stepping), "state")
+
+    def abandon(self) -> None:
+        """Stop watching."""
+        closed: Any = self._ledger
+        closed.__exit__(None, None, None)
+        self._saved.__exit__()
+        self._unpatch()
+        self._calls.close()
+        for handle in self._handles:
+            handle.remove()
+
+    def close(self) -> dict[str, Any]:
+        """Stop watching, and say what was seen."""
+        self.abandon()
+        stepped = list(self._stepped.values())
+        return {
+            "device": _device_name(self._ledger.device),
+            "roots": self._calls.rows(),
+            "inputs": list(self._calls.roots.values()),
+            "calls": [self._calls.counts.get(root, 0) for root in self._calls.roots],
+            "autocast": self._calls.autocast,
+            **facts_of_parameters(list(_trained(stepped)), list(self._calls.roots)),
+            "optimizers": facts_of_optimizers(stepped),
+            **account(self._ledger),
+        }
+
+
+def _living(kind: type) -> Iterator[Any]:
+    """Every object of that class in this process."""
+    return (one for one in gc.get_objects() if issubclass(type(one), kind))
+
+
+def _trained(optimizers: list[Optimizer]) -> Iterator[torch.Tensor]:
+    seen: set[int] = set()
+    for one in optimizers:
+        for group in one.param_groups:
+            for weight in group["params"]:
+                if id(weight) not in seen:
+                    seen.add(id(weight))
+                    yield weight
+
+
+def _watch_loaders(ledger: Ledger) -> Any:
+    """Making a batch is work of the loader: only the batch itself counts. Returns how to end it."""
+    module = sys.modules.get("torch.utils.data.dataloader")
+    if module is None:
+        return lambda: None
+    owner = module._BaseDataLoaderIter  # noqa: SLF001  (no public place sees the batch)
+    fetch = owner.__next__
+
+    def following(self: Any) -> Any:
+        ledger.paused = True
+        try:
+            batch = fetch(self)
+        finally:
+            ledger.paused = False
+        ledger.batch(batch)
+        return batch
+
+    owner.__next__ = following
+
+    def restore() -> None:
+        owner.__next__ = fetch
+
+    return restore
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()

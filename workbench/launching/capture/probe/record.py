@@ -1,0 +1,140 @@
+"""The record of a traced step: plain values for JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from .ledger import Ledger, Storage
+
+_STATIC = {"parameter", "state"}
+
+
+def account(ledger: Ledger) -> dict[str, Any]:
+    """The bytes alive at every operator, and what each phase computed."""
+    lives = ledger.storages
+    gradients = [one for one in lives if one.what == "gradient"]
+    others = [one for one in lives if one.what not in _STATIC | {"gradient"}]
+    count = ledger.now
+    return {
+        "phases": _runs(ledger.phases),
+        "gradient_bytes": _alive(gradients, count),
+        "other_bytes": _alive(others, count),
+        "held": {
+            what: sum(one.nbytes for one in lives if one.what == what)
+            for what in ("parameter", "state", "buffer", "gradient", "input")
+        },
+        "saved_bytes": sum(one.nbytes for one in lives if one.saved),
+        "work": {
+            phase: {
+                "operators": work.operators,
+                "flops": work.flops,
+                "moved_bytes": work.moved_bytes,
+            }
+            for phase, work in ledger.work.items()
+        },
+        "uncounted": sorted(ledger.unknown),
+    }
+
+
+def _alive(lives: list[Storage], count: int) -> list[int]:
+    """Bytes alive at each operator: from the one at which they came to the last before they went.
+
+    Operators are numbered from 1; what was there before the first counts from it on.
+    """
+    change = [0] * (count + 2)
+    for one in lives:
+        change[max(1, one.birth)] += one.nbytes
+        if one.death is not None:
+            change[max(1, one.death) + 1 if one.death else 1] -= one.nbytes
+    return list(accumulate(change))[1 : count + 1]
+
+
+def _runs(phases: list[str]) -> list[list[Any]]:
+    """The phases of consecutive operators, as [phase, operators]."""
+    runs: list[list[Any]] = []
+    for phase in phases:
+        if runs and runs[-1][0] == phase:
+            runs[-1][1] += 1
+        else:
+            runs.append([phase, 1])
+    return runs
+
+
+def facts_of_parameters(trained: list[torch.Tensor], roots: list[nn.Module]) -> dict[str, Any]:
+    """Elements and bytes of what is trained and what is frozen, by type of element."""
+    known = {id(weight): weight for weight in trained}
+    frozen = {
+        id(weight): weight
+        for root in roots
+        for weight in root.parameters()
+        if id(weight) not in known
+    }
+    return {"trained": _sizes(list(known.values())), "frozen": _sizes(list(frozen.values()))}
+
+
+def _sizes(weights: list[torch.Tensor]) -> dict[str, Any]:
+    dtypes = Counter[str]()
+    for weight in weights:
+        dtypes[str(weight.dtype).removeprefix("torch.")] += weight.numel()
+    return {
+        "elements": sum(weight.numel() for weight in weights),
+        "bytes": sum(weight.numel() * weight.element_size() for weight in weights),
+        "dtypes": dict(dtypes.most_common()),
+        "largest": max((weight.numel() for weight in weights), default=0),
+        "tensors": len(weights),
+    }
+
+
+def facts_of_optimizers(stepped: list[Optimizer]) -> list[dict[str, Any]]:
+    """Class, kernels, and bytes of state beside the elements that they are for."""
+    facts: list[dict[str, Any]] = []
+    for one in stepped:
+        weights = [weight for group in one.param_groups for weight in group["params"]]
+        tensors = list(states_of(one))
+        facts.append(
+            {
+                "class": type(getattr(one, "optimizer", one)).__name__,
+                "elements": sum(weight.numel() for weight in weights),
+                "state_bytes": sum(value.numel() * value.element_size() for value in tensors),
+                "fused": bool(one.defaults.get("fused")),
+                "foreach": one.defaults.get("foreach"),
+            }
+        )
+    return facts
+
+
+def states_of(optimizer: Optimizer) -> Iterator[torch.Tensor]:
+    """The tensors of an optimizer's states."""
+    states: Mapping[Any, Any] = optimizer.state
+    for state in states.values():
+        if isinstance(state, Mapping):
+            values = cast("Mapping[str, Any]", state)
+            yield from (value for value in values.values() if isinstance(value, torch.Tensor))
+
+
+def imported_files(script: Any) -> dict[str, str]:
+    """The script's own files that it has imported, with a hash of what is in them."""
+    if not isinstance(script, str):
+        return {}
+    folder = os.path.dirname(os.path.abspath(script)) + os.sep
+    found: dict[str, str] = {}
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if not isinstance(path, str) or not path.startswith(folder) or "site-packages" in path:
+            continue
+        try:
+            with open(path, "rb") as file:
+                found[os.path.relpath(path, folder)] = hashlib.sha256(file.read()).hexdigest()
+        except OSError:
+            continue
+    return found

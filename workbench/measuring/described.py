@@ -1,0 +1,233 @@
+"""The records of one or two probes as a `Workload`: the model, its blocks, the step as it was."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.describe import Model, Traced, Workload
+from workbench.describe.measured import Measured, PerBatch
+from workbench.measuring.fit import line, moments, work
+
+Record = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+_BARE = frozenset(
+    {
+        *("Linear", "Bilinear", "Embedding", "EmbeddingBag", "LayerNorm", "GroupNorm", "Conv1d"),
+        *("Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"),
+    }
+)  # layers, of which a list makes blocks only where there is nothing better
+_OPTIMIZERS = {
+    "adam": "adamw",
+    "adamw": "adamw",
+    "adamw8bit": "adamw-8bit",
+    "adam8bit": "adamw-8bit",
+    "adafactor": "adafactor",
+    "lion": "lion",
+    "muon": "muon",
+    "sgd": "sgd",
+}
+_BY_STATE = ((6.0, "adamw"), (2.5, "sgd-momentum"), (1.5, "adamw-8bit"), (0.0, "sgd"))
+"""Least bytes of state per element -> the optimizer that another one is counted as."""
+_AUTOCAST = {"bfloat16": "bf16", "float16": "fp16"}
+_FEW_OPERATORS = 8
+"""A backward pass has more; fewer is a regulariser or a hook."""
+
+
+def workload_of(script: str, records: Sequence[Record], batches: Sequence[int]) -> Workload:
+    """What the script trains, per micro-batch and rank.
+
+    Args:
+        script: Its name.
+        records: Of the probes, the one at the script's own batch size first.
+        batches: Samples per micro-batch of each.
+    """
+    measured, micro_batches = _measured(script, records, batches), accumulation(records[0])
+    kept = _per_sample([one["saved_bytes"] / micro_batches for one in records], batches)
+    blocks = _blocks(records[0])
+    elements = sum(records[0][kind]["elements"] for kind in ("trained", "frozen"))
+    model = Model(
+        name=script,
+        kind="module",
+        layers=max(1, len(blocks)),
+        hidden=1,
+        heads=1,
+        mlp_hidden=1,
+        vocab=1,
+        traced=Traced(
+            parameters=elements,
+            largest_block_parameters=max((row["parameters"] for row in blocks), default=elements),
+            blocks=max(1, len(blocks)),
+            saved_bytes=kept,
+            largest_block_saved_bytes=_of_blocks(records, batches, "saved_bytes", max),
+            boundary_bytes=_of_blocks(records, batches, "input_bytes", sum),
+            precision_bytes=measured.compute_bytes,
+            measured=measured,
+        ),
+    )
+    return Workload(
+        model=model,
+        seq_len=sequence_length(records[0], batches[0]),
+        micro_batch=batches[0],
+        accumulate=micro_batches,
+        precision=measured.precision,
+        optimizer=measured.optimizer,
+    )
+
+
+def _measured(script: str, records: Sequence[Record], batches: Sequence[int]) -> Measured:
+    first, blocks = records[0], _blocks(records[0])
+    optimizer, notes = _optimizer(first["optimizers"])
+    if len(records) == 1:
+        notes.append("one batch size was measured: all activations count as growing with the batch")
+    if first["uncounted"]:
+        notes.append(f"FLOPs of {', '.join(first['uncounted'])} are not counted")
+    micro_batches = accumulation(first)
+    trained, frozen = first["trained"], first["frozen"]
+    inside = sum(row["parameters"] for row in blocks)
+    return Measured(
+        source=_source(script, first, batches),
+        batches=tuple(batches),
+        precision=_precision(first),
+        optimizer=optimizer,
+        optimizer_bytes=_state_bytes(first["optimizers"]),
+        trained=trained["elements"],
+        frozen_bytes=frozen["bytes"],
+        root=max(0, trained["elements"] + frozen["elements"] - inside) if blocks else 0,
+        moments=moments(records, batches),
+        forward=work(records, batches, "forward", micro_batches),
+        backward=work(records, batches, "backward", micro_batches),
+        seconds=_seconds(records, batches, micro_batches),
+        device=first["device"],
+        notes=tuple(notes),
+    )
+
+
+def accumulation(record: Record) -> int:
+    """Micro-batches per optimizer step: as many as backward passes, where each has its forward."""
+    runs: list[tuple[str, int]] = record["phases"]
+    passes = sum(phase == "backward" and count > _FEW_OPERATORS for phase, count in runs)
+    calls: list[int] = record["calls"]
+    return passes if len(calls) == 1 and calls[0] == passes else 1
+
+
+def samples_of(record: Record) -> int:
+    """Samples of a micro-batch: the loader's, or the first dimension of a module's first input."""
+    if record.get("loader_batch"):
+        return int(record["loader_batch"])
+    shapes: list[list[int]] = [shape for leaves in record["inputs"] for shape, _ in leaves if shape]
+    return shapes[0][0] if shapes else 1
+
+
+def sequence_length(record: Record, samples: int) -> int:
+    """Tokens per sequence, where a module reads integers of [samples, tokens]; else 1."""
+    for leaves in record["inputs"]:
+        for shape, dtype in leaves:
+            if dtype in {"int64", "int32"} and len(shape) == 2 and shape[0] == samples:
+                return int(shape[1])
+    return 1
+
+
+def _source(script: str, record: Record, batches: Sequence[int]) -> str:
+    sizes = " and ".join(map(str, sorted(batches)))
+    date = time.strftime("%Y-%m-%d")
+    plural = "es" if len(batches) > 1 else ""
+    return f"{script} on {record['device']}, batch{plural} of {sizes}, {date}"
+
+
+def _precision(record: Record) -> str:
+    if record["autocast"] in _AUTOCAST:
+        return _AUTOCAST[record["autocast"]]
+    dtypes: Mapping[str, int] = record["trained"]["dtypes"]
+    main = max(dtypes, key=lambda name: dtypes[name], default="float32")
+    return {"bfloat16": "bf16-pure", "float16": "fp16"}.get(main, "fp32")
+
+
+def _state_bytes(optimizers: Sequence[Mapping[str, Any]]) -> float:
+    elements = sum(one["elements"] for one in optimizers)
+    return sum(one["state_bytes"] for one in optimizers) / max(1, elements)
+
+
+def _optimizer(optimizers: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
+    """The optimizer's name here, and what to say where it has none."""
+    main = max(optimizers, key=lambda one: one["elements"])
+    per_element = _state_bytes(optimizers)
+    known = _OPTIMIZERS.get(main["class"].lower())
+    if known == "adamw" and main["fused"]:
+        known = "adamw-fused"
+    if known == "sgd" and per_element > 0:
+        known = "sgd-momentum"
+    if known is not None:
+        return known, []
+    near = next(name for least, name in _BY_STATE if per_element >= least)
+    said = f"{main['class']} counts as {near} with {per_element:.3g} bytes of state per parameter"
+    return near, [said]
+
+
+def _seconds(
+    records: Sequence[Record], batches: Sequence[int], micro_batches: int
+) -> PerBatch | None:
+    """The median step of each probe by micro-batch, as a line that noise never turns negative."""
+    times = [sorted(record["step_seconds"]) for record in records]
+    if not all(times):
+        return None
+    medians = [one[(len(one) - 1) // 2] / micro_batches for one in times]
+    found = line(medians, batches)
+    return found if found.constant >= 0 else line(medians[:1], batches[:1])
+
+
+def _per_sample(values: Sequence[float], batches: Sequence[int]) -> int:
+    return round(line(values, batches).per_sample)
+
+
+def _blocks(record: Record) -> list[Row]:
+    """The repeated blocks of the largest module that the script called: outermost first.
+
+    They are the children of the list that has most of one class.
+    """
+    trees: list[list[Row]] = record["roots"]
+    rows = max(trees, key=lambda tree: tree[0]["parameters"]) if trees else []
+    by_parent: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["path"] and row["parameters"]:
+            by_parent.setdefault(row["path"].rpartition(".")[0], []).append(row)
+    lists = [
+        by_parent[row["path"]]
+        for row in rows
+        if row["container"] and len(by_parent.get(row["path"], ())) > 1
+    ]
+    chosen: list[Row] = max(lists, key=_rank) if lists else []
+    kinds = {row["class"] for row in chosen} - _BARE
+    if not kinds:
+        return []
+    return [
+        row
+        for row in rows
+        if row["class"] in kinds and not _inside_another(row["path"], rows, kinds)
+    ]
+
+
+def _rank(children: Sequence[Row]) -> tuple[bool, int, int]:
+    """Blocks before bare layers, then the longest run of one class, then the most parameters."""
+    name, count = Counter(row["class"] for row in children).most_common(1)[0]
+    return name not in _BARE and count > 1, count, sum(row["parameters"] for row in children)
+
+
+def _inside_another(path: str, rows: Sequence[Row], kinds: set[str]) -> bool:
+    return any(row["class"] in kinds and path.startswith(row["path"] + ".") for row in rows)
+
+
+def _of_blocks(
+    records: Sequence[Record], batches: Sequence[int], key: str, together: Any
+) -> int | None:
+    """Bytes of all blocks, or of the largest, per sample."""
+    values: list[float] = []
+    for record in records:
+        blocks = _blocks(record)
+        if not blocks:
+            return None
+        values.append(together(row[key] / max(1, row["calls"]) for row in blocks))
+    return _per_sample(values, batches)

@@ -1,0 +1,125 @@
+"""From one or two records of a traced step to `Measured`: lines over the batch.
+
+The same script at two batch sizes runs the same operators in the same order, so that the bytes
+alive at each operator are a line through two points. Where it does not (a loop over the batch's
+items, a library that chooses another kernel), the steps are laid beside each other by phase, in
+windows of equal shares of it, and the highest of each window is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.describe.measured import Moment, PerBatch, StepWork
+
+_WINDOWS = 64
+"""Windows per phase where operators do not correspond."""
+_BATCHES = tuple(2**power for power in range(21))
+_GRADIENT_WEIGHTS = (0.0, 1 / 64, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
+"""Layouts keep a share of the gradients, or two copies: what wins for one of them is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One operator, or one window, of one traced step."""
+
+    phase: str
+    gradients: int
+    other: int
+    scratch: int
+
+
+def moments(records: Sequence[Mapping[str, Any]], batches: Sequence[int]) -> tuple[Moment, ...]:
+    """The moments that can be the peak for some batch and some layout.
+
+    Args:
+        records: Of the probes, one or two.
+        batches: Samples per micro-batch of each.
+    """
+    every = [list(_points(record)) for record in records]
+    if len(every) > 1 and [one.phase for one in every[0]] != [one.phase for one in every[1]]:
+        every = [list(_windows(points)) for points in every]
+    whole = max(1, max((one.gradients for one in every[0]), default=1))
+    lines = [
+        Moment(
+            phase=at[0].phase,
+            gradients=max(one.gradients for one in at) / whole,
+            other=line([one.other for one in at], batches),
+            scratch_bytes=float(max(one.scratch for one in at)),
+        )
+        for at in zip(*every, strict=True)
+    ]
+    return tuple(lines[index] for index in sorted(_winners(lines, whole)))
+
+
+def line(values: Sequence[float], batches: Sequence[int]) -> PerBatch:
+    """The line through one point (and 0) or two.
+
+    >>> line([30, 20], [4, 2])
+    PerBatch(constant=10.0, per_sample=5.0)
+    """
+    if len(values) < 2 or batches[0] == batches[1]:
+        return PerBatch(per_sample=values[0] / batches[0])
+    slope = (values[0] - values[1]) / (batches[0] - batches[1])
+    if slope <= 0:  # noise, or a buffer that does not follow the batch
+        return PerBatch(constant=float(max(values)))
+    return PerBatch(constant=values[0] - slope * batches[0], per_sample=slope)
+
+
+def work(
+    records: Sequence[Mapping[str, Any]], batches: Sequence[int], phase: str, micro_batches: int
+) -> StepWork:
+    """What a phase of one micro-batch computes, moves and starts."""
+    parts = [record["work"][phase] for record in records]
+
+    def each(values: Sequence[float]) -> PerBatch:
+        return line([value / micro_batches for value in values], batches)
+
+    return StepWork(
+        flops=each([sum(one["flops"].values()) for one in parts]),
+        moved_bytes=each([one["moved_bytes"] for one in parts]),
+        operators=each([one["operators"] for one in parts]),
+    )
+
+
+def _points(record: Mapping[str, Any]) -> Iterator[Point]:
+    """Every operator, with what the optimizer holds beyond what lasts through its step."""
+    gradients, other = record["gradient_bytes"], record["other_bytes"]
+    at = 0
+    for phase, count in record["phases"]:
+        lasting = min(other[max(0, at - 1) : at + count])
+        for index in range(at, at + count):
+            scratch = other[index] - lasting if phase == "step" else 0
+            yield Point(
+                phase=phase,
+                gradients=gradients[index],
+                other=other[index] - scratch,
+                scratch=scratch,
+            )
+        at += count
+
+
+def _windows(points: Sequence[Point]) -> Iterator[Point]:
+    """The highest point of each window, phase by phase."""
+    for phase in ("forward", "backward", "step"):
+        own = [one for one in points if one.phase == phase]
+        for window in range(_WINDOWS if own else 0):
+            first = window * len(own) // _WINDOWS
+            last = max(first + 1, (window + 1) * len(own) // _WINDOWS)
+            yield max(own[first:last], key=lambda one: one.other + one.scratch + one.gradients)
+
+
+def _winners(lines: Sequence[Moment], gradient_bytes: int) -> set[int]:
+    """Indices of the lines that are the highest for some batch and share of the gradients."""
+    found: set[int] = set()
+    for phase in ("forward", "backward", "step"):
+        own = [at for at, one in enumerate(lines) if one.phase == phase]
+        for batch in _BATCHES if own else ():
+            heights = {at: lines[at].other.at(batch) + lines[at].scratch_bytes for at in own}
+            for weight in _GRADIENT_WEIGHTS:
+                added = weight * gradient_bytes
+                totals = {at: heights[at] + added * lines[at].gradients for at in own}
+                found.add(max(totals, key=totals.__getitem__))
+    return found

@@ -1,0 +1,207 @@
+"""`measure`: run a script for a few steps, twice, and keep what it trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import UsageError, WorkbenchError
+from workbench.launching.launch import launch
+from workbench.launching.prepare.targets import resolve
+from workbench.launching.run import Run
+from workbench.measuring.batches import OtherBatch, other_batches
+from workbench.measuring.described import samples_of, workload_of
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.measurements import (
+    FILE,
+    FOLDER,
+    Measurement,
+    batch_argument,
+    content_hash,
+    keep,
+)
+from workbench.store.runs import Store
+
+VARIABLE = "WORKBENCH_MEASURE"
+USUAL_TIMEOUT = 900.0
+_TIMED_SECONDS = 2.0
+_LOG_LINES = 40
+_POLL_SECONDS = 0.2
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Probe:
+    """One measured run that has ended well."""
+
+    run: Run
+    record: dict[str, Any]
+    samples: int
+
+
+class ProbeError(WorkbenchError):
+    """A script could not be measured; `log` is what it said last."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+
+
+def measure(
+    script: str | os.PathLike[str],
+    arguments: Sequence[str] = (),
+    *,
+    cpu: bool = False,
+    store: str | os.PathLike[str] | Store | None = None,
+    timeout: float = USUAL_TIMEOUT,
+    on_progress: Progress = lambda _: None,
+) -> Measurement:
+    """Run a script for three optimizer steps on this host, and keep what it trains.
+
+    Estimates, plans and launches of the script use it from then on, for any layout, batch size and
+    GPU. A second run at half the batch size tells what grows with the batch.
+
+    Args:
+        script: Path of a Python script, or a module (``-m package.train``).
+        arguments: Its own arguments; as small as memory and time want it.
+        cpu: Measure on the CPU even if there are GPUs.
+        store: Run store.
+        timeout: Seconds for each run; loading data counts.
+        on_progress: Called with a line of what is under way.
+
+    Raises:
+        ProbeError: it failed, or made no optimizer step; `log` is the end of its output.
+        UsageError: there is no such script.
+        StoreError: the run store cannot be written.
+    """
+    target = resolve(os.fspath(script))
+    runs = store if isinstance(store, Store) else Store(store)
+    prober = _Prober(os.fspath(script), cpu=cpu, store=runs, timeout=timeout, tell=on_progress)
+    first = prober.run(tuple(arguments), None, "the script's own batch size")
+    ways = other_batches(target.path, arguments, first.samples, first.record.get("loader_batch"))
+    second, source = prober.second(first, list(ways))
+    probes = [first] if second is None else [first, second]
+    workload = workload_of(
+        target.path.name, [one.record for one in probes], [one.samples for one in probes]
+    )
+    given = batch_argument(arguments)
+    found = Measurement(
+        script=str(target.path),
+        arguments=tuple(arguments),
+        workload=workload,
+        content=content_hash(target.path) or "",
+        run=first.run.id,
+        measured_at=time.time(),
+        batch_value=None if given is None else given.value,
+        batch_source=source,
+        files=tuple(sorted(first.record["files"].items())),
+    )
+    keep(runs, found)
+    write_json_atomic(first.run.directory / FILE, found.document(), indent=1)
+    return found
+
+
+class _Prober:
+    """Runs one script as often as its measurement needs."""
+
+    def __init__(
+        self, script: str, *, cpu: bool, store: Store, timeout: float, tell: Progress
+    ) -> None:
+        self._script, self._cpu, self._store = script, cpu, store
+        self._timeout, self._tell = timeout, tell
+
+    def second(self, first: _Probe, ways: Sequence[OtherBatch]) -> tuple[_Probe | None, str]:
+        """The script at another batch size, by the first way that changes it."""
+        for way in ways:
+            try:
+                found = self.run(way.arguments, way.loader, f"another batch size by {way.source}")
+            except ProbeError:
+                continue  # it does not take it so: the next way, or one batch size alone
+            if found.samples != first.samples:
+                return found, way.source
+        return None, ""
+
+    def run(self, arguments: Sequence[str], loader: tuple[int, int] | None, what: str) -> _Probe:
+        """One measured run.
+
+        Raises:
+            ProbeError: it failed, or made too few steps.
+        """
+        asked = {"seconds": _TIMED_SECONDS, "batch": loader}
+        run = launch(
+            self._script,
+            arguments,
+            strategy="single",
+            processes=1,
+            cpu=self._cpu,
+            name=f"measure-{Path(self._script.split()[-1]).stem}",
+            store=self._store,
+            environment={VARIABLE: json.dumps(asked), "TORCHDYNAMO_DISABLE": "1"},
+        )
+        self._await(run, what)
+        record = read_json(run.directory / FOLDER / "rank-0.json")
+        if record is None or not record.get("traced"):
+            raise _why(run, record, self._script)
+        return _Probe(run=run, record=record, samples=samples_of(record))
+
+    def _await(self, run: Run, what: str) -> None:
+        begun = time.monotonic()
+        try:
+            while run.status.live:
+                seconds = time.monotonic() - begun
+                if seconds > self._timeout:
+                    run.stop(now=True)
+                    raise ProbeError(
+                        f"{run.id} made no third step within {self._timeout:g} s. Give arguments "
+                        "with less data or a smaller batch, or a longer --timeout.",
+                        _log(run),
+                    )
+                self._tell(_stage(run, what))
+                time.sleep(_POLL_SECONDS)
+        except KeyboardInterrupt:
+            self._tell("stopping")
+            run.stop(now=True)
+            raise
+
+
+def _stage(run: Run, what: str) -> str:
+    """What the run is doing now."""
+    steps = (run.view() or {}).get("steps") or 0
+    if steps:
+        return f"{what}: step {steps}"
+    return f"{what}: starting, importing, loading data"
+
+
+def _why(run: Run, record: dict[str, Any] | None, script: str) -> ProbeError:
+    """Why a run that has ended was not measured."""
+    status, log = run.status, _log(run)
+    if record is not None and record.get("error"):
+        return ProbeError(f"The step of {script} could not be traced: {record['error']}", log)
+    if status.outcome in {"failed", "interrupted", "stopped"}:
+        text = (status.message or "").rstrip(".")
+        return ProbeError(f"{script} ended before it was measured: {status.outcome}. {text}.", log)
+    steps = 0 if record is None else int(record.get("steps", 0))
+    if steps:
+        return ProbeError(
+            f"{script} made {steps} optimizer step{'s' * (steps > 1)}; two are needed, the first "
+            "to warm up. Give arguments with more steps or more data.",
+            log,
+        )
+    return ProbeError(
+        f"{script} ended without an optimizer step of torch, so there is nothing to measure. Give "
+        "it the arguments with which it trains.",
+        log,
+    )
+
+
+def _log(run: Run) -> str:
+    try:
+        return run.logs(rank=0, tail=_LOG_LINES)
+    except (UsageError, OSError):
+        return run.logs(tail=_LOG_LINES)

@@ -1,0 +1,250 @@
+"""Measured scripts, kept beside the runs: found again by what the script and its arguments are.
+
+``<store>/measured/<key>.json`` holds what ``workbench measure`` learned; the key is made of the
+script's content and of its arguments without the batch size. A script that imports files of its own
+is known by them too: one that has changed since makes the measurement old.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.describe.recorded import from_document
+from workbench.describe.workload import Workload
+from workbench.errors import UsageError
+from workbench.store.calibrations import unwritable
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.runs import Store
+
+FOLDER = "measured"
+FILE = "measured.json"
+"""In the directory of the run that measured."""
+VERSION = 1
+_BATCH = re.compile(
+    r"(?:-b|-bs|--?(?:per[-_]device[-_])?(?:train[-_])?(?:micro[-_])?(?:batch|bs)(?:[-_]?size)?"
+    r"(?:[-_]per[-_](?:device|gpu|rank))?)"
+)
+_WITHOUT_EFFECT = re.compile(
+    r"--?(?:lr|learning[-_]rate|seed|epochs?|num[-_](?:train[-_])?epochs|(?:max[-_])?steps"
+    r"|max[-_]iters|output[-_]dir|out[-_]dir|log\w*|save\w*|run[-_]name|weight[-_]decay|warmup\w*)"
+)
+"""Options by which neither the memory nor the work of a step changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchArgument:
+    """Where a script's arguments give the batch size."""
+
+    position: int
+    """Of the word that holds the number."""
+    prefix: str
+    """What stands before the number in it: ``--batch-size=``, or nothing."""
+    value: int
+    """The number."""
+
+    def replaced(self, arguments: Sequence[str], value: int) -> list[str]:
+        """The arguments with another batch size.
+
+        >>> words = ["--lr", "1", "--batch_size=8"]
+        >>> batch_argument(words).replaced(words, 4)
+        ['--lr', '1', '--batch_size=4']
+        """
+        words = list(arguments)
+        words[self.position] = f"{self.prefix}{value}"
+        return words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What ``workbench measure`` learned of a script with its arguments."""
+
+    script: str
+    """Its path when it was measured."""
+    arguments: tuple[str, ...]
+    """Its arguments then."""
+    workload: Workload
+    """What it trains."""
+    content: str = ""
+    """Hash of the script."""
+    run: str = ""
+    """The run that measured it."""
+    measured_at: float = 0.0
+    """Seconds since 1970."""
+    batch_value: int | None = None
+    """The batch size in its arguments then: that of `workload.micro_batch`; None = not there."""
+    batch_source: str = ""
+    """Where its batch size was changed for the second probe; "" = there was none."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Its own files that it imports: path beside it, and the hash of what was in them."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return {"version": VERSION, **asdict(self)}
+
+
+def batch_argument(arguments: Sequence[str]) -> BatchArgument | None:
+    """The argument that gives the batch size, by the names that scripts use.
+
+    >>> batch_argument(["--per_device_train_batch_size", "16"]).value
+    16
+    >>> batch_argument(["--eval_batch_size", "16"]) is None
+    True
+    """
+    for position, word in enumerate(arguments):
+        name, equals, value = word.partition("=")
+        if not _BATCH.fullmatch(name if name.startswith("-") else f"--{name}"):
+            continue
+        if equals and value.isdecimal():
+            return BatchArgument(position=position, prefix=f"{name}=", value=int(value))
+        after = arguments[position + 1] if position + 1 < len(arguments) else ""
+        if not equals and word.startswith("-") and after.isdecimal():
+            return BatchArgument(position=position + 1, prefix="", value=int(after))
+    return None
+
+
+def is_batch_option(name: str) -> bool:
+    """Whether an option of that name gives a training's batch size."""
+    return _BATCH.fullmatch(name) is not None
+
+
+def key_of(script: Path, arguments: Sequence[str]) -> str:
+    """What makes a script the same: its content, and what its arguments say beside the batch size.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest = hashlib.sha256(script.read_bytes())
+    for word in _telling(arguments):
+        digest.update(b"\0" + word.encode())
+    return f"{re.sub(r'[^a-z0-9]+', '-', script.stem.lower()).strip('-')}-{digest.hexdigest()[:16]}"
+
+
+def _telling(arguments: Sequence[str]) -> list[str]:
+    batch = batch_argument(arguments)
+    words: list[str] = []
+    skip = False
+    for position, word in enumerate(arguments):
+        following = arguments[position + 1] if position + 1 < len(arguments) else "-"
+        if skip or (batch is not None and position == batch.position):
+            if batch is not None and position == batch.position and not batch.prefix:
+                words.pop()  # its option
+            skip = False
+        elif _WITHOUT_EFFECT.fullmatch(word.partition("=")[0]):
+            skip = "=" not in word and not following.startswith("-")
+        else:
+            words.append(word)
+    return words
+
+
+def keep(store: Store, measurement: Measurement) -> Path:
+    """Write it where `find` looks.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    path = store.root / FOLDER / f"{key_of(Path(measurement.script), measurement.arguments)}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json_atomic(path, measurement.document(), indent=1)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return path
+
+
+def find(
+    store: Store, script: str | os.PathLike[str], arguments: Sequence[str]
+) -> Measurement | None:
+    """The measurement of exactly this script, with the micro-batch that the arguments give.
+
+    None: there is none, or a file that the script imports has changed since.
+    """
+    path = Path(script)
+    try:
+        found = read(store.root / FOLDER / f"{key_of(path, arguments)}.json")
+    except OSError:
+        return None
+    if found is None or not _imports_as_before(path, found):
+        return None
+    return _at_batch(found, arguments)
+
+
+def _imports_as_before(script: Path, found: Measurement) -> bool:
+    return all(content_hash(script.parent / name) == old for name, old in found.files)
+
+
+def _at_batch(found: Measurement, arguments: Sequence[str]) -> Measurement:
+    """The measurement for arguments that may differ from the measured ones in the batch size."""
+    now = batch_argument(arguments)
+    if now is None:
+        return found
+    per_unit = found.workload.micro_batch / found.batch_value if found.batch_value else 1.0
+    samples = max(1, round(now.value * per_unit))
+    return replace(found, workload=replace(found.workload, micro_batch=samples))
+
+
+def named(store: Store, text: str) -> Measurement:
+    """The measurement of a script, or of the run that measured it.
+
+    Args:
+        store: Where it is kept.
+        text: A script's path (its latest measurement counts), or a run's id, name or directory.
+
+    Raises:
+        UsageError: it has not been measured, or has changed since.
+        RunNotFoundError: no such run.
+    """
+    path = Path(text).expanduser()
+    if path.suffix == ".py":
+        return _latest(store, path)
+    folder = path if path.is_dir() else store.find(text).directory
+    found = read(folder / FILE)
+    if found is None:
+        raise UsageError(
+            f"{text} is not a run that measured a script. Give a script, or such a run: "
+            "workbench measure SCRIPT prints its name."
+        )
+    return found
+
+
+def _latest(store: Store, script: Path) -> Measurement:
+    if not script.is_file():
+        raise UsageError(f"There is no script {str(script)!r} here. Give its path.")
+    content, own = content_hash(script), script.resolve()
+    every = [read(path) for path in (store.root / FOLDER).glob("*.json")]
+    known = [one for one in every if one is not None and Path(one.script).resolve() == own]
+    fresh = [one for one in known if one.content == content and _imports_as_before(own, one)]
+    if fresh:
+        return max(fresh, key=lambda one: one.measured_at)
+    why = "has changed since it was measured" if known else "has not been measured"
+    raise UsageError(f"{script} {why}. Next: workbench measure {script}")
+
+
+def step_options(workload: Workload) -> dict[str, Any]:
+    """The measured step as options of a job."""
+    names = ("seq_len", "micro_batch", "accumulate", "precision", "optimizer")
+    return {name: getattr(workload, name) for name in names}
+
+
+def read(path: Path) -> Measurement | None:
+    """The measurement in a file; None where there is none that can be read."""
+    document: Mapping[str, Any] | None = read_json(path)
+    if document is None or document.get("version") != VERSION:
+        return None
+    try:
+        return from_document(Measurement, document)
+    except (TypeError, ValueError):
+        return None
+
+
+def content_hash(path: Path) -> str | None:
+    """Hash of a file's content; None where it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
