@@ -8,6 +8,8 @@
     run.stop()                                             # checkpoint, stop, confirm
     print(wb.plan(workload, tokens=10e9).explain())        # which machines, which layout, and why
     wb.attach("last")                                      # from any notebook or terminal
+    wb.export(run, "slurm").write("job")                   # the same as files of an engine
+    wb.scale("gpt", sizes=[1, 2, 4])                       # what more ranks gain and lose
 
 Glossary. *Rank*: one training process. *World size*: number of ranks. *Step*: one optimizer step.
 *Micro-batch*: sequences per forward pass and rank. *Global batch*: micro-batch x accumulation x
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from workbench import recipes
+    from workbench.compare.scaling_study import scale
     from workbench.describe import Cluster, Model, Strategy, Workload
     from workbench.describe.detection import detect_host
     from workbench.describe.job import Job
     from workbench.describe.prices import offers
+    from workbench.engines.export_request import export
     from workbench.errors import (
         HostError,
         RunNotFoundError,
@@ -52,7 +56,6 @@ if TYPE_CHECKING:
         switches,
         training_memory,
     )
-    from workbench.estimate.cost import RunPlan, run_cost
     from workbench.estimate.simulate import simulate
     from workbench.launching.capture.said import log
     from workbench.launching.launch import attach, launch, start
@@ -74,7 +77,6 @@ _HOMES = {
     "Request": "workbench.launching.prepare.build_request",
     "Run": "workbench.launching.run",
     "RunNotFoundError": "workbench.errors",
-    "RunPlan": "workbench.estimate.cost",
     "Store": "workbench.store.runs",
     "StoreError": "workbench.errors",
     "Strategy": "workbench.describe",
@@ -86,6 +88,7 @@ _HOMES = {
     "detect_host": "workbench.describe.detection",
     "doctor": "workbench.observe.doctor",
     "explain": "workbench.estimate",
+    "export": "workbench.engines.export_request",
     "fewest_gpus": "workbench.estimate",
     "inference_memory": "workbench.estimate",
     "largest_micro_batch": "workbench.estimate",
@@ -98,8 +101,8 @@ _HOMES = {
     "read_strategy": "workbench.launching.prepare.read_config",
     "recipes": "workbench.recipes",
     "request": "workbench.launching.prepare.build_request",
-    "run_cost": "workbench.estimate.cost",
     "runs": "workbench.observe.rows",
+    "scale": "workbench.compare.scaling_study",
     "simulate": "workbench.estimate.simulate",
     "smallest_gpu": "workbench.estimate",
     "start": "workbench.launching.launch",
@@ -117,7 +120,6 @@ __all__ = [
     "Request",
     "Run",
     "RunNotFoundError",
-    "RunPlan",
     "Store",
     "StoreError",
     "Strategy",
@@ -130,6 +132,7 @@ __all__ = [
     "detect_host",
     "doctor",
     "explain",
+    "export",
     "fewest_gpus",
     "inference_memory",
     "largest_micro_batch",
@@ -142,8 +145,8 @@ __all__ = [
     "read_strategy",
     "recipes",
     "request",
-    "run_cost",
     "runs",
+    "scale",
     "simulate",
     "smallest_gpu",
     "start",

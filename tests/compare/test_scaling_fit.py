@@ -6,9 +6,11 @@ import random
 
 import pytest
 
+import workbench as wb
 from workbench.compare.scaling_study import notes_on
 from workbench.compare.studies.scaling_curves import curve_of
 from workbench.compare.studies.scaling_fit import MESSAGE_SECONDS, extrapolate, law
+from workbench.compare.studies.sizes import Sizes, trials, work_of
 from workbench.compare.studies.step_split import Host, Measured, StepSplit, medians, parts_of
 from workbench.errors import UsageError
 
@@ -134,3 +136,20 @@ def test_a_base_that_was_held_up_is_told() -> None:
         "at 2 ranks" in note and "slowed the smallest size down" in note
         for note in notes_on(CPU, [slow], [])
     )
+
+
+def test_a_described_job_is_scaled_as_it_would_be_launched() -> None:
+    tiny = ("--layers", "1", "--hidden", "64", "--seq-len", "32", "--micro-batch", "4")
+    options = {"recompute": "full"}
+    job = wb.request("gpt", tiny, strategy="fsdp", processes=2, options=options, cpu=True).job
+    assert job is not None
+    sizes = Sizes(**work_of(job, ("--lr", "1e-3"), None, cpu=False), sizes=(1, 2), steps=10)
+    (_, alone), (_, pair) = trials([sizes])
+    assert (alone.processes, pair.processes, pair.strategy) == (1, 2, "fsdp")
+    launched = wb.request(
+        sizes.target, pair.arguments, strategy=pair.strategy, options=pair.options, processes=2,
+        cpu=sizes.cpu,
+    )  # fmt: skip
+    assert launched.job == job
+    assert {"--lr", "--steps"} <= set(alone.arguments)
+    assert work_of("gpt", tiny, None, cpu=True)["strategy"] == "ddp"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import workbench as wb
 from workbench.cli import nodes
 from workbench.cli.commands import load
 from workbench.describe import Strategy
@@ -138,6 +139,12 @@ def test_submit_takes_every_option_of_a_launch(tmp_path: Path) -> None:
 def test_submit_names_what_starts_elsewhere(options: tuple[str, ...], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         submitted(*options)
+
+
+def test_the_front_door_exports_what_it_launches() -> None:
+    made = wb.export("gpt", "slurm", nodes=2, processes_per_node=4, gpu="h100", strategy="fsdp")
+    (text,) = (body for name, body in made.files.items() if name.endswith(".sbatch"))
+    assert "#SBATCH --nodes=2" in text
 
 
 def test_a_notice_reaches_a_run_whose_path_has_spaces(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_resume_is_refused_with_the_answer_of_the_run(tmp_path: Path) -> None:
         "",
         "train.py has no option that is known.",
         "",
-        "The run is going on: stop it first",
+        "This run is still running. Stop it first.",
     ]
 
 

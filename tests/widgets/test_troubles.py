@@ -54,9 +54,9 @@ def test_the_text_forms_name_what_stands_and_what_is_whole(run: Resumable) -> No
     assert repr(Checkpoints(run)).splitlines() == [
         "Checkpoints of 'sample' (4)",
         "  step 120  1.2 GiB  not verified yet",
-        "  step 100  1.2 GiB  whole",
+        "  step 100  1.2 GiB  complete",
         "  step 80  1.2 GiB  broken: model.safetensors has 1,000 of 428,113 bytes",
-        "  step 60  n/a  whole",
+        "  step 60  n/a  complete",
     ]
 
 

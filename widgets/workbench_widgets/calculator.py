@@ -96,4 +96,4 @@ class Calculator(Face):
         """Plain text for terminals, screen readers and saved notebooks."""
         said = self.problem.get("message")
         shown = self._text()
-        return f"{said}\n(The last valid setting:)\n{shown}" if said else shown
+        return f"{said}\n(Last valid setting:)\n{shown}" if said else shown

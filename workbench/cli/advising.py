@@ -29,7 +29,7 @@ class AdviseAsked(Description):
     """The options of ``workbench advise``."""
 
     tokens: Annotated[str | None, option("Tokens to train on: 300B, 1.5T, 2e9.")] = None
-    deadline_hours: Annotated[float | None, option("Most hours of the run.")] = None
+    deadline_hours: Annotated[float | None, option("Maximum hours of the run.")] = None
     loss: Annotated[
         float | None, option("Training loss in nats per token, for the batch [default: 3.0].")
     ] = None

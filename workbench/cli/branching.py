@@ -121,10 +121,10 @@ def _how_to_get_back(before: wb.Run, differs: Sequence[Mapping[str, Any]]) -> st
         return ""
     source = RunPaths(before.directory).source
     if not known.get("commit"):
-        return f"The script's own files as they were lie in {source}." if known else ""
+        return f"The script's files of that time are in {source}." if known else ""
     commit, repository = (shlex.quote(str(known.get(name))) for name in ("commit", "repository"))
     folder = shlex.quote(f"{before.id}-source")
     lines = [f'git -C {repository} worktree add --detach "$PWD"/{folder} {commit}']
     if known.get("changes_sha256"):
         lines.append(f"git -C {folder} apply {shlex.quote(str(source / 'changes.diff'))}")
-    return "The source as it was: " + " && ".join(lines)
+    return "To restore the source: " + " && ".join(lines)

@@ -92,7 +92,7 @@ def _show_lineage(lineage: Sequence[Mapping[str, Any]], runs: Sequence[str]) -> 
     """The trees of runs, where one began from another."""
     if not any(one["origin"] for one in lineage):
         return
-    console.print("[bold]Which began from which[/]")
+    console.print("[bold]Lineage[/]")
     for one in lineage:
         name = escape(one["run"])
         name = name if one["run"] in runs else f"[dim]{name} (not compared)[/]"
@@ -157,7 +157,7 @@ def _tables(
         losses.add_row(_AXIS_TEXT[by](at), *cells)
     return [
         ("Different settings", asked),
-        ("What came of it", came),
+        ("Results", came),
         (f"Smoothed loss, aligned by {by}", losses),
         (f"To a loss of {number(reach['loss'])} ({reach['chosen']})", _reached(reach, runs)),
     ]

@@ -61,15 +61,17 @@ class CostAsked(Description):
     storage_gb_per_second: Annotated[
         float, Option(help="Rate at which a node writes checkpoints.", unit="GB/s")
     ] = NODE_STORAGE_BYTES_PER_SECOND / 1e9
-    start_minutes: Annotated[float, Option(help="Paid before the first step.", unit="min")] = 5.0
+    start_minutes: Annotated[float, Option(help="Paid time before the first step.", unit="min")] = (
+        5.0
+    )
     restart_minutes: Annotated[
         float, Option(help="From an interruption to the next step.", unit="min")
     ] = 10.0
     evaluation: Annotated[float, Option(help="Evaluation's share on top of training.")] = 0.0
-    failed: Annotated[float, Option(help="Share of thrown-away attempts on top.")] = 0.0
+    failed: Annotated[float, Option(help="Share of failed attempts on top of training.")] = 0.0
     idle_hours: Annotated[float, Option(help="Idle machine hours.", unit="h")] = 0.0
     storage_gb: Annotated[float, Option(help="Data kept on the provider's disks.", unit="GB")] = 0.0
-    keep_checkpoints: Annotated[int, Option(help="Checkpoints kept there too.")] = 0
+    keep_checkpoints: Annotated[int, Option(help="Checkpoints kept on the provider's disks.")] = 0
     stopped_days: Annotated[
         float, Option(help="Days to keep the disks after the machines.", unit="days")
     ] = 0.0

@@ -84,7 +84,7 @@ def _totals(cost: RunCost) -> Table:
     per = f"{format_usd(cost.usd_per_million_tokens)} per 1M tokens, "
     table.add_row("that is", f"{per}{format_usd(cost.usd_per_step)} per step")
     month = f"{format_usd(cost.usd_per_month)} for a month of {plan.hours_per_month} h, "
-    idle = f"{format_usd(cost.idle_usd_per_hour)} for every idle hour"
+    idle = f"{format_usd(cost.idle_usd_per_hour)} per idle hour"
     table.add_row("machines", month + idle)
     return table
 

@@ -33,19 +33,26 @@ class ExportAsked:
     what: Annotated[str | None, typer.Argument(metavar="RUN_RECIPE_OR_SCRIPT", help=_WHAT)] = None
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- ARGS...]", help="Of a script; {checkpoints} is replaced."),
+        typer.Argument(
+            metavar="[-- ARGS...]",
+            help="Arguments of the script; {checkpoints} becomes their folder.",
+        ),
     ] = None
     to: Annotated[str | None, option(f"{', '.join(ENGINES)}.", "--to", metavar="ENGINE")] = None
-    why: Annotated[bool, option("Only show what each engine refuses where.", "--why")] = False
+    why: Annotated[
+        bool, option("Only show what each engine does not support at which provider.", "--why")
+    ] = False
     plan: Annotated[
-        Path | None, option("Machines of a plan: the output of workbench plan --json.")
+        Path | None, option("Take the machines of a plan: the output of workbench plan --json.")
     ] = None
-    rank: Annotated[int, option("Which plan of it, from 1.")] = 1
+    rank: Annotated[int, option("Number of the plan in it, from 1.")] = 1
     request: Annotated[Mapping[str, Any], Group(of=ExportRequest)] = field(
         default_factory=dict[str, Any]
     )
     """Those that were given."""
-    address: Annotated[str | None, option("torchrun, accelerate: the first machine's.")] = None
+    address: Annotated[
+        str | None, option("torchrun, accelerate: address of the first machine.")
+    ] = None
     out: Annotated[Path | None, option("Write the files into this folder.", metavar="DIR")] = None
     store: StoreOption = None
     as_json: JsonOption = False
@@ -59,7 +66,7 @@ def export(asked: ExportAsked) -> None:
         return
     if asked.what is None or asked.to is None:
         raise UsageError(
-            "Say what and whereto: workbench export RUN --to ENGINE. Engines: "
+            "Give what to export and an engine: workbench export RUN --to ENGINE. Engines: "
             f"{', '.join(ENGINES)}."
         )
     if asked.out is not None and asked.out.exists() and not asked.out.is_dir():
@@ -105,7 +112,7 @@ def _why(asked: ExportAsked) -> None:
     if asked.to is not None and asked.to not in RENTING:
         require_choice("engine", asked.to, ENGINES)
         raise UsageError(
-            f"{asked.to} rents nothing: it runs on machines that you have. Engines that rent: "
+            f"{asked.to} rents nothing; it runs on your machines. Engines that rent: "
             f"{', '.join(RENTING)}."
         )
     given = asked.request
@@ -115,8 +122,7 @@ def _why(asked: ExportAsked) -> None:
     if not found:
         who = "No engine of ours" if asked.to is None else f"{asked.to} never"
         raise UsageError(
-            f"{who} rents at {provider}. Machines that you have: --to torchrun, accelerate or "
-            "slurm."
+            f"{who} rents at {provider}. For your own machines: --to torchrun, accelerate or slurm."
         )
     if asked.as_json:
         print_json([_document(one) for one in found])

@@ -18,7 +18,7 @@ from workbench.store.labels import Labels, change_labels, check_tag
 from workbench.units import format_bytes
 
 _Runs = Annotated[list[str], typer.Argument(metavar="RUN...", help="Ids, prefixes or names.")]
-_Ids = Annotated[list[str], typer.Argument(metavar="RUN...", help="Whole run ids.")]
+_Ids = Annotated[list[str], typer.Argument(metavar="RUN...", help="Full run ids.")]
 
 
 def tag(

@@ -16,8 +16,8 @@ from workbench.compare.filters import choose
 from workbench.observe.rows import LISTED
 from workbench.store.names import check_local
 
-_WHERE = "Only these, for example 'strategy=ddp outcome=failed tag=x loss<2 name~gpt'."
-_SORT = "A field, for example loss_last; -loss_last: largest first [default: newest first]."
+_WHERE = "Filter the runs, for example 'strategy=ddp outcome=failed tag=x loss<2 name~gpt'."
+_SORT = "Sort by a field: loss_last, or -loss_last for largest first [default: newest first]."
 _FIRST = 1000
 _MORE = ("resumed_from", "resumed_step", "rerun_of", "tags", "note", "archived")
 
@@ -27,9 +27,11 @@ def runs(
     where: Annotated[str, typer.Option(metavar="CONDITIONS", help=_WHERE)] = "",
     tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
     sort: Annotated[str | None, typer.Option(metavar="FIELD", help=_SORT)] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Archived runs too.")] = False,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write them as CSV.")] = None,
-    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="As Parquet.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Include archived runs.")] = False,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the runs as CSV.")] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the runs as Parquet.")
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -45,7 +45,7 @@ def node(
     *,
     rank: Annotated[int, typer.Option(help="Number of this machine in the run, from 1.")],
     address: Annotated[
-        str | None, typer.Option(help="Address of node 0, if an engine starts that one too.")
+        str | None, typer.Option(help="Address of node 0, where a scheduler starts node 0 too.")
     ] = None,
     port: Annotated[int | None, typer.Option(help="Rendezvous port of node 0.")] = None,
 ) -> None:
@@ -66,7 +66,7 @@ def node(
     try:
         code = agent.work()
     except KeyboardInterrupt:
-        _say("left the run; its processes on this machine have ended")
+        _say("left the run; all its processes on this machine have ended")
         code = 130
     raise typer.Exit(code)
 

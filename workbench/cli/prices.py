@@ -45,7 +45,9 @@ def prices_command(
         bool, typer.Option("--spot", help="Show only interruptible machines, cheapest first.")
     ] = False,
     ask: Annotated[bool, typer.Option("--refresh", help="Query the providers now.")] = False,
-    seconds: Annotated[float, typer.Option(help="--refresh: limit for each provider.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(help="With --refresh: time limit per provider, in seconds.")
+    ] = 10.0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON value and nothing else.")
     ] = False,

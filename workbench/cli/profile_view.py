@@ -74,7 +74,7 @@ def _operations(profile: Profile) -> Table:
 def _files(profile: Profile, merged: Path, console: Console) -> None:
     stood = [one.stop_seconds for one in profile.ranks if one.stop_seconds is not None]
     if stood:
-        text = f"Training was paused for {format_seconds(max(stood))} after the last of them."
+        text = f"Training paused for {format_seconds(max(stood))} after the last of them."
         console.print(text, markup=False)
     console.print(f"traces of the ranks: {profile.folder}", markup=False, soft_wrap=True)
     console.print(f"Open https://ui.perfetto.dev and load {merged}", markup=False, soft_wrap=True)

@@ -111,9 +111,9 @@ def checkpoints(
 def _checkpoint_table(found: list[Checkpoint], *, verified: bool) -> Table:
     table = Table("checkpoint", "step", "size", "saved", "state", box=None, pad_edge=False)
     for one in found:
-        good = "sealed" if one.sealed else "not verified yet"
+        good = "has a manifest" if one.sealed else "not verified yet"
         good = f"written by the script ({one.kind})" if one.by_script else good
-        good = "whole" if verified else good
+        good = "complete" if verified else good
         saved = "n/a" if one.saved_at is None else _clock(one.saved_at)
         good = "abandoned: the run restarted from an earlier step" if one.abandoned else good
         state = f"[red]{escape(one.problem)}[/]" if one.problem else good

@@ -40,12 +40,12 @@ Arguments = Annotated[
         metavar="[-- ARGS...]", help="Arguments of the script; {value} marks the varied one."
     ),
 ]
-Strategy = Annotated[str, typer.Option(help="Of more than one rank.")]
+Strategy = Annotated[str, typer.Option(help="Strategy of runs with more than one rank.")]
 Resume = Annotated[
     str | None, typer.Option(metavar="STUDY", help="Continue that study, or 'last'.")
 ]
 STRATEGY = describe.Strategy.usual(2)
-"""Of more than one rank."""
+"""Strategy of runs with more than one rank."""
 _SIZES = "Numbers of ranks, for example 1,2,4."
 _GPU = "Estimate --nodes-to on rented GPUs of this kind, for example h100-sxm."
 
@@ -63,7 +63,9 @@ def scale(  # noqa: PLR0913 - a command's options are its arguments
         str, typer.Option(help="With --gpu: numbers of rented GPUs, for example 8,64.")
     ] = "",
     gpu: Annotated[str | None, typer.Option(help=_GPU)] = None,
-    global_batch: Annotated[int | None, typer.Option(help="Strong scaling of a script.")] = None,
+    global_batch: Annotated[
+        int | None, typer.Option(help="Global batch, for strong scaling of a script.")
+    ] = None,
     cpu: CpuOption = False,
     resume: Resume = None,
     store: StoreOption = None,
@@ -150,6 +152,6 @@ def shown() -> Generator[OnProgress | None]:
             yield told
     except KeyboardInterrupt:
         errors.print(
-            "Stopped. Finished trials are kept: continue with --resume last.", markup=False
+            "Stopped. Finished trials are kept. Continue with --resume last.", markup=False
         )
         raise typer.Exit(1) from None

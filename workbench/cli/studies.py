@@ -35,7 +35,7 @@ study = typer.Typer(
     rich_markup_mode=None,
     help="Tune one number, or compare compressions.",
 )
-Steps = Annotated[int, option("Of each trial.")]
+Steps = Annotated[int, option("Optimizer steps of each trial.")]
 Ranks = Annotated[int, option("Number of ranks of every trial.", "--nproc")]
 
 
@@ -68,7 +68,7 @@ class StudyAsked:
 class TuningAsked(StudyAsked):
     """The search for the best value of one number."""
 
-    strategy: Annotated[str, option("Of more than one rank.")] = STRATEGY
+    strategy: Annotated[str, option("Strategy of trials with more than one rank.")] = STRATEGY
 
     def varied(self, kind: str) -> Varied:
         """What a trial is, but for the number."""
@@ -88,7 +88,8 @@ class BatchSizeAsked(TuningAsked):
     start: Annotated[int, option("First micro-batch; doubled after each trial.")] = 1
     most: Annotated[int, option("Largest micro-batch to try.")] = 65_536
     memory_limit: Annotated[
-        float | None, option("Memory limit of a rank; default on CPU 80 % / ranks.", metavar="GIB")
+        float | None,
+        option("Memory limit of a rank [default on CPU: 80 % of the host / ranks].", metavar="GIB"),
     ] = None
 
 
@@ -114,7 +115,9 @@ class CompressionAsked(StudyAsked):
     """Gradient compression and precision."""
 
     target: Target = "gpt"
-    variants: Annotated[str, option(f"Of {', '.join(VARIANTS)}.")] = ",".join(VARIANTS)
+    variants: Annotated[str, option(f"Variants to compare, of {', '.join(VARIANTS)}.")] = ",".join(
+        VARIANTS
+    )
     steps: Steps = 60
     nproc: Ranks = 2
 
@@ -137,14 +140,14 @@ def find_batch_size(asked: BatchSizeAsked) -> None:
 @study.command("accumulate")
 @with_options
 def tune_accumulation(asked: AccumulateAsked) -> None:
-    """How much the rate gains when gradients travel once per several micro-batches."""
+    """Measure how the rate changes with gradient accumulation."""
     _sweep(asked, "accumulate", numbers("--values", asked.values))
 
 
 @study.command("workers")
 @with_options
 def tune_workers(asked: WorkersAsked) -> None:
-    """How many loader workers a script needs: study workers train.py -- --workers {value}."""
+    """Find the number of loader workers: study workers train.py -- --workers {value}."""
     _sweep(asked, "workers", numbers("--values", asked.values, least=0))
 
 
@@ -167,7 +170,7 @@ def _print_tuning(found: Tuning, *, as_json: bool) -> None:
 @study.command("compression")
 @with_options
 def compare_compression(asked: CompressionAsked) -> None:
-    """Gradient compression and precision: loss after the same steps, bytes sent, time of a step."""
+    """Compare gradient compressions by loss, bytes sent and step time."""
     with shown() as told:
         found = run_compression(
             asked.bench(told),

@@ -28,7 +28,7 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
 NprocOption = Annotated[
     int | None, typer.Option(help="Processes [default: the strategy's, all GPUs, or 2 on CPU].")
 ]
-_WAIT_HELP = "Wait for the end (Ctrl-C detaches; SIGTERM is passed on to the run)."
+_WAIT_HELP = "Wait for the end (Ctrl-C detaches; SIGTERM is passed to the run)."
 WaitOption = Annotated[bool, typer.Option("--wait", help=_WAIT_HELP)]
 ScriptArguments = Annotated[
     list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Arguments of the script.")

@@ -19,7 +19,7 @@ warm = typer.Typer(
     rich_markup_mode=None,
     help="Keep a process with torch imported, so that --warm launches start seconds sooner.",
 )
-_TARGET_HELP = "Recipe or script to preload the packages of."
+_TARGET_HELP = "Recipe or script whose packages are preloaded."
 _NONE = "No warm server is running. Start one: workbench warm start"
 
 

@@ -14,11 +14,12 @@ from threading import Event
 from typing import Any
 
 from workbench.compare.studies.scaling_curves import Curve, CurvePoint, curve_of
-from workbench.compare.studies.sizes import MODES, Sizes, trials
+from workbench.compare.studies.sizes import MODES, Sizes, trials, work_of
 from workbench.compare.studies.step_split import Host, Measured
 from workbench.compare.studies.study import Bench, OnProgress, Study
 from workbench.compare.studies.trial import TrialResult
 from workbench.describe.detection import detect_host
+from workbench.describe.job import Job
 from workbench.errors import UsageError
 from workbench.store.runs import Store
 from workbench.units import format_seconds
@@ -105,13 +106,13 @@ def _line(point: CurvePoint) -> str:
 
 
 def scale(  # noqa: PLR0913 - every argument by keyword
-    target: str | os.PathLike[str],
+    target: str | os.PathLike[str] | Job,
     arguments: Sequence[str] = (),
     *,
     sizes: Sequence[int] = (1, 2),
     mode: str = "weak",
     steps: int = 30,
-    strategy: str = "ddp",
+    strategy: str | None = None,
     to: Sequence[int] = (),
     global_batch: int | None = None,
     cpu: bool = False,
@@ -123,12 +124,12 @@ def scale(  # noqa: PLR0913 - every argument by keyword
     """Run the same work on several numbers of ranks of this host, and fit what scaling costs.
 
     Args:
-        target: A recipe's name or a script.
+        target: A recipe's name, a script, or a `Job` that one of the recipes trains.
         arguments: Its arguments; see `Sizes.arguments` for the words of scripts.
         sizes: Numbers of ranks, rising.
         mode: weak, strong or both.
         steps: Of each run; the first ones are not measured.
-        strategy: Of the sizes above one rank.
+        strategy: Of the sizes above one rank; None = the job's, else ddp.
         to: Numbers of ranks to extrapolate to.
         global_batch: For strong scaling of a script.
         cpu: Use CPU ranks even if there are GPUs.
@@ -143,22 +144,19 @@ def scale(  # noqa: PLR0913 - every argument by keyword
     """
     modes = MODES if mode == "both" else (mode,)
     first = Sizes(
-        target=os.fspath(target),
-        arguments=tuple(arguments),
+        **work_of(target, arguments, strategy, cpu=cpu),
         sizes=tuple(sizes),
         mode=modes[0],
         steps=steps,
-        strategy=strategy,
         global_batch=global_batch,
-        cpu=cpu,
     )
     _check_reach(sizes, to)
     todo = trials([replace(first, mode=each) for each in modes])
-    bench = Bench(target=first.target, store=Store(store), cpu=cpu, resume=resume)
+    bench = Bench(target=first.target, store=Store(store), cpu=first.cpu, resume=resume)
     bench = replace(bench, on_progress=on_progress, stop=stop)
     study = Study(bench, "scale", of=len(todo))
     done = [(each, study.run(trial)) for each, trial in todo]
-    conclusion = conclude(study.id, first.target, done, to, cpu=cpu)
+    conclusion = conclude(study.id, first.target, done, to, cpu=first.cpu)
     study.save(found=conclusion.document())
     return conclusion
 

@@ -144,7 +144,7 @@ class FaultLab(widgets.VBox):
         """
         if self.run is not None and self.run.status.live:
             raise wb.UsageError(
-                f"{self.run.id} is still training: inject a fault, or stop it, first."
+                f"{self.run.id} is still training. Inject a fault or stop it first."
             )
         run = faults.start(store=self.store, **{"restarts": self._restarts, **options})
         self._show(run)

@@ -88,7 +88,7 @@ class ScalingStudy(Face):
             "ScalingStudy.start", {k: v for k, v in fields.items() if k not in _FIELDS}, _FIELDS
         )
         if self._thread is not None and self._thread.is_alive():
-            raise wb.UsageError("The study is still running: stop it first, or wait.")
+            raise wb.UsageError("The study is still running. Stop it first, or wait.")
         self.fields = {**self.fields, **{name: str(value) for name, value in fields.items()}}
         self._stop = threading.Event()
         self.state = {**_idle("Checking …"), "busy": True}

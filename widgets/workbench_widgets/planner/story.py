@@ -14,7 +14,7 @@ EXAMPLES = 6  # of every reason
 _MEANS = {
     "memory": "does not fit on the card",
     "host memory": "does not fit into the host's memory",
-    "impossible layout": "the degrees do not divide the model, the batch or the nodes",
+    "impossible layout": "the degrees do not divide the model, the batch or the GPUs of a node",
     "slower layout": "another layout on the same machines is faster",
     "dominated": "ten other plans are cheaper and faster",
     "price unknown": "the price is unknown",

@@ -1,4 +1,4 @@
-"""``Checkpoints``: what a run has saved, whether it is whole, and where to go on from."""
+"""``Checkpoints``: what a run has saved, whether it is complete, and where to resume from."""
 
 from __future__ import annotations
 
@@ -58,4 +58,4 @@ class Checkpoints(RunFace):
 def _verified(one: dict[str, Any]) -> str:
     if one.get("problem"):
         return f"broken: {one['problem']}"
-    return "whole" if one.get("sealed") else "not verified yet"
+    return "complete" if one.get("sealed") else "not verified yet"

@@ -73,7 +73,7 @@ class RunFace(Face):
             self._resuming.release()
 
     def resume(self, checkpoint: str | None = None) -> dict[str, Any]:
-        """Resume the run from `checkpoint`, or from its newest whole one; says what came of it."""
+        """Resume the run from `checkpoint`, or from its newest complete one; returns the result."""
         try:
             resumed = self.run.resume(checkpoint=checkpoint)
         except Exception as error:  # noqa: BLE001 - whatever it is, the face has to say it

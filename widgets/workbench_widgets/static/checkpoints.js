@@ -1,5 +1,5 @@
 // @ts-check
-/** The checkpoints of a run: step, size, whether they are known to be whole, and "Resume from here". */
+/** The checkpoints of a run: step, size, whether they are complete, and "Resume from here". */
 
 import { element, setAttribute, setText } from "./dom.js";
 import { bytes, count, known, moment } from "./format.js";
@@ -16,8 +16,8 @@ const COLUMNS = ["Step", "Size", "Saved", "Written by", "Verified", ""];
 /** @param {Checkpoint} one @returns {{state: string, text: string, title: string}} */
 export function verified(one) {
   if (one.problem) return { state: "bad", text: "broken", title: one.problem };
-  if (one.sealed) return { state: "good", text: "whole", title: "Every file has the size and hash of its manifest" };
-  return { state: "open", text: "not yet", title: "No manifest of sizes and hashes yet; it is verified before it is used" };
+  if (one.sealed) return { state: "good", text: "complete", title: "Every file has the size and hash of its manifest" };
+  return { state: "open", text: "not yet", title: "Not verified yet. It is verified before a run resumes from it." };
 }
 
 /** One line of the table; keeps its button, so that an armed one outlives a redraw. */

@@ -46,7 +46,7 @@ export class Comparison {
   /** @param {Context} context */
   constructor(context) {
     this.context = context;
-    this.overlay = new Overlay(context, { title: "Loss of the ticked runs", empty: "No loss recorded yet" });
+    this.overlay = new Overlay(context, { title: "Loss of the selected runs", empty: "No loss recorded yet" });
     this.node = element("div", { class: "wb-comparison", hidden: "" }, this.overlay.node);
     /** @type {any[]} */
     this.rows = [];

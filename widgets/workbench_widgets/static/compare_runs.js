@@ -78,7 +78,7 @@ class Editor {
     if (other || document.activeElement !== this.tags) this.tags.value = row.tags.join(" ");
     if (other || document.activeElement !== this.note) this.note.value = row.note ?? "";
     setText(this.archive, row.archived ? "Unarchive" : "Archive");
-    this.remove.refuse(row.outcome ? "" : "It is still running: stop it first");
+    this.remove.refuse(row.outcome ? "" : "This run is still running. Stop it first.");
     if (other) this.remove.arm(false);
   }
 }
@@ -104,7 +104,7 @@ class Face {
     this.heads = COLUMNS.map((column) => this.head(column));
     this.body = element("tbody");
     this.editor = new Editor((message) => this.model.send(message));
-    this.overlay = new Overlay(context, { title: "Loss", empty: "Tick two or more runs to overlay their curves" });
+    this.overlay = new Overlay(context, { title: "Loss", empty: "Select two or more runs to compare their curves" });
     this.loss = /** @type {HTMLInputElement} */ (element("input", { type: "number", step: "any", "aria-label": "Loss to reach" }));
     finished(this.loss, () => this.pick(this.model.get("picked")));
     this.beside = element("div", { class: "wb-table-box wbx-all", tabindex: "0", role: "region", "aria-label": "Comparison of runs" });

@@ -108,9 +108,9 @@ export function doubts(marks) {
 const DOUBTS = {
   stale: "The price is older than 30 days",
   odd: "Far from other prices for the same accelerator",
-  unverified: "Read from one source that nothing confirms",
+  unverified: "Found in one source only",
   undated: "The source is undated",
-  "form unknown": "The source does not name the form of the card; the slower one is assumed",
+  "form unknown": "The source does not name the form factor; the slower one is assumed",
 };
 
 /** Numbers in a row: name, value, what it means. */

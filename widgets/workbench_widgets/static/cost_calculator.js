@@ -26,8 +26,8 @@ class CostCalculator extends Calculator {
     const table = element("table", { class: "wbc-offers" }, element("thead", {}, titles), this.offers);
     const summary = element("section", { class: "wb-panel", "aria-label": "In numbers" }, this.numbers.node, this.where);
     const step = titled("One step, by part", [this.step], [this.stepSays]);
-    const spot = titled("Spot against on demand", [this.spot, this.verdict]);
-    const offers = titled("Where these machines are rented out", [element("div", { class: "wbc-scroll" }, table)]);
+    const spot = titled("Spot and on demand compared", [this.spot, this.verdict]);
+    const offers = titled("Providers of these machines", [element("div", { class: "wbc-scroll" }, table)]);
     const pair = element("div", { class: "wbm-pair" }, step, spot);
     this.build([this.lacks, summary, this.bill.node, pair, offers]);
   }

@@ -34,7 +34,7 @@ function circumstances(one) {
   if (known(one.step)) words.push(`since step ${count(one.step)}`);
   if (known(one.seen_at)) words.push(`seen ${moment(one.seen_at)}`);
   if (known(one.cleared_at)) words.push(`gone ${moment(one.cleared_at)}`);
-  words.push(known(one.confidence) ? `${percent(100 * one.confidence)} sure` : "sureness n/a");
+  words.push(known(one.confidence) ? `${percent(100 * one.confidence)} sure` : "confidence n/a");
   return words.join("  ·  ");
 }
 

@@ -96,7 +96,7 @@ export class Header {
   /** Why Stop would reach nobody from here; "" when it can. @param {RunState} now */
   unreachable(now) {
     if (now.followed || now.ended || this.kernel()) return "";
-    return "Nobody here carries it out: run the cell again, or workbench stop in a terminal";
+    return "No kernel is connected to stop this run. Run the cell again, or use `workbench stop` in a terminal.";
   }
 
   /** @param {any} view */

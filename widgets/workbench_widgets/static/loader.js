@@ -173,7 +173,7 @@ export async function mount(element, config, model, connected) {
 }
 
 const DISCONNECTED = "jupyter-widgets-disconnected"; // ipywidgets' mark of a view without a kernel
-const LOST = "The kernel of this cell was restarted or shut down. Run the cell again to use its buttons; runs go on without it.";
+const LOST = "The kernel of this cell was restarted or shut down. Run the cell again to use its buttons. Runs continue without it.";
 
 /** Says so once in the whole output, and switches off the buttons that would do nothing.
  * @param {HTMLElement} element of a face */

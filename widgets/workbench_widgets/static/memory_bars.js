@@ -79,7 +79,7 @@ export class Bars {
     const table = element(
       "table",
       { class: "wbm-legend" },
-      element("caption", {}, "Parts at the highest moment; grey: beyond PyTorch's tensors"),
+      element("caption", {}, "Parts at the peak; grey: outside PyTorch's tensors"),
       this.legend,
     );
     this.node = element(

@@ -24,7 +24,7 @@ export class Exact {
     this.cancel.addEventListener("click", () => model.send({ type: "cancel" }));
     this.progress = element("progress", { max: "1", "aria-label": "Progress of the simulation", hidden: "" });
     this.says = element("span", { class: "wb-note", role: "status" });
-    this.old = element("p", { class: "wb-note wbm-old", hidden: "" }, "The controls have moved since: simulate again to compare.");
+    this.old = element("p", { class: "wb-note wbm-old", hidden: "" }, "The controls have changed. Simulate again to compare.");
     this.body = element("tbody");
     const head = ["", "Closed form", "Simulated", "Ratio"].map((text) => element("th", { scope: "col" }, text));
     this.table = element("table", { class: "wbm-compared", hidden: "" }, element("thead", {}, element("tr", {}, ...head)), this.body);

@@ -150,7 +150,7 @@ function several(field, id, moved) {
     if (values.join() === chosen.join() && chips.children.length === values.length) return;
     chosen = [...values];
     const nodes = values.map((value) => {
-      const away = element("button", { type: "button", class: "wbm-away", "aria-label": `Take ${title(value)} away` }, "×");
+      const away = element("button", { type: "button", class: "wbm-away", "aria-label": `Remove ${title(value)}` }, "×");
       away.addEventListener("click", () => {
         box.input.focus();
         moved(chosen.filter((one) => one !== value));

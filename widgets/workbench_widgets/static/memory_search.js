@@ -57,7 +57,7 @@ export class Search {
         element("span", { class: "wbm-detail" }, option.detail ?? ""),
       ),
     );
-    if (rows.length === 0) rows.push(element("li", { class: "wbm-none" }, "No such name; press Enter to use it as typed"));
+    if (rows.length === 0) rows.push(element("li", { class: "wbm-none" }, "No match. Press Enter to use the text as typed."));
     this.list.replaceChildren(...rows);
     this.list.hidden = false;
     this.input.setAttribute("aria-expanded", "true");

@@ -89,7 +89,7 @@ function drawing({ rows, figure, values, selected }, theme) {
     label: `${many}. The table below has the same plans.`,
     empty: "No plan has a known price",
     chips: [
-      { text: "nothing is cheaper and faster", color: theme.accent },
+      { text: "no other plan is cheaper and faster", color: theme.accent },
       { text: "beaten by another plan", color: fade(grey, 0.75) },
       { text: "outside the limits", color: fade(grey, 0.28) },
       ...(known.some(({ spot }) => spot) ? [{ text: "◆ spot, ● on demand", color: "transparent" }] : []),

@@ -86,7 +86,7 @@ class Face {
     setText(this.button, `Profile ${/** @type {any} */ (this.context.config).steps} steps`);
     this.button.hidden = !said.live;
     this.button.disabled = Boolean(said.busy);
-    const none = said.live ? "No profile yet" : "No profile; only a run that lives can be traced";
+    const none = said.live ? "No profile yet" : "No profile. Only a running run can be traced.";
     setText(this.note, said.text || (found.ranks ? "" : none));
     setAttribute(this.note, "data-tone", said.bad ? "bad" : "note");
     for (const part of [this.time, this.table]) part.hidden = !found.ranks?.length;

@@ -1,5 +1,5 @@
 // @ts-check
-/** A button that asks twice and then resumes the run: from its newest whole checkpoint, or a named one. */
+/** A button that asks twice and then resumes the run: from its newest complete checkpoint, or a named one. */
 
 import { element, setText } from "./dom.js";
 
@@ -49,8 +49,8 @@ const RESUMABLE = ["failed", "stopped", "preempted", "interrupted"];
  * @param {any} view @param {boolean} silent nothing was heard of its supervisor for a while
  * @param {boolean} kernel whether there is one to ask */
 export function whyNot(view, silent, kernel) {
-  if (!kernel) return "Resuming needs the notebook's kernel: run the cell again";
-  if (view.phase !== "ended") return silent ? "" : "The run is going on: stop it first";
+  if (!kernel) return "Resuming needs the notebook's kernel. Run the cell again.";
+  if (view.phase !== "ended") return silent ? "" : "This run is still running. Stop it first.";
   return view.why_not_resumable ?? "";
 }
 

@@ -160,7 +160,7 @@ class RunsTable {
     const same = nodes.length === this.body.children.length && nodes.every((node, at) => node === this.body.children[at]);
     if (!same) this.body.replaceChildren(...nodes);
     this.table.hidden = rows.length === 0;
-    const choose = this.selected.length === 1 ? "Tick another run to compare losses" : "Tick runs to compare losses";
+    const choose = this.selected.length === 1 ? "Select another run to compare losses" : "Select runs to compare losses";
     setText(this.note, rows.length === 0 ? "No runs in this store yet" : rows.length < 2 ? "" : choose);
   }
 

@@ -91,7 +91,7 @@ class Study {
     this.form = this.makeForm();
     this.go = element("button", { type: "button", class: "wb-button" }, "Start");
     this.halt = element("button", { type: "button", class: "wb-button wb-stop" }, "Stop");
-    this.bar = /** @type {HTMLProgressElement} */ (element("progress", { "aria-label": "Runs that are done" }));
+    this.bar = /** @type {HTMLProgressElement} */ (element("progress", { "aria-label": "Completed runs" }));
     this.note = element("p", { class: "wb-note", role: "status", "aria-live": "polite" });
     this.body = element("tbody");
     this.more = element("ul", { class: "wb-note" });

@@ -116,7 +116,7 @@ export class RunSource {
   failed() {
     this.failures += 1;
     if (this.failures === GIVE_UP_AFTER) {
-      this.onLost("Jupyter does not answer; trying again. The training does not depend on it.");
+      this.onLost("Jupyter does not respond; retrying. Training is not affected.");
     }
   }
 

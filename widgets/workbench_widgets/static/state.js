@@ -57,13 +57,13 @@ export function runState(view, age, link, status) {
   }
   const dead = link.kernel === "gone" || link.kernel === "silent";
   if (link.transport === "comm" && dead) {
-    const why = link.kernel === "gone" ? "The kernel of this cell was restarted or shut down" : "The kernel does not answer";
-    const sentence = `${why}, and this page cannot reach the run another way; its figures are ${since} old. Training is not affected. Run the cell again.`;
+    const why = link.kernel === "gone" ? "The kernel of this cell was restarted or shut down" : "The kernel does not respond";
+    const sentence = `${why}, and this page has no other connection to the run; its figures are ${since} old. Training is not affected. Run the cell again.`;
     return { ...lost, badge: { state: "unsupervised", text: "Not connected" }, sentence };
   }
   const old = `Supervisor silent for ${since}; the figures are that old.`;
   if (/** @type {number} */ (age) <= GONE_AFTER_SECONDS || status) return { ...usual, sentence: old, silent: true };
   const name = view.run ? ` ${view.run}` : "";
-  const next = `It has ended, or this machine was suspended; the ranks may still train. workbench show${name} shows which.`;
+  const next = `It has ended, or this machine was suspended; the ranks may still be training. Check with workbench show${name}.`;
   return { ...lost, badge: { state: "unsupervised", text: "Not supervised" }, sentence: `${old} ${next}` };
 }

@@ -70,8 +70,8 @@ export class StopButton {
     this.button.dataset.armed = String(this.armed);
     /** @type {HTMLButtonElement} */ (this.button).disabled = Boolean(this.refused);
     this.button.title = this.refused ? this.refused : this.asked
-      ? "End every process of the run without waiting for a checkpoint"
-      : "Finish the current step, save if the script can, then end";
+      ? "End all processes of the run without a checkpoint"
+      : "Finish the current step, save a checkpoint if the script can, then end";
     this.button.hidden = this.current === "ended";
   }
 }

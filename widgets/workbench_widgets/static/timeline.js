@@ -125,7 +125,7 @@ export function waiting(view, { theme }) {
   const more = view.timeline.ranks_hidden || 0;
   const left = more ? `; ${more} of ${more + view.timeline.ranks.length} ranks in between are hidden` : "";
   const noticed = late >= NOTICED;
-  const value = noticed ? `rank ${rank}: ${shortSeconds(late)} late` : `together within ${shortSeconds(Math.max(late, 1e-4))}`;
+  const value = noticed ? `rank ${rank}: ${shortSeconds(late)} late` : `in sync within ${shortSeconds(Math.max(late, 1e-4))}`;
   const others = noticed ? `rank ${rank} entered backward ${shortSeconds(late)} after the first (median); the others waited` : "all ranks entered backward together";
   return {
     traces: [
@@ -135,7 +135,7 @@ export function waiting(view, { theme }) {
     ],
     chips: [
       { text: "before backward", color: onTheWay },
-      { text: "waits for the last", color: waits },
+      { text: "waits for the last rank", color: waits },
       { text: "backward and exchange", color: together },
       ...(more ? [{ text: `${more} ranks in between hidden`, color: "transparent" }] : []),
     ],

@@ -184,7 +184,7 @@ class Compare(Face):
         )
         self.refresh()
         hidden = archived is True and not self._wish["archived"]
-        return f"{paths.directory.name} is archived; tick Archived to see it." if hidden else ""
+        return f"{paths.directory.name} is archived; select Archived to see it." if hidden else ""
 
     def _asked_size(self, message: dict[str, Any]) -> str:
         found = size(check_deletable(self.store, self._listed_run(message)))
@@ -208,7 +208,9 @@ class Compare(Face):
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""
-        lines = [f"Compare: {len(self.rows)} runs of {self.store.root}, {len(self.picked)} ticked"]
+        lines = [
+            f"Compare: {len(self.rows)} runs of {self.store.root}, {len(self.picked)} selected"
+        ]
         reach: Any = self.comparison.get("reach", {"loss": None, "runs": {}})
         for run in self.picked:
             found = reach["runs"].get(run)

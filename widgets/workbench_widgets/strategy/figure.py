@@ -189,7 +189,7 @@ def _talk(strategy: wb.Strategy, axis: str) -> str:
         "dp_replicate": "gradients all-reduced, once per step",
         "dp_shard": sharded,
         "cp": (
-            "keys and values passed on around the ring"
+            "keys and values passed around the ring"
             if strategy.context.cp_method == "ring"
             else "heads exchanged for parts of the sequence"
         ),

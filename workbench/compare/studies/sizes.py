@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from workbench import recipes
 from workbench.compare.studies.trial import Trial
+from workbench.describe.job import Job
+from workbench.describe.strategy import Strategy
 from workbench.errors import UsageError
 from workbench.estimate.scaling import spread
 from workbench.launching.prepare.build_request import request
+from workbench.launching.prepare.described import recipe_arguments, recipe_for
 
 MODES = ("weak", "strong")
 FEWEST_STEPS = 8
@@ -31,6 +36,8 @@ class Sizes:
     """Optimizer steps of each run."""
     strategy: str = "ddp"
     """Of all sizes above one rank."""
+    options: tuple[tuple[str, Any], ...] = ()
+    """Of that strategy, by name."""
     global_batch: int | None = None
     """Strong scaling of a script: samples per step over all ranks."""
     cpu: bool = False
@@ -51,6 +58,35 @@ class Sizes:
             )
 
 
+def work_of(
+    target: str | os.PathLike[str] | Job,
+    arguments: Sequence[str],
+    strategy: str | None,
+    *,
+    cpu: bool,
+) -> dict[str, Any]:
+    """Fields of `Sizes` that say what runs; a job gives its recipe, arguments and strategy.
+
+    Raises:
+        UsageError: no recipe trains the job.
+    """
+    usual = Strategy.usual(2)
+    if not isinstance(target, Job):
+        words = tuple(arguments)
+        what = {"target": os.fspath(target), "arguments": words, "cpu": cpu}
+        return {**what, "strategy": strategy or usual}
+    recipe, own = recipe_for(target), target.strategy
+    is_spread = strategy is None and own.world_size > 1
+    options = own.options_beside_name() if is_spread else {}
+    return {
+        "target": recipe,
+        "arguments": (*recipe_arguments(recipe, target.workload), *arguments),
+        "strategy": own.name if is_spread else strategy or usual,
+        "options": tuple(options.items()),
+        "cpu": cpu or target.cluster == "cpu",
+    }
+
+
 def trials(requested: Sequence[Sizes]) -> list[tuple[str, Trial]]:
     """Mode and trial, smallest size first; checked against this host before anything is started.
 
@@ -66,6 +102,7 @@ def trials(requested: Sequence[Sizes]) -> list[tuple[str, Trial]]:
                 list(trial.arguments),
                 strategy="single" if ranks == 1 else one.strategy,
                 processes=ranks,
+                options=dict(trial.options) if ranks > 1 else {},
                 cpu=one.cpu,
             )
             planned.append((one.mode, trial))
@@ -80,6 +117,7 @@ def _trial(sizes: Sizes, ranks: int) -> Trial:
         processes=ranks,
         arguments=arguments,
         strategy=sizes.strategy,
+        options=dict(sizes.options),
         steps=None if is_recipe else sizes.steps,
         value=ranks,
     )
