@@ -18,8 +18,8 @@ DECLARED = (
 )
 WRITTEN = (
     "workbench/launching/prepare/accelerate_config.py",
-    '        "fsdp_version": 2,\n',
-    '        "fsdp_cast_buffers": strategy.fsdp.cast_buffers,\n',
+    "FSDP_SWITCHES = {",
+    '"cast_buffers": ("fsdp_cast_buffers", False), ',
 )
 COUNTED = (
     "workbench/estimate/states.py",
@@ -28,6 +28,7 @@ COUNTED = (
 )
 FACES = """
 import json
+import pathlib
 import workbench as wb
 from workbench.cli.commands import load
 from workbench.engines.export_request import export
@@ -50,6 +51,9 @@ assert wb.Strategy.recorded(record).fsdp.cast_buffers is True
 spread = {"strategy": "fsdp", "processes": 2, "cpu": True, "options": {"cast_buffers": True}}
 launched = wb.request("gpt", **spread)
 assert '"fsdp_cast_buffers": true' in launched.shell()
+(text,) = [text for path, text in launched.config_files.items() if path.endswith(".yaml")]
+pathlib.Path("accelerate.yaml").write_text(text)
+assert wb.read_strategy("accelerate.yaml")[0].fsdp.cast_buffers is True
 exported = export(launched.job, "slurm")
 assert any('"fsdp_cast_buffers": true' in text for text in exported.files.values())
 try:

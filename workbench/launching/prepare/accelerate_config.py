@@ -24,6 +24,11 @@ from workbench.launching.prepare.placement import NAMES
 __all__ = ["check_supported", "command", "config_text", "environment", "files", "why_not"]
 
 CONFIG_NAME = "accelerate.yaml"
+FSDP_SWITCHES = {"meta_init": ("fsdp_cpu_ram_efficient_loading", True)}
+"""Option of FSDP -> its key in an fsdp_config, and what Accelerate takes an absent key for.
+
+They are written here and read back in read_config.py.
+"""
 CPU_RANKS = Path(__file__).with_name("cpu_ranks.py")
 _NOTE = "# Ranks on CPU: the environment then has ACCELERATE_USE_CPU=true beside this file.\n"
 _NO_BLOCK = (
@@ -113,7 +118,7 @@ def _fsdp(strategy: Strategy, wrap: str | None) -> dict[str, object]:
         "fsdp_reshard_after_forward": strategy.fsdp.reshard_after_forward,
         "fsdp_auto_wrap_policy": "SIZE_BASED_WRAP" if by_size else "TRANSFORMER_BASED_WRAP",
         "fsdp_state_dict_type": f"{strategy.fsdp.state_dict.upper()}_STATE_DICT",
-        "fsdp_cpu_ram_efficient_loading": strategy.fsdp.meta_init,
+        **{key: getattr(strategy.fsdp, option) for option, (key, _) in FSDP_SWITCHES.items()},
         "fsdp_activation_checkpointing": strategy.recompute == "full",
         "fsdp_offload_params": "parameters" in strategy.offload,
     }
