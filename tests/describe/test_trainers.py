@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import ast
 
 import pytest
 
@@ -122,13 +122,15 @@ def test_unknown_names_and_releases_say_what_is_known() -> None:
         ("def main():\n    from megatron.bridge import recipes", "megatron-bridge"),
         ("import torch", "pytorch"),
         ("import torchvision_of_mine", None),
-        ("import torch\nif: broken", None),
     ],
 )
-def test_a_script_says_by_its_imports_what_trains(
-    tmp_path: Path, source: str, name: str | None
-) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(source)
-    found = imported_trainer(script)
+def test_a_script_says_by_its_imports_what_trains(source: str, name: str | None) -> None:
+    found = imported_trainer(ast.parse(source))
     assert (found and found.name) == name
+
+
+def test_a_launcher_is_not_told_what_the_trainer_does_itself() -> None:
+    named = job("trl", strategy="zero3", overlap_gradients=False)
+    assert named.strategy.recompute == "full"
+    assert named.launched == wb.Strategy.parse("zero3", 8).with_options(overlap_gradients=False)
+    assert job("trl").with_trainer(None).strategy == job().strategy

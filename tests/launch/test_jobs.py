@@ -139,3 +139,22 @@ def test_a_run_of_any_script_has_no_job_and_says_why(tmp_path: Path, script: Pat
     run = prepared(script, tmp_path, cpu=True)
     assert run.job is None
     assert "mine.py was launched without a job" in run.why_no_job()
+
+
+def test_a_script_is_predicted_as_the_trainer_that_it_imports(script: Path, tmp_path: Path) -> None:
+    job = Job.of("gpt2", cpu=True, gpus=2, strategy="ddp", seq_len=128)
+    script.write_text("from trl import SFTTrainer\n")
+    found = wb.request(script, job=job, cpu=True, store=tmp_path)
+    assert found.trainer is not None
+    assert found.trainer.note.startswith("Assuming TRL, which the script imports: ")
+    assert found.workload == job.with_trainer("trl").workload
+    assert found.strategy == job.strategy  # checkpointing is TRL's own: no library is told
+    assert found.predicted is not None
+    assert found.trainer.note in found.predicted.assumptions
+    assert found.predicted.parts == wb.training_memory(job.with_trainer("trl")).parts
+    named = wb.request(script, job=job.with_trainer("torchtune"), cpu=True, store=tmp_path)
+    assert named.trainer is not None
+    assert named.trainer.trainer.name == "torchtune"
+    run = Run(prepare(found)[0])
+    assert run.document["trainer"]["name"] == "trl"
+    assert run.document["trainer"]["imported"] is True

@@ -49,7 +49,7 @@ FORMS: Final = {
     "launch": JsonForm(f"{_STARTED} warnings nodes"),
     "launch --wait": JsonForm(f"{_STARTED} warnings nodes {_SHOW}"),
     "launch --dry-run": JsonForm(
-        f"{_STARTED} environment shell predicted predicted_time predicted_usd warnings"
+        f"{_STARTED} environment shell predicted predicted_time predicted_usd trainer warnings"
     ),
     "measure": JsonForm(
         "script arguments run batches batch_source precision optimizer parameters micro_batch "

@@ -78,6 +78,8 @@ class Job:
     """What was assumed of the trainer, and while a model's config was read."""
     trainer: Preset | None = field(default=None, compare=False)
     """What trains and what it decided of this job; None = not known."""
+    given: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
+    """Options that were given to `of`."""
 
     @classmethod
     def of(cls, model: str | Path | Model, **values: Any) -> Job:
@@ -104,7 +106,30 @@ class Job:
             cluster=cluster,
             notes=(trainer.note, *notes),
             trainer=trainer,
+            given=values,
         )
+
+    def with_trainer(self, name: str | None) -> Job:
+        """The same job as another trainer runs it; what was given still counts.
+
+        >>> Job.of("gpt2", gpu="h100").with_trainer("torchtune").workload.precision
+        'bf16-pure'
+        """
+        return Job.of(self.workload.model, **{**self.given, "trainer": name})
+
+    @property
+    def launched(self) -> Strategy:
+        """The strategy as it was given: what its trainer does by itself is not told to a library.
+
+        >>> job = Job.of("gpt2", gpu="h100", gpus=8, strategy="ddp", trainer="trl")
+        >>> job.strategy.recompute, job.launched.recompute
+        ('full', 'none')
+        """
+        if self.trainer is None or not self.trainer.is_named:
+            return self.strategy
+        own = self.with_trainer(None).strategy.options()
+        assumed = {one.field for one in self.trainer.assumptions} & set(own)
+        return self.strategy.with_options(**{name: own[name] for name in assumed})
 
     @classmethod
     def recorded(cls, run: Mapping[str, Any]) -> Job:

@@ -121,6 +121,8 @@ class RunRecord:
     device: str = ""  # "cpu" or "cuda"
     cluster: dict[str, Any] = field(default_factory=dict[str, Any])  # Cluster, field by field
     workload: dict[str, Any] | None = None  # Workload when known (recipes), else null
+    # {"name", "release", "named", "imported", "assumptions"} of what trains, where it is known
+    trainer: dict[str, Any] | None = None
     predicted: PredictedDoc | None = None
     warnings: list[str] = field(default_factory=list[str])  # what the preflight saw
     command: list[str] = field(default_factory=list[str])  # exact argv

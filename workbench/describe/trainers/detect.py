@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 from workbench.describe.trainers.table import Trainer, trainers
 
 
-def imported_trainer(script: Path) -> Trainer | None:
-    """The most specific trainer that a script imports anywhere in it; None = none that is known.
+def imported_trainer(tree: ast.AST) -> Trainer | None:
+    """The most specific trainer that a script's tree imports anywhere; None = none that is known.
 
     A script that imports TRL uses TRL, though it imports transformers and torch too: of several
     trainers the one that is based on the others counts, then the one imported with more words.
     """
-    try:
-        tree = ast.parse(script.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
     modules = set(_imported(tree))
     found = [
         (len(one.lineage), len(name), one)

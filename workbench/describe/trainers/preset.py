@@ -64,6 +64,8 @@ class Preset:
     """Version or date as given; "" = the latest."""
     is_named: bool = True
     """Whether somebody named it; else it is what every job assumes."""
+    is_imported: bool = False
+    """Whether a script's imports named it."""
     assumptions: tuple[Assumption, ...] = ()
     """What it decided of the job, after what was given."""
 
@@ -86,7 +88,16 @@ class Preset:
         rest = f" and {more} more" if more > 0 else ""
         said = f"{', '.join(shown)}{rest}" if shown else "nothing beyond what was given"
         other = "" if self.is_named else " If you use another trainer, add --trainer NAME."
-        return f"Assuming {self.label}: {said}.{other}"
+        imported = ", which the script imports" * self.is_imported
+        if self.is_imported:
+            other = " If another one trains, describe the job with trainer=NAME."
+        return f"Assuming {self.label}{imported}: {said}.{other}"
+
+    def on(self, strategy: Strategy) -> Strategy:
+        """A strategy with what the trainer does to it by itself."""
+        names = flat_names(Strategy)
+        own = {one.field: one.value for one in self.assumptions if one.field in names}
+        return strategy.with_options(**own)
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
@@ -94,6 +105,7 @@ class Preset:
             "name": self.trainer.name,
             "release": self.release or None,
             "named": self.is_named,
+            "imported": self.is_imported,
             "assumptions": [one.document() for one in self.assumptions],
         }
 

@@ -125,7 +125,7 @@ def with_job(options: LaunchOptions) -> LaunchOptions:
     nodes = job.cluster.nodes if isinstance(job.cluster, Cluster) else 1
     return replace(
         options,
-        strategy=options.strategy or job.strategy,
+        strategy=options.strategy or job.launched,
         nodes=nodes if options.nodes == 1 else options.nodes,
         cpu=options.cpu or job.cluster == "cpu",
     )

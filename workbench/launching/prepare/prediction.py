@@ -12,6 +12,7 @@ from typing import Any
 
 from workbench import recipes
 from workbench.describe import Strategy, Workload
+from workbench.describe.trainers import Trainer, imported_trainer, preset
 from workbench.estimate import Estimate, training_memory
 from workbench.estimate.card import CPU_CONTEXT_BYTES, CPU_CONTEXT_OF_CUDA_BUILD_BYTES
 from workbench.estimate.parts import CONTEXT
@@ -19,28 +20,58 @@ from workbench.launching.prepare.described import check_trained, workload_of
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.step_prediction import predict
 from workbench.store import measurements
+from workbench.store.python_source import parse_python
 
 
 def with_prediction(request: Request) -> Request:
     """Add what is known of the training: workload, memory of a rank and time of a step."""
     if request.recipe is not None:
         request = _of_recipe(request, request.recipe)
-    elif request.options.job is not None:
-        request = replace(request, workload=request.options.job.workload)
-    elif (known := measurements.find(request.store, request.script, request.arguments)) is not None:
-        request = replace(request, workload=known.workload)
+    else:
+        request = _of_script(request)
     workload, strategy = request.workload, request.strategy
     if workload is None:
         return request
     where = "cpu" if request.device == "cpu" else request.cluster
+    if request.trainer is not None:
+        strategy = request.trainer.on(strategy)
     step = predict(workload, strategy, request.cluster, request.device, request.store)
     memory = memory_of(request.recipe, workload, strategy, where)
+    if request.trainer is not None and request.trainer.assumptions:
+        said = (request.trainer.note, *memory.assumptions)
+        memory = replace(memory, assumptions=said)
     return replace(
         request,
         predicted=_of_this_torch(memory),
         predicted_time=step and step[0],
         predicted_basis=step and step[1],
     )
+
+
+def _of_script(request: Request) -> Request:
+    """Add what the job describes, and what trains: the job's trainer, else the script's imports."""
+    job = request.options.job
+    if job is not None and job.trainer is not None and job.trainer.is_named:
+        return replace(request, workload=job.workload, trainer=job.trainer)
+    found = _imported(request.script)
+    trainer = job.trainer if job else None
+    if found is not None:
+        trainer = preset(found.name)
+        if job is not None and job.given:
+            job = job.with_trainer(found.name)
+            trainer = job.trainer or trainer
+        trainer = replace(trainer, is_imported=True)
+    if job is not None:
+        return replace(request, workload=job.workload, trainer=trainer)
+    known = measurements.find(request.store, request.script, request.arguments)
+    return replace(request, workload=known and known.workload, trainer=trainer)
+
+
+def _imported(script: Path) -> Trainer | None:
+    try:
+        return imported_trainer(parse_python(script.read_bytes()))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _of_recipe(request: Request, recipe: str) -> Request:

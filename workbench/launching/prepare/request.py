@@ -11,6 +11,7 @@ from typing import Any
 from workbench import recipes
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import Job
+from workbench.describe.trainers import Preset
 from workbench.estimate import Estimate
 from workbench.estimate.timing import StepTime
 from workbench.launching.capture import SITE_FOLDER
@@ -59,7 +60,9 @@ class Request:
     options: LaunchOptions = field(default_factory=LaunchOptions)
     """What was chosen for the launch, with address and port as they were checked."""
     workload: Workload | None = None
-    """Known for recipes."""
+    """Known for recipes and described jobs."""
+    trainer: Preset | None = None
+    """What trains, as the job or the script's imports say; None = a recipe, or not known."""
     predicted: Estimate | None = None
     """Predicted memory of one rank, when the workload is known."""
     predicted_time: StepTime | None = None
@@ -89,7 +92,9 @@ class Request:
         if self.workload is None:
             return None
         where = "cpu" if self.device == "cpu" else self.cluster
-        return Job(workload=self.workload, strategy=self.strategy, cluster=where)
+        return Job(
+            workload=self.workload, strategy=self.strategy, cluster=where, trainer=self.trainer
+        )
 
     @property
     def planned_directory(self) -> Path:

@@ -159,6 +159,7 @@ def _record(
         "device": request.device,
         "cluster": asdict(request.cluster),
         "workload": asdict(workload) if workload else None,
+        "trainer": request.trainer.document() if request.trainer else None,
         "warnings": list(request.warnings),
         "predicted": request.prediction(),
         "command": redact.redact_arguments(request.command_in(paths.directory)),
