@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.diagnose.facts import RankFacts
-from workbench.launching.supervise.hang_timeout import BUSY_SECONDS, IDLE_SECONDS, HangTimeout
+from workbench.launching.supervise.restart import BUSY_SECONDS, IDLE_SECONDS, HangTimeout
 from workbench.store.findings import Finding
 
 

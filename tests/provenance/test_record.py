@@ -12,8 +12,7 @@ import pytest
 from workbench.provenance import git
 from workbench.provenance.differences import differences
 from workbench.provenance.files import MOST_BYTES, fingerprint, named_paths
-from workbench.provenance.packages import installed_packages
-from workbench.provenance.record import Provenance, record_provenance
+from workbench.provenance.record import Provenance, installed_packages, record_provenance
 from workbench.store.run_record import RunRecord
 
 KEY = "9f8A7c6B5d4e3F2a1b0c"

@@ -24,8 +24,8 @@ from typing import Any
 
 from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.log import guarded
-from workbench.launching.multinode.node_ranks import ranks_of, tell
 from workbench.launching.multinode.node_spec import NodeStart, marker_of, node_start
+from workbench.launching.multinode.node_view import ranks_of, tell
 from workbench.launching.multinode.reachability import Reach
 from workbench.launching.prepare.launcher_process import start_launcher
 from workbench.launching.prepare.placement import own_address

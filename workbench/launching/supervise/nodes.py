@@ -8,7 +8,7 @@ from collections.abc import Callable
 from workbench.diagnose import nodes as rules
 from workbench.diagnose.facts import NodeFacts, RankFacts
 from workbench.diagnose.failure import explain, is_echo
-from workbench.launching.multinode.node_ranks import ranks_of
+from workbench.launching.multinode.node_view import ranks_of
 from workbench.launching.multinode.peers import Peers
 from workbench.launching.start.launch_spec import LaunchSpec
 from workbench.launching.supervise.outcome import Verdict, verdict_of

@@ -5,14 +5,15 @@ from __future__ import annotations
 import signal
 import time
 import traceback
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
+from workbench.diagnose.facts import RankFacts
 from workbench.errors import UsageError
 from workbench.launching.log import log
 from workbench.launching.start.launch_spec import LaunchSpec, from_checkpoint, recorded_spec
-from workbench.launching.supervise.hang_timeout import HangTimeout
 from workbench.launching.supervise.monitor import RunMonitor
 from workbench.launching.supervise.outcome import Verdict
 from workbench.launching.supervise.run_state import RunState
@@ -20,7 +21,48 @@ from workbench.recover.checkpoints import Checkpoint, newest_whole
 from workbench.recover.restarts import Failure, Restarts
 from workbench.store import processes
 from workbench.store.files import read_json
-from workbench.store.findings import EXIT_HANG, HANGS, Finding
+from workbench.store.findings import CERTAIN_HANGS, EXIT_HANG, HANGS, Finding
+
+IDLE_SECONDS = 120.0  # a rank that does nothing at all for so long waits in vain
+BUSY_SECONDS = 900.0  # as NCCL's own watchdog has it: one that waits for a GPU spins meanwhile
+_BUSY_SHARE = 0.1  # of one core
+
+
+class HangTimeout:
+    """How long a run may stand still before it is ended as hung: follows one standing finding.
+
+    An evaluation or a sort of a large table stands at one line for minutes, as a hang does, and a
+    long backward pass beside a peer that waits in another collective looks like a deadlock. What
+    the ranks do meanwhile tells them apart: they compute, or wait for a disk.
+    """
+
+    def __init__(self) -> None:
+        self._key: tuple[str, int | None] | None = None
+        self._since = 0.0
+        self._cpu: dict[int, float] = {}
+
+    def expired(self, hang: Finding, ranks: Mapping[int, RankFacts], now: float) -> bool:
+        """Whether it has stood long enough; called once a second, `now` in monotonic seconds."""
+        if hang.key != self._key:
+            self._key, self._since = hang.key, now
+            self._cpu = {rank: facts.cpu_seconds or 0.0 for rank, facts in ranks.items()}
+        if hang.kind in CERTAIN_HANGS:
+            return True
+        stood = now - self._since
+        if stood < IDLE_SECONDS:
+            return False
+        suspects = [rank for rank in ranks if rank == hang.rank and hang.kind != "deadlock"]
+        at_work = any(self._works(rank, ranks[rank], stood) for rank in suspects or ranks)
+        return not at_work or stood >= BUSY_SECONDS
+
+    def reset(self) -> None:
+        """Nothing stands still now."""
+        self._key = None
+
+    def _works(self, rank: int, facts: RankFacts, seconds: float) -> bool:
+        used = (facts.cpu_seconds or 0.0) - self._cpu.get(rank, 0.0)
+        return facts.process_state == "D" or used > _BUSY_SHARE * seconds
+
 
 _TICK_SECONDS = 0.2
 _BEAT_SECONDS = 1.0
@@ -90,11 +132,11 @@ class RestartController:
     def _newest_whole(self, monitor: RunMonitor) -> tuple[Checkpoint | None, list[str]]:
         """Every byte is read: on a thread, so that the heartbeat goes on."""
         with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
-            found = pool.submit(newest_whole, self._state.paths)
-            while not wait([found], timeout=_BEAT_SECONDS).done:
+            newest = pool.submit(newest_whole, self._state.paths)
+            while not wait([newest], timeout=_BEAT_SECONDS).done:
                 monitor.write_view()
                 self._state.write("starting")
-            return found.result()
+            return newest.result()
 
     def final_verdict(self, verdict: Verdict) -> Verdict:
         """The verdict on the whole run, with why it was not started again."""
@@ -110,12 +152,12 @@ class RestartController:
         """End the processes of an attempt that stands still, if that may be."""
         if self._state.ladder.active or self._hang is not None:
             return
-        standing = [one for one in monitor.findings if one.cleared_at is None]
-        hang = next((one for one in standing if one.kind in HANGS), None)
+        standing = [finding for finding in monitor.findings if finding.cleared_at is None]
+        hang = next((finding for finding in standing if finding.kind in HANGS), None)
         if hang is not None and not (self._recovery.restarts and self._recovery.restart_on_hang):
             hang = None
         if hang is None and self._all_trained():
-            hang = next((one for one in standing if one.kind == EXIT_HANG), None)
+            hang = next((finding for finding in standing if finding.kind == EXIT_HANG), None)
         if hang is None:
             self._timeout.reset()
             return
