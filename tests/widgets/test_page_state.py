@@ -308,3 +308,31 @@ def test_a_page_finds_a_view_from_the_first_moment(
         (waiting,) = states(tmp_path, (view, None, "http", "none", None))
         assert waiting["badge"]["text"] == "Starting"
         assert waiting["sentence"] == ""
+
+
+def test_the_log_shown_first_is_a_ranks_and_no_file_is_asked_for_too_early(tmp_path: Path) -> None:
+    """A missing or empty file is a red line in the console at each look."""
+    seen = run(
+        tmp_path,
+        """
+        const { Logs } = await import("./logs.js");
+        const asked = [];
+        const logs = new Logs({ transport: "http", logTail: async (name) => (asked.push(name), ["x"]) });
+        logs.select.replaceChildren = function () {
+          this.value = this.dataset.key.split(",")[0]; // of its first option, as a browser has it
+        };
+        const look = async (view) => {
+          asked.length = 0;
+          logs.drawnAt = 0;
+          logs.draw(view);
+          await null;
+          return [...asked];
+        };
+        const rank = { rank: 0, log_tail: ["a line"] };
+        const starting = await look({ phase: "starting", ranks: [] });
+        const running = await look({ phase: "running", ranks: [rank] });
+        const ended = await look({ phase: "ended", ranks: [] });
+        console.log(JSON.stringify({ starting, running, ended }));
+        """,
+    )
+    assert seen == {"starting": [], "running": ["rank-0.log"], "ended": ["launcher.log"]}

@@ -23,7 +23,11 @@ export class Logs {
     );
     this.view = /** @type {any} */ ({ ranks: [] });
     this.drawnAt = 0;
-    this.select.addEventListener("change", () => this.refresh(true));
+    this.chosen = ""; // by the user: what was shown before any rank had told is no choice
+    this.select.addEventListener("change", () => {
+      this.chosen = this.select.value;
+      this.refresh(true);
+    });
     setText(this.text, "No output yet");
   }
 
@@ -40,10 +44,9 @@ export class Logs {
     if (this.source.transport === "http") names.push(["launcher.log", "Launcher"], ["supervisor.log", "Supervisor"]);
     const key = names.join();
     if (this.select.dataset.key === key) return;
-    const chosen = this.select.value;
     this.select.dataset.key = key;
     this.select.replaceChildren(...names.map(([value, text]) => element("option", { value }, text)));
-    if (names.some(([value]) => value === chosen)) this.select.value = chosen;
+    if (names.some(([value]) => value === this.chosen)) this.select.value = this.chosen;
   }
 
   /** @param {boolean} force */
@@ -53,8 +56,9 @@ export class Logs {
     const name = this.select.value;
     if (!name) return;
     const inView = this.tailInView(name);
-    const empty = inView?.length === 0; // asking for the end of an empty file is an error (416)
-    const lines = (empty ? null : await this.source.logTail(name)) ?? inView ?? [];
+    // Asking for the end of an empty file is an error (416), for one that is not there yet as well.
+    const early = name === "launcher.log" && !this.chosen && this.view.phase === "starting";
+    const lines = (early || inView?.length === 0 ? null : await this.source.logTail(name)) ?? inView ?? [];
     if (name === this.select.value) this.show(lines);
   }
 
