@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.faults.matrix import record
+from workbench.observe import view
 from workbench.observe.events import MetricStream
 from workbench.observe.svg import Line, chart, ticks
 from workbench.observe.thinning import ThinnedTable
@@ -249,3 +250,23 @@ def test_of_too_many_ranks_the_extreme_ones_stay(tmp_path: Path) -> None:
     assert {700, 801, 902} <= {one["rank"] for one in view["ranks"]}
     assert len(view["ranks"]) + view["ranks_hidden"] == ranks
     assert view["peak_memory_bytes"] == [2**33 + ranks - 1]
+
+
+def test_the_comparison_is_made_now_and_then_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the medians of all steps, hardly new ones at each look."""
+    made, real = list[str](), view.compare
+
+    def note(run: Any, document: Any, steady: Any) -> Any:
+        made.append(document["phase"])
+        return real(run, document, steady)
+
+    monkeypatch.setattr(view, "compare", note)
+    builder = ViewBuilder(directory(tmp_path), run_document(1))
+    shown = [builder.snapshot(now())["comparison"] for _ in range(view._LOOKS_PER_COMPARISON)]
+    assert made == ["running"]
+    assert all(one == shown[0] for one in shown)
+    assert builder.snapshot(now(phase="ended", ended_at=1.8e9))["comparison"]["final"]
+    assert builder.snapshot(now(phase="ended", ended_at=1.8e9))["comparison"]["final"]
+    assert made == ["running", "ended", "ended"]

@@ -10,6 +10,8 @@ import sys
 import uuid
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import until
 from workbench.store import processes
 
@@ -83,3 +85,18 @@ def test_members_are_found_by_marker_by_keeper_and_by_descent() -> None:
         for process in started:
             process.kill()
             process.wait()
+
+
+def test_members_reads_each_environment_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor asks every few seconds, on machines with thousands of processes."""
+    read, real = list[str](), processes._read
+
+    def note(path: str, most: int) -> bytes:
+        read.append(path)
+        return real(path, most)
+
+    monkeypatch.setattr(processes, "_read", note)
+    assert processes.members(uuid.uuid4().hex, [os.getpid()]) == []
+    environments = [path for path in read if path.endswith("/environ")]
+    assert environments
+    assert len(environments) == len(set(environments))

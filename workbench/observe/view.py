@@ -19,6 +19,7 @@ from workbench.store.printable import printable
 from workbench.store.schema import SCHEMA_VERSION, VIEW_MAX_BYTES, SystemLine
 
 _STEP_ROWS = 320
+_LOOKS_PER_COMPARISON = 5
 _SAMPLE_BYTES = 1 << 19
 _FULL_BYTES = 256 << 20  # of a log that is shown in full
 _TAIL_BYTES = 8 << 20  # of its end
@@ -79,6 +80,7 @@ class ViewBuilder:
         self._sample = StepSample(paths)
         self._may_grow = int(run["processes"]) == 1
         self._seq = 0
+        self._comparison: dict[str, Any] = {}
         self._tokens: int | None = None
         self._samples: int | None = None
 
@@ -197,9 +199,9 @@ class ViewBuilder:
             **now,
             "ranks": self._ranks(now.get("ranks", {})),
         }
-        return document | {
-            "comparison": compare(self.run, document, self._sample.steady()).document()
-        }
+        if ended or self._seq % _LOOKS_PER_COMPARISON == 1:  # medians of all steps, hardly new ones
+            self._comparison = compare(self.run, document, self._sample.steady()).document()
+        return document | {"comparison": self._comparison}
 
     def _series(self) -> dict[str, list[Any]]:
         columns = self._steps.columns()

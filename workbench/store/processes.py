@@ -103,20 +103,32 @@ def may_be_marked(process: ProcessDoc | None, marker: str) -> bool:
 
 def has_variable(pid: int, name: str, value: str) -> bool:
     """Whether the process was started with that variable; False where it is not ours to read."""
-    needle = f"{name}={value}".encode()
+    return name in _names_of(pid, value, (name,))
+
+
+def _names_of(pid: int, value: str, names: Collection[str]) -> list[str]:
+    """Which of these variables the process was started with, with that value."""
     environment = _read(f"/proc/{pid}/environ", _MAX_ENVIRONMENT)
-    return needle in environment and needle in environment.split(b"\0")
-
-
-def find_marked(marker: str, name: str = MARKER) -> list[ProcessDoc]:
-    """All living processes whose environment holds this run's marker, except the caller's own.
-
-    `name`: of the variable.
-    """
-    if not marker:
+    if value.encode() not in environment:
         return []
+    lines = environment.split(b"\0")
+    return [name for name in names if f"{name}={value}".encode() in lines]
+
+
+def find_marked(marker: str) -> list[ProcessDoc]:
+    """All living processes whose environment holds this run's marker, except the caller's own."""
+    return _living(_marked_pids(marker, (MARKER,))[MARKER])
+
+
+def _marked_pids(marker: str, names: Collection[str]) -> dict[str, list[int]]:
+    """Variable -> the processes in which it holds the marker; each environment is read once."""
+    found: dict[str, list[int]] = {name: [] for name in names}
     own = os.getpid()
-    return _living(pid for pid in _all_pids() if pid != own and has_variable(pid, name, marker))
+    for pid in _all_pids() if marker else ():
+        if pid != own:
+            for name in _names_of(pid, marker, names):
+                found[name].append(pid)
+    return found
 
 
 def _all_pids() -> list[int]:
@@ -162,8 +174,9 @@ def members(
     The parents of a warm launcher are found by themselves. What descends through one of `besides`
     only (a tracker, a hook) is no part of the run.
     """
-    found = {process["pid"]: process for process in find_marked(marker)}
-    keepers = [process["pid"] for process in find_marked(marker, KEEPER_MARKER)]
+    marked = _marked_pids(marker, (MARKER, KEEPER_MARKER))
+    found = {process["pid"]: process for process in _living(marked[MARKER])}
+    keepers = [process["pid"] for process in _living(marked[KEEPER_MARKER])]
     if parents or keepers:
         below = descendants(*parents, *keepers, besides=besides)
         found |= {process["pid"]: process for process in below}
