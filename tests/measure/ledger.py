@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 
@@ -33,6 +33,8 @@ class Ledger(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves((args, kwargs, result)):
+            if is_traceable_wrapper_subclass(leaf):
+                continue  # a DTensor: it has no memory, its local tensor passes by itself
             if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu":
                 storage = leaf.untyped_storage()
                 key = storage._cdata
@@ -58,6 +60,10 @@ class Ledger(TorchDispatchMode):
 
 def main() -> None:
     out, steps, script, *arguments = sys.argv[1:]
+    if "ACCELERATE_USE_FSDP" in os.environ:
+        from workbench.launching.prepare.cpu_ranks import act_as_accelerator
+
+        act_as_accelerator()
     ledger, ends = Ledger(), list[float]()
     lead: list[int] = []
 

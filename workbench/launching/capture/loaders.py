@@ -53,10 +53,6 @@ class Loaders:
         """Whether the training itself asks, not a thread or process that fetches ahead."""
         return threading.get_ident() == self._thread and os.getpid() == self._recorder.owner
 
-    def feeds(self) -> dict[Any, _Feed]:
-        """The loaders that live, each with its account."""
-        return dict(self._feeds)
-
     def begin(self, loader: Any, iterator: Any) -> None:
         """An iteration over `loader` begins."""
         feed = self._feeds.setdefault(loader, _Feed())

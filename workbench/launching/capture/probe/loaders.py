@@ -1,4 +1,4 @@
-"""The batch size of the loader that trains, and another one for a second measurement.
+"""The batches of the traced step, and another batch size for a second measurement.
 
 Every DataLoader that collates, also one of a stream, builds its batches with a ``BatchSampler``:
 its constructor is the one place through which a batch size goes. It may lie in samplers around it
@@ -8,6 +8,7 @@ its constructor is the one place through which a batch size goes. It may lie in 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -27,16 +28,45 @@ def actions(seen: int, wanted: int) -> dict[str, Callable[[Any], None]]:
     return {"torch.utils.data.sampler": patch}
 
 
-def batch_size(recorder: Any) -> int | None:
-    """Of the loader that trains; None without one, or where it does not collate."""
-    feeds: dict[Any, Any] = {} if recorder.loaders is None else recorder.loaders.feeds()
-    for loader, feed in feeds.items():
-        if not feed.trains:
-            continue
-        inner: Any = getattr(loader, "batch_sampler", None)
-        while getattr(inner, "batch_sampler", None) is not None:
-            inner = inner.batch_sampler
-        size = getattr(inner, "batch_size", None)
-        if isinstance(size, int):
-            return size
-    return None
+class Fetches:
+    """Watches the batches of the traced step: making one is work of the loader, not of the step."""
+
+    def __init__(self, ledger: Any) -> None:
+        self.batch_size: int | None = None
+        """Of the loader that was asked last; None without one, or where it does not collate."""
+        self._restore: Callable[[], None] | None = None
+        module = sys.modules.get("torch.utils.data.dataloader")
+        if module is not None:
+            self._watch(module._BaseDataLoaderIter, ledger)  # noqa: SLF001  (no public place)
+
+    def _watch(self, owner: Any, ledger: Any) -> None:
+        fetch = owner.__next__
+
+        @functools.wraps(fetch)
+        def following(iterator: Any) -> Any:
+            ledger.paused = True
+            try:
+                batch = fetch(iterator)
+            finally:
+                ledger.paused = False
+            ledger.batch(batch)
+            self.batch_size = _size(iterator._index_sampler) or self.batch_size  # noqa: SLF001
+            return batch
+
+        def restore() -> None:
+            owner.__next__ = fetch
+
+        owner.__next__, self._restore = following, restore
+
+    def close(self) -> None:
+        """Watch no longer."""
+        if self._restore is not None:
+            self._restore()
+
+
+def _size(sampler: Any) -> int | None:
+    """Batch size of the innermost batch sampler: an iterator outlives its loader, not this."""
+    while getattr(sampler, "batch_sampler", None) is not None:
+        sampler = sampler.batch_sampler
+    size = getattr(sampler, "batch_size", None)
+    return size if isinstance(size, int) else None

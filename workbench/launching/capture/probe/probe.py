@@ -15,8 +15,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 
 from ..writers import write_json  # noqa: TID252  (the hook is loaded by its path)
-from . import loaders
 from .ledger import Ledger
+from .loaders import Fetches
 from .modules import Calls
 from .record import (
     account,
@@ -66,7 +66,6 @@ class Probe:
             opened, self._open = self._open, None
             self._record |= opened.close()
             self._record |= {"traced": True, "traced_seconds": now - self._ended_at}
-            self._record["loader_batch"] = loaders.batch_size(self._recorder)
             return False
         if not self._record["traced"]:
             self._open = _Open()
@@ -127,7 +126,7 @@ class _Open:
             )
         ]
         self._stepped: dict[int, Optimizer] = {}
-        self._unpatch = _watch_loaders(ledger)
+        self._fetches = Fetches(ledger)
         self._saved: Any = saved_tensors_hooks(ledger.pack, lambda kept: kept)
         self._saved.__enter__()
         ledger.__enter__()
@@ -158,7 +157,7 @@ class _Open:
         closed: Any = self._ledger
         closed.__exit__(None, None, None)
         self._saved.__exit__()
-        self._unpatch()
+        self._fetches.close()
         self._calls.close()
         for handle in self._handles:
             handle.remove()
@@ -173,6 +172,7 @@ class _Open:
             "inputs": list(self._calls.roots.values()),
             "calls": [self._calls.counts.get(root, 0) for root in self._calls.roots],
             "autocast": self._calls.autocast,
+            "loader_batch": self._fetches.batch_size,
             **facts_of_parameters(list(_trained(stepped)), list(self._calls.roots)),
             "optimizers": facts_of_optimizers(stepped),
             **account(self._ledger),
@@ -192,31 +192,6 @@ def _trained(optimizers: list[Optimizer]) -> Iterator[torch.Tensor]:
                 if id(weight) not in seen:
                     seen.add(id(weight))
                     yield weight
-
-
-def _watch_loaders(ledger: Ledger) -> Any:
-    """Making a batch is work of the loader: only the batch itself counts. Returns how to end it."""
-    module = sys.modules.get("torch.utils.data.dataloader")
-    if module is None:
-        return lambda: None
-    owner = module._BaseDataLoaderIter  # noqa: SLF001  (no public place sees the batch)
-    fetch = owner.__next__
-
-    def following(self: Any) -> Any:
-        ledger.paused = True
-        try:
-            batch = fetch(self)
-        finally:
-            ledger.paused = False
-        ledger.batch(batch)
-        return batch
-
-    owner.__next__ = following
-
-    def restore() -> None:
-        owner.__next__ = fetch
-
-    return restore
 
 
 def _device_name(device: torch.device) -> str:

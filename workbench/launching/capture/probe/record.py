@@ -130,7 +130,9 @@ def imported_files(script: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
-        if not isinstance(path, str) or not path.startswith(folder) or "site-packages" in path:
+        if not isinstance(path, str) or not path.startswith(folder) or path == script:
+            continue
+        if "site-packages" in path:
             continue
         try:
             with open(path, "rb") as file:
