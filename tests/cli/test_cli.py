@@ -171,6 +171,8 @@ def test_a_run_seen_through_every_command(command: Command, tmp_path: Path) -> N
     rows = json.loads(command("metrics", "last", "--rank", "1", "--json", *store).out)
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert rows[0].keys() >= {"step", "rank", "time", "loss", "lr", "grad_norm", "step_seconds"}
+    last = json.loads(command("metrics", "last", "--tail", "2", "--json", *store).out)
+    assert [row["step"] for row in last] == [5, 6]
     assert "rank 1 step 6" in command("logs", "last", "--rank", "1", *store).out
     assert command("logs", "last", "--rank", "7", *store).code == 2
     assert "succeeded" in command("attach", "last", *store).out

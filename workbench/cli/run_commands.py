@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import deque
 from itertools import islice
 from typing import Annotated, Any
 
@@ -55,11 +56,14 @@ def metrics(
     rank: Annotated[
         int | None, typer.Option(help="One rank instead of the mean over ranks.")
     ] = None,
+    tail: Annotated[int | None, typer.Option(min=1, help="The last N steps.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print loss, lr, grad norm and step time of every optimizer step."""
     rows = wb.attach(run, store).iterate_metrics(rank)
+    if tail is not None:
+        rows = iter(deque(rows, maxlen=tail))
     if as_json:
         print_json_rows(rows)
         return

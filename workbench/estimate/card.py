@@ -71,8 +71,8 @@ def card_parts(strategy: Strategy, where: Cluster | str, slack: int) -> CardPart
                 "per process group are typical values"
             ),
             (
-                f"what leaves {SAFETY:.0%} of the card free counts as fitting, in a plan too; the "
-                "largest micro-batch and sequence leave the headroom free instead"
+                f"a job fits if {SAFETY:.0%} of the card stays free, in a plan too; the largest "
+                "micro-batch and sequence leave more free: the headroom"
             ),
         ),
     )
