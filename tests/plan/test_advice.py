@@ -95,7 +95,7 @@ class TestRubric:
         assert found.numbers["state_bytes"] == pytest.approx(states, rel=1e-3)
         assert found.numbers["gpus_at_least"] == least
         left = least * found.numbers["card_bytes"] - found.numbers["state_bytes"]
-        assert f"leave {left / 1e9:,.0f} GB for activations" in found.reason
+        assert f"leaves {left / 1e9:,.0f} GB for activations" in found.reason
         assert found.corrects == "C8, C9, C10"
 
     @pytest.mark.parametrize(

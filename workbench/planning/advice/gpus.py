@@ -217,8 +217,8 @@ def memory_rubric(workload: Workload, gpu: str | Accelerator, gpus: int | None =
         else "",
         verdict=f"At least {least} x {card.name} for the states alone.",
         reason=f"{workload.precision}, {workload.optimizer}{adapters}: {format_count(count)} "
-        f"parameters x {each:.3g} bytes = {needed / 1e9:,.0f} GB; "
-        f"{least} card{plural} of {card.memory_bytes / 1e9:.1f} GB leave "
+        f"parameters x {each:.3g} bytes = {needed / 1e9:,.0f} GB. Of {least} card{plural} of "
+        f"{card.memory_bytes / 1e9:.1f} GB that leaves "
         f"{(least * card.memory_bytes - needed) / 1e9:,.0f} GB for activations.",
         condition="States sharded over all GPUs (ZeRO-3, FSDP, or tensor and pipeline parallel); "
         "activations come on top. The bytes per parameter follow the mode, not the size.",
