@@ -165,7 +165,11 @@ REAL: dict[str, list[Callable[[], object]]] = {
         lambda: Path("/no/such/data.json").read_text(),
         lambda: torch.load("/no/such/model.pt"),
         lambda: subprocess.run(["/no/such/program"], check=True),
+    ],
+    "file-or-folder": [
         lambda: os.listdir("/etc/passwd"),
+        lambda: torch.load("/etc/passwd/model.pt"),
+        lambda: Path("/etc").read_text(),
     ],
     "damaged-file": [
         torn_checkpoint,
@@ -284,6 +288,15 @@ def test_the_next_move_names_what_the_error_names() -> None:
     known = known_errors.recognise(missing)
     assert known is not None
     assert "pip install opencv-python-headless" in known.action(missing)
+    known = known_errors.recognise("FileNotFoundError")
+    assert known is not None
+    assert known.action("FileNotFoundError").startswith("The path does not exist")
+    items = "FileNotFoundError: [Errno 2] No such file or directory: 'items.csv'"
+    assert known.action(items).startswith("items.csv does not exist")
+    folder = "NotADirectoryError: [Errno 20] Not a directory: 'a.pt/model.pt'"
+    known = known_errors.recognise(folder)
+    assert known is not None
+    assert "in a.pt/model.pt," in known.action(folder)
 
 
 def test_no_one_is_sent_to_a_checkpoint_that_is_not_there(paths: RunPaths) -> None:

@@ -43,9 +43,8 @@ failure
     ``dtype-mismatch``, ``uneven-samples``, ``shape-mismatch``, ``index-out-of-range``,
     ``no-gradient``, ``graph-reused``, ``nan-raised``, ``access-denied``, ``tokenizer``,
     ``hub-unreachable``, ``not-on-hub``, ``damaged-file``, ``permission``, ``unreadable-data``,
-    ``missing-file``, ``missing-key``, ``recursion``, ``collective-timeout``, ``nccl-error``,
-    ``peer-lost``,
-    ``timeout``: known errors, by their text.
+    ``missing-file``, ``file-or-folder``, ``missing-key``, ``recursion``, ``collective-timeout``,
+    ``nccl-error``, ``peer-lost``, ``timeout``: known errors, by their text.
 hardware
     ``thermal-throttling``, ``power-throttling``: a GPU is slowed down by heat or power.
     ``slow-clock``: a GPU works with clocks well below its peers' or its own best.

@@ -25,7 +25,9 @@ class Known:
         named = {
             name: value for name, value in (match.groupdict() if match else {}).items() if value
         }
-        return self.next.format_map(_Words(named, again=again))
+        text = self.next.format_map(_Words(named, again=again))
+        unnamed = text.startswith(tuple(f"{one} " for one in _UNNAMED.values()))
+        return text[:1].upper() + text[1:] if unnamed else text
 
 
 class _Words(dict[str, str]):

@@ -135,9 +135,17 @@ FILES = (
         0.85,
     ),
     known_error(
+        "file-or-folder",
+        r"(?:(?:Not|Is)ADirectoryError[^\n]*?)?(?:Not|Is) a directory: '?(?P<path>[^'\n]+)|"
+        r"NotADirectoryError|IsADirectoryError",
+        "A file is taken for a folder in {path}, or a folder for a file: give the option the one "
+        "that the script opens. A resume gives another path with `-- --OPTION PATH`.",
+        0.85,
+    ),
+    known_error(
         "missing-file",
-        r"No such file or directory: '?(?P<path>[^'\n]+)|FileNotFoundError|NotADirectoryError|"
-        r"IsADirectoryError|NotADirectory|No such file or directory",
+        r"(?:FileNotFoundError[^\n]*?)?No such file or directory: '?(?P<path>[^'\n]+)|"
+        r"FileNotFoundError|No such file or directory",
         "{path} does not exist: relative paths start at the working directory, which is the folder "
         "the run was launched from; give an absolute path.",
         0.85,
