@@ -19,6 +19,8 @@ from workbench_widgets.run.snapshots import SnapshotPusher, snapshot_of
 import workbench as wb
 from tests.conftest import until as wait_until
 from tests.widgets.sample_runs import SampleRun
+from workbench.describe.option import declared, flattened
+from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.warm import client
 
 BUDGET_BYTES = 300_000
@@ -171,6 +173,23 @@ def test_launcher_starts_once_and_never_in_the_callers_thread(
     until(lambda: form.run is not None, "the run")
     assert threads == ["workbench-launch"]
     assert "started" in form.preview.note
+    form.close()
+
+
+def test_every_option_of_a_launch_is_an_input(tmp_path: Path) -> None:
+    form = Launcher(store=tmp_path, cpu=True)
+    inputs = form.fields.options
+    elsewhere = {"strategy", "processes", "nodes", "address", "store", *declared(wb.Strategy)}
+    assert inputs.keys() == flattened(LaunchOptions).keys() - elsewhere
+    inputs["environment"].value = "A=1 B='x y'"
+    inputs["grace_seconds"].value = "45"
+    inputs["restarts"].value = 2
+    request = form.picker.look().request
+    assert request is not None
+    assert request.options.environment == {"A": "1", "B": "x y"}
+    assert (request.options.recovery.grace, request.options.recovery.restarts) == (45, 2)
+    inputs["grace_seconds"].value = "soon"
+    assert "grace seconds is a number, not 'soon'" in form.picker.look().problem
     form.close()
 
 

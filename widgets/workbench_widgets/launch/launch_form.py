@@ -1,4 +1,4 @@
-"""The inputs of the launch form beside the strategy, and the wish they state."""
+"""The launch form's inputs beside the strategy: what to train, and the options of a launch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import ipywidgets as widgets
 
 import workbench as wb
-from workbench.describe.option import declared
+from workbench.describe import Strategy
+from workbench.describe.option import Declared, declared, flattened
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.observe.trackers import names
 from workbench.recover import Recovery
@@ -16,6 +17,34 @@ from workbench_widgets.strategy.preview import NoTargetError
 
 _ANY_SCRIPT = "\0script"  # no recipe has this name
 _COLUMNS = "repeat(auto-fill, minmax(168px, 1fr))"
+_LABELS = {
+    "name": "Name",
+    "restarts": "Maximum restarts",
+    "trackers": "Tracker",
+    "cpu": "Use CPU instead of GPUs",
+    "warm": "Warm start",
+}
+"""Options that are always in view -> their labels."""
+_ELSEWHERE = {"strategy", "processes", "nodes", "address", "store", *declared(Strategy)}
+_OPTIONS = {
+    name: one for name, (_, one) in flattened(LaunchOptions).items() if name not in _ELSEWHERE
+}
+"""What the form asks of a launch; the rest is the picker's, the page's, or for several machines."""
+
+
+def _control(one: Declared, value: Any) -> Any:
+    """The input of a declared option, with its help as tooltip."""
+    label = _LABELS.get(one.name) or one.name.replace("_", " ").capitalize()
+    more = {"description": label, "tooltip": one.help}
+    if one.name == "trackers":
+        return widgets.Dropdown(options=[("none", ""), *((one, one) for one in names())], **more)
+    if one.is_switch:
+        return widgets.Checkbox(bool(value or one.default), indent=False, **more)
+    if one.plain_type is int:
+        return widgets.BoundedIntText(value or one.default, min=0, max=1_000_000, **more)
+    shown = one.default if one.plain_type is float and value is None else value
+    hint = "NAME=VALUE ..." if one.option.split == "pairs" else "default"
+    return widgets.Text(str(shown or ""), placeholder=hint, **more)
 
 
 class LaunchForm:
@@ -32,37 +61,25 @@ class LaunchForm:
         self.arguments = widgets.Text(
             options.get("arguments", self._suggested), placeholder="as in a shell"
         )
-        self.name = widgets.Text(options.get("name") or "", placeholder="optional")
-        self.restarts = widgets.BoundedIntText(
-            0, min=0, max=1000, tooltip="From the newest complete checkpoint, when the run fails"
-        )
-        self.tracker = widgets.Dropdown(options=[("none", ""), *((one, one) for one in names())])
-        self.cpu = widgets.Checkbox(bool(options.get("cpu")), indent=False)
-        help_text = declared(LaunchOptions)["warm"].help
-        self.warm = widgets.Checkbox(bool(options.get("warm")), indent=False, tooltip=help_text)
+        self.options = {name: _control(one, options.get(name)) for name, one in _OPTIONS.items()}
+        self.cpu, self.warm = self.options["cpu"], self.options["warm"]
         self.box = self._arrange()
         self._adapt()
 
-    def _arrange(self) -> widgets.GridBox:
+    def _arrange(self) -> widgets.VBox:
         labels = {
             "What to train": self.what,
             "Path of the script": self.path,
             "Arguments": self.arguments,
-            "Name": self.name,
-            "Maximum restarts": self.restarts,
-            "Tracker": self.tracker,
-            "Use CPU instead of GPUs": self.cpu,
-            "Warm start": self.warm,
         }
         for label, field in labels.items():
             field.description = label
-            field.layout.width = "auto"
-        self.inputs = tuple(labels.values())
+        first = [*labels.values(), *(self.options[name] for name in _LABELS)]
+        rest = [field for name, field in self.options.items() if name not in _LABELS]
+        self.inputs = (*first, *rest)
         self.arguments.add_class("wb-wide")
-        layout = widgets.Layout(grid_template_columns=_COLUMNS, width="100%")
-        box = widgets.GridBox(self.inputs, layout=layout)
-        box.add_class("wb-fields")
-        return box
+        more = widgets.Accordion([_grid(rest)], titles=("All other options",))
+        return widgets.VBox([_grid(first), more])
 
     def _targets(self) -> list[tuple[str, str]]:
         names = [(f"Recipe: {name}", name) for name in self._recipes]
@@ -113,15 +130,24 @@ class LaunchForm:
             arguments = shlex.split(self.arguments.value)
         except ValueError as error:
             raise ValueError(f"The arguments cannot be read: {error}.") from error
-        return {
-            "target": target,
-            "arguments": arguments,
-            "cpu": self.cpu.value,
-            "name": self.name.value.strip() or None,
-            "recovery": Recovery(restarts=self.restarts.value),
-            "warm": self.warm.value,
-            "trackers": (self.tracker.value,) if self.tracker.value else (),
-        }
+        return {"target": target, "arguments": arguments, **self._launch_options()}
+
+    def _launch_options(self) -> dict[str, Any]:
+        """The options that were set, as keywords of a launch."""
+        values: dict[str, Any] = {}
+        recovery: dict[str, Any] = {}
+        for name, one in _OPTIONS.items():
+            value = self.options[name].value
+            value = value.strip() if isinstance(value, str) else value
+            if value == "":
+                continue
+            if one.option.split == "pairs":
+                value = shlex.split(value)
+            elif one.plain_type is float:
+                value = _number(one, value)
+            place = recovery if name in declared(Recovery) else values
+            place[name] = one.read(value)
+        return {**values, "recovery": Recovery(**recovery)}
 
     def set_arguments(self, values: dict[str, str]) -> None:
         """Put flags with their values into the arguments, in the place of such flags there.
@@ -137,3 +163,19 @@ class LaunchForm:
                 kept.append(word)
         added = [part for flag, value in values.items() for part in (flag, value)]
         self.arguments.value = shlex.join([*kept, *added])
+
+
+def _grid(fields: list[Any]) -> widgets.GridBox:
+    for field in fields:
+        field.layout.width = "auto"
+    layout = widgets.Layout(grid_template_columns=_COLUMNS, width="100%")
+    box = widgets.GridBox(fields, layout=layout)
+    box.add_class("wb-fields")
+    return box
+
+
+def _number(one: Declared, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{one.title} is a number, not {text!r}.") from None
