@@ -18,6 +18,7 @@ import workbench as wb
 from workbench.observe import trackers
 from workbench.observe.view import ViewBuilder, encode
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 RANKS = 2
 FLOOD = Path(__file__).parent / "log_flood.py"
@@ -60,7 +61,7 @@ def follow(directory: str) -> None:
     """In a process of its own: read the whole run and print what the view cost."""
     paths = RunPaths(Path(directory))
     began = time.monotonic()
-    builder = ViewBuilder(paths, json.loads(paths.run.read_text()))
+    builder = ViewBuilder(paths, RunRecord.of(json.loads(paths.run.read_text())))
     builder.read()
     while not builder.stream.at_end:
         builder.read()

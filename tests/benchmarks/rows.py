@@ -19,6 +19,7 @@ import workbench as wb
 from workbench.observe.view import ViewBuilder, encode
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 HERE = Path(__file__).parent
 PROBE = HERE / "train_probe.py"
@@ -160,7 +161,7 @@ def view_size(size: Size) -> Iterator[Row]:
         paths.directory.mkdir()
         paths.make_folders()
         document = big_run()
-        builder = ViewBuilder(paths, document)
+        builder = ViewBuilder(paths, RunRecord.of(document))
         began = time.monotonic()
         for first in range(1, steps + 1, chunk):
             lines = "".join(

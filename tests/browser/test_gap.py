@@ -16,6 +16,7 @@ from tests.widgets.sample_runs import SampleRun
 from tests.widgets.sample_troubles import CHECKPOINTS, HOSTILE
 from workbench.observe.prediction_error.comparison import compare
 from workbench.observe.prediction_error.steady_steps import Steady
+from workbench.store.run_record import RunRecord
 
 pytestmark = pytest.mark.full
 
@@ -65,7 +66,7 @@ def test_each_term_has_its_bars_its_ratio_and_a_reason(lab: Lab, page: Page, sto
     page.until("as text", lambda: HOSTILE in page.text(".wb-gap-why"))
     assert page.js("return document.querySelectorAll('.wb-root img, .wb-root b').length") == 0
     unknown: dict[str, Any] = {**RUN, "predicted": None, "workload": None}
-    said = compare(unknown, {"phase": "running"}, Steady()).document()
+    said = compare(RunRecord.of(unknown), {"phase": "running"}, Steady()).document()
     run.write(62, comparison=said)
     page.until("nothing predicted", lambda: "not known at launch" in page.text(".wb-gap-why"))
     assert page.js("return document.querySelector('.wb-gap').hidden")

@@ -16,6 +16,7 @@ from workbench.launching.start import supervisor_process, warm_server
 from workbench.launching.start.launch_spec import make_spec
 from workbench.launching.start.launch_spec import warm_server as warm_of_record
 from workbench.launching.warm import client
+from workbench.store.run_record import RunRecord
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +108,7 @@ def test_the_server_has_what_the_ranks_of_a_strategy_import(
         "cpu_threads": {"value": 1},
         "strategy": wb.Strategy.parse(strategy, 2).options(),
     }
-    assert warm_of_record(run) == warm  # a restart finds the same server
+    assert warm_of_record(RunRecord.of(run)) == warm  # a restart finds the same server
 
 
 def test_what_a_script_imports_is_preloaded_where_it_is_installed(

@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench.observe.view import ViewBuilder, encode
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 BEGAN = 1.7e9
 
@@ -80,7 +81,7 @@ def build_view(
     paths: RunPaths, run: dict[str, Any], elapsed: float, outcome: str, ended: float
 ) -> bytes:
     """The last view that the supervisor would have written."""
-    builder = ViewBuilder(paths, run)
+    builder = ViewBuilder(paths, RunRecord.of(run))
     builder.read()
     while not builder.stream.at_end:
         builder.read()

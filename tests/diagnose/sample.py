@@ -11,6 +11,7 @@ from workbench.diagnose.facts import Facts
 from workbench.observe.events import StepRow
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 STEP = 0.1
 
@@ -78,7 +79,7 @@ class Replay:
         self.paths.make_folders()
         document = run_document(**run)
         self.paths.run.write_text(json.dumps(document))
-        self.diagnoser = Diagnoser(self.paths, document, keep=False)
+        self.diagnoser = Diagnoser(self.paths, RunRecord.of(document), keep=False)
         self.now = 1000.0
         self.facts: dict[str, Any] = {}
 

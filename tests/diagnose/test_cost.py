@@ -13,6 +13,7 @@ from workbench.diagnose.facts import Facts, RankFacts
 from workbench.observe.events import StepRow
 from workbench.observe.pulse import Pulse
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 RANKS = 8
 
@@ -22,7 +23,7 @@ def test_a_look_at_eight_ranks_takes_milliseconds(tmp_path: Path) -> None:
     paths.make_folders()
     gpus = [{"index": index} for index in range(RANKS)]
     run = run_document(processes=RANKS, device="cuda", cluster={"gpus": gpus, "memory_bytes": 1})
-    diagnoser, chance = Diagnoser(paths, run, keep=False), random.Random(0)
+    diagnoser, chance = Diagnoser(paths, RunRecord.of(run), keep=False), random.Random(0)
     for number in range(1, 2500):
         at = 1000.0 + STEP * number
         losses = {rank: 3.0 * number**-0.2 + chance.gauss(0, 0.1) for rank in range(RANKS)}

@@ -15,6 +15,7 @@ from workbench.diagnose.failure import explain
 from workbench.diagnose.out_of_memory import OomKills, killed_for_memory
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.rank_records import RankEnd
 
 CUDA = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
@@ -53,8 +54,10 @@ def failed(paths: RunPaths, *exceptions: str | None, steps: int = 5, **more: Any
     ends = {
         rank: None
         if text is None
-        else {"ok": False, "time": 1.0 + rank, "exception": text, "where": "train.py:9 in main"}
-        | more
+        else RankEnd.of(
+            {"ok": False, "time": 1.0 + rank, "exception": text, "where": "train.py:9 in main"}
+            | more
+        )
         for rank, text in enumerate(exceptions)
     }
     return explain(paths, ends, 1, steps)
@@ -137,7 +140,7 @@ def test_a_script_that_refuses_its_arguments_is_quoted(paths: RunPaths) -> None:
     paths.rank_log(0).write_text(
         "usage: train.py [-h] [--steps STEPS]\ntrain.py: error: unrecognized arguments: --stepz 5\n"
     )
-    ends = {0: {"ok": False, "time": 1.0, "exception": None, "exit_code": 2}}
+    ends = {0: RankEnd(time=1.0, exit_code=2)}
     found = explain(paths, ends, 1, 0)
     assert found.kind == "script-arguments"
     assert "unrecognized arguments: --stepz 5" in found.cause

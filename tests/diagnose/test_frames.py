@@ -19,6 +19,7 @@ from workbench.diagnose.failure import explain
 from workbench.diagnose.frames import CodeTree, code_tree, parse_traceback
 from workbench.launching.capture import exceptions
 from workbench.store.layout import RunPaths
+from workbench.store.rank_records import RankEnd
 
 LIBRARY = """
 import json, enum
@@ -294,7 +295,7 @@ def test_the_rank_tells_it_and_the_finding_repeats_it(tmp_path: Path) -> None:
     end = ranks.document("end")
     assert end["where"] == "train.py:7 in main"
     assert [one["relation"] for one in end["chain"]] == ["", "caused by"]
-    found = explain(RunPaths(ranks.folder), {0: end}, 1, 0)
+    found = explain(RunPaths(ranks.folder), {0: RankEnd.of(end)}, 1, 0)
     assert found.evidence == "train.py:7 in main: `Phase('evaluate')`"
     assert "RuntimeError: unknown phase, caused by ValueError: 'evaluate'" in found.cause
     script.write_text("import sys\ndef main():\n    sys.exit('no data')\nmain()\n")

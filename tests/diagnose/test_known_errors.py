@@ -23,6 +23,7 @@ from tests.diagnose.sample import run_document
 from workbench.diagnose import known_errors
 from workbench.diagnose.failure import explain
 from workbench.store.layout import RunPaths
+from workbench.store.rank_records import RankEnd
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -233,7 +234,7 @@ def test_a_real_exception_has_its_kind_and_a_next_move(
     }
     for way, end in ways.items():
         known = {"ok": False, "time": 1.0, "where": "train.py:9 in main", "traceback": ""}
-        found = explain(paths, {0: known | end}, 1, 5)
+        found = explain(paths, {0: RankEnd.of(known | end)}, 1, 5)
         assert found.kind == kind, (way, text, found.kind)
         assert found.next
         assert "logs/rank" not in found.next
@@ -301,19 +302,19 @@ def test_the_next_move_names_what_the_error_names() -> None:
 
 def test_no_one_is_sent_to_a_checkpoint_that_is_not_there(paths: RunPaths) -> None:
     end = {"ok": False, "time": 1.0, "exception": "RuntimeError: GPU is lost", "where": None}
-    assert "no checkpoint" in explain(paths, {0: end}, 1, 5).next
+    assert "no checkpoint" in explain(paths, {0: RankEnd.of(end)}, 1, 5).next
     (paths.checkpoints / "step-00000004").mkdir()
     (paths.checkpoints / "step-00000004" / "model.json").write_text("{}")
     script = paths.directory / "train.py"
     script.write_text("import torch\n")
     paths.run.write_text(json.dumps({"script": str(script), "arguments": []}))
-    known = explain(paths, {0: end}, 1, 5).next
+    known = explain(paths, {0: RankEnd.of(end)}, 1, 5).next
     assert "resume it from" not in known
     assert "not resumed from step 4" in known
     script.write_text("import argparse\nargparse.ArgumentParser().add_argument('--resume-from')\n")
     command = f"workbench resume {paths.directory.name}"
     again = f"resume it from its checkpoint of step 4 ({command})"
-    assert again in explain(paths, {0: end}, 1, 5).next
+    assert again in explain(paths, {0: RankEnd.of(end)}, 1, 5).next
 
 
 def test_words_of_a_log_are_not_an_error(paths: RunPaths) -> None:
@@ -322,7 +323,7 @@ def test_words_of_a_log_are_not_an_error(paths: RunPaths) -> None:
         "Permission denied: /x, trying /y\nTimeoutError, again\nKeyError: 'a'\n"
     )
     end = {"ok": False, "time": 1.0, "exception": "ValueError: boom", "where": "train.py:3 in main"}
-    found = explain(paths, {0: end | {"traceback": "KeyError: 'x'\nEOFError"}}, 1, 5)
+    found = explain(paths, {0: RankEnd.of(end | {"traceback": "KeyError: 'x'\nEOFError"})}, 1, 5)
     assert found.kind == "rank-failed"
     assert found.next.startswith("Look at train.py:3 in main")
 

@@ -15,6 +15,7 @@ from workbench.observe.events import MetricStream
 from workbench.store.files import read_json
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("torch")
@@ -23,7 +24,7 @@ pytest.importorskip("torch")
 def watched(ranks: Ranks, count: int, limit: float) -> tuple[Finding | None, float]:
     """The first standstill that is told, and how long the ranks had been silent by then."""
     paths = RunPaths(ranks.folder)
-    diagnoser = Diagnoser(paths, run_document(processes=count), keep=False)
+    diagnoser = Diagnoser(paths, RunRecord.of(run_document(processes=count)), keep=False)
     stream, began = MetricStream(paths, count), time.monotonic()
     while time.monotonic() - began < limit:
         starts = {rank: read_json(paths.rank_start(rank)) for rank in range(count)}

@@ -22,6 +22,7 @@ from workbench.diagnose.hang.stacks import Frame, Stack, answer, ask, groups, pa
 from workbench.observe.pulse import Pulse, read_pulse
 from workbench.store import processes
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import PULSE_FORMAT, PULSE_MAGIC, STACK_SIGNAL
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
@@ -95,14 +96,14 @@ def still(stacks: dict[int, Stack], phases: list[str], **more: object) -> Stands
 
 def test_ranks_that_all_compute_in_their_own_code_do_not_hang(tmp_path: Path) -> None:
     facts = Facts(phase="running", elapsed_seconds=60.0, started_at=0.0)
-    evidence = Evidence(RunPaths(tmp_path), {"device": "cpu"}, facts)
+    evidence = Evidence(RunPaths(tmp_path), RunRecord(device="cpu"), facts)
     own = {rank: Stack((Frame("/home/me/train.py", 18, "evaluate"),)) for rank in range(2)}
     phases = ["forward"] * 2
     assert compute_alike(still(own, phases, busy={0, 1}), evidence)
     assert not compute_alike(still(own, phases, busy={0}), evidence)
     waiting = dict.fromkeys(range(2), stack(BARRIER))
     assert not compute_alike(still(waiting, phases, busy={0, 1}), evidence)
-    evidence.run = {"device": "cuda"}
+    evidence.run = RunRecord(device="cuda")
     assert not compute_alike(still(own, phases, busy={0, 1}), evidence)
 
 

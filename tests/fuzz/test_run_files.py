@@ -28,6 +28,7 @@ from workbench.observe.prediction_error.steady_steps import Steady
 from workbench.observe.pulse import read_pulse
 from workbench.recover import checkpoints
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 # A longer search: WORKBENCH_FUZZ_EXAMPLES=1000 pytest tests/fuzz --hypothesis-profile=soak
 EXAMPLES = int(os.environ.get("WORKBENCH_FUZZ_EXAMPLES", "15"))
@@ -76,7 +77,8 @@ def ask_handle(paths: RunPaths) -> None:
         run.command,
     ):
         json.dumps(answer, ensure_ascii=False).encode()
-    compare(run.document, run.view(), Steady(steps=9, step_seconds=1.0, tokens=8)).document()
+    steady = Steady(steps=9, step_seconds=1.0, tokens=8)
+    compare(RunRecord.of(run.document), run.view(), steady).document()
     assert isinstance(run.metrics(), list)
     run.logs(tail=20)
     assert repr(run)

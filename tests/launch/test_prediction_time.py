@@ -26,9 +26,17 @@ from workbench.observe.prediction_error.corrections import (
     record_prediction_error,
 )
 from workbench.store import calibrations
+from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 SMALL = ["--layers", "2", "--hidden", "64", "--seq-len", "64", "--steps", "60", "--eval-every", "0"]
+
+RECORD = RunRecord.of(RUN)
+
+
+def finding(kind: str, **more: Any) -> Finding:
+    return Finding(kind=kind, evidence="", cause="", next="", confidence=0.9, **more)
 
 
 def asked(store: Path, strategy: str = "ddp", processes: int = 2) -> wb.Request:
@@ -163,7 +171,7 @@ def test_only_the_newest_runs_count_each_once_and_the_range_is_never_too_narrow(
 def test_what_a_run_says_is_about_the_prediction_before_it_was_corrected() -> None:
     corrected = {"factor": 1.25, "low": 1.0, "high": 1.5, "runs": 5}
     time = {**RUN["predicted"]["time"], "correction": corrected}
-    run = {**RUN, "predicted": {**RUN["predicted"], "time": time}}
+    run = RunRecord.of({**RUN, "predicted": {**RUN["predicted"], "time": time}})
     found = compare(run, VIEW, STEADY)
     step, memory = correction_lines(run, found, [])
     assert (step["what"], step["predicted"]) == ("step_seconds", 0.8)
@@ -173,28 +181,29 @@ def test_what_a_run_says_is_about_the_prediction_before_it_was_corrected() -> No
 
 
 def test_a_run_in_trouble_too_short_or_on_a_busy_host_says_nothing() -> None:
-    found = compare(RUN, VIEW, STEADY)
-    assert len(correction_lines(RUN, found, [{"kind": "no-checkpoint"}])) == 2
-    assert correction_lines(RUN, found, [{"kind": "straggler", "cleared_at": 5.0}]) == []
-    assert correction_lines(RUN, compare(RUN, VIEW, replace(STEADY, steps=19)), []) == []
-    assert correction_lines({**RUN, "nodes": 2}, found, []) == []
-    assert correction_lines({**RUN, "command": ["/usr/bin/nsys", "profile"]}, found, []) == []
+    found = compare(RECORD, VIEW, STEADY)
+    assert len(correction_lines(RECORD, found, [finding("no-checkpoint")])) == 2
+    assert correction_lines(RECORD, found, [finding("straggler", cleared_at=5.0)]) == []
+    assert correction_lines(RECORD, compare(RECORD, VIEW, replace(STEADY, steps=19)), []) == []
+    assert correction_lines(replace(RECORD, nodes=2), found, []) == []
+    profiled = replace(RECORD, command=["/usr/bin/nsys", "profile"])
+    assert correction_lines(profiled, found, []) == []
     columns = {"time": [2.0, 3.0], "cpu_percent": [100.0, 100.0], "run_cpu_percent": [90.0, 90.0]}
     busy = {**VIEW, "first_step_at": 1.0, "host": {"cores": 2, "series": columns}}
-    slow = compare(RUN, busy, replace(STEADY, step_seconds=1.3, forward_seconds=0.54))
+    slow = compare(RECORD, busy, replace(STEADY, step_seconds=1.3, forward_seconds=0.54))
     assert slow.row("other processes").measured == pytest.approx(1.1)
     assert "Other processes took 1.1 cores meanwhile" in slow.explanation
-    assert correction_lines(RUN, slow, []) == []
+    assert correction_lines(RECORD, slow, []) == []
     quiet = {**busy, "host": {"cores": 2, "series": {**columns, "run_cpu_percent": [190.0, 190.0]}}}
-    assert len(correction_lines(RUN, compare(RUN, quiet, STEADY), [])) == 2
+    assert len(correction_lines(RECORD, compare(RECORD, quiet, STEADY), [])) == 2
 
 
 def test_a_key_from_elsewhere_cannot_leave_the_store(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "runs" / "r")
     paths.directory.mkdir(parents=True)
-    paths.view.write_text(json.dumps({"comparison": compare(RUN, VIEW, STEADY).document()}))
+    paths.view.write_text(json.dumps({"comparison": compare(RECORD, VIEW, STEADY).document()}))
     time = {**RUN["predicted"]["time"], "host_key": "../../outside"}
-    run = {**RUN, "predicted": {**RUN["predicted"], "time": time}}
+    run = RunRecord.of({**RUN, "predicted": {**RUN["predicted"], "time": time}})
     with pytest.raises(wb.UsageError):
         record_prediction_error(paths, run, [])
     assert paths.comparison.exists()

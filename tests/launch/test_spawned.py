@@ -86,7 +86,7 @@ def test_each_process_is_recorded_under_its_own_rank(tmp_path: Path, method: str
     assert len(pids) == 4
     assert not (tmp_path / "metrics" / "unobserved").exists()
     assert [ranks.document("end", rank)["ok"] for rank in range(3)] == [True] * 3
-    assert rank_count(RunPaths(tmp_path), {"processes": 1}) == 3
+    assert rank_count(RunPaths(tmp_path), 1) == 3
     rows = list(recorded_rows(RunPaths(tmp_path), 3))
     assert [row.ranks for row in rows] == [3] * 12
 

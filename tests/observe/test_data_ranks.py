@@ -15,6 +15,7 @@ from tests.observe.test_view import directory, now, run_document  # noqa: E402
 from workbench.launching.capture.batches import NOTHING, measure, together  # noqa: E402
 from workbench.observe.data_ranks import DataRanks  # noqa: E402
 from workbench.observe.view import ViewBuilder  # noqa: E402
+from workbench.store.run_record import RunRecord  # noqa: E402
 
 
 def written(folder: Path, data_of: dict[int, int], *, constant: bool = False) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def written(folder: Path, data_of: dict[int, int], *, constant: bool = False) ->
                 lines[-1]["batch"] = found.fingerprint
         paths.rank_metrics(rank).write_text("".join(f"{json.dumps(one)}\n" for one in lines))
     document = {**run_document(len(data_of)), "tokens_per_step": None, "recipe": None}
-    builder = ViewBuilder(paths, document)
+    builder = ViewBuilder(paths, RunRecord.of(document))
     builder.read(final=True)
     return builder.snapshot(now())
 

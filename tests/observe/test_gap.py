@@ -18,10 +18,11 @@ from workbench.observe.prediction_error.steady_steps import WARMUP, Steady, Step
 from workbench.observe.prediction_error.terms import EXPOSED, PredictionError
 from workbench.observe.report import write_report
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 
 def gap(steady: Steady = STEADY, run: dict[str, Any] = RUN, **view: Any) -> PredictionError:
-    return compare(run, {**VIEW, **view}, steady)
+    return compare(RunRecord.of(run), {**VIEW, **view}, steady)
 
 
 def predicting(**time_: Any) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def test_what_is_unknown_stays_unknown() -> None:
     assert found.row("cost").measured is None
     assert "MFU" not in [row.what for row in found.rows]
     assert found.explanation.startswith("No step time was predicted: on a CPU that takes a calib")
-    nothing = compare({}, {}, Steady())
+    nothing = compare(RunRecord(), {}, Steady())
     assert nothing.rows == ()
     assert "not known at launch" in nothing.explanation
     soon = gap(replace(STEADY, steps=2))

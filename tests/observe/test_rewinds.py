@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from workbench.observe.trackers.progress import Progress
 from workbench.observe.trackers.source import Source
 from workbench.observe.view import ViewBuilder, encode
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 RUN: dict[str, Any] = {
     "run": "r", "name": "r", "strategy_name": "ddp", "processes": 2, "device": "cpu",
@@ -68,12 +70,12 @@ def check_series(view: dict[str, Any]) -> None:
 @pytest.mark.parametrize("live", [True, False])
 def test_the_view_has_each_step_once(paths: RunPaths, live: bool) -> None:  # noqa: FBT001
     """Whether the reader was there when the script went back, or comes later."""
-    builder = ViewBuilder(paths, RUN)
+    builder = ViewBuilder(paths, RunRecord.of(RUN))
     for number in range(len(PASSES)):
         write(paths, PASSES[: number + 1], first=number)
         if live:
             builder.read()
-    builder = builder if live else ViewBuilder(paths, RUN)
+    builder = builder if live else ViewBuilder(paths, RunRecord.of(RUN))
     builder.read()
     view = json.loads(encode(builder.snapshot(NOW)))
     check_series(view)
@@ -84,12 +86,12 @@ def test_the_view_has_each_step_once(paths: RunPaths, live: bool) -> None:  # no
 
 def test_steps_ahead_of_the_present_one_are_not_reported(paths: RunPaths) -> None:
     """Progress goes back with the script."""
-    builder = ViewBuilder(paths, RUN)
+    builder = ViewBuilder(paths, RunRecord.of(RUN))
     write(paths, [range(1, 51), range(41, 46)])
     builder.read()
     assert builder.steps == 45
     assert furthest(paths) == 45
-    now = current_view.latest(paths)  # as told of a run that nobody watches
+    now = current_view.latest(paths, {}, until=time.time())  # of a run that nobody watches
     assert (now["steps"], now["loss_last"]) == (45, 1.045)
 
 
@@ -112,7 +114,7 @@ def test_trackers_get_each_step_once(paths: RunPaths) -> None:
     points = list[int]()
     for number in range(len(PASSES)):
         write(paths, PASSES[: number + 1], first=number)
-        batch = Source(paths, RUN, progress).read(final=True)
+        batch = Source(paths, RunRecord.of(RUN), progress).read(final=True)
         points += [point.at for point in batch.points if point.axis == "steps"]
     assert points == list(range(1, 71))
 

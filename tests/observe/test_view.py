@@ -17,6 +17,7 @@ from workbench.observe.svg import Line, chart, ticks
 from workbench.observe.thinning import ThinnedTable
 from workbench.observe.view import ViewBuilder, encode, log_lines
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import VIEW_MAX_BYTES
 
 
@@ -79,7 +80,7 @@ def sample(time: float, gpus: int) -> Any:
 
 def test_a_million_steps_on_eight_ranks_stay_small(tmp_path: Path) -> None:
     paths = directory(tmp_path)
-    builder = ViewBuilder(paths, run_document(8, gpus=8))
+    builder = ViewBuilder(paths, RunRecord.of(run_document(8, gpus=8)))
     for rank in range(8):
         paths.rank_log(rank).write_text("a line of text with some length\n" * 300)
     table = builder._steps
@@ -156,7 +157,7 @@ def test_ranks_with_lines_of_different_length_stay_together(tmp_path: Path) -> N
 
 def test_fields_of_the_wrong_type_are_unknown_not_fatal(tmp_path: Path) -> None:
     paths = directory(tmp_path)
-    builder = ViewBuilder(paths, run_document(1))
+    builder = ViewBuilder(paths, RunRecord.of(run_document(1)))
     wrong = {"step_seconds": "x", "tokens": None, "grad_norm": [1], "backward_at": "q", "lr": {}}
     write_steps(paths, 0, range(1, 3), memory_bytes="many", **wrong)
     with paths.rank_metrics(0).open("a") as file:
@@ -167,7 +168,7 @@ def test_fields_of_the_wrong_type_are_unknown_not_fatal(tmp_path: Path) -> None:
 
 def test_nan_and_infinity_become_null_in_the_view(tmp_path: Path) -> None:
     paths = directory(tmp_path)
-    builder = ViewBuilder(paths, run_document(1))
+    builder = ViewBuilder(paths, RunRecord.of(run_document(1)))
     with paths.rank_metrics(0).open("w") as file:
         file.write('{"step":1,"time":1.0,"loss":2.0}\n{"step":2,"time":2.0,"loss":NaN}\n')
         file.write('{"step":3,"time":3.0,"loss":Infinity,"grad_norm":-Infinity}\n')
@@ -180,7 +181,7 @@ def test_nan_and_infinity_become_null_in_the_view(tmp_path: Path) -> None:
 
 def test_cost_eta_and_rate(tmp_path: Path) -> None:
     paths = directory(tmp_path)
-    builder = ViewBuilder(paths, {**run_document(1), "steps_total": 100})
+    builder = ViewBuilder(paths, RunRecord.of({**run_document(1), "steps_total": 100}))
     write_steps(paths, 0, range(1, 51), step_seconds=0.5)
     builder.read()
     view = builder.snapshot(now(ended_at=None, started_at=1.7e9))
@@ -190,9 +191,8 @@ def test_cost_eta_and_rate(tmp_path: Path) -> None:
 
 
 def test_unknown_is_null_never_zero(tmp_path: Path) -> None:
-    view = ViewBuilder(directory(tmp_path), {**run_document(1), "usd_per_hour": None}).snapshot(
-        now()
-    )
+    run = RunRecord.of({**run_document(1), "usd_per_hour": None})
+    view = ViewBuilder(directory(tmp_path), run).snapshot(now())
     for key in (
         "loss_last",
         "eta_seconds",
@@ -235,7 +235,7 @@ def test_svg_chart_escapes_and_skips_gaps() -> None:
 def test_of_too_many_ranks_the_extreme_ones_stay(tmp_path: Path) -> None:
     """The failed, the one behind and the late one are there, whatever their numbers."""
     ranks = 1000
-    builder = ViewBuilder(directory(tmp_path), run_document(ranks))
+    builder = ViewBuilder(directory(tmp_path), RunRecord.of(run_document(ranks)))
     document = builder.snapshot(now())
     for one in document["ranks"]:
         one |= {"step": 50, "late_seconds": one["rank"] * 1e-6, "alive": True, "ended": None}

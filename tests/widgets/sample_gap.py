@@ -6,6 +6,7 @@ from typing import Any
 
 from workbench.observe.prediction_error.comparison import compare
 from workbench.observe.prediction_error.steady_steps import Steady
+from workbench.store.run_record import RunRecord
 
 GB = 10**9
 TIME = {
@@ -65,4 +66,4 @@ VIEW: dict[str, Any] = {
 
 def comparison(steady: Steady = SLOW_INPUT, **view: Any) -> dict[str, Any]:
     """A `schema.ComparisonDoc`."""
-    return compare(RUN, {**VIEW, **view}, steady).document()
+    return compare(RunRecord.of(RUN), {**VIEW, **view}, steady).document()

@@ -240,7 +240,7 @@ def _known(text: Callable[[float | None], str], value: float | None) -> str:
 def memory_line(summary: dict[str, Any]) -> str:
     """Peak memory of the fullest rank beside the prediction."""
     measured = peak_memory(summary)
-    predicted = predicted_peak(summary)
+    predicted = predicted_peak(summary["predicted"], summary["device"])
     return (
         f"{format_bytes(measured)} measured, {format_bytes(predicted)} predicted per rank"
         f" ({format_ratio(measured, predicted)})"

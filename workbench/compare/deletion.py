@@ -18,9 +18,10 @@ from pathlib import Path
 
 from workbench.errors import StoreError, UsageError
 from workbench.store import processes
-from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 from workbench.store.runs import Store
 from workbench.store.status import read_status
 
@@ -77,7 +78,7 @@ def check_deletable(store: Store, run: str) -> RunPaths:
         )
     check_own(paths, "deleted", own_links=True)  # a link goes, never what it leads to
     status = read_status(paths)
-    marker = str((read_json(paths.run) or {}).get("marker") or "")
+    marker = (read_run(paths) or RunRecord()).marker
     if status.live or (marker and processes.find_marked(marker)):
         raise UsageError(
             f"{run} is {status.state}, or a process of it still runs. Stop it first: workbench "

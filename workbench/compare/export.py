@@ -18,6 +18,8 @@ from workbench.observe.events import MetricStream
 from workbench.observe.rank_count import rank_count
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 
 STEP_COLUMNS: dict[str, type] = {
     "run": str,
@@ -40,10 +42,10 @@ OnRows = Callable[[int], None]
 
 def steps(paths: RunPaths) -> Generator[dict[str, Any]]:
     """A row of `STEP_COLUMNS` for every optimizer step of a run, values averaged over its ranks."""
-    run, view = read_json(paths.run) or {}, read_json(paths.view) or {}
-    clock = Clock.read(paths, view.get("started_at") or run.get("created_at") or 0.0)
-    price, count = run.get("usd_per_hour"), TokenCount(run)
-    stream = MetricStream(paths, rank_count(paths, run))
+    run, view = read_run(paths) or RunRecord(), read_json(paths.view) or {}
+    clock = Clock.read(paths, view.get("started_at") or run.created_at)
+    price, count = run.usd_per_hour, TokenCount(run)
+    stream = MetricStream(paths, rank_count(paths, run.processes))
     while True:
         final = stream.at_end
         rows = stream.read(final=final)

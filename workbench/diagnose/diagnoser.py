@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,10 +23,13 @@ from workbench.diagnose.progress import ExitWatch
 from workbench.observe.events import StepRow
 from workbench.observe.rank_count import rank_count
 from workbench.observe.rewinds import read_rewinds
-from workbench.store.files import read_json, write_json_atomic
+from workbench.store.files import write_json_atomic
 from workbench.store.findings import EXIT_HANG, HANGS, Finding, read_findings, worst_first
 from workbench.store.layout import RunPaths
 from workbench.store.processes import boot_id
+from workbench.store.rank_records import RankStart
+from workbench.store.record import read_start
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import SystemLine
 
 Rule = Callable[[Evidence], Iterator[Finding]]
@@ -72,9 +75,9 @@ class _Kept:
 class Diagnoser:
     """The findings of one run. Feed it rows and samples, then `look`."""
 
-    def __init__(self, paths: RunPaths, run: dict[str, Any], *, keep: bool = True) -> None:
+    def __init__(self, paths: RunPaths, run: RunRecord, *, keep: bool = True) -> None:
         self._paths, self._keep = paths, keep
-        created = float(run.get("created_at") or time.time())
+        created = run.created_at or time.time()
         first = Facts(phase="starting", elapsed_seconds=0.0, started_at=created)
         self.evidence = Evidence(paths, run, first)
         self.problems: dict[str, str] = {}
@@ -234,7 +237,8 @@ class Diagnoser:
         return findings
 
 
-def read_starts(paths: RunPaths, run: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def read_starts(paths: RunPaths, run: RunRecord) -> dict[int, RankStart]:
     """The start records of the ranks that have written one."""
-    starts = {rank: read_json(paths.rank_start(rank)) for rank in range(rank_count(paths, run))}
+    ranks = range(rank_count(paths, run.processes))
+    starts = {rank: read_start(paths, rank) for rank in ranks}
     return {rank: start for rank, start in starts.items() if start is not None}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from statistics import fmean, median
-from typing import Any
 
 from workbench.diagnose.evidence import Evidence
 from workbench.estimate.interruptions import checkpoint_interval
@@ -38,7 +37,7 @@ def no_checkpoint(evidence: Evidence) -> Iterator[Finding]:
 def checkpoint_rate(evidence: Evidence) -> Iterator[Finding]:
     """Checkpoints much further apart than Young's interval for the rate of interruptions."""
     times = sorted(one.saved_at for one in evidence.facts.checkpoints if one.saved_at is not None)
-    recovery: dict[str, Any] = evidence.run.get("recovery") or {}
+    recovery = evidence.run.recovery
     attempts = evidence.facts.attempt
     if len(times) < 2 or not (recovery.get("preemption") or attempts > 1):
         return
@@ -71,14 +70,14 @@ def _saving_seconds(evidence: Evidence) -> float | None:
 
 def idle(evidence: Evidence) -> Iterator[Finding]:
     """Nothing has been computed for as long as the recovery policy allows."""
-    recovery: dict[str, Any] = evidence.run.get("recovery") or {}
+    recovery = evidence.run.recovery
     allowed = 60.0 * float(recovery.get("idle_minutes") or 10.0)
     since = evidence.idle_seconds
     if since is None or since < allowed:
         return
-    gpus = evidence.run.get("device") == "cuda"
-    price = evidence.run.get("usd_per_hour")
-    cost = f" at {price:.2f} USD an hour" if isinstance(price, int | float) else ""
+    gpus = evidence.run.device == "cuda"
+    price = evidence.run.usd_per_hour
+    cost = "" if price is None else f" at {price:.2f} USD an hour"
     yield Finding(
         kind="idle-gpus" if gpus else "idle-machine",
         step=evidence.steps or None,

@@ -7,15 +7,19 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import Any
 
 from workbench.diagnose.facts import Facts
 from workbench.observe.events import StepRow
 from workbench.observe.rewinds import Rewind
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.rank_records import RankStart
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import SystemLine
 
 WARM_UP = 5  # steps of an attempt that no rule of speed looks at: compiling, first batches, caches
@@ -45,7 +49,7 @@ class Evidence:
     """A run as the rules see it. Rules read; `take` and `sample` write."""
 
     paths: RunPaths
-    run: Mapping[str, Any]
+    run: RunRecord
     facts: Facts
     rows: deque[StepRow] = field(default_factory=lambda: deque[StepRow](maxlen=_ROWS))
     """The latest steps of this attempt, warm-up left out."""
@@ -71,7 +75,7 @@ class Evidence:
     """time.monotonic() at which the latest step was read."""
     single_rank_seconds: float | None = None
     """What a single rank takes for a step of the same micro-batch, from another run."""
-    starts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Any])
+    starts: Mapping[int, RankStart] = field(default_factory=dict[int, RankStart])
     """What each rank told of itself at its start and since: versions, samplers, group size."""
     rewinds: Sequence[Rewind] = ()
     """Where the script went back to a checkpoint of its own within an attempt."""
@@ -168,12 +172,12 @@ class Evidence:
     @property
     def processes(self) -> int:
         """Ranks that were asked for, or that the script of the only one started itself."""
-        return max(int(self.run.get("processes") or 0), len(self.starts))
+        return max(self.run.processes, len(self.starts))
 
     @property
     def has_loader(self) -> bool:
         """Whether a DataLoader feeds the training; else its wait is only told from the forward."""
-        return any(start.get("samplers") for start in self.starts.values())
+        return any(start.samplers for start in self.starts.values())
 
     @property
     def step_seconds(self) -> float | None:
@@ -192,12 +196,11 @@ class Evidence:
     @property
     def cluster(self) -> dict[str, Any]:
         """Where the run was started, field by field."""
-        return cast("dict[str, Any]", self.run.get("cluster") or {})
+        return self.run.cluster
 
     def strategy(self, name: str, default: Any = None) -> Any:
         """A field of the strategy; `default` where it is not known."""
-        strategy = cast("dict[str, Any] | None", self.run.get("strategy"))
-        return (strategy or {}).get(name, default)
+        return self.run.strategy.get(name, default)
 
 
 def mean(values: Sequence[float]) -> float:
@@ -210,9 +213,9 @@ def answers(gpu: Mapping[str, Any]) -> bool:
     return any(gpu.get(name) is not None for name in ("util", "memory_bytes", "temperature_c"))
 
 
-def _works(run: Mapping[str, Any], line: SystemLine) -> bool | None:
+def _works(run: RunRecord, line: SystemLine) -> bool | None:
     """Whether the run's GPUs, without any its processes, compute; None when nobody can tell."""
-    if run.get("device") == "cuda":
+    if run.device == "cuda":
         known = [one for gpu in line.get("gpus", []) if (one := gpu.get("util")) is not None]
         return any(one >= _IDLE_GPU_PERCENT for one in known) if known else None
     used = line.get("run_cpu_percent")
@@ -223,21 +226,19 @@ def _bad(value: float | None) -> bool:
     return value is not None and not math.isfinite(value)
 
 
-def single_rank_seconds(paths: RunPaths, run: Mapping[str, Any]) -> float | None:
+def single_rank_seconds(paths: RunPaths, run: RunRecord) -> float | None:
     """Median step time of the latest single-process run of the same script and arguments.
 
     Equal arguments mean the same micro-batch per rank, so the step time should stay the same.
     None where there is no such run.
     """
-    if int(run.get("processes") or 1) < 2:
+    if run.processes < 2:
         return None
-    same = ("script", "arguments", "device", "recipe")
+    same = attrgetter("script", "arguments", "device", "recipe")
     for folder in _newest(paths.directory):
         other = RunPaths(folder)
-        document = read_json(other.run)
-        if document is None or document.get("processes") != 1:
-            continue
-        if any(document.get(name) != run.get(name) for name in same):
+        record = read_run(other)
+        if record is None or record.processes != 1 or same(record) != same(run):
             continue
         view = read_json(other.view) or {}
         seconds, steps = view.get("step_seconds_median"), view.get("steps")

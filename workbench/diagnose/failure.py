@@ -12,20 +12,23 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from workbench.diagnose import known_errors, out_of_memory
 from workbench.diagnose.hang import stacks
 from workbench.errors import UsageError
 from workbench.observe.rank_count import rank_count
-from workbench.store.files import read_json, read_tail
+from workbench.store.files import read_tail
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.rank_records import RankEnd
+from workbench.store.record import read_end, read_run, read_start
+from workbench.store.run_record import RunRecord
 
 if TYPE_CHECKING:
     from workbench.recover.checkpoints import Checkpoint
 
-Ends = Mapping[int, dict[str, Any] | None]
+Ends = Mapping[int, RankEnd | None]
 _SECONDARY = re.compile(
     r"connection (closed|reset|refused)|broken pipe|timed? ?out|gloo|ncclremoteerror|"
     r"distbackenderror|distnetworkerror|socket|^process(raised|exited)exception",
@@ -81,14 +84,14 @@ def _silent_spawned_ranks(paths: RunPaths) -> list[tuple[int, int]]:
 
     mp.spawn ends the others by SIGTERM when one has failed.
     """
-    codes: dict[str, int] = (read_json(paths.rank_end(0)) or {}).get("child_exit_codes") or {}
+    codes = (read_end(paths, 0) or RankEnd()).child_exit_codes
     silent: list[tuple[int, int]] = []
-    for rank in range(rank_count(paths, {})):
-        start = read_json(paths.rank_start(rank)) or {}
-        process: dict[str, Any] = start.get("process") or {}
-        code = codes.get(str(process.get("pid")))
-        spoke = (read_json(paths.rank_end(rank)) or {}).get("spawned")
-        if code is not None and code != -signal.SIGTERM and not spoke:
+    for rank in range(rank_count(paths, 1)):
+        start, end = read_start(paths, rank), read_end(paths, rank)
+        process = None if start is None else start.process
+        code = None if process is None else codes.get(str(process["pid"]))
+        has_record = end is not None and end.spawned
+        if code is not None and code != -signal.SIGTERM and not has_record:
             silent.append((rank, code))
     return silent
 
@@ -119,7 +122,7 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
         if rank is None or code < 0 or (error or "").startswith("ProcessExitedException"):
             return _ended_silently(paths, root[0], code, steps)
     if rank is not None and error is not None:
-        return _raised(paths, rank, error, ends[rank] or {}, steps)
+        return _raised(paths, rank, error, ends[rank] or RankEnd(), steps)
     line = last_line(paths.launcher_log)
     return Failed(
         cause=f"The launcher ended with exit code {exit_code}: {line}",
@@ -129,13 +132,13 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
     )
 
 
-def _raised(paths: RunPaths, rank: int, error: str, end: dict[str, Any], steps: int) -> Failed:
-    where = end.get("where") or f"after step {steps}"
-    text = str(end.get("traceback") or "")
+def _raised(paths: RunPaths, rank: int, error: str, end: RankEnd, steps: int) -> Failed:
+    where = end.where or f"after step {steps}"
+    text = end.traceback or ""
     if error.startswith("exit code"):
         last, text = last_line(paths.rank_log(rank)), tail_now(paths.rank_log(rank), 4000)
         error = f"{error}: {last}"
-        if end.get("exit_code") == 2 and steps == 0:  # argparse and click end so
+        if end.exit_code == 2 and steps == 0:  # argparse and click end so
             return Failed(
                 cause=f"Rank {rank} refused its arguments: {last}",
                 evidence="exit code 2 before the first step",
@@ -150,11 +153,11 @@ def _raised(paths: RunPaths, rank: int, error: str, end: dict[str, Any], steps: 
         rank=rank,
         error="\n".join([error, *_links(end)]),
         text=text,
-        place=end.get("where"),
+        place=end.where,
     )
 
 
-def chain_text(end: Mapping[str, Any]) -> str:
+def chain_text(end: RankEnd) -> str:
     """What the exception came from, outermost first: ``, caused by KeyError: 'x'``."""
     parts = [f", {link.partition(chr(10))[0][:200]}" for link in _links(end)]
     if len(parts) > _SHOWN_LINKS:  # the root cause is the last one
@@ -162,19 +165,15 @@ def chain_text(end: Mapping[str, Any]) -> str:
     return "".join(parts)
 
 
-def _links(end: Mapping[str, Any]) -> list[str]:
+def _links(end: RankEnd) -> list[str]:
     """The exceptions below the outermost one: ``caused by KeyError: 'x'``."""
-    chain: Any = end.get("chain")
-    links = cast("list[Any]", chain)[1:] if isinstance(chain, list) else []
-    read = [cast("dict[str, Any]", one) for one in links if isinstance(one, dict)]
-    return [f"{one.get('relation') or 'from'} {one.get('exception')}" for one in read]
+    return [f"{one.get('relation') or 'from'} {one.get('exception')}" for one in end.chain[1:]]
 
 
-def source_line(end: Mapping[str, Any]) -> str:
+def source_line(end: RankEnd) -> str:
     """The line of code that failed: ``: `loss.backward()` ``; "" where it is unknown."""
-    frame: Any = end.get("frame")
-    source = cast("dict[str, Any]", frame).get("source") if isinstance(frame, dict) else None
-    return f": `{source.strip()}`" if isinstance(source, str) and source.strip() else ""
+    source = ((end.frame or {}).get("source") or "").strip()
+    return f": `{source}`" if source else ""
 
 
 def _ended_silently(paths: RunPaths, rank: int, code: int, steps: int) -> Failed:
@@ -271,11 +270,9 @@ def _from(paths: RunPaths, checkpoint: Checkpoint) -> str:
     """How it goes on from this checkpoint, where its script says how."""
     from workbench.recover.resuming import how_to_resume  # noqa: PLC0415  (for this alone)
 
-    run = read_json(paths.run) or {}
+    run = read_run(paths) or RunRecord()
     try:
-        how_to_resume(
-            Path(str(run.get("script"))), run.get("recipe"), run.get("arguments") or [], checkpoint
-        )
+        how_to_resume(Path(run.script), run.recipe, run.arguments, checkpoint)
     except UsageError as error:
         why = str(error).rstrip(".")
         return f"start it again. It is not resumed from step {checkpoint.step}: {why}"
@@ -286,9 +283,9 @@ def _from(paths: RunPaths, checkpoint: Checkpoint) -> str:
 def first_exception(ends: Ends) -> tuple[int | None, str | None]:
     """The earliest exception that is not merely the echo of a lost peer, else the earliest one."""
     failed = [
-        (end.get("time", 0.0), rank, str(end.get("exception") or f"exit code {end['exit_code']}"))
+        (end.time, rank, end.exception or f"exit code {end.exit_code}")
         for rank, end in ends.items()
-        if end is not None and not end.get("ok", True)
+        if end is not None and not end.ok
     ]
     own = [entry for entry in failed if not _SECONDARY.search(entry[2])]
     if not failed:

@@ -157,7 +157,7 @@ class GpuErrors:
 
     def rule(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield what has been seen since the start; an error does not go away."""
-        if evidence.run.get("device") != "cuda" or not evidence.facts.ranks:
+        if evidence.run.device != "cuda" or not evidence.facts.ranks:
             return
         if not self.begun:
             self.begun = True

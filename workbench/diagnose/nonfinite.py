@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from workbench.diagnose.evidence import Evidence, NonFinite
 from workbench.store.files import read_json
@@ -62,7 +62,7 @@ def _seen(evidence: Evidence, first: NonFinite) -> tuple[int, dict[str, Any]]:
 
 def _no_update_yet(evidence: Evidence, first: NonFinite) -> bool:
     """Whether the attempt had changed no weight before: the learning rate has no part in it."""
-    begun = [start.get("attempt_first_step") for start in evidence.starts.values()]
+    begun = [start.attempt_first_step for start in evidence.starts.values()]
     return first.step == 1 + next((step for step in begun if isinstance(step, int)), 0)
 
 
@@ -91,7 +91,7 @@ def _before_update(evidence: Evidence, first: NonFinite) -> str | None:
             f"parameter), then {again}."
         )
     other = ""
-    if cast("dict[str, Any]", evidence.run.get("workload") or {}).get("precision") == "fp16":
+    if (evidence.run.workload or {}).get("precision") == "fp16":
         other = " fp16 overflows above 65504: try bf16."
     return (
         "Look at the first batch (non-finite inputs, labels that are all ignored) and at "
@@ -136,8 +136,7 @@ def _after_nan(evidence: Evidence, first: NonFinite) -> str:
         back = f"No checkpoint before step {first.step} is known. "
         back += "Start again" if ended else "Stop, and start again"
     other = ["lower the learning rate", "clip the gradient norm"]
-    workload = cast("dict[str, Any]", evidence.run.get("workload") or {})
-    if workload.get("precision") == "fp16":
+    if (evidence.run.workload or {}).get("precision") == "fp16":
         other.append("leave fp16 for bf16")
     ways = f"{', '.join(other[:-1])} or {other[-1]}"
     return f"{back}. Look at the batch of step {first.step}; {ways}."

@@ -219,7 +219,7 @@ class UnsynchronizedRanks:
 
     def _in_question(self, evidence: Evidence) -> bool:
         starts = list(evidence.starts.values())
-        formed = [start.get("group_world_size") == evidence.processes for start in starts]
+        formed = [start.group_world_size == evidence.processes for start in starts]
         return (
             evidence.processes > 1
             and evidence.facts.phase == "running"
@@ -228,7 +228,7 @@ class UnsynchronizedRanks:
             and self.before_step < _LATEST
             and len(formed) == evidence.processes
             and all(formed)
-            and not any("unused_parameters" in start for start in starts)
+            and not any(start.unused_parameters is not None for start in starts)
         )
 
     def _ask(self, evidence: Evidence) -> None:

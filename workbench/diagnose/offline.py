@@ -14,6 +14,8 @@ from workbench.observe.rank_count import rank_count
 from workbench.store.files import LineReader, read_json
 from workbench.store.findings import Finding, read_findings
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 from workbench.store.status import read_status
 
 _LOOKS = 400  # over the whole run
@@ -34,12 +36,12 @@ def diagnose_offline(paths: RunPaths) -> list[Finding]:
 
     What only a living run tells (stacks, process states) stays unknown.
     """
-    run, end = read_json(paths.run), read_json(paths.exit) or {}
+    run, end = read_run(paths), read_json(paths.exit) or {}
     if run is None:
         return []
     diagnoser = Diagnoser(paths, run, keep=False)
-    ranks = rank_count(paths, run)
-    samples, begun = _Samples(paths), float(run.get("created_at") or 0.0)
+    ranks = rank_count(paths, run.processes)
+    samples, begun = _Samples(paths), run.created_at
     rows, size = recorded_rows(paths, ranks), _rows_between_looks(paths)
     while block := list(islice(rows, size)):
         now = max(block[-1].time, begun)
@@ -63,14 +65,14 @@ def _rows_between_looks(paths: RunPaths) -> int:
     return max(_LEAST_ROWS, round(size / line) // _LOOKS)
 
 
-def _facts(run: dict[str, Any], begun: float, now: float, block: list[StepRow]) -> Facts:
+def _facts(run: RunRecord, begun: float, now: float, block: list[StepRow]) -> Facts:
     """The run as it was at `now`, by the recorded clock."""
     seen = max(row.ranks for row in block)
     return Facts(
         phase="running",
         elapsed_seconds=now - begun,
         started_at=begun,
-        world_size=seen if seen == run.get("processes") else None,
+        world_size=seen if seen == run.processes else None,
         monotonic=now,
         time=now,
     )

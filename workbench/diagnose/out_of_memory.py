@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from workbench.diagnose import known_errors
 from workbench.errors import WorkbenchError
+from workbench.observe.summary import predicted_memory
 from workbench.store.files import read_json, read_tail, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 from workbench.units import format_bytes
 
 _GROUPS = Path("/sys/fs/cgroup")
@@ -113,30 +115,27 @@ def _count(path: Path) -> int | None:
 
 def memory_action(paths: RunPaths) -> str:
     """The general advice, with the numbers of this model where it is known."""
-    run = read_json(paths.run) or {}
+    run = read_run(paths) or RunRecord()
     general = known_errors.KNOWN[0].next
     parts = _largest_parts(run)
     filled = f" Largest estimated parts: {parts}." if parts else ""
     return f"{general}{filled} {_switches(run)}".rstrip()
 
 
-def _largest_parts(run: Mapping[str, Any]) -> str:
+def _largest_parts(run: RunRecord) -> str:
     """``activations: blocks 3.1 GiB, optimizer states 2.0 GiB``; "" where nothing is predicted."""
-    predicted = cast("dict[str, Any]", run.get("predicted") or {})
-    memory = cast("dict[str, Any]", predicted.get("memory") or {})
-    parts = cast("dict[str, Any]", memory.get("parts") or {})
-    known = {name: size for name, size in parts.items() if isinstance(size, int)}
-    most = sorted(known, key=lambda name: -known[name])[:2]
-    return ", ".join(f"{name} {format_bytes(known[name])}" for name in most)
+    parts = predicted_memory(run.predicted).get("parts") or {}
+    largest = sorted(parts, key=lambda name: -parts[name])[:2]
+    return ", ".join(f"{name} {format_bytes(parts[name])}" for name in largest)
 
 
-def _switches(run: Mapping[str, Any]) -> str:
+def _switches(run: RunRecord) -> str:
     """The switches that save most without changing the result; "" where the model is unknown."""
     from workbench.describe.job import Job  # noqa: PLC0415
     from workbench.estimate.sizing.switch import RESULT, switches  # noqa: PLC0415  (only after an OOM)
 
     try:
-        job = Job.recorded(run)
+        job = Job.recorded(run.document())
         known = switches(job.workload, job.strategy, job.cluster)
     except WorkbenchError:
         return ""

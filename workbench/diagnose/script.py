@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
 
 from workbench.diagnose.evidence import Evidence
 from workbench.observe.rewinds import Rewind
 from workbench.store.findings import Finding
+from workbench.store.rank_records import SamplerDoc
 
 _FEW_STEPS_REDONE = 0.02  # share of a run's steps that is only worth a note
 
@@ -17,7 +17,7 @@ def world_size(evidence: Evidence) -> Iterator[Finding]:
     requested, seen = evidence.processes, evidence.facts.world_size
     if seen is None or seen == requested or evidence.steps == 0:
         return
-    if any(start.get("spawned") for start in evidence.starts.values()):
+    if any(start.spawned for start in evidence.starts.values()):
         return  # the script starts its processes itself, as many as it wants
     yield Finding(
         kind="world-size",
@@ -76,10 +76,9 @@ def samplers(evidence: Evidence) -> Iterator[Finding]:
 def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
     """Parameters without a gradient under DDP, or looking for them in vain at every step."""
     for rank, start in evidence.starts.items():
-        report = start.get("unused_parameters")
-        if not isinstance(report, dict):
+        unused = start.unused_parameters
+        if unused is None:
             continue
-        unused = cast("dict[str, Any]", report)
         count, looks = unused.get("count") or 0, bool(unused.get("find_unused_parameters"))
         if count:
             yield Finding(
@@ -137,13 +136,10 @@ def _steps_text(rewind: Rewind) -> str:
     return f"Steps {rewind.first} to {rewind.last} were"
 
 
-def _feeds(evidence: Evidence) -> list[dict[str, Any]]:
+def _feeds(evidence: Evidence) -> Sequence[SamplerDoc]:
     """How the loaders that train do sample, as the first rank that says so tells."""
-    for start in evidence.starts.values():
-        feeds = start.get("samplers")
-        if isinstance(feeds, list):
-            return [one for one in cast("list[dict[str, Any]]", feeds) if type(one) is dict]
-    return []
+    known = (start.samplers for start in evidence.starts.values() if start.samplers is not None)
+    return next(known, ())
 
 
 def _data_ranks(evidence: Evidence) -> int:

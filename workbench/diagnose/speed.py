@@ -174,7 +174,7 @@ def communication_bound(evidence: Evidence) -> Iterator[Finding]:
     """The backward pass with its all-reduce takes many times the forward pass on all ranks."""
     if evidence.processes < 2 or (evidence.strategy("pp") or 1) > 1:
         return
-    if evidence.run.get("device") == "cuda":
+    if evidence.run.device == "cuda":
         return  # what the CPU queues in a moment tells nothing of how long the GPU works at it
     rows = _compared(evidence, evidence.latest(_STEPS * 2))
     if rows is None:
@@ -281,7 +281,7 @@ def scaling(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         kind="scaling",
         step=evidence.steps,
-        severity="warning" if evidence.run.get("device") == "cuda" else "note",
+        severity="warning" if evidence.run.device == "cuda" else "note",
         confidence=0.6,
         evidence=f"A step of {evidence.processes} ranks takes {format_seconds(now)}; one rank "
         f"alone takes {format_seconds(alone)} for its share: {efficiency:.0%} efficiency.",

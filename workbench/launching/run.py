@@ -317,7 +317,7 @@ class Run:
         return True
 
     def _ranks(self) -> int:
-        return rank_count(self._paths, self.document)
+        return rank_count(self._paths, (read_run(self._paths) or RunRecord()).processes)
 
     def _check_rank(self, rank: int | None) -> None:
         if rank is not None and not 0 <= rank < self._ranks():

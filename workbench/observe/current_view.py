@@ -16,6 +16,8 @@ from workbench.observe.rank_count import rank_count
 from workbench.observe.rewinds import rewind_of
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import ViewDoc
 from workbench.store.status import read_status
 
@@ -58,15 +60,15 @@ def latest(
 
     `until`: Unix seconds; None = the last moment at which a rank was seen at work.
     """
-    run, document = read_json(paths.run) or {}, read_json(paths.state) or {}
-    ranks = range(rank_count(paths, run))
+    run, document = read_run(paths) or RunRecord(), read_json(paths.state) or {}
+    ranks = range(rank_count(paths, run.processes))
     pulses = [read_pulse(paths.rank_pulse(rank)) for rank in ranks]
     losses = [_losses(paths, rank) for rank in ranks]
     known: dict[str, Any] = {}
     if until is None:
         until = max((pulse.time for pulse in pulses if pulse is not None), default=None)
     # From where the view stops: it counts the attempts without the pauses between them.
-    since = view.get("written_at") or document.get("started_at") or run.get("created_at")
+    since = view.get("written_at") or document.get("started_at") or run.created_at or None
     if until is not None and since is not None:
         before = view.get("elapsed_seconds") or 0.0
         known["elapsed_seconds"] = before + max(0.0, until - since)

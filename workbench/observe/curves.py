@@ -11,6 +11,8 @@ from workbench.observe.rank_count import rank_count
 from workbench.observe.thinning import Number, Rule, ThinnedTable
 from workbench.store.files import LineReader, read_json
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 
 MAX_ROWS = 500
 MAX_METRIC_BYTES = 256 << 20  # about 1.3 million lines: half a minute
@@ -68,7 +70,7 @@ def read_curve(paths: RunPaths) -> Curve:
     known = view_curve(paths)
     if known is not None:
         return known
-    run = read_json(paths.run) or {}
+    run = read_run(paths) or RunRecord()
     return _curve(paths, *_from_metrics(paths, run))
 
 
@@ -78,13 +80,13 @@ def view_curve(paths: RunPaths) -> Curve | None:
     series: dict[str, list[Number]] = _filled(view.get("series") or {})
     if not series["step"]:
         return None
-    series["tokens"] = _tokens(series, read_json(paths.run) or {})
+    series["tokens"] = _tokens(series, read_run(paths) or RunRecord())
     return _curve(paths, series, view.get("stride") or 1)
 
 
 def _curve(paths: RunPaths, series: Mapping[str, Sequence[Number]], stride: int) -> Curve:
-    run, view = read_json(paths.run) or {}, read_json(paths.view) or {}
-    clock = Clock.read(paths, view.get("started_at") or run.get("created_at") or 0.0)
+    run, view = read_run(paths) or RunRecord(), read_json(paths.view) or {}
+    clock = Clock.read(paths, view.get("started_at") or run.created_at)
     seconds = [None if at is None else clock.active(at) for at in series["time"]]
     curve = Curve(
         step=tuple(series["step"]),
@@ -95,7 +97,7 @@ def _curve(paths: RunPaths, series: Mapping[str, Sequence[Number]], stride: int)
         loss_max=tuple(series["loss_max"]),
         stride=stride,
     )
-    return replace(curve, usd=_usd(seconds, run.get("usd_per_hour")))
+    return replace(curve, usd=_usd(seconds, run.usd_per_hour))
 
 
 def _usd(seconds: Sequence[Number], usd_per_hour: float | None) -> tuple[Number, ...]:
@@ -112,9 +114,9 @@ def _filled(series: Mapping[str, list[Number]]) -> dict[str, list[Number]]:
     return {name: fitting.get(name, [None] * rows) for name in wanted}
 
 
-def _tokens(series: Mapping[str, Sequence[Number]], run: Mapping[str, Any]) -> list[Number]:
+def _tokens(series: Mapping[str, Sequence[Number]], run: RunRecord) -> list[Number]:
     """Tokens consumed up to each row: counted where a step's are known, else from the rates."""
-    per_step: int | None = run.get("tokens_per_step")
+    per_step = run.tokens_per_step
     if per_step:
         return [None if step is None else step * per_step for step in series["step"]]
     total: float | None = 0.0
@@ -130,10 +132,10 @@ def _tokens(series: Mapping[str, Sequence[Number]], run: Mapping[str, Any]) -> l
     return totals
 
 
-def _from_metrics(paths: RunPaths, run: Mapping[str, Any]) -> tuple[dict[str, list[Number]], int]:
+def _from_metrics(paths: RunPaths, run: RunRecord) -> tuple[dict[str, list[Number]], int]:
     """Of a run without a view: every metric line, read once and thinned on the way."""
     table = ThinnedTable(_RULES, MAX_ROWS)
-    ranks = rank_count(paths, run)
+    ranks = rank_count(paths, run.processes)
     if not 0 < metric_bytes(paths, ranks) <= MAX_METRIC_BYTES:
         return table.columns(), 1
     stream = MetricStream(paths, ranks)
@@ -151,8 +153,8 @@ def _from_metrics(paths: RunPaths, run: Mapping[str, Any]) -> tuple[dict[str, li
 class TokenCount:
     """Tokens of all ranks up to a step, taken in step by step."""
 
-    def __init__(self, run: Mapping[str, Any]) -> None:
-        self._per_step: int | None = run.get("tokens_per_step")
+    def __init__(self, run: RunRecord) -> None:
+        self._per_step = run.tokens_per_step
         self._total: int | None = 0
 
     def up_to(self, row: StepRow) -> int | None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_start
 
 
-def rank_count(paths: RunPaths, run: Mapping[str, Any]) -> int:
+def rank_count(paths: RunPaths, processes: int) -> int:
     """Ranks of the run so far. Only the script of a single rank may have started more."""
-    count = int(run.get("processes") or 1)
+    count = processes
     if count > 1:
         return count
-    while (read_json(paths.rank_start(count)) or {}).get("spawned"):
+    while (start := read_start(paths, count)) is not None and start.spawned:
         count += 1
     return count

@@ -18,6 +18,8 @@ from workbench.observe.svg import Line, chart
 from workbench.observe.view import log_lines
 from workbench.store.files import read_json, read_tail, write_text_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 from workbench.units import GIB, format_bytes, format_ratio
 
 _STYLE = """
@@ -51,10 +53,10 @@ opacity:.6}.gap tr.cause td:first-child{padding-left:16px;color:var(--mute)}
 
 def write_report(paths: RunPaths, end: dict[str, Any]) -> None:
     """Write the page from run.json, view.json and the logs; raises OSError when it cannot."""
-    run, view = read_json(paths.run) or {}, read_json(paths.view) or {}
-    version = html.escape(str(run.get("workbench_version")))
+    run, view = read_run(paths) or RunRecord(), read_json(paths.view) or {}
+    version = html.escape(run.workbench_version)
     written = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-    name, outcome = html.escape(str(run.get("name"))), html.escape(str(end["outcome"]))
+    name, outcome = html.escape(run.name), html.escape(str(end["outcome"]))
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         '<meta name="viewport" content="width=device-width">',
@@ -68,23 +70,23 @@ def write_report(paths: RunPaths, end: dict[str, Any]) -> None:
         _memory_table(run),
         "<h2>Started as</h2>",
         f"<pre>{html.escape(_command(run))}</pre>",
-        *(_log(paths, rank) for rank in range(min(8, rank_count(paths, run)))),
+        *(_log(paths, rank) for rank in range(min(8, rank_count(paths, run.processes)))),
         f'<p class="mute">workbench {version}, {written}. This page needs no other file.',
     ]
     write_text_atomic(paths.report, "\n".join(parts))
 
 
-def _script(run: dict[str, Any]) -> str:
-    return " ".join([str(run.get("script")), *run.get("arguments", [])])
+def _script(run: RunRecord) -> str:
+    return " ".join([run.script, *run.arguments])
 
 
-def _command(run: dict[str, Any]) -> str:
-    variables = [f"{name}={shlex.quote(value)}" for name, value in run["environment"].items()]
-    return " \\\n  ".join([*variables, shlex.join(run["command"])])
+def _command(run: RunRecord) -> str:
+    variables = [f"{name}={shlex.quote(value)}" for name, value in run.environment.items()]
+    return " \\\n  ".join([*variables, shlex.join(run.command)])
 
 
 def _prediction(
-    gap: PredictionError, run: Mapping[str, Any], view: Mapping[str, Any], exit_code: Any
+    gap: PredictionError, run: RunRecord, view: Mapping[str, Any], exit_code: Any
 ) -> str:
     """Each term beside what was measured, why they differ, and what the times rest on."""
     largest = max((_larger(row) for row in gap.rows if row.group == "time"), default=0.0)
@@ -92,8 +94,8 @@ def _prediction(
     loss = " → ".join(_number(view.get(name)) for name in ("loss_first", "loss_last"))
     rows += [
         _facts("loss, first → last", "n/a", loss),
-        _facts("optimizer steps", _count(run.get("steps_total")), _count(view.get("steps"))),
-        _facts("processes", _count(run.get("processes")), _count(view.get("world_size"))),
+        _facts("optimizer steps", _count(run.steps_total), _count(view.get("steps"))),
+        _facts("processes", _count(run.processes), _count(view.get("world_size"))),
         _facts("exit code", "0", _count(exit_code)),
     ]
     head = (
@@ -153,15 +155,15 @@ def _count(value: int | None) -> str:
     return "n/a" if value is None else str(value)
 
 
-def _memory_table(run: dict[str, Any]) -> str:
-    memory = predicted_memory(run)
+def _memory_table(run: RunRecord) -> str:
+    memory = predicted_memory(run.predicted)
     if not memory:
         return ""
     rows = "".join(
         f'<tr><td>{html.escape(name)}</td><td class="n">{format_bytes(size)}</td></tr>'
-        for name, size in memory["parts"].items()
+        for name, size in memory.get("parts", {}).items()
     )
-    notes = html.escape("; ".join(memory["assumptions"]))
+    notes = html.escape("; ".join(memory.get("assumptions", [])))
     return f'<h2>Memory, predicted</h2><table>{rows}</table><p class="mute">Assumes: {notes}.</p>'
 
 

@@ -20,7 +20,9 @@ from workbench.observe.view import finite
 from workbench.store.files import read_json, reading_once, write_json_atomic
 from workbench.store.labels import Labels, read_labels
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
 from workbench.store.row_schema import Row
+from workbench.store.run_record import OriginDoc, RunRecord
 from workbench.store.runs import Store
 from workbench.store.schema import BY_HAND, SCHEMA_VERSION
 
@@ -50,17 +52,17 @@ def row(paths: RunPaths, curve: Curve) -> dict[str, Any]:
     Keys: `COLUMNS`. loss_best is of a row of the curve, memory_bytes of the fullest rank, and the
     ratios are measured ÷ predicted. restarts leaves out what was resumed by hand.
     """
-    summary, run = summarise(paths), read_json(paths.run) or {}
+    summary, run = summarise(paths), read_run(paths) or RunRecord()
     losses = [loss for loss in curve.loss if loss is not None]
     tokens = [count for count in curve.tokens if count is not None]
     elapsed: float | None = summary["elapsed_seconds"]
-    origin: dict[str, Any] = run.get("resumed_from") or {}
+    origin = run.resumed_from or OriginDoc()
     return {
         **{key: summary[key] for key in LISTED},
         "device": summary["device"],
-        "recipe": run.get("recipe"),
+        "recipe": run.recipe,
         "script": summary["script"],
-        "created_at": run.get("created_at"),
+        "created_at": run.created_at or None,
         "loss_best": min(losses, default=None),
         "step_seconds_median": summary["step_seconds_median"],
         "memory_bytes": peak_memory(summary),
@@ -72,7 +74,7 @@ def row(paths: RunPaths, curve: Curve) -> dict[str, Any]:
         "step_ratio": read_prediction_error(paths).row(STEP).ratio,
         "resumed_from": origin.get("run"),
         "resumed_step": origin.get("step"),
-        "rerun_of": run.get("rerun_of"),
+        "rerun_of": run.rerun_of,
         **labelled(read_labels(paths)),
     }
 
@@ -89,7 +91,8 @@ def _restarts(summary: Mapping[str, Any]) -> int:
 
 
 def _memory_ratio(summary: Mapping[str, Any]) -> float | None:
-    measured, predicted = peak_memory(summary), predicted_peak(summary)
+    measured = peak_memory(summary)
+    predicted = predicted_peak(summary["predicted"], summary["device"])
     return measured / predicted if measured is not None and predicted else None
 
 

@@ -8,32 +8,30 @@ from typing import Any
 from workbench.observe.current_view import caught_up
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import PredictedDoc, PredictedMemoryDoc, PredictedTimeDoc, RunRecord
 from workbench.store.status import read_status
 from workbench.units import UNKNOWN, format_count
 
 
-def predicted_memory(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The memory estimate kept in run.json (or in a summary); empty when there is none."""
-    predicted: dict[str, Any] = document.get("predicted") or {}
-    memory: dict[str, Any] = predicted.get("memory") or {}
-    return memory
+def predicted_memory(predicted: PredictedDoc | None) -> PredictedMemoryDoc:
+    """The memory estimate of a run; empty when there is none."""
+    return (predicted or {}).get("memory") or {}
 
 
-def predicted_time(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The step time kept in run.json (or in a summary); empty when none was predicted."""
-    predicted: dict[str, Any] = document.get("predicted") or {}
-    time: dict[str, Any] = predicted.get("time") or {}
-    return time
+def predicted_time(predicted: PredictedDoc | None) -> PredictedTimeDoc:
+    """The step time of a run; empty when none was predicted."""
+    return (predicted or {}).get("time") or {}
 
 
-def predicted_peak(document: Mapping[str, Any]) -> int | None:
+def predicted_peak(predicted: PredictedDoc | None, device: str | None) -> float | None:
     """The prediction that `peak_memory` is to be compared with.
 
     On a GPU a rank measures what PyTorch allocated, so context and NCCL are left out; on CPU it
     measures its whole resident memory.
     """
-    key = "allocated_bytes" if document.get("device") == "cuda" else "total_bytes"
-    return predicted_memory(document).get(key)
+    memory = predicted_memory(predicted)
+    return memory.get("allocated_bytes") if device == "cuda" else memory.get("total_bytes")
 
 
 def peak_memory(document: Mapping[str, Any]) -> int | None:
@@ -76,25 +74,25 @@ def read_comparison(paths: RunPaths, view: Mapping[str, Any]) -> dict[str, Any] 
 def summarise(paths: RunPaths) -> dict[str, Any]:
     """Collect from the run's small files; `findings` and `read_only` are the caller's."""
     status = read_status(paths)
-    run = read_json(paths.run) or {}
+    run = read_run(paths) or RunRecord()
     state = read_json(paths.state) or {}
     view = read_json(paths.view) or {}
     view = caught_up(paths, view, status.state)
     ended = read_json(paths.exit) or {}
     return {
         "run": paths.directory.name,
-        "name": run.get("name", paths.directory.name),
+        "name": run.name or paths.directory.name,
         "state": status.state,
         "outcome": status.outcome,
         "message": status.message,
         "exit_code": ended.get("exit_code"),
         "failed_rank": ended.get("failed_rank"),
-        "strategy": run.get("strategy_name"),
-        "processes": run.get("processes"),
+        "strategy": run.strategy_name or None,
+        "processes": run.processes,
         "world_size": state.get("world_size_seen"),
-        "device": run.get("device"),
-        "script": " ".join([str(run.get("script")), *run.get("arguments", [])]),
-        "steps": view.get("steps", 0) if run.get("capture", True) else None,
+        "device": run.device or None,
+        "script": " ".join([run.script, *run.arguments]),
+        "steps": view.get("steps", 0) if run.capture else None,
         "steps_redone": view.get("steps_redone", 0),
         "loss_first": view.get("loss_first"),
         "loss_last": view.get("loss_last"),
@@ -104,14 +102,14 @@ def summarise(paths: RunPaths) -> dict[str, Any]:
         "samples_per_second": view.get("samples_per_second"),
         "throughput_upper_bound": bool(view.get("throughput_upper_bound")),
         "peak_memory_bytes": view.get("peak_memory_bytes", []),
-        "predicted": run.get("predicted") or {},
+        "predicted": run.predicted or {},
         "comparison": read_comparison(paths, view),
         "usd_so_far": view.get("usd_so_far"),
         "restarts": state.get("restarts", 0),
         "attempts": view.get("attempts", []),
         "elapsed_seconds": view.get("elapsed_seconds"),
-        "started_at": state.get("started_at") or run.get("created_at"),
+        "started_at": state.get("started_at") or run.created_at or None,
         "ended_at": ended.get("ended_at"),
         "dir": str(paths.directory),
-        "command": run.get("command"),
+        "command": run.command or None,
     }

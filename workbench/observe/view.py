@@ -16,6 +16,7 @@ from workbench.observe.timeline import Timeline
 from workbench.store.files import read_file, read_tail
 from workbench.store.layout import RunPaths
 from workbench.store.printable import printable
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION, VIEW_MAX_BYTES, SystemLine
 
 _STEP_ROWS = 320
@@ -60,25 +61,25 @@ _GPU_COLUMNS: dict[str, Rule] = {
 class ViewBuilder:
     """Accumulates a run's metrics and samples, and renders the snapshot."""
 
-    def __init__(self, paths: RunPaths, run: dict[str, Any]) -> None:
+    def __init__(self, paths: RunPaths, run: RunRecord) -> None:
         self.paths = paths
         self.run = run
-        self.stream = MetricStream(paths, int(run["processes"]))
+        self.stream = MetricStream(paths, run.processes)
         self.recent = RecentSteps()
         self.steps = 0
         self.first_step_at: float | None = None
         self.loss_first: float | None = None
         self.loss_last: float | None = None
         self.nonfinite_step: int | None = None
-        gpus: list[dict[str, Any]] = list(run["cluster"].get("gpus") or [])
+        gpus: list[dict[str, Any]] = list(run.cluster.get("gpus") or [])
         rows = 120 if len(gpus) <= 2 else 60
         self._gpus = gpus
         self._steps = ThinnedTable(_STEP_COLUMNS, _STEP_ROWS)
         self._host = ThinnedTable(_HOST_COLUMNS, 120)
         self._devices = {gpu["index"]: ThinnedTable(_GPU_COLUMNS, rows) for gpu in gpus}
-        self._timeline = Timeline(int(run["processes"]))
+        self._timeline = Timeline(run.processes)
         self._sample = StepSample(paths)
-        self._may_grow = int(run["processes"]) == 1
+        self._may_grow = run.processes == 1
         self._seq = 0
         self._comparison: dict[str, Any] = {}
         self._tokens: int | None = None
@@ -114,7 +115,7 @@ class ViewBuilder:
             self.loss_last = row.loss
         elif not row.finite:
             self.nonfinite_step = self.nonfinite_step or row.step
-        self._tokens = row.tokens or self.run.get("tokens_per_step")
+        self._tokens = row.tokens or self.run.tokens_per_step
         self._samples = row.samples or self._samples
         self._timeline.append(row)
         self._sample.add(row)
@@ -155,7 +156,7 @@ class ViewBuilder:
 
     def upper_bound(self) -> bool:
         """Whether ranks may have been counted that train on the same data as others."""
-        own = self.run.get("recipe") is None and len(self.stream.ranks) > 1
+        own = self.run.recipe is None and len(self.stream.ranks) > 1
         return own and bool(self._tokens or self._samples) and not self.stream.data.known
 
     def snapshot(self, now: dict[str, Any]) -> dict[str, Any]:
@@ -163,21 +164,21 @@ class ViewBuilder:
         self._seq += 1
         written_at = time.time()
         ended, elapsed = now.get("ended_at"), now["elapsed_seconds"]
-        price = self.run.get("usd_per_hour")
+        price = self.run.usd_per_hour
         document: dict[str, Any] = {
             "schema": SCHEMA_VERSION,
             "seq": self._seq,
             "written_at": round(written_at, 3),
-            "run": self.run["run"],
-            "name": self.run["name"],
-            "strategy": self.run["strategy_name"],
-            "processes": self.run["processes"],
-            "nodes": int(self.run.get("nodes") or 1),
-            "device": self.run["device"],
+            "run": self.run.run,
+            "name": self.run.name,
+            "strategy": self.run.strategy_name,
+            "processes": self.run.processes,
+            "nodes": self.run.nodes,
+            "device": self.run.device,
             "first_step_at": self.first_step_at,
             "eta_seconds": None if ended else self._eta(elapsed),
             "steps": self.steps,
-            "steps_total": self.run.get("steps_total"),
+            "steps_total": self.run.steps_total,
             **rewind_fields(self.stream.rewinds),
             "stride": self._steps.stride,
             "loss_first": self.loss_first,
@@ -192,7 +193,7 @@ class ViewBuilder:
             "series": self._series(),
             "devices": self._device_documents(),
             "host": self._host_document(),
-            "predicted": self.run.get("predicted"),
+            "predicted": self.run.predicted,
             "peak_memory_bytes": [rank.memory_bytes for rank in self.stream.ranks.values()],
             "lines_skipped": self.stream.lines_skipped,
             "timeline": self._timeline.document(),
@@ -223,7 +224,7 @@ class ViewBuilder:
         }
 
     def _eta(self, elapsed: float) -> float | None:
-        total, limit, median = self.run.get("steps_total"), self.run.get("seconds_total"), None
+        total, limit, median = self.run.steps_total, self.run.seconds_total, None
         left: list[float] = []
         if total and self.steps and (median := self.recent.median):
             left.append(max(0, total - self.steps) * median)
@@ -245,7 +246,7 @@ class ViewBuilder:
         ]
 
     def _host_document(self) -> dict[str, Any]:
-        cluster = self.run["cluster"]
+        cluster = self.run.cluster
         return {
             "name": cluster.get("name"),
             "cores": cluster.get("cpu_cores"),

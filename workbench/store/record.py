@@ -1,10 +1,11 @@
-"""Reads run.json: as it is, or refused with what it lacks by those who start the run from it."""
+"""Reads run.json (as it is, or refused with what a start lacks) and the records of its ranks."""
 
 from __future__ import annotations
 
 from workbench.errors import StoreError
 from workbench.store.files import read_json, read_json_or_why
 from workbench.store.layout import RunPaths
+from workbench.store.rank_records import RankEnd, RankStart
 from workbench.store.run_record import RunRecord
 
 TO_START = ("run", "script", "arguments", "command", "environment", "working_directory")
@@ -39,3 +40,15 @@ def read_record(paths: RunPaths, needed: tuple[str, ...] = TO_START) -> RunRecor
             f"{', '.join(lacking)}. Launch the script as a new run."
         )
     return RunRecord.of(document)
+
+
+def read_start(paths: RunPaths, rank: int) -> RankStart | None:
+    """What a rank wrote at its start; None before, or where it cannot be read."""
+    document = read_json(paths.rank_start(rank))
+    return None if document is None else RankStart.of(document)
+
+
+def read_end(paths: RunPaths, rank: int) -> RankEnd | None:
+    """What a rank wrote at its end; None before, after SIGKILL, or where it cannot be read."""
+    document = read_json(paths.rank_end(rank))
+    return None if document is None else RankEnd.of(document)

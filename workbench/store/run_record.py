@@ -50,6 +50,7 @@ class PredictedMemoryDoc(TypedDict, total=False):
     parts: dict[str, float]
     total_bytes: float | None
     allocated_bytes: float | None
+    on_card_bytes: float | None
     assumptions: list[str]
 
 

@@ -13,7 +13,8 @@ file                       content                                     written b
 ``logs/supervisor.log``    what the supervisor did and why             the supervisor
 ``logs/rank-N.log``        stdout+stderr of rank N                     rank N (the capture hook)
 ``metrics/rank-N.jsonl``   one :class:`MetricLine` per optimizer step  rank N (the capture hook)
-``metrics/rank-N.end.json``  :class:`RankEnd`, when the rank ends      rank N (the capture hook)
+``metrics/rank-N.start.json``  `rank_records.RankStart`, when it starts  rank N (the capture hook)
+``metrics/rank-N.end.json``  `rank_records.RankEnd`, when it ends      rank N (the capture hook)
 ``system.jsonl``           one :class:`SystemLine` per sample          the supervisor
 ``view.json``              :class:`ViewDoc`, at most 64 kB, atomic     the supervisor
 ``metrics/rank-N.pulse``   where rank N is, see `PULSE_FORMAT`         rank N (the capture hook)
@@ -149,25 +150,6 @@ class ProfiledRank(TypedDict):
     start_seconds: float  # after it
     stop_seconds: float  # after the last traced step
     export_seconds: float  # beside the training, by a thread
-
-
-class RankEnd(TypedDict, total=False):
-    """How a rank ended, in its own words. Absent after SIGKILL."""
-
-    rank: int
-    time: float
-    steps: int
-    ok: bool
-    exit_code: int | None
-    exception: str | None  # "ValueError: message"
-    where: str | None  # "train.py:31 in main"
-    traceback: str | None
-    peak_memory_bytes: int | None
-    stopped_at: int | None  # the step of a graceful stop
-    nothing_left: bool  # whether it was resumed from a checkpoint of its last step
-    spawned: bool  # written by a process that the script started itself
-    child_exit_codes: dict[str, int]  # pid -> code of such processes that did not end with 0
-    checkpoint: str | None
 
 
 class SystemLine(TypedDict):

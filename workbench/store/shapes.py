@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints
 
 from workbench.store import node_schema, row_schema, schema
+from workbench.store.rank_records import RankEnd, RankStart
 from workbench.store.run_record import PredictedDoc, RunRecord
 
 MAX_RANKS = 16_384  # a rank costs its readers a file each
@@ -110,13 +111,6 @@ class _Timeline(TypedDict, total=False):
     ranks_hidden: int
 
 
-class _Start(_RankId, total=False):
-    time: float
-    process: schema.ProcessDoc
-    world_size: int
-    group_world_size: int | None
-
-
 class _Findings(TypedDict, total=False):
     findings: list[_Finding]
 
@@ -143,8 +137,8 @@ _DOCUMENTS: dict[str, Any] = {
     "view.json": schema.ViewDoc,
     "findings.json": _Findings,
     "comparison.json": schema.ComparisonDoc,
-    "rank.start.json": _Start,
-    "rank.end.json": schema.RankEnd,
+    "rank.start.json": RankStart,
+    "rank.end.json": RankEnd,
     "node.json": node_schema.NodeDoc,
     "order.json": node_schema.NodeOrder,
     "row.json": row_schema.RowDoc,

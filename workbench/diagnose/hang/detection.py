@@ -47,7 +47,7 @@ def patience_seconds(evidence: Evidence) -> float:
 
 def _sure_seconds(evidence: Evidence, patience: float) -> float:
     """After how long a standstill is told whose stacks leave no doubt."""
-    grouped = [start.get("group_world_size") for start in evidence.starts.values()]
+    grouped = [start.group_world_size for start in evidence.starts.values()]
     early = evidence.steps_seen < WARM_UP and sum(map(bool, grouped)) > 1
     return min(patience, _SURE_SECONDS) if early else patience
 
@@ -260,7 +260,7 @@ def compute_alike(still: Standstill, evidence: Evidence) -> bool:
 
     On a GPU that is no answer: who waits for a collective spins in a synchronisation of its own.
     """
-    if still.suspects or not still.stacks or evidence.run.get("device") != "cpu":
+    if still.suspects or not still.stacks or evidence.run.device != "cpu":
         return False
     waiting = any(stack.waits_for_peers for stack in still.stacks.values())
     return not waiting and still.busy >= set(still.living)

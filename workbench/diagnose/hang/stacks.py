@@ -21,8 +21,10 @@ from typing import Any, cast
 
 from workbench.diagnose.frames import UNKNOWN_TREE, CodeTree, code_tree
 from workbench.store import processes
-from workbench.store.files import read_json, read_tail
+from workbench.store.files import read_tail
 from workbench.store.layout import RunPaths
+from workbench.store.rank_records import RankStart
+from workbench.store.record import read_start
 from workbench.store.schema import STACK_SIGNAL, ProcessDoc
 
 _MAX_BYTES = 400_000
@@ -152,7 +154,7 @@ def answer(paths: RunPaths, rank: int, offset: int) -> Stack | None:
 
 def rank_tree(paths: RunPaths, rank: int) -> CodeTree:
     """Where the code of a rank's script lies, as the rank told at its start."""
-    return _tree(json.dumps((read_json(paths.rank_start(rank)) or {}).get("code")))
+    return _tree(json.dumps((read_start(paths, rank) or RankStart()).code))
 
 
 @functools.lru_cache(maxsize=64)

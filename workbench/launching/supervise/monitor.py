@@ -23,8 +23,9 @@ from workbench.observe.prediction_error.corrections import record_prediction_err
 from workbench.observe.view import ViewBuilder, encode, recent_samples
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.sealing import Sealer
-from workbench.store.files import read_json, write_bytes_atomic, write_json_reserved
+from workbench.store.files import write_bytes_atomic, write_json_reserved
 from workbench.store.findings import EXIT_HANG, HANGS, Finding
+from workbench.store.record import read_end
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
 
 _MARKED_EVERY_SECONDS = 5.0
@@ -47,8 +48,8 @@ class RunMonitor:
         self._run = run = state.run
         self._attempts = state.attempts
         self._processes = ranks
-        self._builder = ViewBuilder(paths, run.document())
-        self._diagnoser = Diagnoser(paths, run.document())
+        self._builder = ViewBuilder(paths, run)
+        self._diagnoser = Diagnoser(paths, run)
         self._sealer = Sealer(paths, log)
         self._sealer.start()
         self._ahead = self._last_pulse = 0
@@ -208,7 +209,7 @@ class RunMonitor:
     def _rank_documents(self) -> dict[int, dict[str, Any]]:
         documents: dict[int, dict[str, Any]] = {}
         for rank, facts in self.ranks.items():
-            end = None if facts.alive else read_json(self._paths.rank_end(rank))
+            end = None if facts.alive else read_end(self._paths, rank)
             documents[rank] = {
                 "pid": facts.process and facts.process["pid"],
                 "alive": facts.alive,
@@ -217,7 +218,7 @@ class RunMonitor:
                 "process_state": facts.process_state,
                 "ended": None
                 if facts.alive
-                else (end or {}).get("exception") or ("ok" if end else "lost"),
+                else (end and end.exception) or ("ok" if end else "lost"),
             }
         return documents
 
@@ -310,14 +311,12 @@ class RunMonitor:
         return self._gpus.memory_of(pids)
 
     def _traceback(self, rank: int | None) -> str | None:
-        end = None if rank is None else read_json(self._paths.rank_end(rank))
-        text = (end or {}).get("traceback")
-        return text[-_TRACEBACK_CHARS:] if isinstance(text, str) else None
+        end = None if rank is None else read_end(self._paths, rank)
+        return end.traceback[-_TRACEBACK_CHARS:] if end and end.traceback else None
 
     def _keep_gap(self) -> None:
         try:
-            findings = [one.document() for one in self.findings]
-            record_prediction_error(self._paths, self._run.document(), findings)
+            record_prediction_error(self._paths, self._run, self.findings)
         except Exception as error:  # noqa: BLE001  (nor must this)
             log(f"comparison.json failed: {error!r}")
 

@@ -14,7 +14,7 @@ from workbench.launching.start.launch_spec import LaunchSpec
 from workbench.launching.supervise.outcome import Verdict, verdict_of
 from workbench.launching.supervise.run_state import RunState
 from workbench.store import processes
-from workbench.store.files import read_json
+from workbench.store.record import read_end
 from workbench.store.schema import ProcessDoc
 
 _KNOWS_BETTER = {"rank-killed", "killed-for-memory", "out-of-memory"}
@@ -101,9 +101,7 @@ class RunNodes:
             return verdict
         finding = self._peers.ending
         paths = self._state.paths
-        ends = {
-            rank: read_json(paths.rank_end(rank)) for rank in range(self._state.world_size_asked)
-        }
+        ends = {rank: read_end(paths, rank) for rank in range(self._state.world_size_asked)}
         if finding is None:
             kind = (verdict.finding or {}).get("kind")
             echo = kind not in _KNOWS_BETTER and is_echo(ends)

@@ -8,9 +8,10 @@ from typing import Any
 
 from workbench.diagnose.failure import Failed, explain, finding, root_cause, signal_name, tail_now
 from workbench.observe.rank_count import rank_count
-from workbench.store.files import read_json
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.rank_records import RankEnd
+from workbench.store.record import read_end
 
 # torch's own words for its rendezvous port; a script's other servers say it differently.
 ADDRESS_IN_USE = re.compile(r"server socket has failed to (listen|bind).*EADDRINUSE", re.DOTALL)
@@ -54,16 +55,16 @@ def judge(
         steps_total: Steps that the script is to do, where that is known.
     """
     spawned = _ends_of_spawned(paths, ranks)
-    ends = {rank: read_json(paths.rank_end(rank)) for rank in range(ranks)} | spawned
-    whole = all(end and end.get("ok") and end.get("stopped_at") is None for end in ends.values())
+    ends = {rank: read_end(paths, rank) for rank in range(ranks)} | spawned
+    whole = all(end and end.ok and end.stopped_at is None for end in ends.values())
     if stop_reason is not None and not (exit_code == 0 and whole and capture):
         return _stopped(paths, ends, stop_reason, steps)
     # A script may wait for the processes that it started without asking how they ended.
-    spawned_ended_well = all(end.get("ok") for end in spawned.values())
+    spawned_ended_well = all(end.ok for end in spawned.values())
     if (exit_code == 0 and spawned_ended_well) or (
-        exit_code is None and all(end and end.get("ok") for end in ends.values())
+        exit_code is None and all(end and end.ok for end in ends.values())
     ):
-        complete = any(end and end.get("nothing_left") for end in ends.values())
+        complete = any(end and end.nothing_left for end in ends.values())
         complete = complete or bool(steps_total and first_step >= steps_total)
         unseen = exit_code is None
         if capture and not steps and (paths.metrics / "unobserved").exists():
@@ -72,7 +73,7 @@ def judge(
     root = root_cause(paths)
     if whole and steps and root is not None and root[1] < 0:
         return _crashed_at_exit(root[0], steps, -root[1])
-    if exit_code is None and not any(end and not end.get("ok") for end in ends.values()):
+    if exit_code is None and not any(end and not end.ok for end in ends.values()):
         return Verdict(
             outcome="interrupted",
             message=f"The run's processes vanished after step {steps} while unsupervised.",
@@ -80,24 +81,21 @@ def judge(
     return verdict_of(explain(paths, ends, exit_code, steps))
 
 
-def _ends_of_spawned(paths: RunPaths, ranks: int) -> dict[int, dict[str, Any]]:
+def _ends_of_spawned(paths: RunPaths, ranks: int) -> dict[int, RankEnd]:
     """The ends that processes wrote which the script started itself.
 
     What is not there is not missed: the script may end them as it likes.
     """
-    known = range(rank_count(paths, {"processes": ranks}))
-    ends = {rank: read_json(paths.rank_end(rank)) or {} for rank in known}
-    return {rank: end for rank, end in ends.items() if end.get("spawned")}
+    ends = {rank: read_end(paths, rank) for rank in range(rank_count(paths, ranks))}
+    return {rank: end for rank, end in ends.items() if end is not None and end.spawned}
 
 
-def _stopped(
-    paths: RunPaths, ends: dict[int, dict[str, Any] | None], reason: str, steps: int
-) -> Verdict:
-    known = [end for end in ends.values() if end and end.get("stopped_at") is not None]
-    broken = next(((rank, end) for rank, end in ends.items() if end and not end.get("ok")), None)
+def _stopped(paths: RunPaths, ends: dict[int, RankEnd | None], reason: str, steps: int) -> Verdict:
+    known = [end for end in ends.values() if end and end.stopped_at is not None]
+    broken = next(((rank, end) for rank, end in ends.items() if end and not end.ok), None)
     if known and broken is not None:
         cause = f"Saving the checkpoint of the stop failed on rank {broken[0]}"
-        error = str(broken[1].get("exception"))
+        error = str(broken[1].exception)
         failed = Failed(
             cause=cause, evidence=error, rank=broken[0], kind="checkpoint-failed", text=error
         )
@@ -105,9 +103,9 @@ def _stopped(
     why = "Pre-empted" if reason == "preempted" else "Stopped as asked"
     if not known:
         return Verdict(outcome=reason, message=f"{why} after step {steps}, without a checkpoint.")
-    saved = known[0].get("checkpoint")
+    saved = known[0].checkpoint
     where = f"checkpoint {saved}" if saved else "the script offers no checkpoint to the workbench"
-    return Verdict(outcome=reason, message=f"{why} at step {known[0]['stopped_at']}; {where}.")
+    return Verdict(outcome=reason, message=f"{why} at step {known[0].stopped_at}; {where}.")
 
 
 def _finished(

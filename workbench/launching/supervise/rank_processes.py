@@ -52,7 +52,7 @@ class RankProcesses:
             start = read_json(state.paths.rank_start(0)) or {}
             if start.get("spawned") and isinstance(start.get("process"), dict):
                 state.ranks[0] = start["process"]
-            for rank in range(1, rank_count(state.paths, state.run.document())):
+            for rank in range(1, rank_count(state.paths, state.run.processes)):
                 later = read_json(state.paths.rank_start(rank)) or start
                 state.ranks[rank] = later["process"]
 

@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import Any
 
 from workbench.diagnose.facts import RankFacts
 from workbench.errors import UsageError
@@ -20,8 +19,9 @@ from workbench.launching.supervise.run_state import RunState
 from workbench.recover.checkpoints import Checkpoint, newest_whole
 from workbench.recover.restarts import Failure, Restarts
 from workbench.store import processes
-from workbench.store.files import read_json
 from workbench.store.findings import CERTAIN_HANGS, EXIT_HANG, HANGS, Finding
+from workbench.store.rank_records import RankEnd
+from workbench.store.record import read_end
 
 IDLE_SECONDS = 120.0  # a rank that does nothing at all for so long waits in vain
 BUSY_SECONDS = 900.0  # as NCCL's own watchdog has it: one that waits for a GPU spins meanwhile
@@ -182,26 +182,23 @@ class RestartController:
         )
 
     def _all_trained(self) -> bool:
-        ends = [
-            read_json(self._state.paths.rank_end(rank))
-            for rank in range(self._state.world_size_asked)
-        ]
-        return all(end is not None and end.get("ok") for end in ends)
+        ends = [read_end(self._state.paths, rank) for rank in range(self._state.world_size_asked)]
+        return all(end is not None and end.ok for end in ends)
 
     def _failure(self, monitor: RunMonitor, verdict: Verdict, step: int | None) -> Failure:
         rank = verdict.failed_rank
-        end: dict[str, Any] = {}
+        end = RankEnd()
         if rank is not None:  # one that left no word was killed
-            end = read_json(self._state.paths.rank_end(rank)) or {"exit_code": -signal.SIGKILL}
+            end = read_end(self._state.paths, rank) or RankEnd(exit_code=-signal.SIGKILL)
         kind = (verdict.finding or {}).get("kind")
         return Failure(
             message=verdict.message,
             last_step=monitor.steps,
             first_step=monitor.first_step,
             checkpoint_step=step,
-            exception=end.get("exception"),
-            where=end.get("where"),
-            exit_code=end.get("exit_code"),
+            exception=end.exception,
+            where=end.where,
+            exit_code=end.exit_code,
             out_of_memory=kind == "killed-for-memory",
         )
 

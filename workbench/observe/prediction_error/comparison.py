@@ -38,6 +38,8 @@ from workbench.observe.summary import (
 )
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import OriginDoc, PredictedTimeDoc, RangeDoc, RunRecord
 
 MEMORY_RANGE = (0.90, 1.10)
 """Measured ÷ predicted peak within which memory is as predicted."""
@@ -52,7 +54,7 @@ def read_prediction_error(paths: RunPaths) -> PredictionError:
     kept = read_comparison(paths, view)
     if kept:
         return PredictionError.read(kept)
-    return compare(read_json(paths.run) or {}, view, _of_view(view))
+    return compare(read_run(paths) or RunRecord(), view, _of_view(view))
 
 
 def _of_view(view: Mapping[str, Any]) -> Steady:
@@ -62,15 +64,15 @@ def _of_view(view: Mapping[str, Any]) -> Steady:
     return Steady(steps=view.get("steps") or 0, step_seconds=median, tokens=tokens)
 
 
-def compare(run: Mapping[str, Any], view: Mapping[str, Any], steady: Steady) -> PredictionError:
+def compare(run: RunRecord, view: Mapping[str, Any], steady: Steady) -> PredictionError:
     """Set what run.json predicted beside what `view` and the steady steps measured.
 
     Args:
-        run: A `schema.RunDoc`.
+        run: Its record.
         view: A `schema.ViewDoc`; peaks, devices, elapsed time and bill are taken from it.
         steady: The steps' medians.
     """
-    time = predicted_time(run)
+    time = predicted_time(run.predicted)
     rows = [
         *_time_rows(run, time, steady),
         *_rate_rows(run, time, steady),
@@ -87,20 +89,18 @@ def compare(run: Mapping[str, Any], view: Mapping[str, Any], steady: Steady) -> 
     return replace(gap, explanation=explain(gap, run))
 
 
-def _source(time: Mapping[str, Any]) -> str | None:
+def _source(time: PredictedTimeDoc) -> str | None:
     """What the predicted times rest on, and by what earlier runs corrected them."""
     source, known = time.get("source"), Correction.read(time.get("correction"))
     return source if source is None or known is None else f"{source}, {known}"
 
 
-def _range(time: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    ends: dict[str, Any] = time.get("range") or {}
+def _range(time: PredictedTimeDoc) -> tuple[float | None, float | None]:
+    ends = time.get("range") or RangeDoc()
     return ends.get("low_seconds"), ends.get("high_seconds")
 
 
-def _time_rows(
-    run: Mapping[str, Any], time: Mapping[str, Any], steady: Steady
-) -> list[PredictionTerm]:
+def _time_rows(run: RunRecord, time: PredictedTimeDoc, steady: Steady) -> list[PredictionTerm]:
     low, high = _range(time)
     step = PredictionTerm(
         what=STEP,
@@ -128,7 +128,7 @@ def _time_rows(
     ]
 
 
-def _measured_causes(run: Mapping[str, Any], steady: Steady) -> dict[str, float]:
+def _measured_causes(run: RunRecord, steady: Steady) -> dict[str, float]:
     """Cause -> seconds per step; they add up to about the step.
 
     A GPU works on while its process runs ahead, so that entering backward says nothing about the
@@ -137,20 +137,19 @@ def _measured_causes(run: Mapping[str, Any], steady: Steady) -> dict[str, float]
     if steady.input_seconds is None or steady.step_seconds is None:
         return {}
     causes = {INPUT: steady.input_seconds}
-    if run.get("processes", 1) > 1 and steady.slowest_seconds is not None:
+    if run.processes > 1 and steady.slowest_seconds is not None:
         causes[SLOWEST] = steady.slowest_seconds
-    strategy: dict[str, Any] = run.get("strategy") or {}
-    split = run.get("device") == "cpu" and strategy.get("pp", 1) == 1
+    split = run.device == "cpu" and run.strategy.get("pp", 1) == 1
     if split and steady.forward_seconds is not None and steady.backward_seconds is not None:
         return causes | {FORWARD: steady.forward_seconds, BACKWARD: steady.backward_seconds}
     return causes | {COMPUTE: max(0.0, steady.step_seconds - sum(causes.values()))}
 
 
 def _predicted_causes(
-    run: Mapping[str, Any], time: Mapping[str, Any], measured: Mapping[str, float]
+    run: RunRecord, time: PredictedTimeDoc, measured: Mapping[str, float]
 ) -> dict[str, float]:
     """The estimate's parts, gathered under the causes that can be measured."""
-    parts: dict[str, float] = time.get("parts") or {}
+    parts = time.get("parts") or {}
     if not parts:
         return {}
     total = sum(parts.values())
@@ -160,7 +159,7 @@ def _predicted_causes(
     if FORWARD not in measured:
         return own | {COMPUTE: rest}
     compute = sum(one for name, one in parts.items() if not name.startswith(_NOT_COMPUTE))
-    forward = compute * _forward_share(run.get("workload") or {})
+    forward = compute * _forward_share(run.workload or {})
     return own | {FORWARD: forward, BACKWARD: rest - forward}
 
 
@@ -175,12 +174,10 @@ def _forward_share(workload: Mapping[str, Any]) -> float:
     return (batches - 1 + forward) / batches
 
 
-def _rate_rows(
-    run: Mapping[str, Any], time: Mapping[str, Any], steady: Steady
-) -> list[PredictionTerm]:
+def _rate_rows(run: RunRecord, time: PredictedTimeDoc, steady: Steady) -> list[PredictionTerm]:
     step, seconds = time.get("step_seconds"), steady.step_seconds
     low, high = _range(time)
-    tokens = steady.tokens or run.get("tokens_per_step")
+    tokens = steady.tokens or run.tokens_per_step
     work, mfu = time.get("tokens_per_step"), time.get("mfu")
     rate = PredictionTerm(
         what=TOKENS,
@@ -203,8 +200,8 @@ def _rate_rows(
     return [rate, of_peak]
 
 
-def _memory_rows(run: Mapping[str, Any], view: Mapping[str, Any]) -> list[PredictionTerm]:
-    predicted, measured = predicted_peak(run), peak_memory(view)
+def _memory_rows(run: RunRecord, view: Mapping[str, Any]) -> list[PredictionTerm]:
+    predicted, measured = predicted_peak(run.predicted, run.device), peak_memory(view)
     low, high = (None, None) if predicted is None else (predicted * one for one in MEMORY_RANGE)
     peak = PredictionTerm(
         what=PEAK,
@@ -215,9 +212,9 @@ def _memory_rows(run: Mapping[str, Any], view: Mapping[str, Any]) -> list[Predic
         high=high,
         measured=measured,
     )
-    if run.get("device") != "cuda":
+    if run.device != "cuda":
         return [peak]
-    expected = predicted_memory(run).get("on_card_bytes")
+    expected = predicted_memory(run.predicted).get("on_card_bytes")
     held = _fullest_card(view)
     beyond = None if held is None or measured is None else max(0.0, held - measured)
     left = None if expected is None or predicted is None else expected - predicted
@@ -240,14 +237,14 @@ def _fullest_card(view: Mapping[str, Any]) -> float | None:
 
 
 def _money_rows(
-    run: Mapping[str, Any], view: Mapping[str, Any], time: Mapping[str, Any]
+    run: RunRecord, view: Mapping[str, Any], time: PredictedTimeDoc
 ) -> list[PredictionTerm]:
     """The steps made so far at the predicted step, beside the time and the bill so far."""
     steps, step = view.get("steps"), time.get("step_seconds")
-    begun: dict[str, Any] = run.get("resumed_from") or {}
+    begun = run.resumed_from or OriginDoc()
     made = max(0, steps - (begun.get("step") or 0)) if steps else None
     seconds = made * step if made and step else None
-    price, billed = run.get("usd_per_hour"), view.get("usd_so_far")
+    price, billed = run.usd_per_hour, view.get("usd_so_far")
     usd = seconds * price / 3600 if seconds and price else None
     elapsed = view.get("elapsed_seconds")
     return [
@@ -256,7 +253,7 @@ def _money_rows(
     ]
 
 
-def _host_rows(run: Mapping[str, Any], view: Mapping[str, Any]) -> list[PredictionTerm]:
+def _host_rows(run: RunRecord, view: Mapping[str, Any]) -> list[PredictionTerm]:
     """What others took of the cores on which CPU ranks are timed.
 
     Where more cores exist than the run may use, it comes out too low: never a false alarm.
@@ -264,7 +261,7 @@ def _host_rows(run: Mapping[str, Any], view: Mapping[str, Any]) -> list[Predicti
     host: dict[str, Any] = view.get("host") or {}
     series: dict[str, list[float | None]] = host.get("series") or {}
     cores, since = host.get("cores"), view.get("first_step_at")
-    if run.get("device") != "cpu" or not cores or since is None:
+    if run.device != "cpu" or not cores or since is None:
         return []
     columns = (series.get(name, []) for name in ("time", "cpu_percent", "run_cpu_percent"))
     taken = [

@@ -11,7 +11,9 @@ from typing import Any, cast
 from workbench.observe.prediction_error.terms import OTHERS, PEAK, STEP, PredictionError
 from workbench.observe.summary import predicted_time
 from workbench.store.files import read_json, write_json_atomic
+from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 STEPS, BYTES = "step_seconds", "peak_bytes"
 FEWEST_STEPS = 20
@@ -101,7 +103,7 @@ def correction(
 
 
 def correction_lines(
-    run: Mapping[str, Any], gap: PredictionError, findings: Sequence[Mapping[str, Any]]
+    run: RunRecord, gap: PredictionError, findings: Sequence[Finding]
 ) -> list[dict[str, Any]]:
     """What the run says: a line for its step and one for its memory; empty where it is no measure.
 
@@ -110,12 +112,12 @@ def correction_lines(
     """
     if gap.steady_steps < FEWEST_STEPS or _troubled(findings):
         return []
-    if int(run.get("nodes") or 1) > 1 or "nsys" in str((run.get("command") or [""])[0]):
+    if run.nodes > 1 or "nsys" in "".join(run.command[:1]):
         return []  # it measured a network, or a profiler around every step
     if gap.row(OTHERS).within is False:
         return []  # it measured who else was there
-    corrected: dict[str, Any] = predicted_time(run).get("correction") or {}
-    factor: float = corrected.get("factor") or 1.0
+    corrected = predicted_time(run.predicted).get("correction")
+    factor = corrected["factor"] if corrected else 1.0
     lines: list[dict[str, Any]] = []
     for what, name, divisor in ((STEPS, STEP, factor), (BYTES, PEAK, 1.0)):
         row = gap.row(name)
@@ -128,28 +130,26 @@ def correction_lines(
     return lines
 
 
-def _about(run: Mapping[str, Any]) -> dict[str, Any]:
-    workload: dict[str, Any] = run.get("workload") or {}
+def _about(run: RunRecord) -> dict[str, Any]:
+    workload = run.workload or {}
     model = cast("dict[str, Any]", workload.get("model") or {})
     return {
-        "run": run.get("run"),
-        "time": run.get("created_at"),
-        "device": run.get("device"),
-        "processes": run.get("processes"),
-        "strategy": run.get("strategy_name"),
+        "run": run.run,
+        "time": run.created_at,
+        "device": run.device,
+        "processes": run.processes,
+        "strategy": run.strategy_name,
         "layers": model.get("layers"),
         "hidden": model.get("hidden"),
         **{name: workload.get(name) for name in _SHAPE},
     }
 
 
-def _troubled(findings: Sequence[Mapping[str, Any]]) -> bool:
-    return any(one.get("kind") in _TROUBLES for one in findings)
+def _troubled(findings: Sequence[Finding]) -> bool:
+    return any(one.kind in _TROUBLES for one in findings)
 
 
-def record_prediction_error(
-    paths: RunPaths, run: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]
-) -> None:
+def record_prediction_error(paths: RunPaths, run: RunRecord, findings: Sequence[Finding]) -> None:
     """Write comparison.json from the last view, and what it says about the host's predictions.
 
     Raises:
@@ -159,7 +159,7 @@ def record_prediction_error(
     if not kept or not kept.get("final"):
         return
     write_json_atomic(paths.comparison, kept, indent=2)
-    key = predicted_time(run).get("host_key")
+    key = predicted_time(run.predicted).get("host_key")
     lines = correction_lines(run, PredictionError.read(kept), findings) if key else []
     if lines:
         from workbench.store import calibrations  # noqa: PLC0415  (the catalog, needed once)

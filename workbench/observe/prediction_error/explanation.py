@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from workbench.observe.prediction_error import terms
 from workbench.observe.prediction_error.terms import PredictionError, PredictionTerm
+from workbench.store.run_record import RunRecord
 from workbench.units import format_bytes, format_seconds
 
 FEWEST = 5
@@ -23,13 +21,13 @@ _LESS = "This host is faster than assumed; the next predictions here use the mea
 _CALIBRATE = "The prediction uses catalog rates: workbench calibrate measures this host."
 
 
-def explain(gap: PredictionError, run: Mapping[str, Any]) -> str:
+def explain(gap: PredictionError, run: RunRecord) -> str:
     """One to three sentences, "" where nothing can be said yet."""
     sentences = [_step(gap, run), _memory(gap), _overhead(gap)]
     return " ".join(one for one in sentences if one)
 
 
-def _step(gap: PredictionError, run: Mapping[str, Any]) -> str:
+def _step(gap: PredictionError, run: RunRecord) -> str:
     step = gap.row(terms.STEP)
     if step.predicted is None:
         return _not_predicted(run)
@@ -81,11 +79,11 @@ def _advice(gap: PredictionError, cause: PredictionTerm | None, step: Prediction
     return _MORE[terms.FORWARD] if cause is None else _MORE[cause.what]
 
 
-def _not_predicted(run: Mapping[str, Any]) -> str:
+def _not_predicted(run: RunRecord) -> str:
     """Why there is no predicted step time, and what would give one."""
-    if not run.get("workload"):
+    if not run.workload:
         return "No step time was predicted: the model of this script was not known at launch."
-    if run.get("device") == "cpu":
+    if run.device == "cpu":
         return (
             "No step time was predicted: on a CPU that takes a calibration (workbench calibrate), "
             "and a dense model in fp32, alone or with ddp."

@@ -23,6 +23,7 @@ from workbench.observe.trackers.source import Source
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
+from workbench.store.record import read_run
 from workbench.store.status import read_status
 
 _POLL_SECONDS = 1.0
@@ -40,7 +41,7 @@ class Feeding:
     """Feeds one run to one tracker."""
 
     def __init__(self, paths: RunPaths, name: str, folder: Path | None) -> None:
-        run = read_json(paths.run)
+        run = read_run(paths)
         if run is None:
             raise UsageError(
                 f"{paths.directory} is not a run directory: it has no readable run.json. "
@@ -153,7 +154,7 @@ class Feeding:
                 "ended_at": (read_json(self._paths.state) or {}).get("heartbeat"),
             }
         at, outcome = end.get("ended_at"), str(end.get("outcome"))
-        when = float(at) if isinstance(at, int | float) else self._run.get("created_at") or 0.0
+        when = float(at) if isinstance(at, int | float) else self._run.created_at
         return Note(
             key=f"ended/{when}",
             title=f"run {outcome}",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
+
+from workbench.store.run_record import RunRecord
 
 Level = Literal["error", "warning", "note"]
 
 # What the run is, in the order of the trackers' tables; the rest of run.json is for machines.
 _ABOUT = ("name", "script", "recipe", "strategy_name", "processes", "device", "steps_total")
-_FLAT = ("strategy", "workload", "resumed_from")
 _MAX_PARAMETER = 500  # the shortest limit among the trackers (MLflow's databases)
 
 
@@ -65,27 +66,27 @@ class About:
     """Script, strategy, workload …, flat; secrets were redacted when run.json was written."""
 
 
-def about(document: Mapping[str, Any], directory_name: str) -> About:
+def about(run: RunRecord, directory_name: str) -> About:
     """What run.json tells; unknown values are left out."""
-    facts = {name: document.get(name) for name in _ABOUT}
-    arguments: list[Any] = document.get("arguments") or []
-    facts["arguments"] = " ".join(map(str, arguments))
-    facts["workbench_version"] = document.get("workbench_version")
-    for group in _FLAT:
-        inner = document.get(group)
-        if isinstance(inner, dict):
-            fields = cast("dict[str, Any]", inner)
-            facts |= {f"{group}.{name}": value for name, value in fields.items()}
+    facts: dict[str, Any] = {name: run.as_read.get(name) for name in _ABOUT}
+    facts["arguments"] = " ".join(run.arguments)
+    facts["workbench_version"] = run.workbench_version
+    for group, inner in (
+        ("strategy", run.strategy),
+        ("workload", run.workload),
+        ("resumed_from", run.resumed_from),
+    ):
+        facts |= {f"{group}.{name}": value for name, value in (inner or {}).items()}
     parameters = {
         clean_name(name): str(value)[:_MAX_PARAMETER]
         for name, value in facts.items()
         if value is not None and value != ""
     }
     return About(
-        run=str(document.get("run") or directory_name),
-        marker=str(document.get("marker") or directory_name),
-        name=str(document.get("name") or directory_name),
-        created_at=float(document.get("created_at") or 0.0),
+        run=run.run or directory_name,
+        marker=run.marker or directory_name,
+        name=run.name or directory_name,
+        created_at=run.created_at,
         parameters=parameters,
     )
 

@@ -15,6 +15,7 @@ from workbench.observe.trackers.progress import Progress
 from workbench.store.files import LineReader
 from workbench.store.findings import Finding, read_findings
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 _SYSTEM = (
     *("cpu_percent", "memory_used_bytes", "run_rss_bytes", "run_cpu_percent"),
@@ -38,14 +39,14 @@ class Batch:
 class Source:
     """Follows the files of one run for one tracker, and moves its `Progress` on as it reads."""
 
-    def __init__(self, paths: RunPaths, run: dict[str, Any], progress: Progress) -> None:
+    def __init__(self, paths: RunPaths, run: RunRecord, progress: Progress) -> None:
         self._paths = paths
         self._progress = progress
-        self._tokens = run.get("tokens_per_step")
+        self._tokens = run.tokens_per_step
         self._attempts = LineReader(paths.attempts)
         self._starts: list[tuple[int, int, float]] = []  # attempt, steps kept, Unix seconds
         self._system, self._samples = LineReader(paths.system), 0
-        ranks = range(rank_count(paths, run))
+        ranks = range(rank_count(paths, run.processes))
         self._stream = MetricStream(paths, len(ranks))
         self._memory = [_Memory(LineReader(paths.rank_metrics(rank))) for rank in ranks]
         self._user_metrics = [_UserMetrics(paths, rank) for rank in ranks]
