@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from workbench.describe import Strategy, Workload
 from workbench.estimate.context import RankContext
@@ -25,63 +25,32 @@ OVERLAPPED_EP = 0.5
 """The same of expert-parallel exchange, where two micro-batches are interleaved."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockTime:
-    """One block (or the head) for one micro-batch on one rank, in seconds."""
+class PassTime(NamedTuple):
+    """One direction of one block (or the head) for one micro-batch on one rank, in seconds."""
 
-    matmul_forward: float
-    """Products with weights."""
-    matmul_backward: float
-    """The same, for inputs' and weights' gradients."""
-    attention_forward: float
+    matmul: float
+    """Products with weights; in backward those for inputs' and weights' gradients."""
+    attention: float
     """Scores, softmax and their product with the values."""
-    attention_backward: float
-    """The same, backward."""
-    pointwise_forward: float
+    pointwise: float
     """Norms, activations, residuals, casts: bound by memory bandwidth."""
-    pointwise_backward: float
-    """The same, backward."""
-    recompute: float
-    """What backward repeats."""
-    tp_forward: float = 0.0
+    recompute: float = 0.0
+    """What backward repeats of forward."""
+    tp: float = 0.0
     """Exposed tensor-parallel communication."""
-    tp_backward: float = 0.0
-    """The same, backward."""
-    ep_forward: float = 0.0
+    ep: float = 0.0
     """Expert-parallel exchange of tokens."""
-    ep_backward: float = 0.0
-    """The same, backward."""
-    cp_forward: float = 0.0
+    cp: float = 0.0
     """Context-parallel exchange that attention does not hide."""
-    cp_backward: float = 0.0
-    """The same, backward."""
-    launches: float = 0.0
+
+
+class BlockTime(NamedTuple):
+    """One block (or the head) for one micro-batch on one rank."""
+
+    forward: PassTime
+    backward: PassTime
+    launches: float
     """Operations that the host launches in forward."""
-
-    @property
-    def forward(self) -> float:
-        """All of forward."""
-        return (
-            self.matmul_forward
-            + self.attention_forward
-            + self.pointwise_forward
-            + self.tp_forward
-            + self.ep_forward
-            + self.cp_forward
-        )
-
-    @property
-    def backward(self) -> float:
-        """All of backward, recomputation included."""
-        return (
-            self.matmul_backward
-            + self.attention_backward
-            + self.pointwise_backward
-            + self.recompute
-            + self.tp_backward
-            + self.ep_backward
-            + self.cp_backward
-        )
 
 
 def block_time(
@@ -116,19 +85,23 @@ def block_time(
     # A ring sends the next keys while the last ones are used.
     hidden = strategy.context.cp_method == "ring"
     return BlockTime(
-        matmul_forward=forward,
-        matmul_backward=backward,
-        attention_forward=attention,
-        attention_backward=attention_back,
-        pointwise_forward=moved,
-        pointwise_backward=moved_back,
-        recompute=again,
-        tp_forward=tp_time,
-        tp_backward=tp_time * (1 + repeated),
-        ep_forward=ep_time,
-        ep_backward=ep_time * (1 + repeated),
-        cp_forward=max(0.0, exchange[0] - attention * hidden),
-        cp_backward=max(0.0, exchange[1] - attention_back * hidden),
+        forward=PassTime(
+            matmul=forward,
+            attention=attention,
+            pointwise=moved,
+            tp=tp_time,
+            ep=ep_time,
+            cp=max(0.0, exchange[0] - attention * hidden),
+        ),
+        backward=PassTime(
+            matmul=backward,
+            attention=attention_back,
+            pointwise=moved_back,
+            recompute=again,
+            tp=tp_time * (1 + repeated),
+            ep=ep_time * (1 + repeated),
+            cp=max(0.0, exchange[1] - attention_back * hidden),
+        ),
         launches=traffic.launches,
     )
 
@@ -258,20 +231,14 @@ def head_time(context: RankContext, machine: Machine, network: Links, who: Group
     backward = machine.product_seconds(product.m, product.n, product.k, plain=True)
     if context.trains:
         backward += machine.product_seconds(product.k, product.m, product.n, plain=True)
-    passes = _loss_passes(workload)
-    logits = product.m * product.n
+    traffic = _loss_passes(workload)
+    logits, rate = product.m * product.n, machine.memory_bytes
     size = 2.0 * product.m * product.k
     exposed = network.gather_seconds(size, who.tp) if strategy.tp > 1 else 0.0
+    there, back = 0.4 * traffic * logits / rate, 0.6 * traffic * logits / rate
     return BlockTime(
-        matmul_forward=forward,
-        matmul_backward=backward,
-        attention_forward=0.0,
-        attention_backward=0.0,
-        pointwise_forward=0.4 * passes * logits / machine.memory_bytes,
-        pointwise_backward=0.6 * passes * logits / machine.memory_bytes,
-        recompute=0.0,
-        tp_forward=exposed,
-        tp_backward=exposed,
+        forward=PassTime(matmul=forward, attention=0.0, pointwise=there, tp=exposed),
+        backward=PassTime(matmul=backward, attention=0.0, pointwise=back, tp=exposed),
         launches=12.0,
     )
 

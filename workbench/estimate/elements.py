@@ -30,23 +30,23 @@ class Elements:
 
     block: int
     """Trained elements in blocks, experts left out."""
-    experts: int
+    experts: int = 0
     """Trained elements of this rank's routed experts."""
-    root: int
+    root: int = 0
     """Trained elements of embedding, head and final norm."""
     largest_block: int
     """All elements (trained or not) of the largest block on this rank: what is gathered at once."""
-    root_all: int
+    root_all: int = 0
     """All elements of embedding, head and final norm."""
-    head_matrix: int
+    head_matrix: int = 0
     """Elements of the head's matrix alone."""
-    frozen_linear: int
+    frozen_linear: int = 0
     """Frozen elements in linear layers (may be quantized)."""
-    frozen_other: int
+    frozen_other: int = 0
     """Frozen elements elsewhere."""
-    adapters: int
+    adapters: int = 0
     """Elements of LoRA adapters."""
-    largest_linear: int
+    largest_linear: int = 0
     """Elements of the largest linear layer of a block."""
 
     @property
@@ -184,13 +184,8 @@ def _of_module(traced: Traced) -> Elements:
     root = 0 if measured is None else measured.root
     return Elements(
         block=trained - min(root, trained),
-        experts=0,
         root=min(root, trained),
         largest_block=traced.largest_block_parameters,
         root_all=root,
-        head_matrix=0,
-        frozen_linear=0,
         frozen_other=traced.parameters - trained,
-        adapters=0,
-        largest_linear=0,
     )

@@ -15,11 +15,11 @@ from workbench.estimate.context import RankContext
 class LossMemory:
     """Bytes of the head's results on one rank of the stage that has the head."""
 
-    forward: float
+    forward: float = 0.0
     """At the end of forward."""
-    backward: float
+    backward: float = 0.0
     """At the worst moment of the loss's backward."""
-    kept: float
+    kept: float = 0.0
     """What the caller keeps until the end of the step (`out.logits`)."""
     saved: float = 0.0
     """What one micro-batch keeps for the loss's backward: held for all that are in flight."""
@@ -31,7 +31,7 @@ def loss_memory(context: RankContext) -> LossMemory:
     c, tokens, tp = context.width.compute, context.tokens, context.strategy.tp
     if model.kind in {"vision", "module"}:
         size = workload.micro_batch * model.vocab
-        return LossMemory(forward=10.0 * size, backward=12.0 * size, kept=0)
+        return LossMemory(forward=10.0 * size, backward=12.0 * size)
     logits = tokens * model.vocab / tp
     outside = 2.0 * c * tokens * model.hidden  # hidden states of the head and their gradient
     if workload.loss == "fused":
@@ -39,7 +39,7 @@ def loss_memory(context: RankContext) -> LossMemory:
         piece = min(1.0, chunk / tokens) * logits
         gradient = c * model.vocab * model.hidden / tp  # made in forward, kept
         held = 14.0 * piece + gradient + outside
-        return LossMemory(forward=held, backward=outside + gradient, kept=0)
+        return LossMemory(forward=held, backward=outside + gradient)
     upcast = kernels.logits_fp32 or c == 4
     forward, backward = (c % 4 + 8.0, 4.0 * kernels.logits_copies) if upcast else (2.0 * c, 3.0 * c)
     if kernels.compiled_loss:
@@ -49,16 +49,13 @@ def loss_memory(context: RankContext) -> LossMemory:
     if workload.loss == "chunked":
         piece = logits / workload.loss_chunks
         head = 2 * c * model.vocab * model.hidden / tp if context.trains else 0
-        return LossMemory(
-            forward=forward * piece, backward=backward * piece + outside / 2 + head, kept=0
-        )
+        return LossMemory(forward=forward * piece, backward=backward * piece + outside / 2 + head)
     if workload.loss == "chunked-output":
         some = 8.0 / workload.loss_chunks
         softmax = 0.0 if kernels.compiled else 4.0
         return LossMemory(
             forward=(c + softmax + some) * logits,
             backward=(2 * c + softmax + some) * logits,
-            kept=0,
         )
     kept = (4 if kernels.fp32_logits_returned else c) * logits if workload.keep_logits else 0.0
     # A quantized head becomes a matrix again, first in its own type, then in the compute type.

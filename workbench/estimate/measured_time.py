@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from workbench.describe import Strategy, Workload
 from workbench.describe.measured import Measured, StepWork
-from workbench.estimate.block_time import BlockTime
+from workbench.estimate.block_time import BlockTime, PassTime
 from workbench.estimate.context import RankContext
 from workbench.estimate.memory import check_layout
 from workbench.estimate.rates import Machine
@@ -26,18 +26,19 @@ def measured_block(context: RankContext, measured: Measured, gpu: Machine) -> Bl
     """The whole model's forward and backward of one micro-batch."""
     samples = context.workload.micro_batch
     scale = context.width.compute / measured.compute_bytes
-    there, back = measured.forward, measured.backward
-    again = context.strategy.recompute == "full"
-    return BlockTime(
-        matmul_forward=_products(there, samples, gpu),
-        matmul_backward=_products(back, samples, gpu),
-        attention_forward=0.0,
-        attention_backward=0.0,
-        pointwise_forward=_traffic(there, samples, gpu, scale),
-        pointwise_backward=_traffic(back, samples, gpu, scale),
-        recompute=again * (_products(there, samples, gpu) + _traffic(there, samples, gpu, scale)),
-        launches=there.operators.at(samples),
+    work, back = measured.forward, measured.backward
+    forward = PassTime(
+        matmul=_products(work, samples, gpu),
+        attention=0.0,
+        pointwise=_traffic(work, samples, gpu, scale),
     )
+    backward = PassTime(
+        matmul=_products(back, samples, gpu),
+        attention=0.0,
+        pointwise=_traffic(back, samples, gpu, scale),
+        recompute=sum(forward) if context.strategy.recompute == "full" else 0.0,
+    )
+    return BlockTime(forward=forward, backward=backward, launches=work.operators.at(samples))
 
 
 def _products(work: StepWork, samples: int, gpu: Machine) -> float:

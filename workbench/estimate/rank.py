@@ -47,9 +47,7 @@ class Rank:
     @cached_property
     def loss(self) -> LossMemory:
         """Logits and loss; zeros on a stage without head."""
-        if self.stage.head:
-            return loss_memory(self.context)
-        return LossMemory(forward=0, backward=0, kept=0)
+        return loss_memory(self.context) if self.stage.head else LossMemory()
 
     @property
     def waiting(self) -> float:

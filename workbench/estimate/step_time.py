@@ -35,6 +35,16 @@ OFFLOAD_LEFT = 0.3
 """Share of the traffic with the host that nothing hides: the first and last block's, and waits."""
 CHUNKS_LEFT = 0.5
 """Share of the sends of interleaved chunks that the next chunk's compute does not hide."""
+_PARTS = {
+    "matmul": "matmul",
+    "attention": "attention",
+    "memory-bound operations": "pointwise",
+    "recompute": "recompute",
+    f"{COMMUNICATION}: tp": "tp",
+    f"{COMMUNICATION}: cp": "cp",
+    f"{COMMUNICATION}: ep": "ep",
+}
+"""Part of a step -> field of `PassTime`."""
 SOURCES = (
     "rates: ml-engineering MAMF and network tables; attention: arXiv 2307.08691, 2407.08608",
     "FLOPs: arXiv 2204.02311; tensor and pipeline parallelism: arXiv 2104.04473, 2205.05198",
@@ -144,8 +154,8 @@ def _stage_time(rank: Rank, gpu: Machine, network: Links, who: Groups) -> StageT
         blocks.append((1, head_time(context, gpu, network, who)))
     if context.model.measured is not None:
         blocks = [(1, measured_block(context, context.model.measured, gpu))]
-    forward = sum(count * block.forward for count, block in blocks)
-    backward = sum(count * block.backward for count, block in blocks)
+    forward = sum(count * sum(block.forward) for count, block in blocks)
+    backward = sum(count * sum(block.backward) for count, block in blocks)
     launches = sum(count * block.launches for count, block in blocks)
     host = host_seconds(rank, launches * gpu.efficiency.launch_seconds)
     busy, busy_back = max(forward, host), max(backward, 2 * host)
@@ -167,17 +177,12 @@ def _stage_time(rank: Rank, gpu: Machine, network: Links, who: Groups) -> StageT
 
 
 def _block_parts(blocks: list[tuple[int, BlockTime]]) -> dict[str, float]:
-    def total(*names: str) -> float:
-        return sum(n * sum(getattr(block, name) for name in names) for n, block in blocks)
-
     return {
-        "matmul": total("matmul_forward", "matmul_backward"),
-        "attention": total("attention_forward", "attention_backward"),
-        "memory-bound operations": total("pointwise_forward", "pointwise_backward"),
-        "recompute": total("recompute"),
-        f"{COMMUNICATION}: tp": total("tp_forward", "tp_backward"),
-        f"{COMMUNICATION}: cp": total("cp_forward", "cp_backward"),
-        f"{COMMUNICATION}: ep": total("ep_forward", "ep_backward"),
+        part: sum(
+            count * (getattr(block.forward, name) + getattr(block.backward, name))
+            for count, block in blocks
+        )
+        for part, name in _PARTS.items()
     }
 
 

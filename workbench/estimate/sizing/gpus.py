@@ -25,32 +25,43 @@ class GpuFit:
 
     gpu: Accelerator
     """The catalog's row."""
-    free_bytes: int
-    """What stays free on each card."""
     estimate: Estimate
     """Memory on it."""
+
+    @property
+    def free_bytes(self) -> int:
+        """What stays free on each card."""
+        return self.gpu.memory_bytes - self.estimate.on_card_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """A number of GPUs on which it fits, and how."""
 
-    gpus: int
-    """GPUs in all."""
     nodes: int
     """Machines with up to 8 of them."""
     strategy: Strategy
     """How the work is spread."""
     workload: Workload
     """What is trained, switches included."""
-    switches: tuple[str, ...]
+    switches: tuple[str, ...] = ()
     """Switches that it needs; empty = as asked."""
-    changes_result: bool
+    changes_result: bool = False
     """Whether one of them changes what training computes."""
-    free_bytes: int
-    """What stays free on each card."""
     estimate: Estimate
     """Memory of the fullest rank."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return self.strategy.world_size
+
+    @property
+    def free_bytes(self) -> int:
+        """What stays free on each card."""
+        free = self.estimate.headroom_bytes
+        assert free is not None, "every cluster here has a card"
+        return free
 
     def document(self) -> dict[str, object]:
         """Plain JSON form."""
@@ -88,8 +99,7 @@ def smallest_gpu(
         cluster = Cluster.rented(gpu, gpus=min(NODE, strategy.world_size))
         estimate = training_memory(workload, strategy, cluster)
         if leaves_headroom(estimate, headroom):
-            free = gpu.memory_bytes - estimate.on_card_bytes
-            fitting.append(GpuFit(gpu=gpu, free_bytes=free, estimate=estimate))
+            fitting.append(GpuFit(gpu=gpu, estimate=estimate))
     return tuple(sorted(fitting, key=lambda fit: (fit.gpu.memory_bytes, fit.gpu.id)))
 
 
@@ -129,50 +139,31 @@ def _on_one(workload: Workload, gpu: str | Accelerator, headroom: float) -> Iter
     single, cluster = Strategy.parse("single", 1), Cluster.rented(gpu, gpus=1)
     plain = training_memory(workload, single, cluster)
     if leaves_headroom(plain, headroom):
-        yield _option(workload, single, plain, cluster)
+        yield Option(nodes=1, strategy=single, workload=workload, estimate=plain)
         return
     candidates = switches(workload, single, cluster)
     enough = [switch for switch in candidates if leaves_headroom(switch.estimate, headroom)]
     for switch in sorted(enough, key=lambda switch: (switch.tier, switch.on_card_bytes)):
-        yield _switched((switch,), cluster)
+        yield _switched((switch,))
     if not any(switch.tier < RESULT for switch in enough):
         combination = switches_that_fit(workload, single, cluster, headroom)
         if combination:
-            yield _switched(combination, cluster)
+            yield _switched(combination)
     for switch in candidates:
         if switch.tier == RESULT and switch not in enough:
             more = switches_that_fit(switch.workload, switch.strategy, cluster, headroom)
             if more and all(other.tier < HOST for other in more):
-                yield _switched((switch, *more), cluster)
+                yield _switched((switch, *more))
 
 
-def _switched(chain: tuple[Switch, ...], cluster: Cluster) -> Option:
-    last = chain[-1]
-    names = tuple(dict.fromkeys(switch.name for switch in chain))
-    changes = any(switch.changes_result for switch in chain)
-    return _option(last.workload, last.strategy, last.estimate, cluster, names, changes=changes)
-
-
-def _option(
-    workload: Workload,
-    strategy: Strategy,
-    estimate: Estimate,
-    cluster: Cluster,
-    names: tuple[str, ...] = (),
-    *,
-    changes: bool = False,
-) -> Option:
-    free = estimate.headroom_bytes
-    assert free is not None  # every cluster here has a card
+def _switched(chain: tuple[Switch, ...]) -> Option:
     return Option(
-        gpus=strategy.world_size,
-        nodes=cluster.nodes,
-        strategy=strategy,
-        workload=workload,
-        switches=names,
-        changes_result=changes,
-        free_bytes=free,
-        estimate=estimate,
+        nodes=1,
+        strategy=chain[-1].strategy,
+        workload=chain[-1].workload,
+        switches=tuple(dict.fromkeys(switch.name for switch in chain)),
+        changes_result=any(switch.changes_result for switch in chain),
+        estimate=chain[-1].estimate,
     )
 
 
@@ -195,8 +186,13 @@ def _first_count(
             except UsageError:
                 continue  # heads or experts do not divide
             if leaves_headroom(estimate, headroom):
-                names = ("recompute full",) if recompute else ()
-                return _option(workload, strategy, estimate, cluster, names)
+                return Option(
+                    nodes=nodes,
+                    strategy=strategy,
+                    workload=workload,
+                    switches=("recompute full",) if recompute else (),
+                    estimate=estimate,
+                )
         count *= 2
     return None
 
