@@ -26,16 +26,16 @@ ALL_BIASES = {"qkv_bias": True, "out_bias": True, "mlp_bias": True}
 def base_sizes(keys: Keys) -> Fields:
     """Blocks, width, heads and vocabulary under any of their names."""
     return {
-        "layers": keys.whole(*LAYERS),
-        "hidden": keys.whole(*HIDDEN),
-        "heads": keys.whole(*HEADS),
-        "vocab": keys.whole(*VOCAB),
+        "layers": keys.integer(*LAYERS),
+        "hidden": keys.integer(*HIDDEN),
+        "heads": keys.integer(*HEADS),
+        "vocab": keys.integer(*VOCAB),
     }
 
 
 def four_times(keys: Keys) -> int:
     """Inner width of the MLP; four times the width where the file leaves it open."""
-    return keys.whole(*MLP, default=4 * keys.whole(*HIDDEN))
+    return keys.integer(*MLP, default=4 * keys.integer(*HIDDEN))
 
 
 def tied(keys: Keys, *, default: bool) -> bool:
@@ -48,7 +48,7 @@ def llama(keys: Keys, *, tie: bool = False) -> Fields:
     bias = keys.switch("attention_bias", default=False)
     return {
         **base_sizes(keys),
-        "mlp_hidden": keys.whole(*MLP),
+        "mlp_hidden": keys.integer(*MLP),
         "kv_heads": keys.optional(*KV_HEADS),
         "head_dim": keys.optional("head_dim"),
         "tied_embeddings": tied(keys, default=tie),
@@ -64,20 +64,22 @@ def _experts(keys: Keys) -> Fields:
     """Routed and shared experts under any of their names; empty for dense models."""
     if not any(keys.has(name) for name in EXPERTS):
         return {}
-    experts = keys.whole(*EXPERTS, least=0)
+    experts = keys.integer(*EXPERTS, least=0)
     if not experts:
         return {}
-    width = keys.whole("moe_intermediate_size", *MLP)
-    layers = keys.whole(*LAYERS)
+    width = keys.integer("moe_intermediate_size", *MLP)
+    layers = keys.integer(*LAYERS)
     dense = _dense_layers(keys, layers)
     if dense == layers:
         return {}
-    shared = keys.whole("n_shared_experts", "num_shared_experts", default=0, least=0) * width
+    shared = keys.integer("n_shared_experts", "num_shared_experts", default=0, least=0) * width
     return {
         "experts": experts,
-        "experts_per_token": keys.whole("num_experts_per_tok", "num_experts_per_token", "moe_topk"),
+        "experts_per_token": keys.integer(
+            "num_experts_per_tok", "num_experts_per_token", "moe_topk"
+        ),
         "expert_hidden": width,
-        "shared_expert_hidden": keys.whole(
+        "shared_expert_hidden": keys.integer(
             "shared_expert_intermediate_size", default=shared, least=0
         ),
         "dense_layers": dense,
@@ -86,8 +88,8 @@ def _experts(keys: Keys) -> Fields:
 
 def _dense_layers(keys: Keys, layers: int) -> int:
     """Blocks with a dense MLP: the first k, every n-th, or a list."""
-    step = keys.whole("decoder_sparse_step", "moe_layer_freq", default=1)
-    first = keys.whole("first_k_dense_replace", default=0, least=0)
+    step = keys.integer("decoder_sparse_step", "moe_layer_freq", default=1)
+    first = keys.integer("first_k_dense_replace", default=0, least=0)
     listed = keys.values.get("mlp_only_layers") or ()
     if not isinstance(listed, list | tuple):
         raise UsageError(f"mlp_only_layers in {keys.label} must be a list, not {listed!r}.")
@@ -134,9 +136,9 @@ def gemma3(keys: Keys) -> Fields:
     """Gemma 3's text part: as Gemma 2, with normed queries and keys. Published files are terse."""
     bias = keys.switch("attention_bias", default=False)
     return {
-        "layers": keys.whole(*LAYERS),
-        "hidden": keys.whole(*HIDDEN),
-        "mlp_hidden": keys.whole(*MLP),
+        "layers": keys.integer(*LAYERS),
+        "hidden": keys.integer(*HIDDEN),
+        "mlp_hidden": keys.integer(*MLP),
         "heads": keys.assumed("num_attention_heads", default=8),
         "kv_heads": keys.assumed("num_key_value_heads", default=4),
         "head_dim": keys.assumed("head_dim", default=256),
@@ -192,9 +194,9 @@ def chatglm(keys: Keys) -> Fields:
     grouped = keys.switch("multi_query_attention", default=False)
     return {
         **base_sizes(keys),
-        "vocab": keys.whole("padded_vocab_size", "vocab_size"),
-        "mlp_hidden": keys.whole("ffn_hidden_size"),
-        "kv_heads": keys.whole("multi_query_group_num") if grouped else None,
+        "vocab": keys.integer("padded_vocab_size", "vocab_size"),
+        "mlp_hidden": keys.integer("ffn_hidden_size"),
+        "kv_heads": keys.integer("multi_query_group_num") if grouped else None,
         "head_dim": keys.optional("kv_channels"),
         "qkv_bias": linear or keys.switch("add_qkv_bias", default=False),
         "out_bias": linear,
@@ -206,16 +208,16 @@ def chatglm(keys: Keys) -> Fields:
 
 def deepseek(keys: Keys) -> Fields:
     """DeepSeek V2 and V3: compressed attention (MLA) and fine-grained experts."""
-    if keys.whole("num_nextn_predict_layers", default=0, least=0):
+    if keys.integer("num_nextn_predict_layers", default=0, least=0):
         keys.notes.append(f"{keys.label}: the multi-token-prediction block is left out.")
     return {
         **llama(keys),
         "kv_heads": None,
-        "head_dim": keys.whole("qk_nope_head_dim"),
-        "rope_head_dim": keys.whole("qk_rope_head_dim"),
-        "value_head_dim": keys.whole("v_head_dim"),
-        "kv_lora_rank": keys.whole("kv_lora_rank"),
-        "q_lora_rank": keys.whole("q_lora_rank", default=0, least=0),
+        "head_dim": keys.integer("qk_nope_head_dim"),
+        "rope_head_dim": keys.integer("qk_rope_head_dim"),
+        "value_head_dim": keys.integer("v_head_dim"),
+        "kv_lora_rank": keys.integer("kv_lora_rank"),
+        "q_lora_rank": keys.integer("q_lora_rank", default=0, least=0),
         "qkv_bias": False,
         "out_bias": False,
     }
@@ -229,7 +231,7 @@ def gpt2(keys: Keys) -> Fields:
         **ALL_BIASES,
         "mlp_hidden": four_times(keys),
         "position": "learned",
-        "max_positions": keys.whole("n_positions", "max_position_embeddings"),
+        "max_positions": keys.integer("n_positions", "max_position_embeddings"),
         "tied_embeddings": tied(keys, default=True),
         "dropout": keys.share("resid_pdrop", default=0.1),
     }
@@ -256,7 +258,7 @@ def gpt_neox(keys: Keys) -> Fields:
     return {
         **base_sizes(keys),
         **PLAIN,
-        "mlp_hidden": keys.whole(*MLP),
+        "mlp_hidden": keys.integer(*MLP),
         "parallel_block": keys.switch("use_parallel_residual", default=True),
         "qkv_bias": bias,
         "out_bias": bias,

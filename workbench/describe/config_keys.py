@@ -29,7 +29,7 @@ class Keys:
         """Whether the key is there with a value other than null."""
         return self.values.get(name) is not None
 
-    def whole(self, first: str, *others: str, default: int | None = None, least: int = 1) -> int:
+    def integer(self, first: str, *others: str, default: int | None = None, least: int = 1) -> int:
         """A size: the first of the names that is there.
 
         Raises:
@@ -57,7 +57,7 @@ class Keys:
     def optional(self, first: str, *others: str) -> int | None:
         """A size that may be absent."""
         _, value = self._first((first, *others))
-        return None if value is MISSING else self.whole(first, *others)
+        return None if value is MISSING else self.integer(first, *others)
 
     def assumed(self, name: str, *, default: int) -> int:
         """A size whose absence is worth a note: published files rely on the class's default."""
@@ -65,7 +65,7 @@ class Keys:
             self.notes.append(
                 f"{self.label} has no {name}: took {default}, the default of {self.family}."
             )
-        return self.whole(name, default=default)
+        return self.integer(name, default=default)
 
     def switch(self, name: str, *, default: bool) -> bool:
         """A yes or no.

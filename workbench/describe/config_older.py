@@ -20,13 +20,13 @@ def falcon(keys: Keys) -> Fields:
     grouped = keys.switch("new_decoder_architecture", default=False)
     parallel = grouped or keys.switch("parallel_attn", default=True)
     multi_query = keys.switch("multi_query", default=True)
-    norms = keys.whole("num_ln_in_parallel_attn", default=2) if grouped else 2 - parallel
+    norms = keys.integer("num_ln_in_parallel_attn", default=2) if grouped else 2 - parallel
     bias = keys.switch("bias", default=False)
     return {
         **fields,
         **PLAIN,
         "mlp_hidden": newer.four_times(keys),
-        "kv_heads": keys.whole("num_kv_heads", "n_head_kv", default=fields["heads"])
+        "kv_heads": keys.integer("num_kv_heads", "n_head_kv", default=fields["heads"])
         if grouped
         else (1 if multi_query else None),
         "norms_per_block": norms,
@@ -56,8 +56,8 @@ def bloom(keys: Keys) -> Fields:
 
 def opt(keys: Keys) -> Fields:
     """OPT: GPT-2 with ReLU and a position table with two unused rows."""
-    hidden = keys.whole("hidden_size")
-    inner = keys.whole("word_embed_proj_dim", default=hidden)
+    hidden = keys.integer("hidden_size")
+    inner = keys.integer("word_embed_proj_dim", default=hidden)
     if inner != hidden:
         raise UsageError(
             f"{keys.label} has word embeddings of width {inner} in a model of width {hidden}. Only "
@@ -70,12 +70,12 @@ def opt(keys: Keys) -> Fields:
         "norm": "layernorm"
         if keys.switch("layer_norm_elementwise_affine", default=True)
         else "layernorm-plain",
-        "mlp_hidden": keys.whole("ffn_dim"),
+        "mlp_hidden": keys.integer("ffn_dim"),
         "qkv_bias": bias,
         "out_bias": bias,
         "mlp_bias": bias,
         "position": "learned",
-        "max_positions": keys.whole("max_position_embeddings") + 2,
+        "max_positions": keys.integer("max_position_embeddings") + 2,
         "final_norm": keys.switch("do_layer_norm_before", default=True),
         "tied_embeddings": newer.tied(keys, default=True),
         "dropout": keys.share("dropout", default=0.1),
@@ -87,22 +87,22 @@ def mpt(keys: Keys) -> Fields:
     given = keys.values.get("attn_config")
     attention = cast("Mapping[str, Any]", given if isinstance(given, Mapping) else {})
     inner = Keys(values=attention, label=f"attn_config in {keys.label}", family=keys.family)
-    hidden, bias = keys.whole("d_model"), not keys.switch("no_bias", default=True)
+    hidden, bias = keys.integer("d_model"), not keys.switch("no_bias", default=True)
     alibi = inner.switch("alibi", default=True)
     return {
-        "layers": keys.whole("n_layers"),
+        "layers": keys.integer("n_layers"),
         "hidden": hidden,
-        "heads": keys.whole("n_heads"),
-        "vocab": keys.whole("vocab_size"),
+        "heads": keys.integer("n_heads"),
+        "vocab": keys.integer("vocab_size"),
         "kv_heads": inner.optional("kv_n_heads"),
-        "mlp_hidden": hidden * keys.whole("expansion_ratio", default=4),
+        "mlp_hidden": hidden * keys.integer("expansion_ratio", default=4),
         "gated_mlp": False,
         "norm": "layernorm" if bias else "layernorm-no-bias",
         "qkv_bias": bias,
         "out_bias": bias,
         "mlp_bias": bias,
         "position": "alibi" if alibi else "learned",
-        "max_positions": 0 if alibi else keys.whole("max_seq_len"),
+        "max_positions": 0 if alibi else keys.integer("max_seq_len"),
         "tied_embeddings": newer.tied(keys, default=True),
         "dropout": keys.share("resid_pdrop"),
     }
@@ -113,7 +113,7 @@ def bert(keys: Keys) -> Fields:
     given = keys.values.get("architectures")
     first = str(cast("list[Any]", given)[0]) if isinstance(given, list) and given else ""
     bare, pretraining = first.endswith("Model"), first.endswith("ForPreTraining")
-    hidden = keys.whole("hidden_size")
+    hidden = keys.integer("hidden_size")
     if first and not (bare or pretraining or first.endswith(("ForMaskedLM", "LMHeadModel"))):
         keys.notes.append(f"{keys.label}: {first} is counted with a masked-language-model head.")
     return {
@@ -121,10 +121,10 @@ def bert(keys: Keys) -> Fields:
         **PLAIN,
         **ALL_BIASES,
         "kind": "encoder",
-        "mlp_hidden": keys.whole("intermediate_size"),
+        "mlp_hidden": keys.integer("intermediate_size"),
         "position": "learned",
-        "max_positions": keys.whole("max_position_embeddings"),
-        "token_types": keys.whole("type_vocab_size", default=2),
+        "max_positions": keys.integer("max_position_embeddings"),
+        "token_types": keys.integer("type_vocab_size", default=2),
         "embedding_norm": True,
         "final_norm": False,
         "tied_embeddings": newer.tied(keys, default=True),
@@ -140,8 +140,8 @@ def vit(keys: Keys) -> Fields:
     """ViT with its classifier; the number of classes is that of the labels."""
     labels = keys.values.get("id2label")
     classes = len(cast("Mapping[str, str]", labels)) if isinstance(labels, Mapping) else 0
-    hidden, patch = keys.whole("hidden_size"), keys.whole("patch_size", default=16)
-    channels = keys.whole("num_channels", default=3)
+    hidden, patch = keys.integer("hidden_size"), keys.integer("patch_size", default=16)
+    channels = keys.integer("num_channels", default=3)
     if channels < 3:
         raise UsageError(
             f"num_channels in {keys.label} is {channels}; images with 3 channels or more can be "
@@ -152,14 +152,14 @@ def vit(keys: Keys) -> Fields:
         **PLAIN,
         **ALL_BIASES,
         "kind": "vision",
-        "layers": keys.whole("num_hidden_layers"),
+        "layers": keys.integer("num_hidden_layers"),
         "hidden": hidden,
-        "heads": keys.whole("num_attention_heads"),
-        "mlp_hidden": keys.whole("intermediate_size"),
-        "vocab": classes or keys.whole("num_labels", default=2),
+        "heads": keys.integer("num_attention_heads"),
+        "mlp_hidden": keys.integer("intermediate_size"),
+        "vocab": classes or keys.integer("num_labels", default=2),
         "qkv_bias": qkv,
         "position": "learned",
-        "image_size": keys.whole("image_size", default=224),
+        "image_size": keys.integer("image_size", default=224),
         "patch_size": patch,
         "extra_parameters": (channels - 3) * patch * patch * hidden,
         "dropout": keys.share("hidden_dropout_prob"),

@@ -26,7 +26,7 @@ OPTIONAL = (
 )
 EMBEDDED = ("kind", "date_basis", "confidence", "marks", "source")
 PROVIDERS = Path(__file__).parent / "data" / "providers.csv"
-WHOLE = "*"
+ANY_INSTANCE = "*"
 MOST = 1_000_000  # dollars per hour, GPUs, cores: beyond it is a typing mistake
 
 
@@ -130,7 +130,7 @@ class _Row:
             )
         return value
 
-    def whole(self, column: str) -> int | None:
+    def integer(self, column: str) -> int | None:
         value = self.number(column)
         if value is not None and value != int(value):
             raise self.refuse(column, f"{self.text(column)!r} is not a whole number.")
@@ -173,7 +173,7 @@ def _embedded(row: _Row) -> Offer:
 
 def _offer(row: _Row, *, name: str, source: str, confidence: str, marks: tuple[str, ...]) -> Offer:
     provider = row.needed("provider").lower()
-    gpus = row.whole("gpus")
+    gpus = row.integer("gpus")
     if gpus is None:
         raise row.refuse("gpus", "empty, and every row needs it.")
     network, nodes = fabric(provider, name)
@@ -188,9 +188,9 @@ def _offer(row: _Row, *, name: str, source: str, confidence: str, marks: tuple[s
         usd_per_hour=row.number("usd_per_hour"),
         spot_usd_per_hour=row.number("spot_usd_per_hour"),
         region=row.text("region"),
-        max_nodes=row.whole("max_nodes") or nodes,
+        max_nodes=row.integer("max_nodes") or nodes,
         network=row.network() or network,
-        cpu_cores=row.whole("cpu_cores"),
+        cpu_cores=row.integer("cpu_cores"),
         memory_bytes=None if memory is None else int(memory * GIB),
         disk_gb=row.number("disk_gb"),
         source=source,
@@ -236,7 +236,7 @@ def described() -> tuple[str, ...]:
 @functools.cache
 def terms(provider: str) -> Terms:
     """Terms of a provider as a whole; each figure's own source and date are named in `source`."""
-    known = {fact.fact: fact for fact in facts(provider) if fact.instances == WHOLE}
+    known = {fact.fact: fact for fact in facts(provider) if fact.instances == ANY_INSTANCE}
     nodes = known.get("max_nodes")
     return Terms(
         provider=provider,
@@ -276,7 +276,9 @@ def _best(provider: str, instance: str, fact: str) -> Fact | None:
     fitting = [
         row
         for row in facts(provider)
-        if row.fact == fact and row.instances != WHOLE and fnmatchcase(instance, row.instances)
+        if row.fact == fact
+        and row.instances != ANY_INSTANCE
+        and fnmatchcase(instance, row.instances)
     ]
     return max(fitting, key=lambda row: len(row.instances), default=None)
 

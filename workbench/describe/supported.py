@@ -181,14 +181,14 @@ def _check_known(strategy: Strategy, who: Backend) -> None:
             continue  # what gpt.py's stages do: a micro-batch would gather them anew
         if value != _DEFAULTS[option] and who not in backends:
             raise UsageError(
-                f"{_said(option, value)} is an option of {called}; nothing sets it for "
+                f"{_option_text(option, value)} is an option of {called}; nothing sets it for "
                 f"{strategy.name!r}. Leave it out."
             )
     for option, axis in OF_AXIS.items():
         value = options[option]
         if value != _DEFAULTS[option] and getattr(strategy, axis) == 1:
             raise UsageError(
-                f"{_said(option, value)} goes with {axis}; {strategy.name!r} has {axis} 1. "
+                f"{_option_text(option, value)} goes with {axis}; {strategy.name!r} has {axis} 1. "
                 "Leave it out."
             )
     if strategy.engine == "fsdp1" and who != "fsdp":
@@ -200,7 +200,7 @@ def _check_known(strategy: Strategy, who: Backend) -> None:
         )
 
 
-def _said(option: str, value: Any) -> str:
+def _option_text(option: str, value: Any) -> str:
     """An option as a sentence names it: a switch by its name, others with their value."""
     name = option.replace("_", " ")
     if value is True:

@@ -57,7 +57,7 @@ def block_time(
     context: RankContext,
     machine: Machine,
     network: Links,
-    who: Groups,
+    peers: Groups,
     *,
     moe: bool,
 ) -> BlockTime:
@@ -78,10 +78,10 @@ def block_time(
     moved = traffic.forward * e.pointwise / machine.memory_bytes
     moved_back = traffic.backward * e.pointwise / machine.memory_bytes
     again = _recompute(workload, strategy, products, (forward, attention, moved), moe=moe)
-    tp_time = _tp_seconds(context, network, who, moe=moe)
+    tp_time = _tp_seconds(context, network, peers, moe=moe)
     repeated = 1.0 if strategy.recompute == "full" else 0.0
-    ep_time = _ep_seconds(context, network, who) if moe else 0.0
-    exchange = _cp_seconds(context, network, who)
+    ep_time = _ep_seconds(context, network, peers) if moe else 0.0
+    exchange = _cp_seconds(context, network, peers)
     # A ring sends the next keys while the last ones are used.
     hidden = strategy.context.cp_method == "ring"
     return BlockTime(
@@ -176,33 +176,33 @@ def _recompute(
     return matmul * again["matmul"] / linear + attention * share + moved * pointwise
 
 
-def _tp_seconds(context: RankContext, network: Links, who: Groups, *, moe: bool) -> float:
+def _tp_seconds(context: RankContext, network: Links, peers: Groups, *, moe: bool) -> float:
     """Exposed collectives of one forward pass: after attention and after the MLP."""
     strategy, model = context.strategy, context.model
     if strategy.tp == 1:
         return 0.0
     size = context.width.compute * context.workload.tokens / strategy.cp * model.hidden
     if strategy.sequence_parallel:
-        once = 2 * network.gather_seconds(size, who.tp)
+        once = 2 * network.gather_seconds(size, peers.tp)
     else:
-        once = network.reduce_seconds(size, who.tp)
+        once = network.reduce_seconds(size, peers.tp)
     times = 1 if model.parallel_block or (moe and strategy.expert_split == 1) else 2
     return times * once * (1 - OVERLAPPED_TP * strategy.overlap_tp)
 
 
-def _ep_seconds(context: RankContext, network: Links, who: Groups) -> float:
+def _ep_seconds(context: RankContext, network: Links, peers: Groups) -> float:
     """Tokens to their experts and back."""
     strategy, model = context.strategy, context.model
     if strategy.ep == 1:
         return 0.0
     token = context.width.compute * model.hidden
     tokens = context.workload.tokens / (strategy.tp * strategy.cp)
-    there = network.dispatch_seconds(token, tokens, model.experts_per_token, who.ep)
+    there = network.dispatch_seconds(token, tokens, model.experts_per_token, peers.ep)
     uneven = context.kernels.expert_imbalance
     return 2 * there * uneven * (1 - OVERLAPPED_EP * strategy.overlap_ep)
 
 
-def _cp_seconds(context: RankContext, network: Links, who: Groups) -> tuple[float, float]:
+def _cp_seconds(context: RankContext, network: Links, peers: Groups) -> tuple[float, float]:
     """Exchange of one forward and one backward pass between the context ranks.
 
     Ring: the others' keys and values, and in backward their gradients too. Ulysses (arXiv
@@ -216,14 +216,14 @@ def _cp_seconds(context: RankContext, network: Links, who: Groups) -> tuple[floa
     token = size / (strategy.cp * strategy.tp)  # one rank's, per channel
     keys = model.key_width + model.value_width
     if strategy.context.cp_method == "ring":
-        ring = network.gather_seconds(token * keys * strategy.cp, who.cp)
+        ring = network.gather_seconds(token * keys * strategy.cp, peers.cp)
         return ring, 2 * ring
-    there = network.gather_seconds(token * (model.query_width + keys), who.cp)
-    back = network.gather_seconds(token * model.attention_width, who.cp)
+    there = network.gather_seconds(token * (model.query_width + keys), peers.cp)
+    back = network.gather_seconds(token * model.attention_width, peers.cp)
     return there + back, there + back
 
 
-def head_time(context: RankContext, machine: Machine, network: Links, who: Groups) -> BlockTime:
+def head_time(context: RankContext, machine: Machine, network: Links, peers: Groups) -> BlockTime:
     """The logits' product and the loss."""
     workload, strategy = context.workload, context.strategy
     product = head_product(workload, strategy.tp, strategy.cp)
@@ -234,7 +234,7 @@ def head_time(context: RankContext, machine: Machine, network: Links, who: Group
     traffic = _loss_passes(workload)
     logits, rate = product.m * product.n, machine.memory_bytes
     size = 2.0 * product.m * product.k
-    exposed = network.gather_seconds(size, who.tp) if strategy.tp > 1 else 0.0
+    exposed = network.gather_seconds(size, peers.tp) if strategy.tp > 1 else 0.0
     there, back = 0.4 * traffic * logits / rate, 0.6 * traffic * logits / rate
     return BlockTime(
         forward=PassTime(matmul=forward, attention=0.0, pointwise=there, tp=exposed),

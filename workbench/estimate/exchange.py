@@ -42,7 +42,7 @@ class Exchange:
 def exchange(
     rank: Rank,
     network: Links,
-    who: Groups,
+    peers: Groups,
     *,
     forward: float,
     backward: float,
@@ -52,14 +52,14 @@ def exchange(
     if context.strategy.data_ranks * context.strategy.cp == 1:
         return Exchange()
     if context.ways.weights > 1:
-        return _sharded(rank, network, who, forward=forward, backward=backward)
-    return Exchange(once=_once(rank, network, who, HIDEABLE * backward))
+        return _sharded(rank, network, peers, forward=forward, backward=backward)
+    return Exchange(once=_once(rank, network, peers, HIDEABLE * backward))
 
 
 def _sharded(
     rank: Rank,
     network: Links,
-    who: Groups,
+    peers: Groups,
     *,
     forward: float,
     backward: float,
@@ -72,12 +72,12 @@ def _sharded(
     weights = elements.block + elements.experts + elements.frozen_linear + elements.frozen_other
     block = max(0.0, weights - (elements.root_all if frozen else 0)) / layers
     pieces = _pieces(rank)
-    gather = pieces * network.gather_seconds(per_weight * block / pieces, who.shard)
-    root = network.gather_seconds(width.compute * elements.root_all, who.shard)
-    reduced = 0.0 if frozen else network.gather_seconds(_reduced(workload) * block, who.shard)
-    if who.replicate.size > 1 and not frozen:
+    gather = pieces * network.gather_seconds(per_weight * block / pieces, peers.shard)
+    root = network.gather_seconds(width.compute * elements.root_all, peers.shard)
+    reduced = 0.0 if frozen else network.gather_seconds(_reduced(workload) * block, peers.shard)
+    if peers.replicate.size > 1 and not frozen:
         part = _reduced(workload) * block / strategy.shard_ranks
-        reduced += network.reduce_seconds(part, who.replicate)
+        reduced += network.reduce_seconds(part, peers.replicate)
     keeps = not strategy.fsdp.reshard_after_forward and strategy.zero_stage != 3
     once = keeps and strategy.pp > 1  # a stage that keeps its weights gathers them once per step
     syncs = strategy.sync_every_micro_batch is not False
@@ -142,7 +142,7 @@ def _compressed(per_gradient: float, strategy: Strategy, hidden: int) -> float:
     return per_gradient
 
 
-def _once(rank: Rank, network: Links, who: Groups, beside: float) -> float:
+def _once(rank: Rank, network: Links, peers: Groups, beside: float) -> float:
     """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step `beside` compute."""
     context, elements = rank.context, rank.elements
     workload, strategy, width = context.workload, context.strategy, context.width
@@ -156,15 +156,15 @@ def _once(rank: Rank, network: Links, who: Groups, beside: float) -> float:
     size = per_gradient * dense + (width.adapter if workload.lora_rank else 0) * elements.adapters
     experts = per_gradient * elements.experts
     if strategy.zero_stage is None:
-        total = network.reduce_seconds(size, who.data)
-        total += network.reduce_seconds(experts, who.expert_data)
+        total = network.reduce_seconds(size, peers.data)
+        total += network.reduce_seconds(experts, peers.expert_data)
         return _exposed(total, beside, strategy)
     # ZeRO within a group: reduced there, then between the groups; gathered in the group alone
-    reduce = network.gather_seconds(size, who.shard)
-    reduce += network.reduce_seconds(size / strategy.shard_ranks, who.replicate)
-    reduce += network.gather_seconds(experts, who.expert_data)
+    reduce = network.gather_seconds(size, peers.shard)
+    reduce += network.reduce_seconds(size / strategy.shard_ranks, peers.replicate)
+    reduce += network.gather_seconds(experts, peers.expert_data)
     ratio = width.compute / per_gradient
-    back = network.gather_seconds(size * ratio, who.shard)
-    back += network.gather_seconds(experts * ratio, who.expert_data)
+    back = network.gather_seconds(size * ratio, peers.shard)
+    back += network.gather_seconds(experts * ratio, peers.expert_data)
     gather = _exposed(back, beside / 2, strategy) if strategy.overlap_gradients else back
     return _exposed(reduce, beside, strategy) + gather

@@ -215,7 +215,7 @@ def _gradients(rank: Rank) -> _Gradients:
         return float(context.width.weight * largest), 0.0
     everything: float = rank.states.gradients
     if strategy.sync_every_micro_batch is False and workload.accumulate > 1:
-        everything = rank.states.gradients_whole
+        everything = rank.states.gradients_unsharded
     if _gradients_leave(context):
         everything = 0.0
     plain = strategy.shard_ranks == 1 and strategy.zero_stage is None

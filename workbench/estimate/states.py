@@ -58,7 +58,7 @@ class States:
     """All gradients, sharded as the strategy does."""
     step: int
     """Scratch of the optimizer's step."""
-    gradients_whole: int
+    gradients_unsharded: int
     """All gradients, not sharded over data-parallel ranks."""
     on_host: int
     """What is offloaded: weights, master copy, optimizer states."""
@@ -116,7 +116,7 @@ def states(context: RankContext, elements: Elements) -> States:
         gradients=sharded(ways.gradients, width.gradient, width.adapter)
         + int(unsplit * width.gradient),
         step=0 if optimizer_away else scratch,
-        gradients_whole=int(
+        gradients_unsharded=int(
             (base + elements.experts) * max(width.gradient, width.weight)
             + elements.adapters * width.adapter
         ),

@@ -78,13 +78,13 @@ def step_time(
     flash = workload.kernels.flash_version
     gpu = machine(accelerator, workload.precision, flash, given)
     network = links(cluster, given)
-    who = groups(strategy, network)
+    peers = groups(strategy, network)
     by_content: dict[object, StageTime] = {}
     timed: list[StageTime] = []
     for rank in ranks_of(workload, strategy):
         content = rank.stage.content
         if content not in by_content:
-            by_content[content] = _stage_time(rank, gpu, network, who)
+            by_content[content] = _stage_time(rank, gpu, network, peers)
         timed.append(by_content[content])
     parts = _step_parts(workload, strategy, cluster, timed, given)
     ratio = given.measured_ratio or 1.0
@@ -143,15 +143,15 @@ class StageTime:
     """Once per step: what gradients, gathered weights and the optimizer take."""
 
 
-def _stage_time(rank: Rank, gpu: Machine, network: Links, who: Groups) -> StageTime:
+def _stage_time(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> StageTime:
     context, stage = rank.context, rank.stage
     blocks: list[tuple[int, BlockTime]] = [
-        (count, block_time(context, gpu, network, who, moe=moe))
+        (count, block_time(context, gpu, network, peers, moe=moe))
         for moe, count in ((False, stage.dense), (True, stage.moe))
         if count
     ]
     if stage.head:
-        blocks.append((1, head_time(context, gpu, network, who)))
+        blocks.append((1, head_time(context, gpu, network, peers)))
     if context.model.measured is not None:
         blocks = [(1, measured_block(context, context.model.measured, gpu))]
     forward = sum(count * sum(block.forward) for count, block in blocks)
@@ -159,11 +159,11 @@ def _stage_time(rank: Rank, gpu: Machine, network: Links, who: Groups) -> StageT
     launches = sum(count * block.launches for count, block in blocks)
     host = host_seconds(rank, launches * gpu.efficiency.launch_seconds)
     busy, busy_back = max(forward, host), max(backward, 2 * host)
-    exposed = exchange(rank, network, who, forward=busy, backward=busy_back)
+    exposed = exchange(rank, network, peers, forward=busy, backward=busy_back)
     parts = _block_parts(blocks)
     parts["kernel launches"] = busy - forward + busy_back - backward
     parts[f"{COMMUNICATION}: sharded weights"] = exposed.forward + exposed.backward
-    send = _send_seconds(context, network, who)
+    send = _send_seconds(context, network, peers)
     parts[f"{COMMUNICATION}: pipeline"] = send
     moved = _offload_seconds(context, rank.elements.trained, gpu, forward + backward)
     parts["offload traffic"] = moved
@@ -226,7 +226,7 @@ def _bubble(strategy: Strategy, timed: list[StageTime], batches: int) -> float:
     return total - batches * (there + back)
 
 
-def _send_seconds(context: RankContext, network: Links, who: Groups) -> float:
+def _send_seconds(context: RankContext, network: Links, peers: Groups) -> float:
     """Activations to the next stage and gradients back, as far as nothing hides them."""
     strategy, chunks = context.strategy, context.strategy.pipeline.virtual_stages
     if strategy.pp == 1:
@@ -234,7 +234,7 @@ def _send_seconds(context: RankContext, network: Links, who: Groups) -> float:
     size = context.width.compute * context.workload.tokens / strategy.cp * context.model.hidden
     if strategy.sequence_parallel:
         size /= strategy.tp
-    hop = network.send_seconds(size, between_nodes=who.stage_crosses_nodes)
+    hop = network.send_seconds(size, between_nodes=peers.stage_crosses_nodes)
     return 2 * hop * chunks * (CHUNKS_LEFT if chunks > 1 else 1.0)
 
 

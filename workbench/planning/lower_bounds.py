@@ -107,8 +107,8 @@ class LowerBounds:
         if known is None:
             work, strategy = context.work(size, count), context.offloading(layout, offload)
             ranks = ranks_of(work, strategy)
-            rank, who = ranks[len(ranks) // 2], groups(s, self._links)
-            exposed = exchange(rank, self._links, who, forward=0.0, backward=0.0)
+            rank, peers = ranks[len(ranks) // 2], groups(s, self._links)
+            exposed = exchange(rank, self._links, peers, forward=0.0, backward=0.0)
             step = optimizer_seconds(rank, self._gpu)
             moved = 0.0
             if "parameters" in offload:

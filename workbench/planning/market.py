@@ -62,7 +62,7 @@ class Limits:
         """Most GPUs, resolved."""
         return MOST if self.max_gpus is None else self.max_gpus
 
-    def asked(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    def matching(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """The offers of the asked providers, accelerators and regions.
 
         Raises:
@@ -201,7 +201,7 @@ class Market:
         """Look at one offer with every number of nodes."""
         kinds = (False, True) if self.limits.spot else (False,)
         for spot in kinds:
-            reason = self._whole(offer, spot=spot)
+            reason = self._reason_against(offer, spot=spot)
             if reason is not None:
                 self.ruled.append(Ruled(reason[0], offer, 1, spot, reason[1]))
                 continue
@@ -212,7 +212,7 @@ class Market:
                 nodes = 2 * counts[-1]
                 self.ruled.append(Ruled(end[0], offer, nodes, spot, end[1]))
 
-    def _whole(self, offer: Offer, *, spot: bool) -> tuple[str, str] | None:
+    def _reason_against(self, offer: Offer, *, spot: bool) -> tuple[str, str] | None:
         """Why no number of nodes of this offer comes into question."""
         lacks = self._lack(offer.gpu)
         if lacks[0]:

@@ -25,7 +25,7 @@ _ALIKE = 0.02
 """Estimated speeds this close are the same: the simpler layout is taken."""
 _SAME_NEEDS = 1.05
 """So are needs: a small model is no reason to split it."""
-_TOLD = 4
+_LISTED = 4
 """Other layouts that the reasons name."""
 
 
@@ -219,7 +219,7 @@ def _others(goal: str, chosen: _Layout, layouts: list[_Layout]) -> list[_Layout]
     for layout in (*ahead, *ranked):
         if layout is not chosen and layout not in listed:
             listed.append(layout)
-    return listed[:_TOLD]
+    return listed[:_LISTED]
 
 
 def _nothing(layouts: list[_Layout], cluster: Cluster, refused: list[str]) -> str:

@@ -97,7 +97,7 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
         workload=workload, batch=batch, space=space or Space(), conditions=conditions
     )
     offers, terms = _price_tables(offers, terms)
-    candidates = limits.asked(offers)
+    candidates = limits.matching(offers)
 
     def search(kept: Limits) -> OfferSearch:
         market = Market(workload, kept, run, terms, conditions)

@@ -42,20 +42,20 @@ def sensitivities(ranked: Sequence[Priced], limits: Limits) -> tuple[Sensitivity
     """Whether the first plan stays the first when a number turns out worse."""
     first = ranked[0]
     changes = [
-        _asked(ranked, limits, "speed of the winner", SLOWER, _slower(first), _speed),
-        _asked(ranked, limits, "speed of every plan", SLOWER, _slower(None), _speed),
-        _asked(ranked, limits, "price of the winner", DEARER, _dearer(first), _price),
+        _sensitivity(ranked, limits, "speed of the winner", SLOWER, _slower(first), _speed),
+        _sensitivity(ranked, limits, "speed of every plan", SLOWER, _slower(None), _speed),
+        _sensitivity(ranked, limits, "price of the winner", DEARER, _dearer(first), _price),
     ]
     if any(plan.candidate.spot for plan in ranked):
         rate = "interruptions of spot machines"
-        changes.append(_asked(ranked, limits, rate, OFTENER, _interrupted, _rate))
+        changes.append(_sensitivity(ranked, limits, rate, OFTENER, _interrupted, _rate))
     return tuple(changes)
 
 
 Worse = Callable[[Priced, float], Bill]
 
 
-def _asked(
+def _sensitivity(
     ranked: Sequence[Priced],
     limits: Limits,
     name: str,

@@ -38,21 +38,21 @@ def apply_recompute(trainee: Trainee, strategy: Strategy) -> None:
     if strategy.recompute == "full":
         count = strategy.recompute_layers
         for block in blocks if count is None else blocks[:count]:
-            _whole(block, partial(checkpoint, **_OPTIONS))
+            _checkpoint_block(block, partial(checkpoint, **_OPTIONS))
         return
     for part in strategy.recompute_parts:
         for block in blocks:
             _part(block, part)
 
 
-def _whole(block: Any, function: Any) -> None:
+def _checkpoint_block(block: Any, function: Any) -> None:
     block.gradient_checkpointing = True
     block._gradient_checkpointing_func = function  # noqa: SLF001  (transformers' own hook)
 
 
 def _part(block: Any, part: str) -> None:
     if part == "op":
-        _whole(block, partial(checkpoint, **_OPTIONS, context_fn=_every_second_matmul))
+        _checkpoint_block(block, partial(checkpoint, **_OPTIONS, context_fn=_every_second_matmul))
         return
     chosen = [
         child

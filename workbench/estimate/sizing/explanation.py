@@ -81,11 +81,7 @@ def _winner(peak: Peak, workload: Workload, remedies: Sequence[Switch]) -> str:
     moment = _MOMENTS.get(peak.name, peak.name)
     text = f"The peak is {moment}: it holds {what}."
     best_by_part = (_remedy(remedies, peak, (name,)) for name in named)
-    best = max(
-        (remedy for remedy in best_by_part if remedy),
-        key=lambda remedy: remedy.saves_bytes,
-        default=None,
-    )
+    best = max(filter(None, best_by_part), key=lambda remedy: remedy.saves_bytes, default=None)
     return f"{text} {_advice(best)}" if best else text
 
 

@@ -66,7 +66,7 @@ def need_more_gpus(
     ways = _ways_to_fit(workload, card, tokens, deadline_hours, conditions)
     as_described = training_memory(workload, _SINGLE, Cluster.rented(card, gpus=1))
     fewest = min((option.gpus for option in ways.several), default=None)
-    return _MORE_GPUS.says(
+    return _MORE_GPUS.advice(
         holds=bool(ways.unchanged) and ways.gpus_for_deadline is None,
         next=ways.next_step,
         verdict=ways.verdict,
@@ -210,7 +210,7 @@ def memory_rubric(workload: Workload, gpu: str | Accelerator, gpus: int | None =
     least = math.ceil(needed / card.memory_bytes)
     plural = "s" * (least > 1)
     adapters = f", LoRA r{workload.lora_rank}" if workload.lora_rank else ""
-    return _MEMORY_RUBRIC.says(
+    return _MEMORY_RUBRIC.advice(
         holds=None if gpus is None else least <= gpus,
         next=f"Use at least {least} GPUs, or a mode with fewer bytes per parameter (--lora-rank)."
         if gpus is not None and least > gpus

@@ -123,7 +123,7 @@ def learning_rate_advice(new: Rate) -> Advice:
         reason = (
             f"The global batch goes from {sides} ({new.ratio:.3g}x): {how} for {new.optimizer}."
         )
-    return _LEARNING_RATE.says(
+    return _LEARNING_RATE.advice(
         verdict=verdict,
         holds=new.rule == "unchanged",
         next="" if new.rule == "unchanged" else f"Give the script a rate of {new.rate:.3g}.",
@@ -198,7 +198,7 @@ def batch_limits(
         verdict = f"A global batch of {format_count(tokens)} tokens is above the critical one."
     if not text:
         verdict, reason = "The critical batch is known for language models only.", room
-    return _BATCH_LIMITS.says(
+    return _BATCH_LIMITS.advice(
         verdict=verdict,
         holds=extra <= 1 if text else None,
         next="Lower --accumulate or --micro-batch, or use fewer GPUs."

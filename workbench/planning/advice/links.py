@@ -47,7 +47,7 @@ def nvlink_or_pcie(
     here = slow if cluster.link == "pcie" else fast
     waiting = here.exposed_seconds / here.step_seconds
     penalty = slow.step_seconds / fast.step_seconds - 1
-    return _NVLINK_OR_PCIE.says(
+    return _NVLINK_OR_PCIE.advice(
         verdict=_verdict(cluster, accelerator, penalty),
         holds=waiting <= _MOST_WAITING,
         next=f"{waiting:.0%} of a step waits for other GPUs: more --accumulate, another layout "
@@ -109,7 +109,7 @@ def all_reduce_time(
         f"{format_seconds(value)} over {'NVLink' if name == 'nvlink' else 'PCIe'}"
         for name, value in seconds.items()
     )
-    return _ALL_REDUCE_TIME.says(
+    return _ALL_REDUCE_TIME.advice(
         holds=None,
         verdict=f"All-reduce of {format_bytes(gradient_bytes)} over {count} GPUs: {by_link}.",
         reason=f"Each GPU sends 2(N - 1)/N of it, {2 * (count - 1) / count:.3g}x "

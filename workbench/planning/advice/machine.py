@@ -71,7 +71,7 @@ def instance_sanity(
     cores = _cores_per_gpu(given, step.step_seconds / workload.accumulate)
     verdict = _verdict(offer, nodes, cores, memory)
     too_little = verdict.startswith(_SHORT)
-    return _INSTANCE_SANITY.says(
+    return _INSTANCE_SANITY.advice(
         verdict=verdict,
         holds=not too_little,
         next="Take a machine with more of it: workbench prices lists them." if too_little else "",
@@ -179,7 +179,7 @@ def checkpoint_advice(
     work = max(1000 * mean, 1000 * young)  # long against both, so that the share is the limit
     wall = expected_wall_seconds(work, checkpoint_seconds, daly, mean, restart_seconds)
     lost = wall / work - 1
-    return _CHECKPOINT_INTERVAL.says(
+    return _CHECKPOINT_INTERVAL.advice(
         holds=None,
         verdict=f"Save every {format_seconds(daly)}.",
         reason=f"A checkpoint takes {format_seconds(checkpoint_seconds)} and the job is "

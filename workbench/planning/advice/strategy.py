@@ -64,7 +64,7 @@ def ddp_or_fsdp(
         best = "ddp" if fits["ddp"] else "fsdp"
     meant = strategy if strategy in layouts else None
     other = meant is not None and (meant != best or not fits[meant])
-    return _DDP_OR_FSDP.says(
+    return _DDP_OR_FSDP.advice(
         holds=None if meant is None else not other,
         next=f"--strategy {best}" if other and any(fits.values()) else "",
         verdict=f"{best.upper()}."
@@ -120,7 +120,7 @@ def zero_savings(workload: Workload, gpus: int) -> Advice:
     for stage in (1, 2, 3):
         numbers[f"zero{stage}_bytes_per_parameter"] = each[stage]
         numbers[f"zero{stage}_times_less"] = share[stage]
-    return _ZERO_SAVINGS.says(
+    return _ZERO_SAVINGS.advice(
         holds=None,
         verdict=f"On {gpus} GPUs the states shrink {share[1]:.1f}x with ZeRO-1, {share[2]:.1f}x "
         f"with ZeRO-2 and {share[3]:.1f}x with ZeRO-3.",
@@ -165,7 +165,7 @@ def recompute_cost(
         for kind, estimate in memory.items()
     }
     fits = bool(leaves_headroom(training_memory(workload, strategy, cluster)))
-    return _RECOMPUTE_COST.says(
+    return _RECOMPUTE_COST.advice(
         holds=fits,
         next="" if fits else "It does not fit: workbench memory ranks what would make it fit.",
         verdict=f"Full recompute: {slower['full']:.0%} more time, {_memory_change(saved['full'])}; "

@@ -69,7 +69,7 @@ class Rule:
     corrects: str | None = None
     """As in `Advice`."""
 
-    def says(
+    def advice(
         self,
         *,
         verdict: str,
