@@ -99,7 +99,7 @@ class Job:
         strategy, placement = _spread(given)
         cluster = placement.cluster()
         trainer, assumed = _assumed(described, strategy, cluster, given)
-        extra = {name: one for name, one in assumed.items() if name in flat_names(Strategy)}
+        extra = {name: value for name, value in assumed.items() if name in flat_names(Strategy)}
         return cls(
             workload=_workload(described, assumed | given),
             strategy=strategy.with_options(**extra),
@@ -251,10 +251,10 @@ def _assumed(
         decided |= {"norm", "activation", "compiled"}
     if isinstance(given.get("strategy"), Strategy):
         decided |= set(flat_names(Strategy))
-    found = named.assumed(facts(strategy, model, given, arch), model, strategy)
-    kept = {name: one for name, one in found.items() if name not in decided}
+    every = named.assumed(facts(strategy, model, given, arch), model, strategy)
+    kept = {name: assumption for name, assumption in every.items() if name not in decided}
     named = replace(named, assumptions=tuple(kept.values()))
-    return named, {name: one.value for name, one in kept.items()}
+    return named, {name: assumption.value for name, assumption in kept.items()}
 
 
 def _workload(model: Model, given: Mapping[str, Any]) -> Workload:

@@ -66,7 +66,7 @@ def measured_on_cpu(workload: Workload, strategy: Strategy) -> StepTime | None:
     ranks = strategy.world_size
     seconds = measured.seconds.at(workload.micro_batch) * workload.accumulate * ranks
     flops = measured.flops(workload.micro_batch) * workload.accumulate * strategy.data_ranks
-    said = f"a measured step: {measured.source}"
+    source = f"a measured step: {measured.source}"
     shared = f"{ranks} ranks share the cores; their exchange of gradients is not measured"
     return StepTime(
         parts={"measured step": seconds},
@@ -77,6 +77,6 @@ def measured_on_cpu(workload: Workload, strategy: Strategy) -> StepTime | None:
         model_flops=flops,
         hardware_flops=flops,
         peak_flops=None,
-        assumptions=(said, shared) if ranks > 1 else (said,),
+        assumptions=(source, shared) if ranks > 1 else (source,),
         sources=("workbench measure on this host",),
     )
