@@ -29,7 +29,7 @@ def expected(name: str) -> dict[str, float]:
     """Bytes per kind of collective, of all blocks and ends (tp: of one block)."""
     from workbench.describe import Model, Strategy, Workload
     from workbench.estimate.block_time import _tp_seconds
-    from workbench.estimate.context import RankContext
+    from workbench.estimate.context import rank_context
     from workbench.estimate.network import Group, Groups, Links
     from workbench.estimate.rank import ranks_of
 
@@ -66,8 +66,7 @@ def expected(name: str) -> dict[str, float]:
             reduce_seconds = gather_seconds
 
         links = Payload(link=1.0, port=1.0, domain=2, network_hop=0.0)
-        context = RankContext(workload=workload, strategy=strategy)
-        forward = _tp_seconds(context, links, who, moe=False)
+        forward = _tp_seconds(rank_context(workload, strategy), links, who, moe=False)
         if not strategy.sequence_parallel:
             return {"all-reduce": 2 * forward}  # backward: as much again
         return {"all-gather": forward, "reduce-scatter": forward}  # half of each, there and back

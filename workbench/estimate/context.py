@@ -7,7 +7,6 @@ or 2+2+4+8), 8 in pure bf16: arXiv 1910.02054 section 3; estimators.md 2.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from workbench.describe import ImplementationAssumptions, Model, Strategy, Workload
 
@@ -49,68 +48,32 @@ class Ways:
     optimizer: int
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots, so that what follows is worked out once
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankContext:
     """Workload and strategy with the sizes that follow from them, the same on every rank."""
 
     workload: Workload
     strategy: Strategy
-
-    @property
-    def model(self) -> Model:
-        """The workload's."""
-        return self.workload.model
-
-    @property
-    def kernels(self) -> ImplementationAssumptions:
-        """The workload's."""
-        return self.workload.kernels
-
-    @property
-    def trains(self) -> bool:
-        """Whether the model's own weights are trained, not LoRA adapters."""
-        return not self.workload.lora_rank
-
-    @cached_property
-    def width(self) -> Widths:
-        """Bytes per element of each state."""
-        return widths(self.workload, self.strategy)
-
-    @cached_property
-    def ways(self) -> Ways:
-        """Ranks over which each kind of state is sharded."""
-        return ways(self.strategy)
-
-    @cached_property
-    def autocast(self) -> bool:
-        """Whether fp32 weights are cast per operation (torch.autocast), not ahead of time."""
-        if self.kernels.separate_casts is not None:
-            return self.kernels.separate_casts
-        casts = self.width.weight == 4 and self.width.compute == 2
-        return casts and self.strategy.shard_ranks == 1 and self.trains
-
-    @cached_property
-    def tokens(self) -> float:
-        """Tokens of one micro-batch on this rank."""
-        return self.workload.tokens / self.strategy.cp
-
-    @cached_property
-    def residual(self) -> float:
-        """Elements of one residual-wide tensor, split by sequence parallelism."""
-        split = self.strategy.tp if self.strategy.sequence_parallel else 1
-        return self.tokens * self.model.hidden / split
-
-    @property
-    def gathered(self) -> float:
-        """The same as a linear of a sequence-parallel layer keeps it."""
-        if self.kernels.gathered_inputs:
-            return self.tokens * self.model.hidden
-        return self.residual
-
-    @property
-    def residual_bytes(self) -> int:
-        """Bytes per element of the residual stream."""
-        return 4 if self.autocast else self.width.compute
+    model: Model
+    """The workload's."""
+    kernels: ImplementationAssumptions
+    """The workload's."""
+    width: Widths
+    """Bytes per element of each state."""
+    ways: Ways
+    """Ranks over which each kind of state is sharded."""
+    autocast: bool
+    """Whether fp32 weights are cast per operation (torch.autocast) instead of ahead of time."""
+    trains: bool
+    """Whether the model's own weights are trained, not LoRA adapters."""
+    tokens: float
+    """Tokens of one micro-batch on this rank."""
+    residual: float
+    """Elements of one residual-wide tensor, split by sequence parallelism."""
+    gathered: float
+    """The same as a linear of a sequence-parallel layer keeps it."""
+    residual_bytes: int
+    """Bytes per element of the residual stream."""
 
     @property
     def is_fsdp(self) -> bool:
@@ -148,6 +111,32 @@ class RankContext:
     def mlp_slices(self, tokens: float) -> float:
         """Slices of a tiled MLP: as many as keep a slice's length near the hidden width (ALST)."""
         return max(1.0, tokens / self.model.hidden) if self.kernels.tiled_mlp else 1.0
+
+
+def rank_context(workload: Workload, strategy: Strategy) -> RankContext:
+    """Work out what every part of an estimate shares."""
+    model, kernels, width = workload.model, workload.kernels, widths(workload, strategy)
+    trains = not workload.lora_rank
+    autocast = kernels.separate_casts
+    if autocast is None:
+        casts = width.weight == 4 and width.compute == 2
+        autocast = casts and strategy.shard_ranks == 1 and trains
+    tokens = workload.tokens / strategy.cp
+    residual = tokens * model.hidden / (strategy.tp if strategy.sequence_parallel else 1)
+    return RankContext(
+        workload=workload,
+        strategy=strategy,
+        model=model,
+        kernels=kernels,
+        width=width,
+        ways=ways(strategy),
+        autocast=autocast,
+        trains=trains,
+        tokens=tokens,
+        residual=residual,
+        gathered=tokens * model.hidden if kernels.gathered_inputs else residual,
+        residual_bytes=4 if autocast else width.compute,
+    )
 
 
 def widths(workload: Workload, strategy: Strategy) -> Widths:

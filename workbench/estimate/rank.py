@@ -8,7 +8,7 @@ from functools import cached_property
 from workbench.describe import Strategy, Workload
 from workbench.estimate.activations import StageBlocks, stage_blocks
 from workbench.estimate.communication import Buffers, buffers
-from workbench.estimate.context import RankContext
+from workbench.estimate.context import RankContext, rank_context
 from workbench.estimate.elements import Elements, rank_elements
 from workbench.estimate.loss import LossMemory, loss_memory
 from workbench.estimate.stages import Stage, stages
@@ -87,7 +87,7 @@ def ranks_of(workload: Workload, strategy: Strategy) -> tuple[Rank, ...]:
     Raises:
         UsageError: more stages than blocks, or virtual stages that do not fit.
     """
-    context = RankContext(workload=workload, strategy=strategy)
+    context = rank_context(workload, strategy)
     return tuple(
         Rank(context=context, stage=stage)
         for stage in stages(workload.model, strategy, workload.accumulate)
