@@ -8,8 +8,7 @@ from workbench.estimate.cost import RunCost
 from workbench_widgets.calculator import Calculator
 from workbench_widgets.cost.choice import CostChoice
 from workbench_widgets.cost.fields import fields
-from workbench_widgets.cost.figure import figure
-from workbench_widgets.cost.text import as_text
+from workbench_widgets.cost.figure import as_text, figure
 
 
 class CostCalculator(Calculator):

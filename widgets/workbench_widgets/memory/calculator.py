@@ -12,10 +12,9 @@ from workbench_widgets.calculator import Calculator
 from workbench_widgets.debounce import Debouncer
 from workbench_widgets.job_form import JobForm
 from workbench_widgets.memory.fields import fields
-from workbench_widgets.memory.figure import figure
+from workbench_widgets.memory.figure import as_text, figure
 from workbench_widgets.memory.simulation import ExactRun
 from workbench_widgets.memory.switches import advice
-from workbench_widgets.memory.text import as_text
 
 SETTLED_SECONDS = 0.08  # without a move; then the advice follows, which costs more to find
 

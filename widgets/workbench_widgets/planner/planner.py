@@ -23,8 +23,7 @@ from workbench_widgets.planner.handover import hand_over
 from workbench_widgets.planner.prices import PriceRefresh
 from workbench_widgets.planner.search import Answer, PlanSearch
 from workbench_widgets.planner.story import rejected, story
-from workbench_widgets.planner.text import as_text
-from workbench_widgets.planner.view import Kept, keep, marks, points, view
+from workbench_widgets.planner.view import Kept, as_text, keep, marks, points, view
 from workbench_widgets.strategy.advice import advice, advice_lines
 
 STORY_SECONDS = 0.12  # without a move; then explanation, sensitivity and rejections follow
