@@ -263,7 +263,7 @@ def test_the_comparison_is_made_now_and_then_and_at_the_end(
         return real(run, document, steady)
 
     monkeypatch.setattr(view, "compare", note)
-    builder = ViewBuilder(directory(tmp_path), run_document(1))
+    builder = ViewBuilder(directory(tmp_path), RunRecord.of(run_document(1)))
     shown = [builder.snapshot(now())["comparison"] for _ in range(view._LOOKS_PER_COMPARISON)]
     assert made == ["running"]
     assert all(one == shown[0] for one in shown)
