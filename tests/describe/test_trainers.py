@@ -134,3 +134,26 @@ def test_a_launcher_is_not_told_what_the_trainer_does_itself() -> None:
     assert named.strategy.recompute == "full"
     assert named.launched == wb.Strategy.parse("zero3", 8).with_options(overlap_gradients=False)
     assert job("trl").with_trainer(None).strategy == job().strategy
+
+
+def test_old_four_bit_linears_keep_the_inputs_of_every_projection() -> None:
+    """bitsandbytes 0.42 saves (A, B): k's input is q's, o's and down's come on top."""
+    qlora = {"lora_rank": 8, "quantization": "nf4", "precision": "bf16-pure", "strategy": "ddp"}
+    old, new = (job(None, quantized_inputs=one, **qlora) for one in (True, False))
+    more = wb.training_memory(old).allocated_bytes - wb.training_memory(new).allocated_bytes
+    gate_and_up, down = 4096, 14336  # one tensor for both; the attention's result is kept anyway
+    assert more == pytest.approx(32 * 2048 * 2 * (gate_and_up + down), rel=0.01)
+    assert job("litgpt@0.5.3", **qlora).workload.kernels.quantized_inputs
+    assert not job("litgpt@0.5.8", **qlora).workload.kernels.quantized_inputs
+
+
+def test_kbit_preparation_makes_embedding_head_and_norms_fp32() -> None:
+    """PEFT's prepare_model_for_kbit_training: 1.96 GiB more on Llama-3-8B."""
+    qlora = {"lora_rank": 8, "quantization": "nf4", "gpus": 1, "strategy": "single"}
+    kept, plain = (job(None, fp32_unquantized=one, **qlora) for one in (True, False))
+    more = (
+        wb.training_memory(kept).parts["parameters"] - wb.training_memory(plain).parts["parameters"]
+    )
+    assert more / 2**30 == pytest.approx(1.96, abs=0.01)
+    assert job("peft", **qlora).workload.kernels.fp32_unquantized
+    assert not job("trl@1.9", **qlora).workload.kernels.fp32_unquantized

@@ -249,8 +249,8 @@ def _assumed(
         decided |= set(declared(ImplementationAssumptions))
     elif kernels is not None:
         decided |= {"norm", "activation", "compiled"}
-    if isinstance(given.get("strategy"), Strategy):
-        decided |= set(flat_names(Strategy))
+    if isinstance(strategy_given := given.get("strategy"), Strategy):
+        decided |= set(strategy_given.options_beside_name())
     every = named.assumed(facts(strategy, model, given, arch), model, strategy)
     kept = {name: assumption for name, assumption in every.items() if name not in decided}
     named = replace(named, assumptions=tuple(kept.values()))
