@@ -40,7 +40,7 @@ _LABELS = {
     "checkpoint_every": ("Steps between",),
     "restarts": ("Restarts",),
     "max_hours": ("Ends after (hours)", "no limit"),
-    "max_usd_per_hour": ("Maximum dollars per hour", "no limit"),
+    "max_usd_per_hour": ("Maximum $ per hour", "no limit"),
     "idle_minutes": ("Idle limit (minutes)",),
     "disk_gb": ("Disk each (GB)",),
     "image": ("Container image", "the engine's default"),
