@@ -16,7 +16,7 @@ from workbench.describe import Strategy, Workload
 from workbench.estimate import training_memory
 from workbench.estimate.parts import OUTSIDE_ALLOCATOR
 from workbench.launching.capture import SITE_FOLDER
-from workbench.measuring.batches import other_batches
+from workbench.measuring.batches import other_batches, usual_value
 from workbench.measuring.described import samples_of, workload_of
 
 ROOT = Path(__file__).parents[2]
@@ -76,11 +76,11 @@ def probe(script: str | Path, arguments: Sequence[str], folder: Path, batch: Any
 def measured(case: Case, folder: Path) -> Workload:
     """What two probes make of the script."""
     first = probe(case.script, case.arguments, folder / "first")
-    samples = samples_of(first)
+    samples = samples_of(first, usual_value(SCRIPTS / case.script, case.arguments))
     ways = other_batches(SCRIPTS / case.script, case.arguments, samples, first["loader_batch"])
     way = next(iter(ways))
     second = probe(case.script, way.arguments, folder / "second", way.loader)
-    other = samples_of(second)
+    other = samples_of(second, way.value)
     assert other != samples, (way, samples)
     return workload_of(case.script, [first, second], [samples, other])
 

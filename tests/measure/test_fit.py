@@ -16,8 +16,8 @@ from workbench.describe.workload import Workload
 from workbench.errors import UsageError
 from workbench.estimate import step_time, training_memory
 from workbench.estimate.memory import least_bytes, needed_bytes
-from workbench.measuring.batches import declared_option, other_batches
-from workbench.measuring.described import workload_of
+from workbench.measuring.batches import BatchOption, declared_option, other_batches, usual_value
+from workbench.measuring.described import samples_of, workload_of
 from workbench.measuring.fit import line, moments
 from workbench.store import measurements
 from workbench.store.measurements import Measurement, batch_argument, find, keep, key_of, named
@@ -111,6 +111,13 @@ def test_recompute_keeps_inputs_and_one_block() -> None:
     full = training_memory(work, Strategy.parse("single", 1).with_options(recompute="full"), "cpu")
     # 30 MiB less the 20 that the two blocks keep, their inputs of 2.5 each, and one block again.
     assert full.parts["activations: blocks"] == (30 - 20 + 5 + 10) * MIB
+
+
+def test_the_batch_need_not_be_the_first_dimension() -> None:
+    sequence_first = record(4, inputs=[[[[20, 4], "int64"]]], loader_batch=None)
+    assert samples_of(sequence_first, 4) == 4
+    assert samples_of(sequence_first) == 20
+    assert samples_of(record(4, loader_batch=16), 4) == 16
 
 
 def test_steps_that_do_not_correspond_are_compared_by_phase() -> None:
@@ -218,5 +225,6 @@ def test_another_batch_comes_from_the_argument_then_the_option_then_the_loader(
     ways = list(other_batches(script, ["--x"], 8, 8))
     assert ways[0].arguments == ("--x", "--batch_size=4")
     assert (ways[1].arguments, ways[1].loader) == (("--x",), (8, 4))
+    assert usual_value(script, []) == 8
     script.write_text("batch_size = 8\nexec(open('configurator.py').read())\n")
-    assert declared_option(script) == "--batch_size"
+    assert declared_option(script) == BatchOption(name="--batch_size", default=8)

@@ -9,14 +9,17 @@ import pytest
 
 pytest.importorskip("torch")
 
+import workbench as wb
 from tests.cli.conftest import Command, command
+from tests.measure.harness import SCRIPTS, probe
 from workbench.cli.json_keys import FORMS
+from workbench.measuring.described import accumulation
 from workbench.measuring.measure import ProbeError, measure
 from workbench.store.runs import Store
 
 __all__ = ["command"]
 
-SCRIPTS = Path(__file__).parent / "scripts"
+SPAWNS = Path(__file__).parents[1] / "scripts" / "spawns.py"
 LOOP = str(SCRIPTS / "plain_loop.py")
 
 
@@ -64,3 +67,43 @@ def test_a_script_that_cannot_be_measured_says_why(
         measure(script, cpu=True, store=tmp_path / "runs")
     assert log in caught.value.log
     assert not list((Store(tmp_path / "runs").root / "measured").glob("*"))
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_every_process_and_keeps_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n")
+    seen: list[str] = []
+
+    def interrupt(text: str) -> None:
+        seen.append(text)
+        ranks = list((tmp_path / "runs").glob("*/logs/rank-0.log"))
+        if text != "stopping" and any("loading" in one.read_text() for one in ranks):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(script, cpu=True, store=tmp_path / "runs", on_progress=interrupt)
+    assert "loading data" in seen[0]
+    (run,) = (wb.attach(path.name, store=tmp_path / "runs") for path in runs_in(tmp_path))
+    assert not run.status.live
+    assert not list((Store(tmp_path / "runs").root / "measured").glob("*"))
+
+
+def runs_in(folder: Path) -> list[Path]:
+    return [path.parent for path in (folder / "runs").glob("*/run.json")]
+
+
+@pytest.mark.slow
+def test_processes_that_a_script_starts_itself_are_measured(tmp_path: Path) -> None:
+    record = probe(SPAWNS, ("--world", "2"), tmp_path)
+    assert record["trained"]["elements"] == 5
+    assert (tmp_path / "measured" / "rank-1.json").exists()
+
+
+@pytest.mark.slow
+def test_several_networks_are_recorded_each(tmp_path: Path) -> None:
+    record = probe("gan.py", (), tmp_path)
+    assert [rows[0]["trained"] for rows in record["roots"]] == [8_449, 10_432]
+    assert sorted(one["elements"] for one in record["optimizers"]) == [8_449, 10_432]
+    assert record["loader_batch"] == 32
+    assert accumulation(record) == 1

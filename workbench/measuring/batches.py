@@ -10,7 +10,7 @@ from pathlib import Path
 from workbench.store.measurements import batch_argument, is_batch_option
 from workbench.store.python_source import parse_python
 
-_HUGGING_FACE = "--per_device_train_batch_size"
+_HUGGING_FACE, _HUGGING_FACE_DEFAULT = "--per_device_train_batch_size", 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +21,29 @@ class OtherBatch:
     """Its arguments."""
     source: str
     """What changes the batch size, in words."""
+    value: int
+    """The batch size that is asked for."""
     loader: tuple[int, int] | None = None
     """Batch size that its loaders were made with, and the one that the hook makes them with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOption:
+    """The option by which a script takes its batch size."""
+
+    name: str
+    """With its dashes."""
+    default: int | None
+    """What it is where nothing is given, as far as the source shows it."""
+
+
+def usual_value(script: Path, arguments: Sequence[str]) -> int | None:
+    """The batch size in the arguments, or the script's default; None where neither shows it."""
+    given = batch_argument(arguments)
+    if given is not None:
+        return given.value
+    option = declared_option(script)
+    return None if option is None else option.default
 
 
 def other_batches(
@@ -39,20 +60,21 @@ def other_batches(
     given = batch_argument(arguments)
     if given is not None:
         size = other_size(given.value)
-        yield OtherBatch(
-            arguments=tuple(given.replaced(arguments, size)), source=arguments_text(given.prefix)
-        )
+        words = tuple(given.replaced(arguments, size))
+        yield OtherBatch(arguments=words, source=arguments_text(given.prefix), value=size)
     else:
         option = declared_option(script)
         if option is not None:
-            size = str(other_size(samples))
-            words = (f"{option}={size}",)
-            yield OtherBatch(arguments=(*arguments, *words), source=option)
+            size = other_size(option.default or samples)
+            words = (*arguments, f"{option.name}={size}")
+            yield OtherBatch(arguments=words, source=option.name, value=size)
     if loader_batch is not None:
+        size = other_size(loader_batch)
         yield OtherBatch(
             arguments=tuple(arguments),
             source="its DataLoader",
-            loader=(loader_batch, other_size(loader_batch)),
+            value=size,
+            loader=(loader_batch, size),
         )
 
 
@@ -70,39 +92,45 @@ def other_size(size: int) -> int:
     return size // 2 if size > 1 else 2
 
 
-def declared_option(script: Path) -> str | None:
+def declared_option(script: Path) -> BatchOption | None:
     """The option by which the script takes its batch size, where its source shows one."""
     try:
         tree = parse_python(script.read_bytes())
     except (OSError, SyntaxError):
         return None
-    texts = [
-        node.value
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr in {"add_argument", "option", "Option"}
-        for node in call.args
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
-    options = [text for text in texts if text.startswith("--") and is_batch_option(text)]
-    if options:
-        return options[0]
+    for call in ast.walk(tree):
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr in {"add_argument", "option", "Option"}
+        ):
+            for text in map(_constant, call.args):
+                if isinstance(text, str) and text.startswith("--") and is_batch_option(text):
+                    words = {one.arg: _constant(one.value) for one in call.keywords}
+                    return BatchOption(name=text, default=_number(words.get("default")))
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     if {"HfArgumentParser", "TrainingArguments"} <= names:
-        return _HUGGING_FACE
+        return BatchOption(name=_HUGGING_FACE, default=_HUGGING_FACE_DEFAULT)
     return _assigned(tree)
 
 
-def _assigned(tree: ast.Module) -> str | None:
+def _assigned(tree: ast.Module) -> BatchOption | None:
     """A global that ``--name=value`` overwrites, where the script reads its arguments itself."""
     reads = any(_overwrites_globals(node) for node in ast.walk(tree))
     for node in tree.body if reads else ():
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name = f"--{node.targets[0].id}"
             if is_batch_option(name):
-                return name
+                return BatchOption(name=name, default=_number(_constant(node.value)))
     return None
+
+
+def _constant(node: ast.expr) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _number(*values: object) -> int | None:
+    return next((value for value in values if isinstance(value, int) and value > 0), None)
 
 
 def _overwrites_globals(node: ast.AST) -> bool:

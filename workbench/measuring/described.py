@@ -114,11 +114,17 @@ def accumulation(record: Record) -> int:
     return passes if len(calls) == 1 and calls[0] == passes else 1
 
 
-def samples_of(record: Record) -> int:
-    """Samples of a micro-batch: the loader's, or the first dimension of a module's first input."""
+def samples_of(record: Record, asked: int | None = None) -> int:
+    """Samples of a micro-batch.
+
+    The loader's; without one the batch size that the script was asked for, where a module's inputs
+    have a dimension of that size (it need not be the first); else their first dimension.
+    """
     if record.get("loader_batch"):
         return int(record["loader_batch"])
     shapes: list[list[int]] = [shape for leaves in record["inputs"] for shape, _ in leaves if shape]
+    if asked is not None and any(asked in shape for shape in shapes):
+        return asked
     return shapes[0][0] if shapes else 1
 
 

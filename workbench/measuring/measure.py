@@ -14,14 +14,13 @@ from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.launch import launch
 from workbench.launching.prepare.targets import resolve
 from workbench.launching.run import Run
-from workbench.measuring.batches import OtherBatch, other_batches
+from workbench.measuring.batches import OtherBatch, other_batches, usual_value
 from workbench.measuring.described import samples_of, workload_of
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.measurements import (
     FILE,
     FOLDER,
     Measurement,
-    batch_argument,
     content_hash,
     keep,
 )
@@ -83,14 +82,14 @@ def measure(
     target = resolve(os.fspath(script))
     runs = store if isinstance(store, Store) else Store(store)
     prober = _Prober(os.fspath(script), cpu=cpu, store=runs, timeout=timeout, tell=on_progress)
-    first = prober.run(tuple(arguments), None, "the script's own batch size")
+    value = usual_value(target.path, arguments)
+    first = prober.run(tuple(arguments), value, None, "the script's own batch size")
     ways = other_batches(target.path, arguments, first.samples, first.record.get("loader_batch"))
     second, source = prober.second(first, list(ways))
     probes = [first] if second is None else [first, second]
     workload = workload_of(
         target.path.name, [one.record for one in probes], [one.samples for one in probes]
     )
-    given = batch_argument(arguments)
     found = Measurement(
         script=str(target.path),
         arguments=tuple(arguments),
@@ -98,7 +97,7 @@ def measure(
         content=content_hash(target.path) or "",
         run=first.run.id,
         measured_at=time.time(),
-        batch_value=None if given is None else given.value,
+        batch_value=value,
         batch_source=source,
         files=tuple(sorted(first.record["files"].items())),
     )
@@ -120,15 +119,22 @@ class _Prober:
         """The script at another batch size, by the first way that changes it."""
         for way in ways:
             try:
-                found = self.run(way.arguments, way.loader, f"another batch size by {way.source}")
+                what = f"another batch size by {way.source}"
+                found = self.run(way.arguments, way.value, way.loader, what)
             except ProbeError:
                 continue  # it does not take it so: the next way, or one batch size alone
             if found.samples != first.samples:
                 return found, way.source
         return None, ""
 
-    def run(self, arguments: Sequence[str], loader: tuple[int, int] | None, what: str) -> _Probe:
-        """One measured run.
+    def run(
+        self,
+        arguments: Sequence[str],
+        value: int | None,
+        loader: tuple[int, int] | None,
+        what: str,
+    ) -> _Probe:
+        """One measured run; `value` is the batch size that it is asked for, where that is known.
 
         Raises:
             ProbeError: it failed, or made too few steps.
@@ -148,7 +154,7 @@ class _Prober:
         record = read_json(run.directory / FOLDER / "rank-0.json")
         if record is None or not record.get("traced"):
             raise _why(run, record, self._script)
-        return _Probe(run=run, record=record, samples=samples_of(record))
+        return _Probe(run=run, record=record, samples=samples_of(record, value))
 
     def _await(self, run: Run, what: str) -> None:
         begun = time.monotonic()

@@ -68,20 +68,21 @@ class Calls:
         for sizes, kept in ((self.saved, call.saved - inputs), (self.inputs, inputs)):
             sizes[module] = sizes.get(module, 0) + sum(life.nbytes for life in kept)
 
-    def rows(self) -> list[list[dict[str, Any]]]:
-        """The tree of each module that the script called itself, in the order of the calls.
+    def outermost(self) -> list[nn.Module]:
+        """The modules with parameters that the script called itself, in the order of their calls.
 
-        A module that a later call reaches through another one (the network inside its DDP wrapper)
-        is not told twice.
+        One that a later call reaches through another (the network inside its DDP wrapper) counts
+        with that one; a loss has no parameters.
         """
         inner: set[nn.Module] = set()
         for root in self.roots:
             for child in root.children():
                 inner.update(child.modules())
-        outer = [root for root in self.roots if root not in inner]
-        return [self._tree(root) for root in outer]
+        own = [root for root in self.roots if root not in inner]
+        return [root for root in own if next(iter(root.parameters()), None) is not None]
 
-    def _tree(self, root: nn.Module) -> list[dict[str, Any]]:
+    def tree(self, root: nn.Module) -> list[dict[str, Any]]:
+        """What each module in `root` holds, reads and keeps."""
         named = cast("list[tuple[str, nn.Module]]", list(root.named_modules()))  # pyright: ignore[reportUnknownArgumentType]
         return [self._row(path, module) for path, module in named[:MAX_ROWS]]
 

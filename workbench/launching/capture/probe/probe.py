@@ -165,15 +165,15 @@ class _Open:
     def close(self) -> dict[str, Any]:
         """Stop watching, and say what was seen."""
         self.abandon()
-        stepped = list(self._stepped.values())
+        stepped, roots = list(self._stepped.values()), self._calls.outermost()
         return {
             "device": _device_name(self._ledger.device),
-            "roots": self._calls.rows(),
-            "inputs": list(self._calls.roots.values()),
-            "calls": [self._calls.counts.get(root, 0) for root in self._calls.roots],
+            "roots": [self._calls.tree(root) for root in roots],
+            "inputs": [self._calls.roots[root] for root in roots],
+            "calls": [self._calls.counts.get(root, 0) for root in roots],
             "autocast": self._calls.autocast,
             "loader_batch": self._fetches.batch_size,
-            **facts_of_parameters(list(_trained(stepped)), list(self._calls.roots)),
+            **facts_of_parameters(list(_trained(stepped)), roots),
             "optimizers": facts_of_optimizers(stepped),
             **account(self._ledger),
         }
