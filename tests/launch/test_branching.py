@@ -108,7 +108,7 @@ def test_what_has_changed_is_said_before_and_after(
     assert planned["variable NCCL_ALGO"] == (None, "Tree")
     shown = command("rerun", "train", root=root)
     assert "file train.py" in shown
-    assert f"lie in {first.source}" in shown
+    assert f"are in {first.source}" in shown
     again = wb.attach(begun[0], root)
     origin = json.loads(command("show", begun[0], "--json", root=root))
     assert (origin["rerun_of"], origin["provenance"]["copied"]) == (
