@@ -120,7 +120,7 @@ def test_all_faces_tell_the_same(tmp_path: Path, name: str, trouble: str, outcom
     for _ in range(3):
         watch.look()
         same(told(paths))
-    finding = FAILED if outcome == "failed" else None
+    finding = Finding.read(FAILED) if outcome == "failed" else None
     verdict = Verdict(outcome=outcome, message="over", failed_rank=None, finding=finding)
     watch.judge(0)
     watch.finish(0 if finding is None else 1, verdict, 0)

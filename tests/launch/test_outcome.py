@@ -42,7 +42,7 @@ def test_a_crash_in_the_shut_down_is_told_and_is_no_lost_training(tmp_path: Path
     found = verdict(tmp_path, [OK, OK], ABORTED.format(rank=0, code=-6))
     assert found.outcome == "succeeded"
     assert "SIGABRT" in found.message
-    assert found.finding["kind"] == "crash-at-exit"
+    assert found.finding.kind == "crash-at-exit"
 
 
 @pytest.mark.parametrize("code", [3, -9])

@@ -151,7 +151,7 @@ def test_the_verdict_names_the_spawned_rank_that_was_killed(tmp_path: Path) -> N
     ranks = Ranks(tmp_path, "spawns.py", "--world", "3", "--kill-at", "3", "--fail-rank", "1")
     assert ranks.wait(300) == [1]
     verdict = verdict_of(ranks, 1)
-    assert (verdict.failed_rank, (verdict.finding or {})["kind"]) == (1, "rank-killed")
+    assert (verdict.failed_rank, verdict.finding and verdict.finding.kind) == (1, "rank-killed")
     assert verdict.message.startswith("Rank 1 was killed by SIGKILL (9")
 
 

@@ -10,7 +10,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from workbench.diagnose import economy, hardware, host, nodes, numbers, progress, script, speed
 from workbench.diagnose.evidence import Evidence, single_rank_seconds
@@ -143,7 +142,7 @@ class Diagnoser:
         return self._write()
 
     def end(
-        self, outcome: str, finding: dict[str, Any] | None, world_size: int | None = None
+        self, outcome: str, finding: Finding | None, world_size: int | None = None
     ) -> list[Finding]:
         """The run is over: what stood stays standing; `finding` is the verdict's own."""
         self._last_look(world_size)
@@ -161,8 +160,7 @@ class Diagnoser:
             kept = self._kept.get(raised.key)
             if kept is not None and kept.finding.cleared_at is None:
                 kept.finding = replace(kept.finding, next=raised.next)
-        if finding is not None:
-            self._merge_one(Finding.read(finding), self.evidence.facts)
+        self._merge_one(finding, self.evidence.facts)
         return self._write()
 
     def _last_look(self, world_size: int | None) -> None:

@@ -51,7 +51,7 @@ def diagnose_offline(paths: RunPaths) -> list[Finding]:
         diagnoser.look(_facts(run, begun, now, block))
     for sample in samples.until(math.inf):
         diagnoser.sample(sample)
-    return diagnoser.end(str(end.get("outcome")), end.get("finding"))
+    return diagnoser.end(str(end.get("outcome")), Finding.read(end.get("finding")))
 
 
 def _rows_between_looks(paths: RunPaths) -> int:

@@ -20,6 +20,7 @@ from workbench.store.files import read_json, read_tail, write_text_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
+from workbench.store.schema import ExitDoc
 from workbench.units import GIB, format_bytes, format_ratio
 
 _STYLE = """
@@ -51,7 +52,7 @@ opacity:.6}.gap tr.cause td:first-child{padding-left:16px;color:var(--mute)}
 """ + "".join(f".c{n}{{stroke:var(--c{n})}}.key.c{n}{{color:var(--c{n})}}" for n in range(8))
 
 
-def write_report(paths: RunPaths, end: dict[str, Any]) -> None:
+def write_report(paths: RunPaths, end: ExitDoc) -> None:
     """Write the page from run.json, view.json and the logs; raises OSError when it cannot."""
     run, view = read_run(paths) or RunRecord(), read_json(paths.view) or {}
     version = html.escape(run.workbench_version)

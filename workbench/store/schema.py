@@ -169,7 +169,7 @@ class ExitDoc(TypedDict):
     """``exit.json``: written last; its absence beside dead processes means *interrupted*."""
 
     schema: int
-    outcome: Outcome
+    outcome: str  # Outcome, or one of a later version
     exit_code: int | None
     failed_rank: int | None
     traceback: str | None  # the end of the failed rank's, as its interpreter told it

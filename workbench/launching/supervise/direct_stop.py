@@ -12,7 +12,6 @@ import threading
 import time
 from functools import partial
 from statistics import median
-from typing import Any
 
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.log import guarded, log, logging_to
@@ -34,7 +33,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, foreign_reason
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
-from workbench.store.schema import SCHEMA_VERSION
+from workbench.store.schema import SCHEMA_VERSION, ExitDoc
 from workbench.store.status import read_status
 
 _TICK_SECONDS = 0.2
@@ -200,7 +199,7 @@ def _tell_end(paths: RunPaths, run: RunRecord, reason: str, left: int) -> None:
         write_report(paths, end)
 
 
-def _end_document(paths: RunPaths, verdict: Verdict, left: int) -> dict[str, Any]:
+def _end_document(paths: RunPaths, verdict: Verdict, left: int) -> ExitDoc:
     message = verdict.message
     from workbench.launching.resume.resume import why_not_resumable  # noqa: PLC0415  (needed once)
 
@@ -212,16 +211,17 @@ def _end_document(paths: RunPaths, verdict: Verdict, left: int) -> dict[str, Any
         "outcome": verdict.outcome,
         "exit_code": None,
         "failed_rank": verdict.failed_rank,
+        "traceback": None,
         "message": message,
         "why_not_resumable": why_not,
-        "finding": verdict.finding,
+        "finding": verdict.finding and verdict.finding.document(),
         "processes_left": left,
         "gpu_memory_left_bytes": None,
         "ended_at": round(time.time(), 3),
     }
 
 
-def _close_view(paths: RunPaths, end: dict[str, Any], attempts: Attempts, steps: int) -> None:
+def _close_view(paths: RunPaths, end: ExitDoc, attempts: Attempts, steps: int) -> None:
     """The last snapshot's curves stay; it says that the run has ended, and how far it came."""
     view, state = read_json(paths.view), read_json(paths.state) or {}
     guarded("state.json", lambda: write_json_atomic(paths.state, {**state, "phase": "ended"}))

@@ -7,7 +7,6 @@ import json
 import time
 import traceback
 from collections.abc import Mapping
-from typing import Any
 
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts, RankFacts
@@ -26,7 +25,7 @@ from workbench.recover.sealing import Sealer
 from workbench.store.files import write_bytes_atomic, write_json_reserved
 from workbench.store.findings import EXIT_HANG, HANGS, Finding
 from workbench.store.record import read_end
-from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
+from workbench.store.schema import SCHEMA_VERSION, ExitDoc, ProcessDoc
 
 _MARKED_EVERY_SECONDS = 5.0
 _CHECKPOINTS_EVERY_SECONDS = 3.0
@@ -183,7 +182,7 @@ class RunMonitor:
         """Of all attempts, without the pauses between them."""
         return self._seconds_before + time.monotonic() - self._began
 
-    def write_view(self, end: dict[str, Any] | None = None) -> None:
+    def write_view(self, end: ExitDoc | None = None) -> None:
         """Replace view.json."""
         document = self._builder.snapshot(
             {
@@ -206,8 +205,8 @@ class RunMonitor:
         )
         guarded("view.json", lambda: write_bytes_atomic(self._paths.view, encode(document)))
 
-    def _rank_documents(self) -> dict[int, dict[str, Any]]:
-        documents: dict[int, dict[str, Any]] = {}
+    def _rank_documents(self) -> dict[int, dict[str, object]]:
+        documents: dict[int, dict[str, object]] = {}
         for rank, facts in self.ranks.items():
             end = None if facts.alive else read_end(self._paths, rank)
             documents[rank] = {
@@ -256,7 +255,7 @@ class RunMonitor:
         state = self._state
         if state.message and state.world_size not in {None, state.world_size_asked}:
             message = f"{message} {state.message}"
-        end: dict[str, Any] = {
+        end: ExitDoc = {
             "schema": SCHEMA_VERSION,
             "outcome": verdict.outcome,
             "exit_code": exit_code,
@@ -264,7 +263,7 @@ class RunMonitor:
             "traceback": self._traceback(verdict.failed_rank),
             "message": message,
             "why_not_resumable": why_not,
-            "finding": verdict.finding,
+            "finding": verdict.finding and verdict.finding.document(),
             "processes_left": left,
             "gpu_memory_left_bytes": self._gpu_memory_left(),
             "ended_at": round(time.time(), 3),
@@ -290,7 +289,7 @@ class RunMonitor:
         """The run goes on with another attempt: keep what ended this one, seal what waits."""
         self._last_look(verdict)
 
-    def _why_not_resumable(self, end: Mapping[str, Any] | None = None) -> str:
+    def _why_not_resumable(self, end: Mapping[str, object] | None = None) -> str:
         from workbench.launching.resume.resume import why_not_resumable  # noqa: PLC0415  (needed once)
 
         return why_not_resumable(self._paths, end)
@@ -328,7 +327,7 @@ class RunMonitor:
         except Exception as error:  # noqa: BLE001  (it only spares lists some reading)
             log(f"row.json failed: {error!r}")
 
-    def _write_report(self, end: dict[str, Any]) -> None:
+    def _write_report(self, end: ExitDoc) -> None:
         try:
             from workbench.observe.report import write_report  # noqa: PLC0415  (needed once)
 

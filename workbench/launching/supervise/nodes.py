@@ -103,7 +103,7 @@ class RunNodes:
         paths = self._state.paths
         ends = {rank: read_end(paths, rank) for rank in range(self._state.world_size_asked)}
         if finding is None:
-            kind = (verdict.finding or {}).get("kind")
+            kind = verdict.finding and verdict.finding.kind
             echo = kind not in _KNOWS_BETTER and is_echo(ends)
             finding = self._peers.culprit() if echo else None
         elif finding.kind == rules.FAILED and not is_echo(ends):

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any
 
-from workbench.diagnose.failure import Failed, explain, finding, root_cause, signal_name, tail_now
+from workbench.diagnose.failure import (
+    Failed,
+    explain,
+    finding,
+    root_cause,
+    signal_name,
+    tail_now,
+)
 from workbench.observe.rank_count import rank_count
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
@@ -27,7 +33,7 @@ class Verdict:
     """One sentence: what happened and what to do next."""
     failed_rank: int | None = None
     """The rank that failed first."""
-    finding: dict[str, Any] | None = None
+    finding: Finding | None = None
     """Evidence, cause and next move, for failures."""
 
 
@@ -168,13 +174,13 @@ def _crashed_at_exit(rank: int, steps: int, number: int) -> Verdict:
         severity="note",
     )
     message = f"Finished after {steps} steps; then {cause}, after the script had ended."
-    return Verdict(outcome="succeeded", message=message, finding=found.document())
+    return Verdict(outcome="succeeded", message=message, finding=found)
 
 
 def verdict_of(found: Finding) -> Verdict:
     """The verdict that a run failed for what `found` says."""
     text = f"{found.cause} ({found.evidence}). {found.next}"
-    return Verdict(outcome="failed", message=text, failed_rank=found.rank, finding=found.document())
+    return Verdict(outcome="failed", message=text, failed_rank=found.rank, finding=found)
 
 
 def address_was_taken(paths: RunPaths, ranks: int) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
-from typing import Any
 
 from workbench.store import processes
-from workbench.store.files import read_json
+from workbench.store.files import read_as
 from workbench.store.layout import RunPaths
+from workbench.store.node_schema import NodeDoc
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
+from workbench.store.schema import StateDoc
 
 
 def may_adopt(paths: RunPaths) -> bool:
@@ -20,18 +21,18 @@ def may_adopt(paths: RunPaths) -> bool:
     On another one its launcher looks dead, so a supervisor there would end what is at work. Of a
     run over several machines, node 0 alone can watch.
     """
-    state, run = read_json(paths.state) or {}, read_run(paths) or RunRecord()
-    supervisor: dict[str, Any] = state.get("supervisor") or {}
-    if supervisor.get("boot_id", processes.boot_id()) != processes.boot_id():
+    state, run = read_as(StateDoc, paths.state), read_run(paths) or RunRecord()
+    supervisor = state and state.get("supervisor")
+    if supervisor and supervisor["boot_id"] != processes.boot_id():
         return False
-    first: dict[str, Any] = (read_json(paths.node(0)) or {}) if run.nodes > 1 else {}
-    if first.get("host", socket.gethostname()) != socket.gethostname():
+    first = read_as(NodeDoc, paths.node(0)) if run.nodes > 1 else None
+    if first and first.get("host", socket.gethostname()) != socket.gethostname():
         return False
-    return _has_own_process(run, state)
+    return state is not None and _has_own_process(run, state)
 
 
-def _has_own_process(run: RunRecord, state: dict[str, Any]) -> bool:
+def _has_own_process(run: RunRecord, state: StateDoc) -> bool:
     """Of the machine that node 0 is: containers of one host share the boot."""
-    ranks: dict[str, Any] = state.get("ranks") or {}
+    ranks = state.get("ranks", {})
     own = [ranks.get(str(rank)) for rank in range(run.processes // run.nodes)]
     return any(processes.is_marked(one, run.marker) for one in [state.get("launcher"), *own])

@@ -175,11 +175,9 @@ class RestartController:
             return None
         if hang.kind == EXIT_HANG:
             message = f"Finished after {monitor.steps} steps. {hang.cause} It was ended."
-            return Verdict(outcome="succeeded", message=message, finding=hang.document())
+            return Verdict(outcome="succeeded", message=message, finding=hang)
         message = f"{hang.cause} ({hang.evidence}). {hang.next}"
-        return Verdict(
-            outcome="failed", message=message, failed_rank=hang.rank, finding=hang.document()
-        )
+        return Verdict(outcome="failed", message=message, failed_rank=hang.rank, finding=hang)
 
     def _all_trained(self) -> bool:
         ends = [read_end(self._state.paths, rank) for rank in range(self._state.world_size_asked)]
@@ -190,7 +188,7 @@ class RestartController:
         end = RankEnd()
         if rank is not None:  # one that left no word was killed
             end = read_end(self._state.paths, rank) or RankEnd(exit_code=-signal.SIGKILL)
-        kind = (verdict.finding or {}).get("kind")
+        kind = verdict.finding and verdict.finding.kind
         return Failure(
             message=verdict.message,
             last_step=monitor.steps,
