@@ -336,3 +336,32 @@ def test_the_log_shown_first_is_a_ranks_and_no_file_is_asked_for_too_early(tmp_p
         """,
     )
     assert seen == {"starting": [], "running": ["rank-0.log"], "ended": ["launcher.log"]}
+
+
+def test_a_lost_kernel_is_said_where_ipywidgets_marks_the_view_around_the_face(
+    tmp_path: Path,
+) -> None:
+    """What anywidget draws into lies inside of the view that has the mark."""
+    (tmp_path / "loader.js").write_text(assets.LOADER.read_text())
+    said = run(
+        tmp_path,
+        """
+        const { default: face } = await import("./loader.js");
+        const heard = {}, said = [];
+        let marked = false;
+        const el = {
+          dataset: {}, parentElement: null, classList: { contains: () => false }, append() {},
+          prepend: (node) => said.push(node), querySelectorAll: () => [],
+          closest: (selector) => (marked && selector === ".jupyter-widgets-disconnected" ? {} : null),
+        };
+        const config = { instance: "1", face: "none.js" };
+        const model = { get: () => config, on: (name, call) => (heard[name] = call), send() {} };
+        face.render({ model, el }).catch(() => {});
+        const after = async () => { heard.comm_live_update(); await new Promise((done) => setTimeout(done, 5)); return said.length; };
+        const before = await after();
+        marked = true;
+        console.log(JSON.stringify([before, await after()]));
+        process.exit(0);
+        """,
+    )
+    assert said == [0, 1]

@@ -203,7 +203,8 @@ function sayLost(element) {
  * @param {Model} model @param {HTMLElement} el @returns {{model: Model, connected: () => boolean}} */
 function guarded(model, el) {
   let refused = false;
-  const connected = () => !refused && !el.classList.contains(DISCONNECTED);
+  // ipywidgets marks its own views: anywidget draws into an element inside of one.
+  const connected = () => !refused && !el.closest(`.${DISCONNECTED}`);
   const check = () => void setTimeout(() => connected() || sayLost(el)); // the mark comes with the event
   const send = (/** @type {any[]} */ ...message) => {
     try {
