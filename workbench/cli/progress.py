@@ -7,8 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from workbench.planning.offer_search import Progress
+if TYPE_CHECKING:
+    from workbench.planning.offer_search import Progress
 
 PATIENCE = 0.5
 """Seconds before anything is said."""
