@@ -35,7 +35,7 @@ def test_two_real_runs(store: Path, start: Callable[..., wb.Run]) -> None:
         steps = list(export.steps(place.find(run)))
         assert [row["tokens"] for row in steps] == list(curve.tokens)
         assert [row["loss"] for row in steps] == pytest.approx(curve.loss, rel=1e-4)
-    assert found.reach()["runs"]["two"] is not None
+    assert found.cost_to_reach()["runs"]["two"] is not None
     told: list[int] = []
     index.table(place)
     assert [row["run"] for row in index.table(place, lambda _, of: told.append(of))] == [

@@ -10,7 +10,7 @@ import pytest
 
 import workbench as wb
 from tests.compare.made_runs import BEGAN, make_run
-from workbench.compare.alignment import aligned, common_loss, reach
+from workbench.compare.alignment import aligned, common_loss, cost_to_reach
 from workbench.compare.differences import configuration, differing
 from workbench.compare.runs import compare
 from workbench.observe.curves import Curve, read_curve
@@ -98,25 +98,25 @@ def test_runs_meet_at_the_same_place(store: wb.Store) -> None:
 
 def test_a_loss_counts_when_it_stays() -> None:
     dip = [5.0] * 5 + [1.0] + [5.0] * 30 + [1.0] * 20
-    found = reach(line(dip), 2.0, weight=0)
+    found = cost_to_reach(line(dip), 2.0, weight=0)
     assert found is not None
     assert found.step == 37
-    assert reach(line(dip), 0.5) is None
-    assert reach(line([]), 1.0) is None
+    assert cost_to_reach(line(dip), 0.5) is None
+    assert cost_to_reach(line([]), 1.0) is None
     later_broken = [5.0] * 5 + [1.0] * 40 + [9.0] * 55
-    assert reach(line(later_broken), 2.0, weight=0).step == 6  # pyright: ignore[reportOptionalMemberAccess]
+    assert cost_to_reach(line(later_broken), 2.0, weight=0).step == 6  # pyright: ignore[reportOptionalMemberAccess]
     gaps: list[float | None] = [5.0, None, 1.0, None, 1.0, 1.0, math.nan]
-    assert reach(line(gaps), 2.0, weight=0).step == 3  # pyright: ignore[reportOptionalMemberAccess]
+    assert cost_to_reach(line(gaps), 2.0, weight=0).step == 3  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def test_what_a_loss_cost(store: wb.Store) -> None:
     both = compare(store, ["quick", "slow", "poor"])
-    reached = both.reach(3.0)["runs"]
+    reached = both.cost_to_reach(3.0)["runs"]
     assert reached["poor"] is None
     assert reached["quick"]["step"] == reached["slow"]["step"]
     assert reached["slow"]["seconds"] == pytest.approx(4 * reached["quick"]["seconds"])
     assert reached["slow"]["usd"] == pytest.approx(4 * reached["quick"]["usd"])
-    by_itself = both.reach()
+    by_itself = both.cost_to_reach()
     assert by_itself["loss"] == common_loss(both.curves)
     assert None not in by_itself["runs"].values()
 

@@ -264,8 +264,8 @@ def test_a_lead_is_heard_while_it_reads_the_checkpoints(
         until(lambda: beats.add((read_json(paths.state) or {})["heartbeat"]) or len(beats) > 2, 60)
         return None, ["passed"]
 
-    monkeypatch.setattr(lead_node, "newest_whole", slow)
-    assert lead_node._newest_whole(agent.paths) == (None, ["passed"])
+    monkeypatch.setattr(lead_node, "newest_intact", slow)
+    assert lead_node._newest_intact(agent.paths) == (None, ["passed"])
     assert (read_json(agent.paths.state) or {})["attempt"] == 1
 
 

@@ -198,7 +198,7 @@ class Round:
                 with path.open("ab") as file:
                     file.write(b'{"step": 7, "time": 17')
             return bool(torn)
-        newest = next(iter(checkpoint_files.complete(folder / "checkpoints")), None)
+        newest = next(iter(checkpoint_files.complete_in(folder / "checkpoints")), None)
         there = len(checkpoint_files.named(folder / "checkpoints"))
         if kind not in {TRUNCATED, FLIPPED} or newest is None or there < 2:
             return False  # without an older one there would be nothing to resume from

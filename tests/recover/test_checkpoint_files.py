@@ -12,7 +12,7 @@ import pytest
 
 from workbench.recipes import checkpoint_files
 from workbench.recover import contents
-from workbench.recover.checkpoints import list_checkpoints, newest_whole, verify
+from workbench.recover.checkpoints import list_checkpoints, newest_intact, verify
 from workbench.recover.sealing import Sealer
 from workbench.store.layout import RunPaths
 
@@ -67,7 +67,7 @@ def test_every_damage_is_named_and_the_one_before_is_chosen(tmp_path, damage):
     harm, said, only_by_reading = DAMAGES[damage]
     harm(newest)
     assert said in checkpoint_files.why_broken(newest)
-    assert (newest in checkpoint_files.complete(tmp_path)) is only_by_reading
+    assert (newest in checkpoint_files.complete_in(tmp_path)) is only_by_reading
     chosen, passed = checkpoint_files.newest_complete(tmp_path)
     assert chosen == older
     assert len(passed) == 1
@@ -108,7 +108,7 @@ def test_manifest_says_what_it_is_and_a_name_is_replaced(tmp_path):
     (tmp_path / "partial-00000009").mkdir()
     (tmp_path / "step-x").mkdir()
     assert checkpoint_files.named(tmp_path) == [folder]
-    assert checkpoint_files.complete(tmp_path / "nowhere") == []
+    assert checkpoint_files.complete_in(tmp_path / "nowhere") == []
 
 
 def test_the_runs_checkpoints_are_listed_cheaply_and_verified_by_reading(paths):
@@ -123,7 +123,7 @@ def test_the_runs_checkpoints_are_listed_cheaply_and_verified_by_reading(paths):
     flip(newest / "model.bin")
     assert list_checkpoints(paths)[0].problem == ""  # sizes alone cannot tell
     assert "SHA-256" in verify(list_checkpoints(paths)[0])
-    chosen, passed = newest_whole(paths)
+    chosen, passed = newest_intact(paths)
     assert chosen is not None
     assert chosen.step == 10
     assert "step-00000020 is skipped" in passed[0]
@@ -186,7 +186,7 @@ def test_damage_is_seen_without_hashes_too(paths, tmp_path, harm, said):
     reported(paths, folder, 30)
     assert contents.why_broken(folder) == ""
     harm(folder)
-    chosen, passed = newest_whole(paths)
+    chosen, passed = newest_intact(paths)
     assert chosen is not None
     assert chosen.step == 20
     assert said in passed[0]
@@ -198,4 +198,4 @@ def test_malformed_lines_about_checkpoints_are_passed_over(paths, tmp_path):
     )
     assert list_checkpoints(paths) == []
     reported(paths, trainers(tmp_path / "checkpoint-1"), 10**18)
-    assert newest_whole(paths)[0] is not None
+    assert newest_intact(paths)[0] is not None

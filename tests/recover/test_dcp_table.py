@@ -14,7 +14,7 @@ from torch.distributed import checkpoint as dcp
 
 from workbench.recipes import checkpoint_files
 from workbench.recover import contents, dcp_table
-from workbench.recover.checkpoints import list_checkpoints, newest_whole, verify
+from workbench.recover.checkpoints import list_checkpoints, newest_intact, verify
 from workbench.store.layout import RunPaths
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -57,7 +57,7 @@ def test_a_wrappers_name_in_a_weight_makes_a_checkpoint_broken_for_all_who_ask(
     wrong, right = list_checkpoints(paths)
     assert (wrong.step, wrong.problem, verify(right)) == (8, "", "")
     assert "the name of a wrapper" in verify(wrong)
-    found, passed = newest_whole(paths)
+    found, passed = newest_intact(paths)
     assert found == right
     assert "_checkpoint_wrapped_down" in passed[0]
 

@@ -169,7 +169,7 @@ def test_looking_at_a_checkpoint_of_somebody_runs_nothing(tmp_path: Path) -> Non
     for checkpoint in checkpoints.list_checkpoints(paths):
         checkpoints.verify(checkpoint)
         str(checkpoint.document())
-    checkpoints.newest_whole(paths)
+    checkpoints.newest_intact(paths)
     assert not canary.exists()
     pickle.loads(bomb)  # the bomb is a real one
     assert canary.exists()

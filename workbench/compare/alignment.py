@@ -38,15 +38,15 @@ def smooth(values: Sequence[Number], weight: float = SMOOTHING) -> list[float | 
     [4.0, None, 2.6666666666666665]
     """
     mean = mass = 0.0
-    found: list[float | None] = []
+    smoothed: list[float | None] = []
     for value in values:
         if value is None or not math.isfinite(value):
-            found.append(None)
+            smoothed.append(None)
             continue
         mean = weight * mean + (1 - weight) * value
         mass = weight * mass + (1 - weight)
-        found.append(mean / mass)
-    return found
+        smoothed.append(mean / mass)
+    return smoothed
 
 
 def points(curve: Curve, by: str, weight: float = SMOOTHING) -> list[tuple[float, float]]:
@@ -113,7 +113,7 @@ class Reached:
         return asdict(self)
 
 
-def reach(curve: Curve, loss: float, weight: float = SMOOTHING) -> Reached | None:
+def cost_to_reach(curve: Curve, loss: float, weight: float = SMOOTHING) -> Reached | None:
     """The first row from which the smoothed loss stays at or below `loss`; None if never.
 
     "Stays" means for the next 5 % of the curve (at least 3 rows), or to its end: a lucky batch is

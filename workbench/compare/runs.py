@@ -36,7 +36,7 @@ class Comparison:
     results: Sequence[Mapping[str, Any]]
     """``{"what", "unit", "values": {run: value}}``."""
 
-    def reach(self, loss: float | None = None) -> dict[str, Any]:
+    def cost_to_reach(self, loss: float | None = None) -> dict[str, Any]:
         """What each run took to reach `loss`; by default the highest of their last losses.
 
         Returns:
@@ -45,7 +45,7 @@ class Comparison:
         """
         target = alignment.common_loss(self.curves) if loss is None else loss
         reached = {
-            run: None if target is None else alignment.reach(curve, target)
+            run: None if target is None else alignment.cost_to_reach(curve, target)
             for run, curve in self.curves.items()
         }
         return {
@@ -66,7 +66,7 @@ class Comparison:
             "configuration": list(self.configuration),
             "results": list(self.results),
             "aligned": alignment.aligned(self.curves, by),
-            "reach": self.reach(loss),
+            "reach": self.cost_to_reach(loss),
         }
 
 
@@ -77,13 +77,13 @@ def find(store: Store, names: Sequence[str]) -> list[RunPaths]:
         RunNotFoundError: one is not there.
         UsageError: they are not two to `MOST` different runs.
     """
-    found = {paths.directory.name: paths for paths in map(store.find, names)}
-    if not 2 <= len(found) <= MOST:
+    chosen = {paths.directory.name: paths for paths in map(store.find, names)}
+    if not 2 <= len(chosen) <= MOST:
         raise UsageError(
-            f"{len(found)} run{'s' * (len(found) != 1)} given; give 2 to {MOST} different runs. "
+            f"{len(chosen)} run{'s' * (len(chosen) != 1)} given; give 2 to {MOST} different runs. "
             "List them: workbench runs"
         )
-    return list(found.values())
+    return list(chosen.values())
 
 
 def compare(store: Store, names: Sequence[str]) -> Comparison:

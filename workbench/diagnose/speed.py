@@ -39,8 +39,8 @@ def straggler(evidence: Evidence) -> Iterator[Finding]:
     bound = evidence.bound("straggler", rank, 0.25, 0.1)
     if share < bound or often < max(5, 0.1 * len(rows)) or lost < 0.7 * everyone:
         return
-    apart = median(max(row.ended_at.values()) - min(row.ended_at.values()) for row in rows)
-    if apart > 0.5 * lost / len(rows):
+    spread = median(max(row.ended_at.values()) - min(row.ended_at.values()) for row in rows)
+    if spread > 0.5 * lost / len(rows):
         return  # they do not end their steps together: nobody waits for anybody
     if evidence.has_loader and _waits_for_data(rows, rank) > 0.5 * lost:
         return  # its loader is slow, not the rank: `input_bound` says so
@@ -49,15 +49,15 @@ def straggler(evidence: Evidence) -> Iterator[Finding]:
 
 def _compared(evidence: Evidence, rows: list[StepRow]) -> list[StepRow] | None:
     """The latest steps that all ranks reported; None while there are too few to compare."""
-    complete = [
+    reported = [
         row
         for row in rows
         if len(row.backward_at) == evidence.processes == len(row.ended_at) and row.step_seconds
     ]
-    if len(complete) < 10:
+    if len(reported) < 10:
         return None
-    enough = len(complete) >= _STEPS or complete[-1].time - complete[0].time >= _LEAST_SECONDS
-    return complete if enough else None
+    enough = len(reported) >= _STEPS or reported[-1].time - reported[0].time >= _LEAST_SECONDS
+    return reported if enough else None
 
 
 def _lateness(rows: list[StepRow], rank: int) -> list[float]:

@@ -110,7 +110,7 @@ def job_from_run(
     count, each = _size(before.world_size, nodes, processes_per_node)
     words = run.arguments[len(run.layout_arguments) :]
     environment, secrets = environment_of(run.environment)
-    asked = {"environment": environment, "secrets": secrets} | more
+    settings = {"environment": environment, "secrets": secrets} | more
     return job_from_request(
         run.recipe or run.script,
         _own_arguments(words, is_recipe=run.recipe is not None),
@@ -119,7 +119,7 @@ def job_from_run(
         processes_per_node=each,
         gpu=gpu or _gpu_of(run),
         name=run.name,
-        **asked,
+        **settings,
     )
 
 
@@ -239,10 +239,10 @@ def _size(ranks: int, nodes: int | None, each: int | None) -> tuple[int, int]:
     return nodes, each or (ranks // nodes if ranks % nodes == 0 else ranks)
 
 
-def _resized(before: Strategy, asked: str | None, ranks: int) -> Strategy:
+def _resized(before: Strategy, given: str | None, ranks: int) -> Strategy:
     """The strategy for another number of ranks: degrees stay, data parallelism takes the rest."""
-    if asked is not None:
-        return Strategy.parse(asked, ranks)
+    if given is not None:
+        return Strategy.parse(given, ranks)
     if before.world_size == ranks:
         return before
     inner = before.tp * before.cp * before.pp
@@ -294,7 +294,7 @@ def _gpu_of(run: RunRecord) -> str | None:
     accelerator: Mapping[str, Any] = run.cluster.get("accelerator") or {}
     gpus: Sequence[Mapping[str, Any]] = run.cluster.get("gpus") or ()
     name = accelerator.get("id") or (gpus[0].get("name") if gpus else None)
-    found = lookup(str(name)) if name else None
-    if found is None:
+    gpu = lookup(str(name)) if name else None
+    if gpu is None:
         raise UsageError(f"The run's GPU ({name or 'no name'}) is not in the catalog. Give --gpu.")
-    return found.id
+    return gpu.id

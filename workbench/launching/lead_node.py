@@ -22,7 +22,7 @@ from workbench.launching.resume.resume import at_work, taken_up
 from workbench.launching.run import Run
 from workbench.launching.start.launch_spec import LaunchSpec, recorded_spec, resume_spec
 from workbench.launching.start.supervisor_process import spawn_supervisor
-from workbench.recover.checkpoints import Checkpoint, newest_whole
+from workbench.recover.checkpoints import Checkpoint, newest_intact
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -118,7 +118,7 @@ def _spec(paths: RunPaths, run: RunRecord, say: Say) -> LaunchSpec:
     spec, attempts = recorded_spec(run), Attempts(paths)
     if not attempts.number:
         return spec
-    checkpoint, passed = _newest_whole(paths)
+    checkpoint, passed = _newest_intact(paths)
     for sentence in passed:
         say(sentence)
     resumed = resume_spec(spec["arguments"], run, checkpoint, _WHY)
@@ -127,10 +127,10 @@ def _spec(paths: RunPaths, run: RunRecord, say: Say) -> LaunchSpec:
     return {**spec, "resume": resumed}
 
 
-def _newest_whole(paths: RunPaths) -> tuple[Checkpoint | None, list[str]]:
+def _newest_intact(paths: RunPaths) -> tuple[Checkpoint | None, list[str]]:
     """Every byte is read: on a thread, so that the other machines do not take node 0 for gone."""
     with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
-        found = pool.submit(newest_whole, paths)
+        found = pool.submit(newest_intact, paths)
         while not wait([found], timeout=_BEAT_SECONDS).done:
             state = read_json(paths.state)
             if state is not None:

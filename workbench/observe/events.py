@@ -119,9 +119,9 @@ class MetricStream:
             if unread[rank].at_end:
                 del unread[rank]
             passed = min((self.ranks[one].place for one in unread), default=0) if recorded else 0
-            rows += self._complete(at_end=not unread, passed=passed)
+            rows += self._ready(at_end=not unread, passed=passed)
         self.at_end = not unread
-        return [*rows, *self._complete(at_end=True, final=True)] if final else rows
+        return [*rows, *self._ready(at_end=True, final=True)] if final else rows
 
     def _take(self, rank: int, line: dict[str, Any]) -> None:  # noqa: C901  (one branch a field)
         """Account for one line. The supervisor's hot path: hundreds of calls a second."""
@@ -179,7 +179,7 @@ class MetricStream:
         steps = self._last_steps
         return now.rewinds < len(steps) and now.step > steps[now.rewinds]
 
-    def _complete(self, *, at_end: bool, final: bool = False, passed: int = 0) -> Iterator[StepRow]:
+    def _ready(self, *, at_end: bool, final: bool = False, passed: int = 0) -> Iterator[StepRow]:
         """Rows all ranks have reported; at the files' end also those that waited long enough."""
         now = time.monotonic()
         for place in sorted(self._pending):
@@ -316,12 +316,12 @@ def metric_bytes(paths: RunPaths, ranks: int) -> int:
 
 def last_rows(path: Path, max_bytes: int = _BLOCK_BYTES) -> list[dict[str, Any]]:
     """The whole lines at the end of a metric file, oldest first; reads no more than `max_bytes`."""
-    found = list[dict[str, Any]]()
+    rows = list[dict[str, Any]]()
     for line in read_tail(path, max_bytes).splitlines():
         row = parse_line(line.encode(errors="replace"))[0]
         if row is not None:
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
 class RecentSteps:

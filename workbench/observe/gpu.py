@@ -121,8 +121,8 @@ class GpuSampler:
         lib = self._nvml
         for number, handle in self._handles if lib is not None else ():
             if number == index:
-                found = self._ask(functools.partial(_computing, lib, handle))
-                yield from ((entry.pid, _process_name(entry.pid)) for entry in found or ())
+                entries = self._ask(functools.partial(_computing, lib, handle))
+                yield from ((entry.pid, _process_name(entry.pid)) for entry in entries or ())
 
     def memory_of(self, pids: set[int]) -> int | None:
         """GPU memory held by these processes; None when NVML cannot tell (or there is no GPU)."""
@@ -130,11 +130,11 @@ class GpuSampler:
             return None
         lib, total = self._nvml, 0
         for _, handle in self._handles:
-            found = self._ask(functools.partial(_computing, lib, handle))
-            if found is None:
+            entries = self._ask(functools.partial(_computing, lib, handle))
+            if entries is None:
                 return None
-            held = [entry.usedGpuMemory for entry in found if entry.pid in pids]
-            foreign = any(not psutil.pid_exists(entry.pid) for entry in found)
+            held = [entry.usedGpuMemory for entry in entries if entry.pid in pids]
+            foreign = any(not psutil.pid_exists(entry.pid) for entry in entries)
             if None in held or (foreign and not held):
                 return None  # inside a container the driver may count processes otherwise
             total += sum(held)

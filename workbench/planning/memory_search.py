@@ -68,8 +68,8 @@ class MemorySearch:
         largest micro-batch may fit where smaller ones do not, and is asked for itself.
         """
         s, sizes = layout.strategy, layout.micro_batches
-        apart = layout.accumulate(sizes[-1]) == s.pp
-        count = len(sizes) - apart
+        try_last = layout.accumulate(sizes[-1]) == s.pp
+        count = len(sizes) - try_last
 
         def lacks(index: int) -> float:
             return self._context.bytes(layout, choice, sizes[index]) - self.limit
@@ -83,4 +83,4 @@ class MemorySearch:
         fits = sizes[: low + 1]
         gradients = 4 * self._context.workload.model.parameters / (s.tp * s.pp)
         near = high >= count or lacks(high) < gradients
-        return (*fits, sizes[-1]) if apart and near and lacks(-1) <= 0 else fits
+        return (*fits, sizes[-1]) if try_last and near and lacks(-1) <= 0 else fits

@@ -127,9 +127,9 @@ class SearchContext:
         sizes, most = layout.micro_batches, choices[-1].strategy.offload
         # A block that runs again may need more than it saves where activations are few.
         smallest = [choice for choice in reversed(choices) if choice.strategy.offload == most]
-        apart = layout.accumulate(sizes[-1]) == layout.strategy.pp  # see `MemorySearch._weigh`
+        try_last = layout.accumulate(sizes[-1]) == layout.strategy.pp  # see `MemorySearch._weigh`
         needs: int | None = None
-        for size in (sizes[0], sizes[-1]) if apart else sizes[:1]:
+        for size in (sizes[0], sizes[-1]) if try_last else sizes[:1]:
             for choice in smallest:
                 size_bytes = self.bytes(layout, choice, size)
                 needs = size_bytes if needs is None else min(needs, size_bytes)

@@ -22,17 +22,17 @@ _MOST_ENTRIES = 2000
 def own_files(script: Path, arguments: Sequence[str], folder: Path) -> dict[Path, bytes]:
     """Content of each, the script first: at most `MOST_FILES`, `MOST_BYTES` in all."""
     given = [path for _, path in named_paths(arguments, folder) if path.suffix in _SETTINGS]
-    found, waiting, left = dict[Path, bytes](), [script, *given], MOST_BYTES
-    while waiting and len(found) < MOST_FILES:
+    contents, waiting, left = dict[Path, bytes](), [script, *given], MOST_BYTES
+    while waiting and len(contents) < MOST_FILES:
         path = waiting.pop(0)
-        data = None if path in found else _content(path, left)
+        data = None if path in contents else _content(path, left)
         if data is None:
             continue
-        found[path] = data
+        contents[path] = data
         left -= len(data)
         if path.suffix == ".py":
             waiting += _beside(path, script.parent, data)
-    return found
+    return contents
 
 
 def _content(path: Path, most: int) -> bytes | None:

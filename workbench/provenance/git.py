@@ -65,29 +65,29 @@ def checkout(folder: Path, files: Collection[Path], seconds: float) -> Checkout 
         return None
     listed = ("ls-files", "-z", "--full-name", "--", *(f":(literal){one}" for one in files))
     tracked = _ask(git, folder, listed, deadline) or b""
-    whole = _ask(git, top, _DIFF, deadline, MOST_DIFF_BYTES, filters=_filters(git, top, deadline))
+    diff = _ask(git, top, _DIFF, deadline, MOST_DIFF_BYTES, filters=_filters(git, top, deadline))
     late = time.monotonic() >= deadline
     why = "git took too long" if late else f"they are larger than {MOST_DIFF_BYTES >> 20} MiB"
     return Checkout(
         folder=top,
         commit=head.decode("ascii", "replace").strip(),
-        diff=whole,
-        diff_sha256=hashlib.sha256(whole).hexdigest() if whole else None,
+        diff=diff,
+        diff_sha256=hashlib.sha256(diff).hexdigest() if diff else None,
         tracked=frozenset(top / os.fsdecode(name) for name in tracked.split(b"\0") if name),
-        notes=(f"Changes since the commit are not kept: {why}.",) if whole is None else (),
+        notes=(f"Changes since the commit are not kept: {why}.",) if diff is None else (),
     )
 
 
 def _filters(git: str, folder: Path, deadline: float) -> list[str]:
     """Settings without which the repository's filters (``clean``, ``process``) would be started."""
-    asked = (
+    command = (
         "config",
         "-z",
         "--name-only",
         "--get-regexp",
         r"^filter\..*\.(clean|process|required)$",
     )
-    names = (_ask(git, folder, asked, deadline) or b"").decode("utf-8", "replace").split("\0")
+    names = (_ask(git, folder, command, deadline) or b"").decode("utf-8", "replace").split("\0")
     off = [f"{name}={'false' if name.endswith('.required') else ''}" for name in names if name]
     return [part for setting in off for part in ("-c", setting)]
 

@@ -132,7 +132,7 @@ def differs(folder: Path, manifest: Mapping[str, Any], *, read: bool = True) -> 
     return _other_content(folder, expected) if read else ""
 
 
-def complete(parent: Path) -> list[Path]:
+def complete_in(parent: Path) -> list[Path]:
     """The checkpoints in `parent` whose files have their names and sizes, newest first by step."""
     return [folder for folder in named(parent) if not why_broken(folder, read=False)]
 
@@ -171,7 +171,7 @@ def prune(
     """
     if keep_last is None and keep_best is None:
         return []
-    there = [path for path in complete(parent) if step is None or (step_of(path) or 0) <= step]
+    there = [path for path in complete_in(parent) if step is None or (step_of(path) or 0) <= step]
     kept = set(there[: max(1, keep_last or 0)])
     losses = [(about.get("loss"), path) for path in there if (about := manifest_of(path))]
     known = [(loss, path) for loss, path in losses if isinstance(loss, int | float)]

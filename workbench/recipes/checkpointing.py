@@ -133,7 +133,7 @@ class Checkpoints:
         except CheckpointError as error:
             if self.accelerator.is_main_process:
                 shutil.rmtree(self._partial(self._step), ignore_errors=True)
-                left = checkpoint_files.complete(self.options.checkpoint_dir)
+                left = checkpoint_files.complete_in(self.options.checkpoint_dir)
                 newest = (
                     (f"the newest complete one is {left[0]}")
                     if left

@@ -206,10 +206,10 @@ class Ring(torch.autograd.Function):
             of_rows = [tensor[:, :, rows].contiguous() for tensor in (grad, q, out, lse)]
             k_part, v_part = (tensor[:, :, keys].contiguous() for tensor in here)
             parts = (of_rows[1], k_part, v_part)
-            found = attend_part_backward(of_rows[0], parts, *of_rows[2:], causal=causal)
-            d_q[:, :, rows] += found[0]
-            d_k[:, :, keys] += found[1]
-            d_v[:, :, keys] += found[2]
+            gradients = attend_part_backward(of_rows[0], parts, *of_rows[2:], causal=causal)
+            d_q[:, :, rows] += gradients[0]
+            d_k[:, :, keys] += gradients[1]
+            d_v[:, :, keys] += gradients[2]
             here = coming()
             d_k, d_v = pass_on([d_k, d_v], group)() if ranks > 1 else (d_k, d_v)
         return d_q.to(q.dtype), d_k.to(k.dtype), d_v.to(v.dtype), None

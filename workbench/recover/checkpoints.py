@@ -64,13 +64,13 @@ class Checkpoint:
 
 def list_checkpoints(paths: RunPaths) -> list[Checkpoint]:
     """Every checkpoint of the run, newest step first; looks at names and sizes only."""
-    found = {path: _own(paths, path) for path in checkpoint_files.named(paths.checkpoints)}
+    by_path = {path: _own(paths, path) for path in checkpoint_files.named(paths.checkpoints)}
     for path, line in _reported(paths):
-        if path not in found and path.is_dir():
-            found[path] = _foreign(paths, path, line)
+        if path not in by_path and path.is_dir():
+            by_path[path] = _foreign(paths, path, line)
     left = given_up(paths)
     return newest_first(
-        replace(one, abandoned=(str(one.path), one.saved_at) in left) for one in found.values()
+        replace(one, abandoned=(str(one.path), one.saved_at) in left) for one in by_path.values()
     )
 
 
@@ -115,15 +115,15 @@ def _foreign_file(path: Path) -> str | None:
     return None
 
 
-def newest_whole(
-    paths: RunPaths, found: Iterable[Checkpoint] | None = None
+def newest_intact(
+    paths: RunPaths, checkpoints: Iterable[Checkpoint] | None = None
 ) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint of which every byte is right, and a sentence per one passed over.
 
-    `found`: those to choose from; default those that the run knows of.
+    `checkpoints`: those to choose from; default those that the run knows of.
     """
     passed = list[str]()
-    for checkpoint in list_checkpoints(paths) if found is None else found:
+    for checkpoint in list_checkpoints(paths) if checkpoints is None else checkpoints:
         if checkpoint.abandoned:
             continue
         problem = verify(checkpoint)
@@ -138,17 +138,17 @@ def given_up(paths: RunPaths) -> set[tuple[str, float | None]]:
 
     Names, not an order of times: a clock that is set back must not make new ones look old.
     """
-    reader, found = LineReader(paths.attempts), set[tuple[str, float | None]]()
+    reader, abandoned = LineReader(paths.attempts), set[tuple[str, float | None]]()
     while lines := reader.read():
         for line in lines:
             # What was resumed from by name since is taken back into use.
-            found = {one for one in found if one[0] != line.get("checkpoint")}
+            abandoned = {one for one in abandoned if one[0] != line.get("checkpoint")}
             entries = line.get("given_up")
             for entry in cast("list[Any]", entries) if isinstance(entries, list) else ():
                 if isinstance(entry, list) and len(cast("list[Any]", entry)) == 2:
                     path, saved_at = cast("list[Any]", entry)
-                    found.add((str(path), _number(saved_at)))
-    return found
+                    abandoned.add((str(path), _number(saved_at)))
+    return abandoned
 
 
 def manifest_path(paths: RunPaths, checkpoint: Path) -> Path:
@@ -166,7 +166,9 @@ def _own(paths: RunPaths, folder: Path) -> Checkpoint:
         manifest, place = kept
         inside = _whole_number(manifest.get("step"))
         step = step if inside is None else inside
-        return _sealed(folder, step, str(manifest.get("kind") or "accelerate"), manifest, place)
+        return _with_manifest(
+            folder, step, str(manifest.get("kind") or "accelerate"), manifest, place
+        )
     torn = (folder / checkpoint_files.MANIFEST).exists()  # else of a version that wrote none
     problem = f"{checkpoint_files.MANIFEST} cannot be read" if torn else ""
     return _without_manifest(folder, step, "accelerate", problem, None)
@@ -178,7 +180,7 @@ def _foreign(paths: RunPaths, folder: Path, line: dict[str, Any]) -> Checkpoint:
     saved_at = _number(line.get("time"))
     kept = _kept(paths, folder, saved_at)
     if kept is not None:
-        return _sealed(folder, step, kind, *kept)
+        return _with_manifest(folder, step, kind, *kept)
     size = _whole_number(line.get("world_size"))
     return _without_manifest(folder, step, kind, "", saved_at, size)
 
@@ -198,7 +200,9 @@ def _kept(
     return manifest, place
 
 
-def _sealed(folder: Path, step: int, kind: str, manifest: dict[str, Any], kept: Path) -> Checkpoint:
+def _with_manifest(
+    folder: Path, step: int, kind: str, manifest: dict[str, Any], kept: Path
+) -> Checkpoint:
     strategy = manifest.get("strategy")
     return Checkpoint(
         path=folder,

@@ -32,9 +32,9 @@ def measure(folder: Path, most: int | None = None) -> tuple[int, float | None]:
 
     `folder` may be a file; `most` files are looked at.
     """
-    found = [about for _, about in itertools.islice(_files(folder), most)]
-    times = [about.st_mtime for about in found]
-    return sum(about.st_size for about in found), max(times, default=None)
+    stats = [about for _, about in itertools.islice(_files(folder), most)]
+    times = [about.st_mtime for about in stats]
+    return sum(about.st_size for about in stats), max(times, default=None)
 
 
 def why_broken(folder: Path) -> str:

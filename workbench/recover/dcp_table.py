@@ -56,8 +56,8 @@ def read_table(folder: Path) -> Table:
     """
     try:
         with (folder / TABLE).open("rb") as file:
-            found: Any = _Unpickler(io.BytesIO(file.read(_MAX_BYTES))).load()
-        return _table(found)
+            metadata: Any = _Unpickler(io.BytesIO(file.read(_MAX_BYTES))).load()
+        return _table(metadata)
     except Exception as error:  # a pickle that was damaged may fail in any way
         raise TableError(f"{TABLE} cannot be read") from error
 
@@ -145,13 +145,13 @@ def _table(metadata: Any) -> Table:
     return table
 
 
-def _chunks(found: Sequence[Any]) -> Iterator[Chunk]:
-    for one in found:
+def _chunks(entries: Sequence[Any]) -> Iterator[Chunk]:
+    for one in entries:
         yield Chunk(_numbers(one.offsets), _numbers(one.sizes))
 
 
-def _numbers(found: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(int(one) for one in found)
+def _numbers(values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(one) for one in values)
 
 
 class _Description:

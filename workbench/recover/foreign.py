@@ -54,9 +54,9 @@ def identify(path: Path) -> Identified | None:
     except OSError:
         return None
     for known in _FOLDERS:
-        found = known(path, names)
-        if found is not None:
-            return found
+        identified = known(path, names)
+        if identified is not None:
+            return identified
     return None
 
 
@@ -100,7 +100,7 @@ def _recipe(folder: Path, names: set[str]) -> Identified | None:
         return None
     manifest = checkpoint_files.read_manifest(folder / checkpoint_files.MANIFEST) or {}
     kind = str(manifest.get("kind") or "recipe")
-    return Identified(kind=kind, step=_whole(manifest.get("step")))
+    return Identified(kind=kind, step=_count(manifest.get("step")))
 
 
 def _trainer(folder: Path, names: set[str]) -> Identified | None:
@@ -110,7 +110,7 @@ def _trainer(folder: Path, names: set[str]) -> Identified | None:
     state = _json(folder / "trainer_state.json")
     problem = "" if state is not None else "trainer_state.json cannot be read"
     return Identified(
-        kind="trainer", step=_whole((state or {}).get("global_step")), problem=problem
+        kind="trainer", step=_count((state or {}).get("global_step")), problem=problem
     )
 
 
@@ -122,14 +122,14 @@ def _deepspeed(folder: Path, names: set[str]) -> Identified | None:
     saved = _read(folder / states[0])
     if saved is None:
         return Identified(kind="deepspeed", step=None, problem=f"{states[0]} cannot be read")
-    ranks = _whole(_top(saved).get("dp_world_size"))
+    ranks = _count(_top(saved).get("dp_world_size"))
     of_rank = [name for name in states if name.startswith("zero_pp_rank_")]  # ZeRO-3's weights
     optimizers = [name for name in names if name.endswith("_optim_states.pt")]
     problem = ""
     for what, files in (("optimizer states", optimizers), ("weights", of_rank)):
         if ranks is not None and 0 < len(files) < ranks:
             problem = f"{ranks - len(files)} of {ranks} files of {what} are missing"
-    step = _whole(_top(saved).get("global_steps"))
+    step = _count(_top(saved).get("global_steps"))
     return Identified(kind="deepspeed", step=step, problem=problem, world_size=ranks)
 
 
@@ -174,7 +174,7 @@ def _is_lightning(saved: Saved) -> bool:
 
 
 def _of_lightning(saved: Saved) -> int | None:
-    return _whole(_top(saved).get("global_step"))
+    return _count(_top(saved).get("global_step"))
 
 
 def _accelerate(folder: Path, names: set[str]) -> Identified | None:
@@ -191,8 +191,8 @@ def _accelerate(folder: Path, names: set[str]) -> Identified | None:
             break
     if step is None and any(name.startswith("pytorch_model") for name in names):
         below = [folder / name for name in names if (folder / name / "latest").is_file()]
-        found = next((identify(one) for one in (folder, *below) if _tagged(one)), None)
-        step = None if found is None else found.step
+        tagged = next((identify(one) for one in (folder, *below) if _tagged(one)), None)
+        step = None if tagged is None else tagged.step
     return Identified(kind="accelerate", step=step, world_size=ranks)
 
 
@@ -223,14 +223,14 @@ def dcp_places(folder: Path) -> dict[str, tuple[str, int, int]]:
     except UNREADABLE:
         return {}
     storage = _attribute(value, "storage_data")
-    found: dict[str, tuple[str, int, int]] = {}
+    places: dict[str, tuple[str, int, int]] = {}
     for index, where in _pairs(storage):
         name, about = _attribute(index, "fqn"), where
         place = _attribute(about, "relative_path")
         offset, length = _attribute(about, "offset"), _attribute(about, "length")
         if isinstance(name, str) and isinstance(place, str):
-            found[name] = (place, int(offset or 0), int(length or 0))
-    return found
+            places[name] = (place, int(offset or 0), int(length or 0))
+    return places
 
 
 def _pairs(storage: Any) -> Iterator[tuple[Any, Any]]:
@@ -273,7 +273,7 @@ def _of_dcp(folder: Path) -> int | None:
                 saved = read_saved(io.BytesIO(file.read(length)))
         except UNREADABLE:
             continue
-        step = _whole(saved.number(saved.value))
+        step = _count(saved.number(saved.value))
         if step is not None:
             return step
     return None
@@ -296,12 +296,12 @@ def _wanted(names: list[str]) -> list[str]:
 def _torch(folder: Path, names: set[str]) -> Identified | None:
     """A folder of files of torch.save; the furthest step that one of them has."""
     files = sorted(name for name in names if name.endswith(_SUFFIXES))[:MAX_FILES]
-    found = [one for name in files if (one := _file(folder / name)) is not None]
-    steps = [one.step for one in found if one.step is not None]
-    if not found:
+    identified = [one for name in files if (one := _file(folder / name)) is not None]
+    steps = [one.step for one in identified if one.step is not None]
+    if not identified:
         others = any(name.endswith(".safetensors") for name in names)
         return Identified(kind="torch", step=None) if others else None
-    return Identified(kind=found[0].kind, step=max(steps, default=None))
+    return Identified(kind=identified[0].kind, step=max(steps, default=None))
 
 
 def _file(path: Path) -> Identified | None:
@@ -319,13 +319,13 @@ def _file(path: Path) -> Identified | None:
 
 def _optimizer_step(saved: Saved) -> int | None:
     """The steps that an optimizer in it has done, as Adam and its like count them per tensor."""
-    found = [
+    counts = [
         number
         for path, value in walk(saved.value)
         if len(path) >= 3 and path[-1] == "step" and path[-3] == "state"
         if (number := saved.number(value)) is not None
     ]
-    return _whole(max(found, default=None))
+    return _count(max(counts, default=None))
 
 
 def _counter(saved: Saved) -> int | None:
@@ -333,7 +333,7 @@ def _counter(saved: Saved) -> int | None:
     ranked: list[tuple[int, int, int]] = []
     for path, value in walk(saved.value, 20_000):
         if 1 <= len(path) <= 3 and path[-1] in _COUNTERS:
-            number = _whole(saved.number(value))
+            number = _count(saved.number(value))
             if number is not None:
                 ranked.append((len(path), _COUNTERS.index(str(path[-1])), number))
     return min(ranked)[2] if ranked else None
@@ -355,8 +355,8 @@ def _json(path: Path) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-def _whole(value: object) -> int | None:
-    """A number of steps; None for anything else."""
+def _count(value: object) -> int | None:
+    """A number of steps or ranks; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return int(value) if 0 <= value < 1 << 53 and value == int(value) else None

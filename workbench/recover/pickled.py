@@ -104,9 +104,9 @@ def _read_zip(file: BinaryIO, counters: Collection[str]) -> Saved:
     prefix = name.removesuffix("data.pkl")
     # Numbers are looked up while the file is open: there are a handful of them.
     numbers = {
-        id(one): found
+        id(one): number
         for one in _tensors(value, counters)
-        if (found := _zip_number(archive, prefix, one)) is not None
+        if (number := _zip_number(archive, prefix, one)) is not None
     }
     return Saved(value=value, number=lambda given: _number(given, numbers))
 
@@ -258,9 +258,9 @@ class _Machine:
             at -= 1
             if at < 0:
                 raise ValueError("a mark is missing")
-        found = self.stack[at + 1 :]
+        items = self.stack[at + 1 :]
         del self.stack[at:]
-        return found
+        return items
 
     def put(self, items: list[Any]) -> None:
         """Keys and values into the dictionary, or the object, on top."""

@@ -133,21 +133,21 @@ class Restarts:
         return "" if failure.preempted else self._user_error(failure)
 
     def _user_error(self, failure: Failure) -> str:
-        said = failure.exception or ""
+        error = failure.exception or ""
         infrastructure = (
             failure.hang
             or (failure.exit_code is not None and failure.exit_code < 0)
-            or (bool(said) and _INFRASTRUCTURE.search(said) is not None)
+            or (bool(error) and _INFRASTRUCTURE.search(error) is not None)
         )
         for pattern, what in _USER_ERRORS:
-            if re.search(pattern, said or failure.message):
+            if re.search(pattern, error or failure.message):
                 return f"No restart: {what} would fail again the same way."
         if infrastructure:
             return ""
         if failure.exit_code == _ARGUMENTS_EXIT_CODE and not failure.moved:
             return "No restart: the script refused its arguments."
         before = self._previous
-        same = before is not None and said and _kind(said) == _kind(before.exception or "")
+        same = before is not None and error and _kind(error) == _kind(before.exception or "")
         if (
             same
             and before
@@ -159,9 +159,9 @@ class Restarts:
         ):
             return (
                 f"No restart: the same error at step {failure.last_step} twice "
-                f"({said.splitlines()[0][:120]})."
+                f"({error.splitlines()[0][:120]})."
             )
-        if said and not failure.moved:
+        if error and not failure.moved:
             return "No restart: the script fails before its first step."
         return ""
 

@@ -34,10 +34,10 @@ def script_checkpoints(paths: RunPaths, known: list[Checkpoint] | None = None) -
     run = read_run(paths) or RunRecord()
     listed = [one.path for one in (list_checkpoints(paths) if known is None else known)]
     since, abandoned = run.created_at - 1.0, given_up(paths)
-    found: dict[Path, Checkpoint] = {}
+    checkpoints: dict[Path, Checkpoint] = {}
     for path in itertools.islice(_written(paths, run), 4 * _MOST):
         inside = any(path == one or one in path.parents or path in one.parents for one in listed)
-        if path in found or inside or len(found) >= _MOST:
+        if path in checkpoints or inside or len(checkpoints) >= _MOST:
             continue
         size, newest = contents.measure(path, _MOST_FILES)
         if newest is None or newest < since:
@@ -45,8 +45,8 @@ def script_checkpoints(paths: RunPaths, known: list[Checkpoint] | None = None) -
         about = identify(path)
         if about is not None:
             gone = (str(path), newest) in abandoned
-            found[path] = of_path(path, about, size, newest, abandoned=gone)
-    return list(found.values())
+            checkpoints[path] = of_path(path, about, size, newest, abandoned=gone)
+    return list(checkpoints.values())
 
 
 def of_path(
@@ -84,9 +84,9 @@ def _written(paths: RunPaths, run: RunRecord) -> Iterator[Path]:
         if place.is_file():
             yield place
         elif place.is_dir():
-            for found in candidates(place):
-                if place != work or own not in found.parents:
-                    yield found
+            for candidate in candidates(place):
+                if place != work or own not in candidate.parents:
+                    yield candidate
 
 
 def _named(run: RunRecord, work: Path) -> Iterator[Path]:

@@ -55,13 +55,13 @@ class ScriptOptions:
 
     def spellings(self, name: str) -> frozenset[str]:
         """All names of the option."""
-        found = self.of(name)
-        return frozenset({name, *(found.names if found else ())})
+        option = self.of(name)
+        return frozenset({name, *(option.names if option else ())})
 
 
 def script_options(script: Path) -> ScriptOptions:
     """The options that a script, or a module beside it, declares; nothing is run."""
-    found, positionals = dict[str, ScriptOption](), list[bool | None]()
+    by_name, positionals = dict[str, ScriptOption](), list[bool | None]()
     options = list[ScriptOption]()
     for tree in _sources(script):
         for node in ast.walk(tree):
@@ -76,9 +76,9 @@ def script_options(script: Path) -> ScriptOptions:
                 positionals.append(True)
                 continue
             options.append(one)
-            found |= {name: one for name in one.names if name not in found}
+            by_name |= {name: one for name in one.names if name not in by_name}
     known = None if not positionals else any(positionals)
-    return ScriptOptions(options=tuple(options), positionals=known, by_name=found)
+    return ScriptOptions(options=tuple(options), positionals=known, by_name=by_name)
 
 
 def _sources(script: Path) -> Iterator[ast.Module]:

@@ -36,13 +36,13 @@ class Sealer:
 
     def look(self) -> list[Checkpoint]:
         """List the run's checkpoints, newest first; hand over those that nobody sealed yet."""
-        found = list_checkpoints(self._paths)
-        for checkpoint in found:
+        checkpoints = list_checkpoints(self._paths)
+        for checkpoint in checkpoints:
             key = (checkpoint.path, checkpoint.saved_at)
             if not checkpoint.sealed and key not in self._seen:
                 self._seen.add(key)
                 self._waiting.put(checkpoint)
-        return found
+        return checkpoints
 
     def stop(self, wait_seconds: float = 30.0) -> None:
         """Let it finish what waits, for so long at most."""

@@ -88,10 +88,10 @@ def append_correction(
 
 def read_corrections(root: str | os.PathLike[str] | None, key: str) -> list[dict[str, Any]]:
     """All lines that can be read, oldest first."""
-    reader, found = LineReader(_path(root, key, ".corrections.jsonl")), list[dict[str, Any]]()
+    reader, corrections = LineReader(_path(root, key, ".corrections.jsonl")), list[dict[str, Any]]()
     while lines := reader.read():
-        found += lines
-    return found
+        corrections += lines
+    return corrections
 
 
 def _path(root: str | os.PathLike[str] | None, key: str, ending: str) -> Path:

@@ -166,26 +166,30 @@ def find(
     """
     path = Path(script)
     try:
-        found = read(store.root / FOLDER / f"{key_of(path, arguments)}.json")
+        measurement = read(store.root / FOLDER / f"{key_of(path, arguments)}.json")
     except OSError:
         return None
-    if found is None or not _imports_as_before(path, found):
+    if measurement is None or not _imports_as_before(path, measurement):
         return None
-    return _at_batch(found, arguments)
+    return _at_batch(measurement, arguments)
 
 
-def _imports_as_before(script: Path, found: Measurement) -> bool:
-    return all(content_hash(script.parent / name) == old for name, old in found.files)
+def _imports_as_before(script: Path, measurement: Measurement) -> bool:
+    return all(content_hash(script.parent / name) == old for name, old in measurement.files)
 
 
-def _at_batch(found: Measurement, arguments: Sequence[str]) -> Measurement:
+def _at_batch(measurement: Measurement, arguments: Sequence[str]) -> Measurement:
     """The measurement for arguments that may differ from the measured ones in the batch size."""
     now = batch_argument(arguments)
     if now is None:
-        return found
-    per_unit = found.workload.micro_batch / found.batch_value if found.batch_value else 1.0
+        return measurement
+    per_unit = (
+        measurement.workload.micro_batch / measurement.batch_value
+        if measurement.batch_value
+        else 1.0
+    )
     samples = max(1, round(now.value * per_unit))
-    return replace(found, workload=replace(found.workload, micro_batch=samples))
+    return replace(measurement, workload=replace(measurement.workload, micro_batch=samples))
 
 
 def named(store: Store, text: str) -> Measurement:
@@ -203,13 +207,13 @@ def named(store: Store, text: str) -> Measurement:
     if path.suffix == ".py":
         return _latest(store, path)
     folder = path if path.is_dir() else store.find(text).directory
-    found = read(folder / FILE)
-    if found is None:
+    measurement = read(folder / FILE)
+    if measurement is None:
         raise UsageError(
             f"{text} is not a run that measured a script. Give a script, or such a run: "
             "workbench measure SCRIPT prints its name."
         )
-    return found
+    return measurement
 
 
 def _latest(store: Store, script: Path) -> Measurement:

@@ -39,5 +39,5 @@ def printable(text: str, *, colours: bool = False, max_line: int | None = MAX_LI
     )
 
 
-def _colour(found: re.Match[str]) -> str:
-    return found[0] if _COLOUR.fullmatch(found[0]) else ""
+def _colour(match: re.Match[str]) -> str:
+    return match[0] if _COLOUR.fullmatch(match[0]) else ""

@@ -122,13 +122,13 @@ def find_marked(marker: str) -> list[ProcessDoc]:
 
 def _marked_pids(marker: str, names: Collection[str]) -> dict[str, list[int]]:
     """Variable -> the processes in which it holds the marker; each environment is read once."""
-    found: dict[str, list[int]] = {name: [] for name in names}
+    marked: dict[str, list[int]] = {name: [] for name in names}
     own = os.getpid()
     for pid in _all_pids() if marker else ():
         if pid != own:
             for name in _names_of(pid, marker, names):
-                found[name].append(pid)
-    return found
+                marked[name].append(pid)
+    return marked
 
 
 def _all_pids() -> list[int]:
@@ -136,8 +136,8 @@ def _all_pids() -> list[int]:
 
 
 def _living(pids: Iterable[int]) -> list[ProcessDoc]:
-    found = [process for pid in pids if (process := identify(pid)) is not None]
-    return [process for process in found if is_alive(process)]
+    identified = [process for pid in pids if (process := identify(pid)) is not None]
+    return [process for process in identified if is_alive(process)]
 
 
 def descendants(*roots: int, besides: Collection[int] = ()) -> list[ProcessDoc]:
@@ -146,24 +146,24 @@ def descendants(*roots: int, besides: Collection[int] = ()) -> list[ProcessDoc]:
     for pid in _all_pids():
         if (fields := stat_fields(pid)) is not None:
             children.setdefault(int(fields[1]), []).append(pid)
-    found = dict[int, None]()
+    pids = dict[int, None]()
     queue = [pid for root in roots for pid in children.get(root, [])]
     while queue:
         pid = queue.pop()
-        if pid not in besides and pid not in found:
-            found[pid] = None
+        if pid not in besides and pid not in pids:
+            pids[pid] = None
             queue += children.get(pid, [])
-    return _living(found)
+    return _living(pids)
 
 
 def zombies(parent: int) -> list[int]:
     """Children of `parent` that have ended and wait to be collected."""
-    found = list[int]()
+    ended = list[int]()
     for entry in os.listdir(_PROC):
         fields = stat_fields(int(entry)) if entry.isdecimal() else None
         if fields is not None and fields[0] == "Z" and int(fields[1]) == parent:
-            found.append(int(entry))
-    return found
+            ended.append(int(entry))
+    return ended
 
 
 def members(
@@ -175,12 +175,12 @@ def members(
     only (a tracker, a hook) is no part of the run.
     """
     marked = _marked_pids(marker, (MARKER, KEEPER_MARKER))
-    found = {process["pid"]: process for process in _living(marked[MARKER])}
+    by_pid = {process["pid"]: process for process in _living(marked[MARKER])}
     keepers = [process["pid"] for process in _living(marked[KEEPER_MARKER])]
     if parents or keepers:
         below = descendants(*parents, *keepers, besides=besides)
-        found |= {process["pid"]: process for process in below}
-    return list(found.values())
+        by_pid |= {process["pid"]: process for process in below}
+    return list(by_pid.values())
 
 
 def send_signal(process: ProcessDoc, number: int) -> bool:

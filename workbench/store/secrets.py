@@ -164,20 +164,20 @@ def hide(text: str, values: frozenset[str] = frozenset()) -> str:
     return text
 
 
-def _hide_query(found: re.Match[str]) -> str:
-    name, value = found.groups()
+def _hide_query(match: re.Match[str]) -> str:
+    name, value = match.groups()
     words = set(re.split(r"[^a-z0-9]+", name.lower()))
     secret = is_secret(name, value) or words & _QUERY_NAMES
-    return f"{name}={HIDDEN}" if secret else found[0]
+    return f"{name}={HIDDEN}" if secret else match[0]
 
 
-def _hide_basic(found: re.Match[str]) -> str:
+def _hide_basic(match: re.Match[str]) -> str:
     """HTTP's user:password in base 64."""
     try:
-        text = base64.b64decode(found[0] + "=" * (-len(found[0]) % 4), altchars=b"-_").decode()
+        text = base64.b64decode(match[0] + "=" * (-len(match[0]) % 4), altchars=b"-_").decode()
     except ValueError:
-        return found[0]
-    return HIDDEN if ":" in text and text.isprintable() else found[0]
+        return match[0]
+    return HIDDEN if ":" in text and text.isprintable() else match[0]
 
 
 def hide_known(text: str) -> str:

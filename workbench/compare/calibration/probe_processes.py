@@ -87,7 +87,7 @@ class ProbeProcesses:
                 self._lines.put(line)
         self._lines.put(None)
 
-    def follow(self, tell: Callable[[Mapping[str, Any]], None]) -> None:
+    def follow(self, on_message: Callable[[Mapping[str, Any]], None]) -> None:
         """Hand on every message of the first process until it is done; an empty one meanwhile.
 
         Raises:
@@ -98,13 +98,13 @@ class ProbeProcesses:
                 line = self._lines.get(timeout=0.2)
             except queue.Empty:
                 self._check()
-                tell({})
+                on_message({})
                 continue
             if line is None:
                 self._check(ended=True)
                 return
             message: dict[str, Any] = json.loads(line)
-            tell(message)
+            on_message(message)
             if message.get("done"):
                 return
 

@@ -49,8 +49,8 @@ def request_text(first: int, steps: int, *, memory: bool = False, shapes: bool =
     return json.dumps({"from": first, "steps": steps, "memory": memory, "shapes": shapes})
 
 
-def traced_from_the_start(wish: str | None, *, capture: bool = True) -> dict[str, str]:
-    """The environment of a run that traces itself; `wish` is COUNT or FIRST:COUNT.
+def traced_from_the_start(option: str | None, *, capture: bool = True) -> dict[str, str]:
+    """The environment of a run that traces itself; `option` is COUNT or FIRST:COUNT.
 
     >>> traced_from_the_start("100:5")
     {'WORKBENCH_PROFILE': '{"from": 100, "steps": 5, "memory": false, "shapes": false}'}
@@ -58,14 +58,14 @@ def traced_from_the_start(wish: str | None, *, capture: bool = True) -> dict[str
     Raises:
         UsageError: it is neither, or the run is not observed.
     """
-    if wish is None:
+    if option is None:
         return {}
     if not capture:
         raise UsageError("--profile needs the capture hook. Remove --no-capture.")
-    first, _, steps = wish.rpartition(":")
+    first, _, steps = option.rpartition(":")
     if not steps.isdecimal() or not (first or str(FIRST)).isdecimal():
         raise UsageError(
-            f"--profile {wish}: give a number of steps (--profile 5), or the first step and a "
+            f"--profile {option}: give a number of steps (--profile 5), or the first step and a "
             "number (--profile 100:5)."
         )
     return {VARIABLE: request_text(int(first or FIRST), int(steps))}

@@ -161,7 +161,7 @@ class Study:
         return result
 
     def _measured(self, trial: Trial, key: str) -> TrialResult:
-        self._tell(trial, None, 0)
+        self._report(trial, None, 0)
         blank = TrialResult(
             label=trial.label,
             key=key,
@@ -205,7 +205,7 @@ class Study:
             peak, now = peak_memory(view), int(view["steps"] or 0)
             if now != steps:
                 moved, steps = time.monotonic(), now
-                self._tell(trial, run.id, now)
+                self._report(trial, run.id, now)
             if self.bench.stop is not None and self.bench.stop.is_set():
                 raise StudyStoppedError(f"{self.id} was stopped; its finished trials are kept.")
             if limit is not None and peak is not None and peak > limit:
@@ -220,7 +220,7 @@ class Study:
             time.sleep(_POLL_SECONDS)
         return None
 
-    def _tell(self, trial: Trial, run: str | None, steps: int) -> None:
+    def _report(self, trial: Trial, run: str | None, steps: int) -> None:
         if self.bench.on_progress is not None:
             done = self._here - 1
             self.bench.on_progress(

@@ -93,8 +93,8 @@ class Standstill:
     @property
     def _outliers(self) -> tuple[int, ...]:
         by_place = groups({rank: self.stacks[rank] for rank in self.living if rank in self.stacks})
-        apart = len(by_place) > 1 and len(by_place[0][1]) < len(by_place[-1][1])
-        return by_place[0][1] if apart else ()
+        has_outliers = len(by_place) > 1 and len(by_place[0][1]) < len(by_place[-1][1])
+        return by_place[0][1] if has_outliers else ()
 
     @property
     def interpreter_held(self) -> bool:

@@ -171,10 +171,8 @@ def parse(text: str, tree: CodeTree = UNKNOWN_TREE) -> Stack | None:
     """
     starts = [match.start() for match in _HEAD.finditer(text)]
     parts = [text[a:b] for a, b in pairwise([*starts, len(text)])]
-    complete = (part for part in reversed(parts) if _MAIN_END.search(part))
-    frames = [
-        Frame(path, int(line), name) for path, line, name in _FRAME.findall(next(complete, ""))
-    ]
+    dumps = (part for part in reversed(parts) if _MAIN_END.search(part))
+    frames = [Frame(path, int(line), name) for path, line, name in _FRAME.findall(next(dumps, ""))]
     return Stack(tuple(frames), tree) if frames else None
 
 

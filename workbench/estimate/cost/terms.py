@@ -161,12 +161,12 @@ def _other_words(job: Job, hours: RunHours, *, spot: bool) -> dict[str, str]:
     run += f", {included:,.4g} GB of it on the machines' own disks" if included else ""
     running = _rate(terms.storage_usd_per_gb_month, "GB-month", plan.hours_per_month)
     stopped = _rate(terms.stopped_storage_usd_per_gb_month, "GB-month", plan.hours_per_month)
-    leaving = f"{plan.egress_gb:,.4g} GB {_rate(terms.egress_usd_per_gb, 'GB')}"
+    egress = f"{plan.egress_gb:,.4g} GB {_rate(terms.egress_usd_per_gb, 'GB')}"
     kept = plan.storage_gb and plan.stopped_days
     return {
         RUNNING: f"{run} {running}" if plan.storage_gb else NOTHING,
         STOPPED: f"{gb} for {plan.stopped_days:.3g} days {stopped}" if kept else NOTHING,
-        EGRESS: leaving if plan.egress_gb else NOTHING,
+        EGRESS: egress if plan.egress_gb else NOTHING,
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from workbench.errors import UnknownNameError, UsageError
 from workbench.launching.resume.attempts import furthest
-from workbench.recover.checkpoints import Checkpoint, list_checkpoints, newest_whole, verify
+from workbench.recover.checkpoints import Checkpoint, list_checkpoints, newest_intact, verify
 from workbench.recover.script_checkpoints import every_checkpoint, named_checkpoint
 from workbench.store.layout import RunPaths
 from workbench.store.schema import BY_HAND
@@ -80,7 +80,7 @@ def _newest(
     paths: RunPaths, found: Sequence[Checkpoint], *, read: bool
 ) -> tuple[Checkpoint | None, list[str]]:
     if read:
-        return newest_whole(paths, found)
+        return newest_intact(paths, found)
     usable = (one for one in found if not one.problem and not one.abandoned)
     return next(usable, None), []
 

@@ -16,7 +16,7 @@ from workbench.launching.start.launch_spec import LaunchSpec, from_checkpoint, r
 from workbench.launching.supervise.monitor import RunMonitor
 from workbench.launching.supervise.outcome import Verdict
 from workbench.launching.supervise.run_state import RunState
-from workbench.recover.checkpoints import Checkpoint, newest_whole
+from workbench.recover.checkpoints import Checkpoint, newest_intact
 from workbench.recover.restarts import Failure, Restarts
 from workbench.store import processes
 from workbench.store.findings import CERTAIN_HANGS, EXIT_HANG, HANGS, Finding
@@ -106,7 +106,7 @@ class RestartController:
             return None
         if not self._recovery.restarts:
             return None
-        checkpoint, passed = self._newest_whole(monitor)
+        checkpoint, passed = self._newest_intact(monitor)
         for sentence in passed:
             log(sentence)
         step = None if checkpoint is None else checkpoint.step
@@ -129,10 +129,10 @@ class RestartController:
         self._state.message = f"{verdict.message} {decision.why}"
         return spec if self._wait(monitor, decision.wait_seconds) else None
 
-    def _newest_whole(self, monitor: RunMonitor) -> tuple[Checkpoint | None, list[str]]:
+    def _newest_intact(self, monitor: RunMonitor) -> tuple[Checkpoint | None, list[str]]:
         """Every byte is read: on a thread, so that the heartbeat goes on."""
         with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
-            newest = pool.submit(newest_whole, self._state.paths)
+            newest = pool.submit(newest_intact, self._state.paths)
             while not wait([newest], timeout=_BEAT_SECONDS).done:
                 monitor.write_view()
                 self._state.write("starting")

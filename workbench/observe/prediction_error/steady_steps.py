@@ -89,17 +89,17 @@ class StepSample:
                 if isinstance(step := line.get("step"), int):
                     self._after_save.add(step + 1)
         rows = self._usual()
-        complete = [one for one in rows if one.causes is not None]
+        with_causes = [one for one in rows if one.causes is not None]
         return Steady(
             steps=self._steady,
             step_seconds=_median(one.seconds for one in rows),
             tokens=_median(one.tokens for one in rows if one.tokens is not None),
-            input_seconds=_median_of(complete, lambda one: one[0]),
-            slowest_seconds=_median_of(complete, lambda one: one[1]),
-            forward_seconds=_median_of(complete, lambda one: one[2]),
+            input_seconds=_median_of(with_causes, lambda one: one[0]),
+            slowest_seconds=_median_of(with_causes, lambda one: one[1]),
+            forward_seconds=_median_of(with_causes, lambda one: one[2]),
             backward_seconds=_median(
                 max(0.0, one.seconds - sum(one.causes))
-                for one in complete
+                for one in with_causes
                 if one.causes is not None
             ),
         )

@@ -87,7 +87,7 @@ def main() -> None:
     _walk(plan, groups)
     dist.barrier()
     if plan.rank == 0:
-        _tell({"done": True, "versions": _versions()})
+        _send({"done": True, "versions": _versions()})
     dist.destroy_process_group()
 
 
@@ -100,7 +100,7 @@ def _walk(plan: Plan, groups: dict[int, Any]) -> None:
     began = time.monotonic()
     for probe in probes:
         if plan.rank == 0:
-            _tell({"progress": done / total, "text": probe.text})
+            _send({"progress": done / total, "text": probe.text})
         group = groups[probe.size]
         dist.barrier()  # the others sleep here
         if group.contains_this_process:
@@ -111,7 +111,7 @@ def _walk(plan: Plan, groups: dict[int, Any]) -> None:
             )
             result = probe.run(group, plan.seconds * left * probe.weight / (total - done))
             if plan.rank == 0:
-                _tell({"found": {probe.key: result} if probe.key else result})
+                _send({"found": {probe.key: result} if probe.key else result})
         done += probe.weight
 
 
@@ -170,7 +170,7 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _tell(message: dict[str, Any]) -> None:
+def _send(message: dict[str, Any]) -> None:
     TELL.write(json.dumps(message) + "\n")
 
 
