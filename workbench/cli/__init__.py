@@ -51,14 +51,14 @@ def _hidden_module(error: Exception) -> str | None:
 
 def _files_of(error: Exception) -> list[str]:
     """Files that the error went through, innermost first, and the one that an import names."""
-    found: list[str] = []
+    files: list[str] = []
     place = error.__traceback__
     while place is not None:
-        found.append(place.tb_frame.f_code.co_filename)
+        files.append(place.tb_frame.f_code.co_filename)
         place = place.tb_next
     named = getattr(error, "path", None) or getattr(error, "filename", None)
     if isinstance(named, str):
-        found.append(named)
+        files.append(named)
     elif isinstance(error, AttributeError):
-        found.append(getattr(getattr(error, "obj", None), "__file__", None) or "")
-    return [os.path.abspath(path) for path in reversed(found)]  # noqa: PTH100
+        files.append(getattr(getattr(error, "obj", None), "__file__", None) or "")
+    return [os.path.abspath(path) for path in reversed(files)]  # noqa: PTH100

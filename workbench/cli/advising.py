@@ -25,7 +25,7 @@ _MARKS = {True: ("✓", "green"), False: ("!", "yellow"), None: ("·", "dim")}
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdviseAsked(Description):
+class AdviseOptions(Description):
     """The options of ``workbench advise``."""
 
     tokens: Annotated[str | None, option("Tokens to train on: 300B, 1.5T, 2e9.")] = None
@@ -47,19 +47,19 @@ class AdviseAsked(Description):
 
 
 @with_options
-def advise_command(asked: AdviseAsked) -> None:
+def advise_command(options: AdviseOptions) -> None:
     """Check a job against rules of thumb: GPUs, batch, learning rate, links, machine."""
-    job, note = _job(asked)
-    found = answer(asked, job)
-    if asked.as_json:
-        print_json([one.document() for one in found])
+    job, note = _job(options)
+    advice = answer(options, job)
+    if options.as_json:
+        print_json([one.document() for one in advice])
         return
     if note:
         typer.echo(f"note: {note}", err=True)
-    show(plain_console(), Lines(*(_paragraph(one) for one in found)))
+    show(plain_console(), Lines(*(_paragraph(one) for one in advice)))
 
 
-def answer(asked: AdviseAsked, job: Job) -> tuple[Advice, ...]:
+def answer(options: AdviseOptions, job: Job) -> tuple[Advice, ...]:
     """The rules' answers on the job.
 
     Raises:
@@ -68,29 +68,29 @@ def answer(asked: AdviseAsked, job: Job) -> tuple[Advice, ...]:
     cluster = job.cluster
     known = isinstance(cluster, Cluster)
     facts = RunFacts(
-        tokens=None if asked.tokens is None else read_count(asked.tokens),
-        deadline_hours=asked.deadline_hours,
-        loss=asked.loss,
-        rate=asked.lr,
+        tokens=None if options.tokens is None else read_count(options.tokens),
+        deadline_hours=options.deadline_hours,
+        loss=options.loss,
+        rate=options.lr,
         rate_batch_tokens=None
-        if asked.lr_batch is None
-        else read_count(asked.lr_batch, "--lr-batch"),
-        checkpoint_seconds=asked.checkpoint_seconds,
-        interruption_hours=asked.interruption_hours,
+        if options.lr_batch is None
+        else read_count(options.lr_batch, "--lr-batch"),
+        checkpoint_seconds=options.checkpoint_seconds,
+        interruption_hours=options.interruption_hours,
         offer=known_offer(cluster) if known else None,
         conditions=measured_conditions(cluster) if known else None,
     )
     return advise(job, facts)
 
 
-def _job(asked: AdviseAsked) -> tuple[Job, str]:
+def _job(options: AdviseOptions) -> tuple[Job, str]:
     """The job; without --gpu on this host's GPU, or on the usual one, and a note that says so."""
-    job = describe(asked)
+    job = describe(options)
     if job.cluster != "cuda":
         return job, ""
     gpu = detect_host().accelerator
     name = gpu.id if gpu else USUAL_GPU
-    again = replace(asked, job={**asked.job, "gpu": name})
+    again = replace(options, job={**options.job, "gpu": name})
     return describe(again), f"no --gpu was given: {name} is assumed."
 
 

@@ -41,17 +41,17 @@ def calibrate(
 ) -> None:
     """Measure this host in a minute: matmul, memory, collectives, disk, loader, real steps."""
     if show:
-        found = kept(store, cpu=cpu)
-        if found is None:
+        calibration = kept(store, cpu=cpu)
+        if calibration is None:
             hint = "This host is not calibrated yet. Next: workbench calibrate"
             print_json(None) if as_json else console.print(hint, markup=False)
             raise typer.Exit(1)
     else:
-        found = _measured(QUICK_SECONDS if quick else USUAL_SECONDS, store, cpu=cpu)
+        calibration = _measured(QUICK_SECONDS if quick else USUAL_SECONDS, store, cpu=cpu)
     if as_json:
-        print_json(document(found))
+        print_json(document(calibration))
     else:
-        _print(found, store)
+        _print(calibration, store)
 
 
 def _measured(seconds: float, store: str | None, *, cpu: bool) -> Calibration:
@@ -62,16 +62,16 @@ def _measured(seconds: float, store: str | None, *, cpu: bool) -> Calibration:
         with Progress(*columns, TimeElapsedColumn(), console=stderr, transient=True) as progress:
             task = progress.add_task("starting", total=1.0)
 
-            def told(share: float, text: str) -> None:
+            def on_progress(share: float, text: str) -> None:
                 progress.update(task, completed=share, description=text)
 
-            return measure(store, seconds=seconds, on_progress=told, cpu=cpu)
+            return measure(store, seconds=seconds, on_progress=on_progress, cpu=cpu)
     except KeyboardInterrupt:
         stderr.print("Stopped; nothing was saved and all processes have ended.", markup=False)
         raise typer.Exit(1) from None
 
 
-def document(found: Calibration) -> dict[str, Any]:
+def document(calibration: Calibration) -> dict[str, Any]:
     """The JSON form; keys are a contract."""
     rows = [
         {
@@ -82,22 +82,24 @@ def document(found: Calibration) -> dict[str, Any]:
             "ratio": one.ratio,
             "slow": one.is_slow,
         }
-        for one in lines(found)
+        for one in lines(calibration)
     ]
-    slow = [{"what": one.what, "next": one.next} for one in troubles(found)]
-    return {"calibration": found.document(), "lines": rows, "troubles": slow}
+    slow = [{"what": one.what, "next": one.next} for one in troubles(calibration)]
+    return {"calibration": calibration.document(), "lines": rows, "troubles": slow}
 
 
-def _print(found: Calibration, store: str | os.PathLike[str] | None) -> None:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.measured_at))
-    what = f"{found.gpus} x {found.device_name}" if found.gpus else found.device_name or "CPU"
-    title = f"{found.host}: {what}, {found.cores} cores, torch {found.versions.get('torch', 'n/a')}"
+def _print(result: Calibration, store: str | os.PathLike[str] | None) -> None:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(result.measured_at))
+    what = f"{result.gpus} x {result.device_name}" if result.gpus else result.device_name or "CPU"
+    title = (
+        f"{result.host}: {what}, {result.cores} cores, torch {result.versions.get('torch', 'n/a')}"
+    )
     console.print(escape(title), style="bold")
-    console.print(f"measured {when} in {format_seconds(found.seconds)}", markup=False)
+    console.print(f"measured {when} in {format_seconds(result.seconds)}", markup=False)
     table = Table("", "measured", "catalog", "ratio", "", box=None, pad_edge=False)
     for at in (1, 2, 3):
         table.columns[at].justify = "right"
-    for one in lines(found):
+    for one in lines(result):
         mark = "[red]slow[/]" if one.is_slow else ""
         ratio = format_ratio(one.measured, one.expected)
         table.add_row(
@@ -108,15 +110,15 @@ def _print(found: Calibration, store: str | os.PathLike[str] | None) -> None:
             mark,
         )
     console.print(table)
-    for trouble in troubles(found):
+    for trouble in troubles(result):
         console.print(f"! {trouble.what}", style="bold red", markup=False)
         console.print(f"  {trouble.next}", markup=False)
-    if found.device == "cpu":
+    if result.device == "cpu":
         console.print(
             "The catalog does not list CPUs, so there is nothing to compare with.",
             markup=False,
         )
-    path = folder(store) / f"{found.key}.json"
+    path = folder(store) / f"{result.key}.json"
     console.print(
         f"saved in {path}; estimates of this host now use these measurements", markup=False
     )

@@ -71,21 +71,21 @@ def compare(
         raise wb.UsageError(f"--parquet {parquet}: give a file name that ends in .parquet.")
     for path in files:
         export.check(path)
-    found = set_beside(place, runs)
-    document = found.document(by=by, loss=loss)
+    comparison = set_beside(place, runs)
+    document = comparison.document(by=by, loss=loss)
     for path in files:
-        _export(place, list(found.rows), path)
+        _export(place, list(comparison.rows), path)
     if as_json:
         print_json(document | {"files": [str(path) for path in files]})
         return
     _show_lineage(document["lineage"], document["runs"])
-    for title, table in _tables(document, found.rows):
+    for title, table in _tables(document, comparison.rows):
         if table.row_count:
             console.print(f"[bold]{title}[/]")
             console.print(table)
             console.print()
-    for told in _not_aligned(found, document["aligned"]):
-        console.print(told, markup=False, soft_wrap=True)
+    for line in _not_aligned(comparison, document["aligned"]):
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def _show_lineage(lineage: Sequence[Mapping[str, Any]], runs: Sequence[str]) -> None:
@@ -101,10 +101,10 @@ def _show_lineage(lineage: Sequence[Mapping[str, Any]], runs: Sequence[str]) -> 
     console.print()
 
 
-def _not_aligned(found: Comparison, aligned: Mapping[str, Any]) -> Generator[str]:
+def _not_aligned(comparison: Comparison, aligned: Mapping[str, Any]) -> Generator[str]:
     """Why runs cannot be laid beside each other by what was asked for."""
     by = aligned["by"]
-    unpriced = [run for run, one in found.curves.items() if not any(map(_is_known, one.usd))]
+    unpriced = [run for run, one in comparison.curves.items() if not any(map(_is_known, one.usd))]
     if by == "usd" and unpriced:
         yield (
             f"The price of {', '.join(unpriced)} is unknown. Set it before a run starts: "
@@ -123,11 +123,11 @@ def _export(store: wb.Store, runs: Sequence[str], path: Path) -> None:
     rows = (row for one in paths for row in export.steps(one))
     with status_line() as show:
 
-        def told(done: int) -> None:
+        def on_progress(done: int) -> None:
             if show is not None:
                 show(f"{done:,} steps written to {path}")
 
-        done = export.write(path, rows, export.STEP_COLUMNS, told)
+        done = export.write(path, rows, export.STEP_COLUMNS, on_progress)
     errors.print(f"{done:,} steps of {len(paths)} runs written to {path}", markup=False)
 
 
@@ -135,10 +135,10 @@ def _tables(
     document: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]
 ) -> list[tuple[str, Table]]:
     runs = list(rows)  # ids head the columns: a run's name may be the id of another
-    asked = _table("", runs)
+    settings = _table("", runs)
     for one in document["configuration"]:
-        asked.add_row(escape(one["what"]), *(_value(one["values"][run]) for run in runs))
-    came = _table("", runs)
+        settings.add_row(escape(one["what"]), *(_value(one["values"][run]) for run in runs))
+    results = _table("", runs)
     for one in document["results"]:
         what = one["what"]
         label = _RESULT_NAMES.get(what, what)
@@ -148,31 +148,31 @@ def _tables(
             cells = [badge(str(rows[run]["state"]), one["values"][run]) for run in runs]
         else:
             cells = [result_text(what, one["values"][run]) for run in runs]
-        came.add_row(label, *cells)
-    aligned, reach = document["aligned"], document["reach"]
+        results.add_row(label, *cells)
+    aligned, target = document["aligned"], document["reach"]
     by = aligned["by"]
     losses = _table("seconds" if by == "time" else by, runs)
     for index, at in enumerate(aligned["at"]):
         cells = [number(aligned["loss"][run][index]) for run in runs]
         losses.add_row(_AXIS_TEXT[by](at), *cells)
     return [
-        ("Different settings", asked),
-        ("Results", came),
+        ("Different settings", settings),
+        ("Results", results),
         (f"Smoothed loss, aligned by {by}", losses),
-        (f"To a loss of {number(reach['loss'])} ({reach['chosen']})", _reached(reach, runs)),
+        (f"To a loss of {number(target['loss'])} ({target['chosen']})", _reached(target, runs)),
     ]
 
 
-def _reached(reach: Mapping[str, Any], runs: Sequence[str]) -> Table:
+def _reached(target: Mapping[str, Any], runs: Sequence[str]) -> Table:
     table = _table("", runs)
-    if reach["loss"] is None:
+    if target["loss"] is None:
         return table
-    found: dict[str, dict[str, Any]] = {run: reach["runs"][run] or {} for run in runs}
+    points: dict[str, dict[str, Any]] = {run: target["runs"][run] or {} for run in runs}
     lines = {
-        "step": [_step(found[run]) for run in runs],
-        "tokens": [format_count(found[run].get("tokens")) for run in runs],
-        "time": [format_seconds(found[run].get("seconds")) for run in runs],
-        "cost": [format_usd(found[run].get("usd")) for run in runs],
+        "step": [_step(points[run]) for run in runs],
+        "tokens": [format_count(points[run].get("tokens")) for run in runs],
+        "time": [format_seconds(points[run].get("seconds")) for run in runs],
+        "cost": [format_usd(points[run].get("usd")) for run in runs],
     }
     for name, cells in lines.items():
         if name == "step" or any(cell != UNKNOWN for cell in cells):

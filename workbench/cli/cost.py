@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from workbench.cli.cost_offer import named_offer, priced_offer
-from workbench.cli.cost_values import CostAsked, Costed
+from workbench.cli.cost_values import Costed, CostOptions
 from workbench.cli.describing import describe, with_options
 from workbench.cli.memory import plain_console, show
 from workbench.cli.memory_values import accelerator
@@ -24,35 +24,35 @@ from workbench.units import format_bytes
 
 
 @with_options
-def cost(asked: CostAsked) -> None:
+def cost(options: CostOptions) -> None:
     """Estimate what finishing a run costs: hours, and dollars per term with source and date."""
     from workbench.cli.cost_view import cost_view  # noqa: PLC0415  (loads Rich)
 
-    found = answer(asked)
-    if asked.as_json:
-        print_json(document(found))
+    report = answer(options)
+    if options.as_json:
+        print_json(document(report))
     else:
-        show(plain_console(), cost_view(found))
+        show(plain_console(), cost_view(report))
 
 
-def answer(asked: CostAsked) -> Costed:
+def answer(options: CostOptions) -> Costed:
     """Describe, choose an offer, time a step, add up the bill.
 
     Raises:
         UsageError: an impossible value, no length or no GPU; the message says what is allowed.
     """
-    _length(asked)  # refused before anything else is looked up
-    if asked.gpu is None and asked.offer is not None:
-        named = named_offer(asked)
-        asked = replace(asked, job={"gpus": named.gpus, **asked.job, "gpu": named.gpu})
-    job = describe(asked)
+    _length(options)  # refused before anything else is looked up
+    if options.gpu is None and options.offer is not None:
+        named = named_offer(options)
+        options = replace(options, job={"gpus": named.gpus, **options.job, "gpu": named.gpu})
+    job = describe(options)
     cluster = job.cluster
     if not isinstance(cluster, Cluster) or cluster.accelerator is None:
         raise UsageError(
             "Cost estimates need a GPU of the catalog; this host does not have one. Add --gpu G "
             "(workbench gpus lists them) and --gpus N."
         )
-    priced = priced_offer(asked, cluster)
+    priced = priced_offer(options, cluster)
     if cluster.nodes > 1 and cluster.network is None:
         cluster = replace(cluster, network=priced.offer.network)
         job = replace(job, cluster=cluster)
@@ -62,7 +62,7 @@ def answer(asked: CostAsked) -> Costed:
         priced.offer,
         cluster.nodes,
         priced.terms,
-        _plan(asked, job),
+        _plan(options, job),
         price_range=priced.price_range,
     )
     memory = training_memory(workload, strategy, cluster)
@@ -77,59 +77,59 @@ def answer(asked: CostAsked) -> Costed:
     return Costed(job=job, cost=bill, notes=notes, problem=problem)
 
 
-def document(found: Costed) -> dict[str, Any]:
+def document(report: Costed) -> dict[str, Any]:
     """The JSON form; keys are a contract."""
-    job = found.job
+    job = report.job
     gpu = accelerator(job.cluster)
-    return found.cost.document() | {
+    return report.cost.document() | {
         "model": job.workload.model.name,
         "strategy": job.strategy.name,
         "gpu": None if gpu is None else gpu.id,
-        "fits": not found.problem,
-        "notes": [*([found.problem] if found.problem else []), *found.notes],
+        "fits": not report.problem,
+        "notes": [*([report.problem] if report.problem else []), *report.notes],
         "trainer": job.trainer and job.trainer.document(),
     }
 
 
-def _length(asked: CostAsked) -> dict[str, Any]:
+def _length(options: CostOptions) -> dict[str, Any]:
     """Tokens, steps or epochs, exactly one of them."""
-    given = [name for name in ("tokens", "steps", "epochs") if getattr(asked, name) is not None]
-    if len(given) != 1 or (asked.epochs is None) != (asked.dataset_tokens is None):
+    given = [name for name in ("tokens", "steps", "epochs") if getattr(options, name) is not None]
+    if len(given) != 1 or (options.epochs is None) != (options.dataset_tokens is None):
         raise UsageError(
             "Give the length of the run exactly once: --tokens T (as 300B), --steps N, or "
             "--epochs E with --dataset-tokens D."
         )
     counts = ("tokens", "steps", "dataset_tokens")
-    texts = {name: getattr(asked, name) for name in counts}
+    texts = {name: getattr(options, name) for name in counts}
     read = {
         name: read_count(text, "--" + name.replace("_", "-"))
         for name, text in texts.items()
         if text is not None
     }
-    return {**read, "epochs": asked.epochs}
+    return {**read, "epochs": options.epochs}
 
 
-def _plan(asked: CostAsked, job: Job) -> RunPlan:
+def _plan(options: CostOptions, job: Job) -> RunPlan:
     size = checkpoint_bytes(job.workload, job.strategy)
-    if asked.keep_checkpoints < 0:
-        raise UsageError(f"--keep-checkpoints must be 0 or above, not {asked.keep_checkpoints}.")
+    if options.keep_checkpoints < 0:
+        raise UsageError(f"--keep-checkpoints must be 0 or above, not {options.keep_checkpoints}.")
     same = {field.name for field in fields(RunPlan)} & {
         *("spot", "interruption_hours", "checkpoint_seconds", "idle_hours", "stopped_days"),
         *("egress_gb", "hours_per_month"),
     }
-    minutes = asked.checkpoint_minutes
+    minutes = options.checkpoint_minutes
     return RunPlan(
-        **_length(asked),
-        **{name: getattr(asked, name) for name in same},
+        **_length(options),
+        **{name: getattr(options, name) for name in same},
         checkpoint_bytes=size,
-        storage_bytes_per_second=asked.storage_gb_per_second * 1e9,
+        storage_bytes_per_second=options.storage_gb_per_second * 1e9,
         checkpoint_interval_seconds=None if minutes is None else minutes * 60,
         failure_gpu_hours=FAILURE_GPU_HOURS
-        if asked.failure_gpu_hours is None
-        else asked.failure_gpu_hours or None,
-        start_seconds=asked.start_minutes * 60,
-        restart_seconds=asked.restart_minutes * 60,
-        evaluation_share=asked.evaluation,
-        failed_share=asked.failed,
-        storage_gb=asked.storage_gb + asked.keep_checkpoints * size / 1e9,
+        if options.failure_gpu_hours is None
+        else options.failure_gpu_hours or None,
+        start_seconds=options.start_minutes * 60,
+        restart_seconds=options.restart_minutes * 60,
+        evaluation_share=options.evaluation,
+        failed_share=options.failed,
+        storage_gb=options.storage_gb + options.keep_checkpoints * size / 1e9,
     )

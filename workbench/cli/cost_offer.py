@@ -12,7 +12,7 @@ from workbench.describe.price import Offer, Terms
 from workbench.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
-    from workbench.cli.cost_values import CostAsked
+    from workbench.cli.cost_values import CostOptions
 
 OWN = "own"
 _DOUBTS = {"odd", "unverified", "form unknown"}  # chosen only where nothing better is known
@@ -32,28 +32,28 @@ class Priced:
     """Lower and upper price over the offer's."""
 
 
-def priced_offer(asked: CostAsked, cluster: Cluster) -> Priced:
+def priced_offer(options: CostOptions, cluster: Cluster) -> Priced:
     """Your own price, the named offer, or the cheapest of the table."""
-    if asked.usd_per_hour is not None or asked.spot_usd_per_hour is not None:
-        return _own(asked, cluster)
-    if asked.gpu is None and cluster.usd_per_hour:
+    if options.usd_per_hour is not None or options.spot_usd_per_hour is not None:
+        return _own(options, cluster)
+    if options.gpu is None and cluster.usd_per_hour:
         text = str(cluster.usd_per_hour)
-        return _own(replace(asked, usd_per_hour=text), cluster, "$WORKBENCH_USD_PER_HOUR")
-    return _from_table(asked, cluster)
+        return _own(replace(options, usd_per_hour=text), cluster, "$WORKBENCH_USD_PER_HOUR")
+    return _from_table(options, cluster)
 
 
-def _own(asked: CostAsked, cluster: Cluster, source: str = "given by you") -> Priced:
-    if asked.offer is not None:
+def _own(options: CostOptions, cluster: Cluster, source: str = "given by you") -> Priced:
+    if options.offer is not None:
         raise UsageError("Give --offer or --usd-per-hour, not both.")
-    given = asked.usd_per_hour
+    given = options.usd_per_hour
     ends = None if given is None else read_range(given, "--usd-per-hour")
     price = None if ends is None else sum(ends) / 2
-    spot = asked.spot_usd_per_hour
-    only_spot = asked.spot and spot is None  # then the one price is what is paid
+    spot = options.spot_usd_per_hour
+    only_spot = options.spot and spot is None  # then the one price is what is paid
     gpu = cluster.accelerator
     assert gpu is not None
     offer = Offer(
-        provider=asked.provider or OWN,
+        provider=options.provider or OWN,
         name=f"{len(cluster.gpus)} x {gpu.id}",
         gpu=gpu.id,
         gpus=len(cluster.gpus),
@@ -65,58 +65,58 @@ def _own(asked: CostAsked, cluster: Cluster, source: str = "given by you") -> Pr
         confidence=OWN,
     )
     ranged = (1.0, 1.0)
-    if ends is not None and price is not None and not (asked.spot and spot is not None):
+    if ends is not None and price is not None and not (options.spot and spot is not None):
         ranged = ends[0] / price, ends[1] / price
-    if asked.provider is None:
+    if options.provider is None:
         return Priced(offer=offer, terms=Terms(provider=OWN), price_range=ranged)
     try:
-        terms, notes = prices.terms(asked.provider), ()
+        terms, notes = prices.terms(options.provider), ()
     except UnknownNameError:
-        terms = Terms(provider=asked.provider)
+        terms = Terms(provider=options.provider)
         notes = (
-            f"{asked.provider} is not in the price table: storage and egress prices are unknown.",
+            f"{options.provider} is not in the price table: storage and egress prices are unknown.",
         )
     return Priced(offer=offer, terms=terms, notes=notes, price_range=ranged)
 
 
-def named_offer(asked: CostAsked) -> Offer:
+def named_offer(options: CostOptions) -> Offer:
     """The cheapest region of the offer that --offer names.
 
     Raises:
         UnknownNameError: no such provider or offer; near ones are named.
     """
-    known = prices.offers(providers=_providers(asked))
-    found = [one for one in known if one.name.lower() == str(asked.offer).lower()]
-    if not found:
-        raise UnknownNameError.near("offer", str(asked.offer), {one.name for one in known})
-    return _cheapest(found, spot=asked.spot)
+    known = prices.offers(providers=_providers(options))
+    matching = [one for one in known if one.name.lower() == str(options.offer).lower()]
+    if not matching:
+        raise UnknownNameError.near("offer", str(options.offer), {one.name for one in known})
+    return _cheapest(matching, spot=options.spot)
 
 
-def _from_table(asked: CostAsked, cluster: Cluster) -> Priced:
+def _from_table(options: CostOptions, cluster: Cluster) -> Priced:
     """The cheapest known machine with enough of these GPUs, or the one that was named."""
     gpu, needed = cluster.accelerator, len(cluster.gpus)
     assert gpu is not None
     every = [one for one in prices.offers(gpu=gpu.id) if one.gpus >= needed]
-    named = prices.offers(providers=_providers(asked), gpu=gpu.id)
-    found = [one for one in named if one.gpus >= needed]
-    if asked.offer is not None:
-        name = named_offer(asked).name
-        found = [one for one in found if one.name == name]
-    if not found and (asked.offer or asked.provider):
+    named = prices.offers(providers=_providers(options), gpu=gpu.id)
+    matching = [one for one in named if one.gpus >= needed]
+    if options.offer is not None:
+        name = named_offer(options).name
+        matching = [one for one in matching if one.name == name]
+    if not matching and (options.offer or options.provider):
         at = ", ".join(sorted({one.provider for one in every})) or "no provider"
         raise UsageError(
-            f"{asked.offer or asked.provider} does not list {needed} x {gpu.id} in the price "
+            f"{options.offer or options.provider} does not list {needed} x {gpu.id} in the price "
             f"table. Listed at: {at}. Choose one of them, or give --usd-per-hour X."
         )
-    if not found:
+    if not matching:
         note = f"No machine with {needed} x {gpu.id} in the table: give --usd-per-hour X."
         nobody = Offer(provider="n/a", name="", gpu=gpu.id, gpus=needed, usd_per_hour=None)
         return Priced(offer=nobody, terms=Terms(provider="n/a"), notes=(note,))
-    able = _joinable(found, cluster.nodes, spot=asked.spot)
-    best = _cheapest(able, spot=asked.spot)
+    able = _joinable(matching, cluster.nodes, spot=options.spot)
+    best = _cheapest(able, spot=options.spot)
     notes: list[str] = []
-    if asked.provider is None and asked.offer is None:
-        notes.append(_chosen(best, able, spot=asked.spot))
+    if options.provider is None and options.offer is None:
+        notes.append(_chosen(best, able, spot=options.spot))
     if (best.max_nodes or 1) < cluster.nodes:
         notes.append(
             f"{best.provider} is not known to connect {cluster.nodes} of them: ask before renting."
@@ -124,35 +124,35 @@ def _from_table(asked: CostAsked, cluster: Cluster) -> Priced:
     return Priced(offer=best, terms=prices.terms(best.provider), notes=tuple(notes))
 
 
-def _joinable(found: list[Offer], nodes: int, *, spot: bool) -> list[Offer]:
+def _joinable(offers: list[Offer], nodes: int, *, spot: bool) -> list[Offer]:
     """Offers that join so many nodes; where none of them has a price, those that may do so."""
-    joined = [one for one in found if (one.max_nodes or 1) >= nodes]
-    unknown = [one for one in found if one.max_nodes is None]
+    joined = [one for one in offers if (one.max_nodes or 1) >= nodes]
+    unknown = [one for one in offers if one.max_nodes is None]
     for able in (joined, unknown):
         if any(_price(one, spot=spot) is not None for one in able):
             return able
-    return joined or found
+    return joined or offers
 
 
-def _providers(asked: CostAsked) -> tuple[str, ...] | None:
-    return None if asked.provider is None else (asked.provider,)
+def _providers(options: CostOptions) -> tuple[str, ...] | None:
+    return None if options.provider is None else (options.provider,)
 
 
-def _chosen(best: Offer, found: list[Offer], *, spot: bool) -> str:
+def _chosen(best: Offer, offers: list[Offer], *, spot: bool) -> str:
     """Why this one; cheaper prices that were passed over are named."""
-    count = sum(_price(one, spot=spot) is not None for one in found)
+    count = sum(_price(one, spot=spot) is not None for one in offers)
     text = f"{best.provider} has the only priced offer (workbench prices)"
     if count > 1:
         text = f"{best.provider} is the cheapest of {count} priced offers (workbench prices)"
     usual = _price(best, spot=spot)
     if usual is None:
         kinds = ("spot", "on-demand") if spot else ("on-demand", "spot")
-        other = sum(_price(one, spot=not spot) is not None for one in found)
+        other = sum(_price(one, spot=not spot) is not None for one in offers)
         return (
-            f"No suitable offer has a known {kinds[0]} price ({other} of {len(found)} have a "
+            f"No suitable offer has a known {kinds[0]} price ({other} of {len(offers)} have a "
             f"known {kinds[1]} price): give --usd-per-hour X."
         )
-    passed = [one for one in found if (_price(one, spot=spot) or usual) < usual]
+    passed = [one for one in offers if (_price(one, spot=spot) or usual) < usual]
     if passed:
         text += f", {len(passed)} cheaper offers with doubtful prices excluded"
     return text + "."
@@ -162,11 +162,11 @@ def _price(offer: Offer, *, spot: bool) -> float | None:
     return offer.spot_usd_per_hour if spot else offer.usd_per_hour
 
 
-def _cheapest(found: list[Offer], *, spot: bool) -> Offer:
+def _cheapest(offers: list[Offer], *, spot: bool) -> Offer:
     """The lowest known price; doubtful ones and those without a price last."""
 
     def order(one: Offer) -> tuple[bool, bool, float]:
         price = _price(one, spot=spot)
         return price is None, bool(_DOUBTS & set(one.marks)), price or 0.0
 
-    return min(found, key=order)
+    return min(offers, key=order)

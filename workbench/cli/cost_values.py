@@ -17,7 +17,7 @@ from workbench.estimate.cost.plan import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class CostAsked(Description):
+class CostOptions(Description):
     """The options of ``workbench cost``."""
 
     tokens: Annotated[str | None, Option(help="Tokens to train on: 300B, 1.5T, 2e9.")] = None

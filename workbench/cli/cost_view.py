@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from workbench.estimate.cost.terms import CostTerm
 
 
-def cost_view(found: Costed) -> RenderableType:
+def cost_view(report: Costed) -> RenderableType:
     """The bill, its totals, spot or not, and what was assumed; most important first."""
-    cost = found.cost
-    said = (*found.notes, *cost.assumptions, *cost.step.assumptions)
-    warning = [Text(f"! {found.problem}", style="bold red")] if found.problem else []
+    cost = report.cost
+    assumed = (*report.notes, *cost.assumptions, *cost.step.assumptions)
+    warning = [Text(f"! {report.problem}", style="bold red")] if report.problem else []
     pieces: list[RenderableType] = [
         *warning,
-        _inputs(found),
+        _inputs(report),
         _totals(cost),
         _bill(cost),
         _facts([("spot", cost.spot_answer().verdict)]),
-        _facts([("Assumed" if index == 0 else "", one) for index, one in enumerate(said)]),
+        _facts([("Assumed" if index == 0 else "", one) for index, one in enumerate(assumed)]),
     ]
     shown: list[RenderableType] = []
     for piece in pieces:
@@ -45,8 +45,8 @@ def _facts(rows: list[tuple[str, str]]) -> Table:
     return table
 
 
-def _inputs(found: Costed) -> Table:
-    workload, strategy, cost = found.job.workload, found.job.strategy, found.cost
+def _inputs(report: Costed) -> Table:
+    workload, strategy, cost = report.job.workload, report.job.strategy, report.cost
     job, model = cost.job, workload.model
     offer = job.offer
     price = offer.spot_usd_per_hour if cost.spot else offer.usd_per_hour

@@ -141,14 +141,14 @@ def options_of(kind: type) -> Mapping[str, tuple[str, Declared]]:
 def keywords(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords of `kind` from the options that were given; None = not given."""
     grouped: Mapping[str, type] = {} if kind is Job else groups(kind)
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, value in given.items():
         if value is None:
             continue
         keyword, one = options_of(kind)[name]
-        place = found.setdefault(keyword, {}) if keyword in grouped else found
+        place = result.setdefault(keyword, {}) if keyword in grouped else result
         place[name] = one.read(value)
-    return found
+    return result
 
 
 def instance(kind: Any, given: Mapping[str, Any]) -> Any:
@@ -178,19 +178,19 @@ def _parameter(name: str, one: Declared, *, hidden: bool, changes: bool) -> insp
     )
 
 
-def describe(asked: Description) -> Job:
+def describe(description: Description) -> Job:
     """The job.
 
     Raises:
         UsageError: a value is impossible; the message says what is allowed.
     """
-    values = dict(asked.job)
+    values = dict(description.job)
     model = values.pop("model", None)
-    if asked.measured is not None:
+    if description.measured is not None:
         if model is not None:
             raise UsageError("--model and --measured both say what is trained. Leave one out.")
-        found = named(Store(), asked.measured).workload
-        return Job.of(found.model, **step_options(found) | values)
+        workload = named(Store(), description.measured).workload
+        return Job.of(workload.model, **step_options(workload) | values)
     if model is None:
         raise UsageError(
             "The model is missing. Add --model M (workbench models lists them), or --measured "

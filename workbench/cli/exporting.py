@@ -27,7 +27,7 @@ _WHAT = "A run (id, prefix, name or 'last'), a recipe, or a script."
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportAsked:
+class ExportOptions:
     """The options of ``workbench export``."""
 
     what: Annotated[str | None, typer.Argument(metavar="RUN_RECIPE_OR_SCRIPT", help=_WHAT)] = None
@@ -59,34 +59,34 @@ class ExportAsked:
 
 
 @with_options
-def export(asked: ExportAsked) -> None:
+def export(options: ExportOptions) -> None:
     """Export a run, script or plan as files of another engine, or explain why it cannot."""
-    if asked.why:
-        _why(asked)
+    if options.why:
+        _why(options)
         return
-    if asked.what is None or asked.to is None:
+    if options.what is None or options.to is None:
         raise UsageError(
             "Give what to export and an engine: workbench export RUN --to ENGINE. Engines: "
             f"{', '.join(ENGINES)}."
         )
-    if asked.out is not None and asked.out.exists() and not asked.out.is_dir():
-        raise UsageError(f"--out {asked.out} is a file. Give a folder.")
-    made = make(_request(asked).engine_job(asked.store), asked.to, address=asked.address)
-    if asked.out is not None:
-        check_local(asked.out, "--out")
-    written = made.write(asked.out) if asked.out is not None else []
-    if asked.as_json:
-        out = None if asked.out is None else str(asked.out.absolute())
+    if options.out is not None and options.out.exists() and not options.out.is_dir():
+        raise UsageError(f"--out {options.out} is a file. Give a folder.")
+    made = make(_request(options).engine_job(options.store), options.to, address=options.address)
+    if options.out is not None:
+        check_local(options.out, "--out")
+    written = made.write(options.out) if options.out is not None else []
+    if options.as_json:
+        out = None if options.out is None else str(options.out.absolute())
         print_json({**made.document(), "out": out})
     else:
-        _show(made, asked.out, written)
+        _show(made, options.out, written)
 
 
-def _request(asked: ExportAsked) -> ExportRequest:
-    assert asked.what is not None
-    plan = None if asked.plan is None else plan_entry(asked.plan, asked.rank)
-    given = {"arguments": tuple(asked.arguments or ()), "plan": plan, **asked.request}
-    return ExportRequest.of(asked.what, given)
+def _request(options: ExportOptions) -> ExportRequest:
+    assert options.what is not None
+    plan = None if options.plan is None else plan_entry(options.plan, options.rank)
+    given = {"arguments": tuple(options.arguments or ()), "plan": plan, **options.request}
+    return ExportRequest.of(options.what, given)
 
 
 def _show(made: Export, out: Path | None, written: list[Path]) -> None:
@@ -107,30 +107,30 @@ def _show(made: Export, out: Path | None, written: list[Path]) -> None:
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def _why(asked: ExportAsked) -> None:
+def _why(options: ExportOptions) -> None:
     """The table of what each engine refuses, or the answer for one provider."""
-    if asked.to is not None and asked.to not in RENTING:
-        require_choice("engine", asked.to, ENGINES)
+    if options.to is not None and options.to not in RENTING:
+        require_choice("engine", options.to, ENGINES)
         raise UsageError(
-            f"{asked.to} rents nothing; it runs on your machines. Engines that rent: "
+            f"{options.to} rents nothing; it runs on your machines. Engines that rent: "
             f"{', '.join(RENTING)}."
         )
-    given = asked.request
+    given = options.request
     provider = None if "provider" not in given else known_provider(given["provider"])
-    found = [one for one in places() if asked.to in {None, one.engine}]
-    found = [one for one in found if provider in {None, one.provider}]
-    if not found:
-        who = "No engine of ours" if asked.to is None else f"{asked.to} never"
+    rows = [one for one in places() if options.to in {None, one.engine}]
+    rows = [one for one in rows if provider in {None, one.provider}]
+    if not rows:
+        who = "No engine of ours" if options.to is None else f"{options.to} never"
         raise UsageError(
             f"{who} rents at {provider}. For your own machines: --to torchrun, accelerate or slurm."
         )
-    if asked.as_json:
-        print_json([_document(one) for one in found])
+    if options.as_json:
+        print_json([_document(one) for one in rows])
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("engine", "provider", "several machines", "spot", "storage", "image", "idle"):
         table.add_column(column, overflow="fold")
-    for one in found:
+    for one in rows:
         cells = (one.nodes, one.spot, one.bucket, one.image, one.idle)
         table.add_row(one.engine, one.provider, *(_cell(cell) for cell in cells))
     console.print(table)

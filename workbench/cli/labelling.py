@@ -32,7 +32,7 @@ def tag(
     """Add or remove tags of a run; without arguments, show them."""
     paths = wb.Store(store).find(run)
     away = [check_tag(one) for one in remove or ()]
-    _tell(paths.directory.name, change_labels(paths, add=tags or (), remove=away), as_json=as_json)
+    _print(paths.directory.name, change_labels(paths, add=tags or (), remove=away), as_json=as_json)
 
 
 def note(
@@ -44,7 +44,7 @@ def note(
 ) -> None:
     """Set the note of a run."""
     paths = wb.Store(store).find(run)
-    _tell(paths.directory.name, change_labels(paths, note=text), as_json=as_json)
+    _print(paths.directory.name, change_labels(paths, note=text), as_json=as_json)
 
 
 def archive(
@@ -64,13 +64,13 @@ def archive(
         console.print(f"{'shown again' if undo else 'archived'}: {', '.join(done)}", markup=False)
 
 
-def _tell(run: str, labels: Labels, *, as_json: bool) -> None:
+def _print(run: str, labels: Labels, *, as_json: bool) -> None:
     if as_json:
         print_json({"run": run, **labelled(labels)})
         return
-    said = [f"tags: {' '.join(labels.tags) or 'none'}"]
-    said += [f"note: {labels.note}"] if labels.note else []
-    console.print(f"{run}  {'  '.join(said)}", markup=False, soft_wrap=True)
+    parts = [f"tags: {' '.join(labels.tags) or 'none'}"]
+    parts += [f"note: {labels.note}"] if labels.note else []
+    console.print(f"{run}  {'  '.join(parts)}", markup=False, soft_wrap=True)
 
 
 def delete(

@@ -126,8 +126,8 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
         return
     if checked.trainer is not None:
         known = checked.workload is not None
-        said = checked.trainer.note if known else f"the script imports {checked.trainer.label}"
-        console.print(f"# {said}", markup=False, soft_wrap=True)
+        note = checked.trainer.note if known else f"the script imports {checked.trainer.label}"
+        console.print(f"# {note}", markup=False, soft_wrap=True)
     if checked.predicted is not None:
         table = "\n".join(f"#   {line}" for line in str(checked.predicted).splitlines())
         console.print(f"# memory predicted per rank:\n{table}", markup=False)

@@ -44,35 +44,35 @@ def runs(
         export.check(path)
     with status_line() as show:
 
-        def told(done: int, of: int) -> None:
+        def on_progress(done: int, of: int) -> None:
             if show is not None:
                 show(f"{done:,} of {of:,} runs read")
 
-        known = index.table(place, told)
-    found = choose(known, where=where, tag=tag, archived=everything, sort=sort)
+        known = index.table(place, on_progress)
+    matching = choose(known, where=where, tag=tag, archived=everything, sort=sort)
     for path in files:
-        export.write(path, export.table_rows(found), export.TABLE_COLUMNS)
-        errors.print(f"{len(found):,} runs written to {path}", markup=False)
+        export.write(path, export.table_rows(matching), export.TABLE_COLUMNS)
+        errors.print(f"{len(matching):,} runs written to {path}", markup=False)
     if as_json:
-        print_json([{key: one[key] for key in (*LISTED, *_MORE)} for one in found])
+        print_json([{key: one[key] for key in (*LISTED, *_MORE)} for one in matching])
     elif not known:
         console.print(f"No runs in {place.root} yet. Start one: workbench launch gpt", markup=False)
     else:
-        if found:
-            console.print(runs_table(found[:_FIRST], as_trees=sort is None))
-            _say_who_is_not_watched(found)
-        _say_the_rest(len(known), len(found), asked=bool(where or tag))
+        if matching:
+            console.print(runs_table(matching[:_FIRST], as_trees=sort is None))
+            _say_who_is_not_watched(matching)
+        _say_the_rest(len(known), len(matching), filtered=bool(where or tag))
 
 
-def _say_who_is_not_watched(found: list[dict[str, Any]]) -> None:
-    for one in found:
+def _say_who_is_not_watched(rows: list[dict[str, Any]]) -> None:
+    for one in rows:
         if one["state"] == "unsupervised":
             console.print(f"{one['run']}: {one['message']}", markup=False, soft_wrap=True)
 
 
-def _say_the_rest(known: int, found: int, *, asked: bool) -> None:
-    if found > _FIRST:
-        errors.print(f"{found - _FIRST:,} more; filter with --where, write all with --csv")
-    if found < known:
-        hidden = "do not match the filter" if asked else "are archived (--all shows them)"
-        errors.print(f"{known - found:,} of {known:,} runs {hidden}")
+def _say_the_rest(known: int, matching: int, *, filtered: bool) -> None:
+    if matching > _FIRST:
+        errors.print(f"{matching - _FIRST:,} more; filter with --where, write all with --csv")
+    if matching < known:
+        hidden = "do not match the filter" if filtered else "are archived (--all shows them)"
+        errors.print(f"{known - matching:,} of {known:,} runs {hidden}")

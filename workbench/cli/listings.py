@@ -19,12 +19,12 @@ DOUBT = "?"
 
 def models_command(*, as_json: JsonOption = False) -> None:
     """List the model shapes of the catalog."""
-    found = every_published()
+    models = every_published()
     if as_json:
-        print_json([_model_document(one) for one in found])
+        print_json([_model_document(one) for one in models])
         return
     table = _table("model", "parameters", "layers", "hidden", "kind", right=(1, 2, 3))
-    for one in found:
+    for one in models:
         shape = one.model
         kind = f"{shape.kind}, {shape.experts} experts" if shape.experts else shape.kind
         sizes = (format_count(shape.parameters), str(shape.layers), str(shape.hidden))
@@ -34,13 +34,13 @@ def models_command(*, as_json: JsonOption = False) -> None:
 
 def gpus_command(*, as_json: JsonOption = False) -> None:
     """List the accelerators of the catalog; cells marked ? are unverified."""
-    found = gpus()
+    known = gpus()
     if as_json:
-        print_json([_gpu_document(one) for one in found])
+        print_json([_gpu_document(one) for one in known])
         return
     headers = ("gpu", "name", "memory", "GB/s", "bf16 TF", "link GB/s")
     table = _table(*headers, right=(2, 3, 4, 5), wrapped=1)
-    for one in found:
+    for one in known:
         table.add_row(
             one.id,
             one.name,

@@ -37,20 +37,20 @@ def follow(run: Run, console: Console) -> None:
 
 
 def _follow_plain(run: Run, console: Console) -> None:
-    due, said = 0.0, None
+    due, printed = 0.0, None
     while True:
         status = run.status
-        if status.state == "unsupervised" and status.message != said:
-            said = status.message
-            console.print(said, markup=False, soft_wrap=True)
+        if status.state == "unsupervised" and status.message != printed:
+            printed = status.message
+            console.print(printed, markup=False, soft_wrap=True)
         if time.monotonic() >= due or not status.live:
             due = time.monotonic() + _PLAIN_EVERY_SECONDS
             line = one_line(run.view(), status.outcome or status.state)
             console.print(line, markup=False, soft_wrap=True)
         if not status.live:
             console.print(status.message or "", markup=False, soft_wrap=True)
-            for told in _nonfinite(run.id, run.view()):
-                console.print(told, markup=False, soft_wrap=True)
+            for warning in _nonfinite(run.id, run.view()):
+                console.print(warning, markup=False, soft_wrap=True)
             return
         time.sleep(0.2)
 
@@ -90,7 +90,7 @@ def render(
         parts.append(Text("starting: the launcher imports torch, then the ranks do …", style="dim"))
     if message:
         parts.append(Text(message, style=style))
-    parts += [Text(told, style="red") for told in _nonfinite(run_id, view)]
+    parts += [Text(line, style="red") for line in _nonfinite(run_id, view)]
     title = f"[bold]{escape(run_id)}[/] [{style}]{label}[/]"
     return Panel(Group(*parts), title=title, title_align="left", border_style=style)
 

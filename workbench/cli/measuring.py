@@ -41,11 +41,11 @@ def measure(
 ) -> None:
     """Run a script for three steps, twice; then it is predicted, planned and priced."""
     target = f"{MODULE}{script}" if module else script
-    found = _measured(target, arguments or [], cpu=cpu, timeout=timeout, store=store)
+    measurement = _measured(target, arguments or [], cpu=cpu, timeout=timeout, store=store)
     if as_json:
-        print_json(document(found))
+        print_json(document(measurement))
     else:
-        _print(found, script)
+        _print(measurement, script)
 
 
 def _measured(
@@ -58,11 +58,11 @@ def _measured(
         with Progress(*columns, console=stderr, transient=True) as progress:
             task = progress.add_task("starting")
 
-            def tell(text: str) -> None:
+            def on_progress(text: str) -> None:
                 progress.update(task, description=text)
 
             return run_probes(
-                target, arguments, cpu=cpu, store=store, timeout=timeout, on_progress=tell
+                target, arguments, cpu=cpu, store=store, timeout=timeout, on_progress=on_progress
             )
     except KeyboardInterrupt:
         stderr.print("Stopped; nothing was kept and all processes have ended.", markup=False)
@@ -72,17 +72,17 @@ def _measured(
         raise
 
 
-def document(found: Measurement) -> dict[str, Any]:
+def document(measurement: Measurement) -> dict[str, Any]:
     """The JSON form; keys are a contract."""
-    workload = found.workload
+    workload = measurement.workload
     measured = workload.model.measured
     assert measured is not None
     return {
-        "script": found.script,
-        "arguments": list(found.arguments),
-        "run": found.run,
+        "script": measurement.script,
+        "arguments": list(measurement.arguments),
+        "run": measurement.run,
         "batches": list(measured.batches),
-        "batch_source": found.batch_source or None,
+        "batch_source": measurement.batch_source or None,
         "precision": workload.precision,
         "optimizer": workload.optimizer,
         "parameters": workload.model.parameters,
@@ -90,50 +90,50 @@ def document(found: Measurement) -> dict[str, Any]:
         "accumulate": workload.accumulate,
         "seq_len": workload.seq_len,
         "device": measured.device,
-        "parts": _parts(found),
+        "parts": _parts(measurement),
         "flops": measured.flops(workload.micro_batch),
-        "step_seconds": _seconds(found),
+        "step_seconds": _seconds(measurement),
         "notes": list(measured.notes),
-        "workload": found.document()["workload"],
+        "workload": measurement.document()["workload"],
     }
 
 
-def _parts(found: Measurement) -> dict[str, int]:
+def _parts(measurement: Measurement) -> dict[str, int]:
     """Bytes at the peak of one process as it was measured."""
-    alone = training_memory(found.workload, Strategy.parse("single", 1), "cpu")
-    return {name: size for name, size in alone.parts.items() if name != CONTEXT}
+    estimate = training_memory(measurement.workload, Strategy.parse("single", 1), "cpu")
+    return {name: size for name, size in estimate.parts.items() if name != CONTEXT}
 
 
-def _seconds(found: Measurement) -> float | None:
-    measured = found.workload.model.measured
+def _seconds(measurement: Measurement) -> float | None:
+    measured = measurement.workload.model.measured
     if measured is None or measured.seconds is None:
         return None
-    return measured.seconds.at(found.workload.micro_batch) * found.workload.accumulate
+    return measured.seconds.at(measurement.workload.micro_batch) * measurement.workload.accumulate
 
 
-def _print(found: Measurement, script: str) -> None:
-    workload = found.workload
+def _print(measurement: Measurement, script: str) -> None:
+    workload = measurement.workload
     measured = workload.model.measured
     assert measured is not None
-    console.print(f"measured {measured.source} (run {found.run})", style="bold", markup=False)
+    console.print(f"measured {measured.source} (run {measurement.run})", style="bold", markup=False)
     console.print(
         f"{workload.model.parameters:,} parameters, {workload.precision}, {workload.optimizer}; "
         f"{workload.micro_batch} samples x {workload.accumulate} per step; "
         f"{measured.flops(workload.micro_batch):.3g} FLOPs per micro-batch",
         markup=False,
     )
-    parts = _parts(found)
+    parts = _parts(measurement)
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column()
     table.add_column(justify="right")
     for name, size in parts.items():
         table.add_row(name, format_bytes(size))
     table.add_row("peak of one process", format_bytes(sum(parts.values())))
-    seconds = _seconds(found)
+    seconds = _seconds(measurement)
     table.add_row("step here", "n/a" if seconds is None else format_seconds(seconds))
     console.print(table)
-    if found.batch_source:
-        console.print(f"batch size changed by {found.batch_source}", markup=False)
+    if measurement.batch_source:
+        console.print(f"batch size changed by {measurement.batch_source}", markup=False)
     for note in measured.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     console.print("predicted from now on, for any layout, batch and GPU:", markup=False)

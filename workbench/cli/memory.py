@@ -13,7 +13,7 @@ from workbench.cli.describing import (
     describe,
     with_options,
 )
-from workbench.cli.memory_values import Answered, MemoryAsked, accelerator
+from workbench.cli.memory_values import Answered, MemoryOptions, accelerator
 from workbench.cli.tables import print_json
 from workbench.describe import Cluster, Strategy
 from workbench.describe.job import Job
@@ -28,25 +28,25 @@ _LOG_WIDTH = 100
 
 
 @with_options
-def memory(asked: MemoryAsked) -> None:
+def memory(options: MemoryOptions) -> None:
     """Predict and explain a rank's peak memory; rank options that lower it."""
     from workbench.cli.memory_view import inference_view, training_view  # noqa: PLC0415
 
     console = plain_console()
-    if asked.inference:
-        job, estimate = _served(asked)
-        if asked.as_json:
-            print_json(_inference_document(asked, job, estimate))
+    if options.inference:
+        job, estimate = _served(options)
+        if options.as_json:
+            print_json(_inference_document(options, job, estimate))
         else:
-            show(console, inference_view(asked, job, estimate, console.width))
+            show(console, inference_view(options, job, estimate, console.width))
         return
-    found = answer(describe(asked), asked.headroom)
-    if asked.simulate:
-        found = _simulated(found, asked.timeout)
-    if asked.as_json:
-        print_json(document(found))
+    report = answer(describe(options), options.headroom)
+    if options.simulate:
+        report = _simulated(report, options.timeout)
+    if options.as_json:
+        print_json(document(report))
     else:
-        show(console, training_view(found, console.width))
+        show(console, training_view(report, console.width))
 
 
 def plain_console() -> Console:
@@ -80,7 +80,7 @@ def answer(job: Job, headroom: float) -> Answered:
     estimate = training_memory(workload, strategy, cluster)
     fits = sizing.leaves_headroom(estimate, headroom)
     gpu = accelerator(cluster)
-    reach = cluster if isinstance(cluster, Cluster) else Cluster(name=cluster)
+    target_cluster = cluster if isinstance(cluster, Cluster) else Cluster(name=cluster)
     on_cards = fits is None and cluster != "cpu"
     return Answered(
         job=job,
@@ -88,8 +88,8 @@ def answer(job: Job, headroom: float) -> Answered:
         headroom=headroom,
         explanation=sizing.explain(estimate, workload, strategy, cluster),
         switches=sizing.switches(workload, strategy, cluster),
-        micro_batch=sizing.largest_micro_batch(workload, strategy, reach, headroom),
-        sequence=sizing.longest_sequence(workload, strategy, reach, headroom),
+        micro_batch=sizing.largest_micro_batch(workload, strategy, target_cluster, headroom),
+        sequence=sizing.longest_sequence(workload, strategy, target_cluster, headroom),
         fits_on=sizing.smallest_gpu(workload, strategy, headroom=headroom) if on_cards else (),
         options=sizing.fewest_gpus(workload, gpu, headroom=headroom)
         if gpu is not None and fits is False
@@ -97,11 +97,11 @@ def answer(job: Job, headroom: float) -> Answered:
     )
 
 
-def _simulated(found: Answered, timeout_seconds: float) -> Answered:
+def _simulated(report: Answered, timeout_seconds: float) -> Answered:
     """Add the exact simulation, with its progress on stderr."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
-    estimate, job = found.estimate, found.job
+    estimate, job = report.estimate, report.job
     outside = sum(size for name, size in estimate.parts.items() if name in OUTSIDE_ALLOCATOR)
     outside -= estimate.parts.get(SLACK, 0)
     card = None if estimate.card_bytes is None else max(0, estimate.card_bytes - outside)
@@ -123,37 +123,37 @@ def _simulated(found: Answered, timeout_seconds: float) -> Answered:
         stderr.print(
             f"The simulation is not available; showing the closed form only: {error}", markup=False
         )
-        return replace(found, no_simulation=str(error))
-    return replace(found, simulation=result)
+        return replace(report, no_simulation=str(error))
+    return replace(report, simulation=result)
 
 
-def document(found: Answered) -> dict[str, Any]:
+def document(report: Answered) -> dict[str, Any]:
     """The JSON form; keys are a contract."""
-    workload, strategy = found.job.workload, found.job.strategy
-    simulation, estimate = found.simulation, found.estimate
-    result = estimate.document() | _card(found.job)
+    workload, strategy = report.job.workload, report.job.strategy
+    simulation, estimate = report.simulation, report.estimate
+    result = estimate.document() | _card(report.job)
     result |= {
         "model": workload.model.name,
         "parameters": workload.model.parameters,
         "strategy": strategy.name,
         "world_size": strategy.world_size,
-        "headroom": found.headroom,
-        "fits_with_headroom": sizing.leaves_headroom(estimate, found.headroom),
-        "explanation": list(found.explanation),
-        "switches": [one.document() for one in found.switches],
-        "largest_micro_batch": _reach(found.micro_batch),
-        "longest_sequence": _reach(found.sequence),
+        "headroom": report.headroom,
+        "fits_with_headroom": sizing.leaves_headroom(estimate, report.headroom),
+        "explanation": list(report.explanation),
+        "switches": [one.document() for one in report.switches],
+        "largest_micro_batch": _limit_document(report.micro_batch),
+        "longest_sequence": _limit_document(report.sequence),
         "fits_on": [
             {"gpu": fit.gpu.id, "memory_bytes": fit.gpu.memory_bytes, "free_bytes": fit.free_bytes}
-            for fit in found.fits_on
+            for fit in report.fits_on
         ],
-        "options": [one.document() for one in found.options],
-        "notes": list(found.job.notes),
-        "trainer": found.job.trainer and found.job.trainer.document(),
+        "options": [one.document() for one in report.options],
+        "notes": list(report.job.notes),
+        "trainer": report.job.trainer and report.job.trainer.document(),
     }
-    if simulation is not None or found.no_simulation is not None:
+    if simulation is not None or report.no_simulation is not None:
         result["simulation"] = simulation.document() if simulation else None
-        result["simulation_unavailable"] = found.no_simulation
+        result["simulation_unavailable"] = report.no_simulation
     if simulation is not None:
         result["simulated_to_closed_form"] = (
             simulation.allocated_bytes / estimate.allocated_bytes
@@ -171,20 +171,20 @@ def _card(job: Job) -> dict[str, Any]:
     }
 
 
-def _reach(found: sizing.Answer) -> dict[str, Any]:
-    return {"value": found.value, "headroom": found.headroom, "reason": found.reason}
+def _limit_document(report: sizing.Answer) -> dict[str, Any]:
+    return {"value": report.value, "headroom": report.headroom, "reason": report.reason}
 
 
-def _served(asked: MemoryAsked) -> tuple[Job, Estimate]:
+def _served(options: MemoryOptions) -> tuple[Job, Estimate]:
     """Inference: the model is split over all GPUs by tensor parallelism."""
-    named = asked.job.get("strategy")
+    named = options.job.get("strategy")
     if named is not None and named.strip().lower() not in {"single", "tp"}:
         raise UsageError(
             f"Inference is estimated for single and tp, not {named!r}. Omit --strategy: all GPUs "
             "share the model."
         )
     frozen = {"quantization": None, "lora_rank": None, "strategy": None}
-    job = describe(replace(asked, job={**asked.job, **frozen}))
+    job = describe(replace(options, job={**options.job, **frozen}))
     world = job.strategy.world_size
     work = job.workload
     estimate = inference_memory(
@@ -192,17 +192,17 @@ def _served(asked: MemoryAsked) -> tuple[Job, Estimate]:
         work.seq_len,
         work.micro_batch,
         precision=work.precision.removesuffix("-pure"),
-        quantization=asked.job.get("quantization", "none"),
+        quantization=options.job.get("quantization", "none"),
         tp=world,
-        kv_bytes=asked.kv_bytes,
+        kv_bytes=options.kv_bytes,
         where=job.cluster,
     )
     return replace(job, strategy=Strategy.parse("single" if world == 1 else "tp", world)), estimate
 
 
-def _inference_document(asked: MemoryAsked, job: Job, estimate: Estimate) -> dict[str, Any]:
+def _inference_document(options: MemoryOptions, job: Job, estimate: Estimate) -> dict[str, Any]:
     model, tp = job.workload.model, job.strategy.tp
-    per_token = cache_bytes_per_token(model, tp=tp, kv_bytes=asked.kv_bytes)
+    per_token = cache_bytes_per_token(model, tp=tp, kv_bytes=options.kv_bytes)
     return (
         estimate.document()
         | _card(job)

@@ -17,7 +17,7 @@ from workbench.estimate.simulate import Simulation
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryAsked(Description):
+class MemoryOptions(Description):
     """The options of ``workbench memory``."""
 
     headroom: Annotated[float, option("Share of the card to keep free.")] = sizing.HEADROOM

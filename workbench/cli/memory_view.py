@@ -15,35 +15,37 @@ from workbench.estimate.parts import SAFETY, Estimate
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds
 
 if TYPE_CHECKING:
-    from workbench.cli.memory_values import Answered, MemoryAsked
+    from workbench.cli.memory_values import Answered, MemoryOptions
     from workbench.describe.job import Job
 
 _COLOURS = ("blue", "cyan", "green", "magenta", "yellow", "bright_blue", "bright_magenta")
 _SWITCHES, _OTHERS, _CARDS, _STAGES = 7, 4, 6, 12
 
 
-def training_view(found: Answered, width: int) -> RenderableType:
+def training_view(report: Answered, width: int) -> RenderableType:
     """Everything about a training process, most important first."""
     pieces: list[RenderableType | None] = [
-        _inputs(found.job, _training_words(found)),
-        _numbers(found),
-        _parts(found.estimate, width),
-        _peaks(found.estimate),
-        _stages(found.estimate),
-        _sentences("Why", found.explanation),
-        _switches(found),
-        _reach(found),
-        _cards(found),
-        _options(found),
-        _sentences("Assumed", (*found.job.notes, *found.estimate.assumptions), dim=True),
+        _inputs(report.job, _training_words(report)),
+        _numbers(report),
+        _parts(report.estimate, width),
+        _peaks(report.estimate),
+        _stages(report.estimate),
+        _sentences("Why", report.explanation),
+        _switches(report),
+        _limits_table(report),
+        _cards(report),
+        _options(report),
+        _sentences("Assumed", (*report.job.notes, *report.estimate.assumptions), dim=True),
     ]
     return _spaced(pieces)
 
 
-def inference_view(asked: MemoryAsked, job: Job, estimate: Estimate, width: int) -> RenderableType:
+def inference_view(
+    options: MemoryOptions, job: Job, estimate: Estimate, width: int
+) -> RenderableType:
     """Everything about a serving process."""
     model, tp = job.workload.model, job.strategy.tp
-    per_token = cache_bytes_per_token(model, tp=tp, kv_bytes=asked.kv_bytes)
+    per_token = cache_bytes_per_token(model, tp=tp, kv_bytes=options.kv_bytes)
     what = f"serving {job.workload.micro_batch} x {job.workload.seq_len} tokens"
     table = _table()
     table.add_row("on card", format_bytes(estimate.on_card_bytes), "per GPU")
@@ -101,8 +103,8 @@ def _inputs(job: Job, what: str) -> Table:
     return table
 
 
-def _training_words(found: Answered) -> str:
-    workload = found.job.workload
+def _training_words(report: Answered) -> str:
+    workload = report.job.workload
     times = f" x {workload.accumulate} accumulated" if workload.accumulate > 1 else ""
     lora = f", LoRA r{workload.lora_rank}" if workload.lora_rank else ""
     return (
@@ -113,23 +115,23 @@ def _training_words(found: Answered) -> str:
 
 def _choices(job: Job) -> str:
     strategy, workload = job.strategy, job.workload
-    said = [f"recompute {strategy.recompute}"] * (strategy.recompute != "none")
-    said += [f"offload {'+'.join(strategy.offload)}"] * bool(strategy.offload)
-    said += [f"{workload.loss} loss"] * (workload.loss != "full")
-    said += ["sequence parallel"] * strategy.sequence_parallel
-    said += [f"{strategy.pipeline.schedule} schedule"] * (strategy.pp > 1)
-    return "".join(f", {word}" for word in said)
+    parts = [f"recompute {strategy.recompute}"] * (strategy.recompute != "none")
+    parts += [f"offload {'+'.join(strategy.offload)}"] * bool(strategy.offload)
+    parts += [f"{workload.loss} loss"] * (workload.loss != "full")
+    parts += ["sequence parallel"] * strategy.sequence_parallel
+    parts += [f"{strategy.pipeline.schedule} schedule"] * (strategy.pp > 1)
+    return "".join(f", {word}" for word in parts)
 
 
-def _numbers(found: Answered) -> Table:
+def _numbers(report: Answered) -> Table:
     """The three numbers against the card; with a simulation beside them."""
-    estimate, simulation = found.estimate, found.simulation
+    estimate, simulation = report.estimate, report.simulation
     rows = [
         ("allocated", estimate.allocated_bytes, "tensors: max_memory_allocated()"),
         ("reserved", estimate.reserved_bytes, "with the allocator's slack: max_memory_reserved()"),
         ("on card", estimate.on_card_bytes, "with context and NCCL: what nvidia-smi shows"),
     ]
-    verdict = _verdict(estimate, found.headroom)
+    verdict = _verdict(estimate, report.headroom)
     if simulation is None:
         table = _table()
         for name, size, what in rows:
@@ -140,7 +142,7 @@ def _numbers(found: Answered) -> Table:
     exact = (
         simulation.allocated_bytes,
         simulation.reserved_expandable_bytes
-        if found.job.workload.kernels.expandable_segments
+        if report.job.workload.kernels.expandable_segments
         else simulation.reserved_bytes,
         None,
     )
@@ -150,8 +152,8 @@ def _numbers(found: Answered) -> Table:
         table.add_row(name, format_bytes(size), seen, ratio, "")
     table.add_row("card", format_bytes(estimate.card_bytes), "", "", verdict)
     fits = {True: "fits; ", False: "does not fit; ", None: ""}[simulation.fits]
-    said = f"{fits}peak: {simulation.peak}; simulated in {format_seconds(simulation.seconds)}"
-    table.add_row("smallest card", "", format_bytes(simulation.smallest_card_bytes), "", said)
+    result = f"{fits}peak: {simulation.peak}; simulated in {format_seconds(simulation.seconds)}"
+    table.add_row("smallest card", "", format_bytes(simulation.smallest_card_bytes), "", result)
     return table
 
 
@@ -173,23 +175,23 @@ def _verdict(estimate: Estimate, headroom: float | None) -> Text:
 def _parts(estimate: Estimate, width: int) -> Table:
     """The parts, each where the one before ends, against the card (its end is a bar)."""
     table = _table("part", "size", "")
-    whole = max(estimate.on_card_bytes, estimate.card_bytes or 0, 1)
+    full = max(estimate.on_card_bytes, estimate.card_bytes or 0, 1)
     room = max(10, min(60, width - 40))
-    end = room if estimate.card_bytes is None else round(room * estimate.card_bytes / whole)
+    end = room if estimate.card_bytes is None else round(room * estimate.card_bytes / full)
     start = 0
     for index, (name, size) in enumerate(estimate.parts.items()):
         colour = _COLOURS[index % len(_COLOURS)]
-        bar = _bar(start, size, whole, room, end, colour)
+        bar = _bar(start, size, full, room, end, colour)
         table.add_row(name, format_bytes(size), bar)
         start += size
-    bar = _bar(0, estimate.on_card_bytes, whole, room, end, "bold")
+    bar = _bar(0, estimate.on_card_bytes, full, room, end, "bold")
     table.add_row("on card", format_bytes(estimate.on_card_bytes), bar)
     return table
 
 
-def _bar(start: int, size: int, whole: int, room: int, end: int, colour: str) -> Text:
-    first = round(room * start / whole)
-    last = max(first + 1, round(room * (start + size) / whole))
+def _bar(start: int, size: int, full: int, room: int, end: int, colour: str) -> Text:
+    first = round(room * start / full)
+    last = max(first + 1, round(room * (start + size) / full))
     cells = [" "] * first + ["█"] * (last - first) + [" "] * max(0, room - last)
     text = Text("".join(cells[:end]), style=colour)
     text.append("│", style="dim")
@@ -230,17 +232,17 @@ def _sentences(title: str, sentences: tuple[str, ...], *, dim: bool = False) -> 
     return table
 
 
-def _switches(found: Answered) -> Table | None:
+def _switches(report: Answered) -> Table | None:
     """By bytes: what is saved, what is then on the card, what it costs; other results last."""
-    if not found.switches:
+    if not report.switches:
         return None
-    same = [one for one in found.switches if not one.changes_result]
-    other = [one for one in found.switches if one.changes_result]
+    same = [one for one in report.switches if not one.changes_result]
+    other = [one for one in report.switches if one.changes_result]
     table = _table("saves", "then", "switches that do not change the result", right=(0, 1))
-    _switch_rows(table, same[:_SWITCHES], fits=found.estimate.fits)
+    _switch_rows(table, same[:_SWITCHES], fits=report.estimate.fits)
     if other:
         table.add_row("", "", Text("switches that change the result", style="bold"))
-        _switch_rows(table, other[:_OTHERS], fits=found.estimate.fits)
+        _switch_rows(table, other[:_OTHERS], fits=report.estimate.fits)
     more = max(0, len(same) - _SWITCHES) + max(0, len(other) - _OTHERS)
     if more:
         table.add_row("", "", Text(f"… and {more} that save less, see --json", style="dim"))
@@ -259,23 +261,23 @@ def _switch_rows(table: Table, shown: list[sizing.Switch], *, fits: bool | None)
         table.add_row(Text(format_bytes(one.saves_bytes), style="not bold"), after, text)
 
 
-def _reach(found: Answered) -> Table | None:
-    if found.estimate.card_bytes is None:
+def _limits_table(report: Answered) -> Table | None:
+    if report.estimate.card_bytes is None:
         return None
     table = _table()
-    reach = {"largest micro-batch": found.micro_batch, "longest sequence": found.sequence}
-    for name, answer in reach.items():
+    limits = {"largest micro-batch": report.micro_batch, "longest sequence": report.sequence}
+    for name, answer in limits.items():
         table.add_row(name, "n/a" if answer.value is None else f"{answer.value:,}", answer.reason)
     return table
 
 
-def _cards(found: Answered) -> Table | None:
+def _cards(report: Answered) -> Table | None:
     """Without a card: the smallest GPUs that hold it, one of each size."""
-    if not found.fits_on:
+    if not report.fits_on:
         return None
     table = _table("smallest GPUs that fit", "memory", "free")
     seen: set[int] = set()
-    for fit in found.fits_on:
+    for fit in report.fits_on:
         size = round(fit.gpu.memory_bytes / 2**30)
         if size not in seen and len(seen) < _CARDS:
             seen.add(size)
@@ -285,12 +287,12 @@ def _cards(found: Answered) -> Table | None:
     return table
 
 
-def _options(found: Answered) -> Table | None:
+def _options(report: Answered) -> Table | None:
     """Where it does not fit: one GPU with switches first, then more GPUs."""
-    if not found.options:
+    if not report.options:
         return None
     table = _table("GPUs", "free", "what would fit", right=(0, 1))
-    for one in found.options:
+    for one in report.options:
         name = f"{one.strategy.name} + {' + '.join(one.switches)}"
         text = Text(name if one.switches else one.strategy.name)
         if one.nodes > 1:

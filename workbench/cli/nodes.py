@@ -145,9 +145,9 @@ def _submit(checked: wb.Request, limits: slurm_run.Limits, *, wait: bool, as_jso
         "engine": engine,
     }
     if not as_json:
-        told = f"Slurm job {engine['job_id']}." if job is None else job.sentence
+        sentence = f"Slurm job {engine['job_id']}." if job is None else job.sentence
         console.print(f"submitted {run.id} in {run.directory}", markup=False, soft_wrap=True)
-        console.print(told, markup=False)
+        console.print(sentence, markup=False)
         for verb in ("attach", "show", "stop"):
             console.print(f"  workbench {verb} {run.id}", markup=False)
     if wait:
@@ -162,9 +162,9 @@ def _submit(checked: wb.Request, limits: slurm_run.Limits, *, wait: bool, as_jso
 def _stay(run: wb.Run, *, quiet: bool) -> None:
     """First through the queue, then as beside any run."""
     while not (run.directory / "state.json").exists() and run.status.live:
-        told = slurm_run.settle(run)
-        if told is not None and not quiet:
-            errors.print(told, markup=False)
+        sentence = slurm_run.settle(run)
+        if sentence is not None and not quiet:
+            errors.print(sentence, markup=False)
         time.sleep(_QUEUE_SECONDS)
     if run.status.live:
         stay(run, quiet=quiet)

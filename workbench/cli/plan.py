@@ -13,7 +13,7 @@ from workbench.cli.describing import (
     with_options,
 )
 from workbench.cli.memory import plain_console, show
-from workbench.cli.plan_values import PlanAsked, Planned, Question
+from workbench.cli.plan_values import Planned, PlanOptions, Question
 from workbench.cli.progress import search_progress
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
@@ -31,45 +31,45 @@ from workbench.planning.space import ANY_SCRIPT, DATA
 
 
 @with_options
-def plan(asked: PlanAsked) -> None:
+def plan(options: PlanOptions) -> None:
     """Rank machines and layouts by dollars and hours to finish a run."""
     from workbench.cli.plan_view import plan_view  # noqa: PLC0415  (loads Rich)
 
     try:
-        found = answer(asked)
+        report = answer(options)
     except KeyboardInterrupt:
         typer.echo("Stopped before the search finished: no plans.", err=True)
         raise typer.Exit(1) from None
-    if asked.as_json:
-        print_json(document(found))
+    if options.as_json:
+        print_json(document(report))
     else:
-        show(plain_console(), plan_view(found))
-    if not found.plans.plans:
+        show(plain_console(), plan_view(report))
+    if not report.plans.plans:
         raise typer.Exit(1)
 
 
-def answer(asked: PlanAsked) -> Planned:
+def answer(options: PlanOptions) -> Planned:
     """Read the options, search, measure the search's time.
 
     Raises:
         UsageError: an impossible value, a name nobody knows; the message says what is allowed.
     """
-    require_at_least("rejections", asked.rejections, 0)
-    search = question(asked)
+    require_at_least("rejections", options.rejections, 0)
+    search = question(options)
     given: dict[str, Any] = {
         "global_batch": search.global_batch,
         "space": search.space,
         "run": search.run,
     }
     began = time.perf_counter()
-    if asked.here:
+    if options.here:
         host = detect_host()
         plans = plan_on(host, search.workload, conditions=measured_conditions(host), **given)
     else:
         with search_progress() as progress:
             plans = find_plans(search.workload, limits=search.limits, progress=progress, **given)
     return Planned(
-        asked=asked,
+        options=options,
         workload=search.workload,
         plans=plans,
         seconds=time.perf_counter() - began,
@@ -78,80 +78,80 @@ def answer(asked: PlanAsked) -> Planned:
     )
 
 
-def question(asked: PlanAsked) -> Question:
+def question(options: PlanOptions) -> Question:
     """Read the options.
 
     Raises:
         UsageError: an impossible value, an unknown name; the message says what is allowed.
     """
-    _refuse_decided(asked)
-    described = describe(replace(asked, job={**asked.job, "cpu": True}))
-    data = Space().data + (DATA[-2:] if asked.zero else ())
-    space = Space(data=data, offload=not asked.no_offload, launchable=not asked.all_layouts)
-    if asked.any_script:
-        space = replace(ANY_SCRIPT, launchable=not asked.all_layouts)
+    _refuse_decided(options)
+    described = describe(replace(options, job={**options.job, "cpu": True}))
+    data = Space().data + (DATA[-2:] if options.zero else ())
+    space = Space(data=data, offload=not options.no_offload, launchable=not options.all_layouts)
+    if options.any_script:
+        space = replace(ANY_SCRIPT, launchable=not options.all_layouts)
     return Question(
         workload=described.workload,
-        run=_run(asked, described.workload),
-        global_batch=asked.global_batch,
-        limits=_limits(asked),
+        run=_run(options, described.workload),
+        global_batch=options.global_batch,
+        limits=_limits(options),
         space=space,
         notes=described.notes,
         trainer=described.trainer,
     )
 
 
-def document(found: Planned) -> dict[str, Any]:
+def document(report: Planned) -> dict[str, Any]:
     """The JSON form; keys are a contract. `launch` is null for a plan that nothing starts here."""
     from workbench.cli.plan_view import launch_line  # noqa: PLC0415  (loads Rich)
 
-    whole = found.plans.document(found.asked.rejections)
-    for entry, plan in zip(whole["plans"], found.plans.plans, strict=False):
+    result = report.plans.document(report.options.rejections)
+    for entry, plan in zip(result["plans"], report.plans.plans, strict=False):
         entry["launch"] = launch_line(plan)
-    return whole | {
-        "model": found.workload.model.name,
-        "seconds": found.seconds,
-        "misses": list(found.plans.misses),
-        "notes": list(found.notes),
-        "trainer": found.trainer and found.trainer.document(),
+    return result | {
+        "model": report.workload.model.name,
+        "seconds": report.seconds,
+        "misses": list(report.plans.misses),
+        "notes": list(report.notes),
+        "trainer": report.trainer and report.trainer.document(),
     }
 
 
-def _refuse_decided(asked: PlanAsked) -> None:
-    for name in asked.HIDDEN:
-        if asked.job.get(name) is not None:
+def _refuse_decided(given: PlanOptions) -> None:
+    for name in given.HIDDEN:
+        if given.job.get(name) is not None:
             raise UsageError(
-                f"{options()[name].flag} {asked.job[name]} is decided by the plan. Remove it, or "
+                f"{options()[name].flag} {given.job[name]} is decided by the plan. Remove it, or "
                 "use workbench cost for one layout."
             )
 
 
-def _limits(asked: PlanAsked) -> Limits:
+def _limits(options: PlanOptions) -> Limits:
     known = prices.providers()
     return Limits(
-        budget_usd=asked.budget_usd,
-        deadline_hours=asked.deadline_hours,
-        providers=tuple(prices.provider_name(name, known) for name in asked.providers),
-        gpus=asked.gpu,
-        regions=asked.regions,
-        max_gpus=asked.max_gpus,
-        spot=asked.spot,
+        budget_usd=options.budget_usd,
+        deadline_hours=options.deadline_hours,
+        providers=tuple(prices.provider_name(name, known) for name in options.providers),
+        gpus=options.gpu,
+        regions=options.regions,
+        max_gpus=options.max_gpus,
+        spot=options.spot,
     )
 
 
-def _run(asked: PlanAsked, workload: Workload) -> RunPlan:
-    if asked.tokens is None and asked.epochs is None:
+def _run(options: PlanOptions, workload: Workload) -> RunPlan:
+    if options.tokens is None and options.epochs is None:
         raise UsageError(
             "A plan needs the run length. Give --tokens 300B, or --epochs with --dataset-tokens."
         )
     sizes = {
-        name: None if (text := getattr(asked, name)) is None else read_count(text, name)
+        name: None if (text := getattr(options, name)) is None else read_count(text, name)
         for name in ("tokens", "dataset_tokens")
     }
     return RunPlan(
         tokens=sizes["tokens"],
-        epochs=asked.epochs,
+        epochs=options.epochs,
         dataset_tokens=sizes["dataset_tokens"],
         checkpoint_bytes=checkpoint_bytes(workload, PLAIN),
-        interruption_hours=asked.interruption_hours,
+        interruption_hours=options.interruption_hours,
     )

@@ -18,7 +18,7 @@ from workbench.planning.rejected import LISTED
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanAsked(Description):
+class PlanOptions(Description):
     """The options of ``workbench plan``."""
 
     HIDDEN = (
@@ -96,7 +96,7 @@ class Question:
 class Planned:
     """Everything that one call of the command found out."""
 
-    asked: PlanAsked
+    options: PlanOptions
     """The options."""
     workload: Workload
     """What is trained."""

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-def plan_view(found: Planned) -> RenderableType:
+def plan_view(report: Planned) -> RenderableType:
     """The question, the best plans, why, what would change it, and why not the others."""
-    plans = found.plans
-    pieces: list[RenderableType | None] = [_question(found)]
+    plans = report.plans
+    pieces: list[RenderableType | None] = [_question(report)]
     if plans.plans:
         pieces += [
             _table(plans),
@@ -33,7 +33,7 @@ def plan_view(found: Planned) -> RenderableType:
         ]
     else:
         pieces.append(_sentences("No plan", plans.misses))
-    pieces += [_rejected(plans), _sentences("Assumed", (*_assumed(found), *found.notes))]
+    pieces += [_rejected(plans), _sentences("Assumed", (*_assumed(report), *report.notes))]
     shown: list[RenderableType] = []
     for piece in pieces:
         if piece is not None:
@@ -58,12 +58,12 @@ def _launchable(plans: Plans) -> tuple[str, ...]:
     lacks = why_not(first.strategy, splits=SPLITS)
     if launchable(first.strategy):
         return (f"On such a machine: {launch_line(first)}", *_to_know(first))
-    said = f"The first plan cannot be launched from here: {lacks}"
+    reason = f"The first plan cannot be launched from here: {lacks}"
     for number, plan in enumerate(plans.plans, start=1):
         line = launch_line(plan)
         if line is not None:
-            return (said, f"Plan {number} is: {line}", *_to_know(plan))
-    return (f"{said} The other plans cannot either; see --any-script.",)
+            return (reason, f"Plan {number} is: {line}", *_to_know(plan))
+    return (f"{reason} The other plans cannot either; see --any-script.",)
 
 
 def _to_know(plan: Plan) -> tuple[str, ...]:
@@ -82,24 +82,24 @@ def to_know(strategy: Strategy, micro_batch: int, accumulate: int) -> tuple[str,
     return (script, needs)
 
 
-def _sentences(title: str, said: tuple[str, ...]) -> Table | None:
-    if not said:
+def _sentences(title: str, sentences: tuple[str, ...]) -> Table | None:
+    if not sentences:
         return None
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for index, text in enumerate(said):
+    for index, text in enumerate(sentences):
         table.add_row("" if index else title, text)
     return table
 
 
-def _question(found: Planned) -> Table | None:
-    work, model = found.workload, found.workload.model
-    length = found.asked.tokens or f"{found.asked.epochs} x {found.asked.dataset_tokens}"
+def _question(report: Planned) -> Table | None:
+    work, model = report.workload, report.workload.model
+    length = report.options.tokens or f"{report.options.epochs} x {report.options.dataset_tokens}"
     lora = f", LoRA r{work.lora_rank}" if work.lora_rank else ""
     text = (
         f"{model.name}, {format_count(model.parameters)} parameters, {length} tokens in steps of "
-        f"{found.plans.global_batch:,} x {work.sequence:,} tokens; {work.precision}, "
+        f"{report.plans.global_batch:,} x {work.sequence:,} tokens; {work.precision}, "
         f"{work.optimizer}{lora}"
     )
     return _sentences("What", (text,))
@@ -157,9 +157,9 @@ def _rejected(plans: Plans) -> Table | None:
     return table if plans.rejected.total else None
 
 
-def _assumed(found: Planned) -> tuple[str, ...]:
-    plans = found.plans
-    looked = f"{plans.combinations:,} combinations of layout and offer in {found.seconds:.2f} s"
+def _assumed(report: Planned) -> tuple[str, ...]:
+    plans = report.plans
+    looked = f"{plans.combinations:,} combinations of layout and offer in {report.seconds:.2f} s"
     best = plans.best
     if best is None:
         return (looked,)

@@ -54,27 +54,27 @@ def prices_command(
 ) -> None:
     """List prices of machines."""
     names = [prices.provider_name(name, prices.providers()) for name in provider or ()]
-    answers = _asked(names, seconds) if ask else ()
+    answers = _ask_providers(names, seconds) if ask else ()
     stderr = Console(stderr=True, highlight=False)
     for problem in prices.own_problems():
         stderr.print("own prices:", style="bold red", end=" ")
         stderr.print(problem, markup=False, soft_wrap=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # just printed
-        found = prices.offers(gpu=gpu, providers=names or None)
-    found = ranked(found, spot=spot)
+        offers = prices.offers(gpu=gpu, providers=names or None)
+    offers = ranked(offers, spot=spot)
     if as_json:
-        documents = [document(one) for one in found]
+        documents = [document(one) for one in offers]
         providers = [one.document() for one in answers]
         print_json({"offers": documents, "providers": providers} if ask else documents)
         return
-    _print(found, answers)
+    _print(offers, answers)
 
 
 prices_command.__doc__ = _HELP
 
 
-def _asked(names: list[str], seconds: float) -> tuple[ProviderAnswer, ...]:
+def _ask_providers(names: list[str], seconds: float) -> tuple[ProviderAnswer, ...]:
     """Ask the providers, telling each answer on stderr as it comes."""
     stderr = Console(stderr=True, highlight=False)
     live = [name for name in names if name in (*WITHOUT_KEY, *WITH_KEY)]
@@ -84,14 +84,14 @@ def _asked(names: list[str], seconds: float) -> tuple[ProviderAnswer, ...]:
         if name not in live
     ]
 
-    def tell(answer: ProviderAnswer) -> None:
+    def on_answer(answer: ProviderAnswer) -> None:
         stderr.print(_sentence(answer), markup=False, soft_wrap=True)
 
     for one in others:
-        tell(one)
+        on_answer(one)
     if names and not live:
         return tuple(others)
-    return (*refresh(live or None, seconds=seconds, on_answer=tell), *others)
+    return (*refresh(live or None, seconds=seconds, on_answer=on_answer), *others)
 
 
 def _sentence(answer: ProviderAnswer) -> str:
@@ -103,7 +103,7 @@ def _sentence(answer: ProviderAnswer) -> str:
     return f"{answer.provider}: {answer.error}{kept}"
 
 
-def ranked(found: tuple[Offer, ...], *, spot: bool = False) -> tuple[Offer, ...]:
+def ranked(offers: tuple[Offer, ...], *, spot: bool = False) -> tuple[Offer, ...]:
     """Offers by GPU in the catalog's order, cheapest per GPU first; unknown prices last."""
     order = {one.id: index for index, one in enumerate(catalog.gpus())}
 
@@ -112,7 +112,7 @@ def ranked(found: tuple[Offer, ...], *, spot: bool = False) -> tuple[Offer, ...]
         value = one.spot_usd_per_hour if spot else on_demand
         return float("inf") if value is None else value / one.gpus
 
-    kept = [one for one in found if not spot or one.spot_usd_per_hour is not None]
+    kept = [one for one in offers if not spot or one.spot_usd_per_hour is not None]
     return tuple(sorted(kept, key=lambda one: (order[one.gpu], price(one), -one.gpus)))
 
 
@@ -138,10 +138,10 @@ def document(one: Offer) -> dict[str, Any]:
     }
 
 
-def _print(found: tuple[Offer, ...], answers: tuple[ProviderAnswer, ...]) -> None:
+def _print(offers: tuple[Offer, ...], answers: tuple[ProviderAnswer, ...]) -> None:
     console = plain_console()
-    if found:
-        show(console, _table(_condensed(found), console.width))
+    if offers:
+        show(console, _table(_condensed(offers), console.width))
         console.print(
             "\nUSD per hour, of a machine and of one of its GPUs; n/a = unknown. stale = older "
             f"than {STALE_DAYS} days, odd = far from the usual or spot above on demand; +7 = in "
@@ -156,19 +156,19 @@ def _print(found: tuple[Offer, ...], answers: tuple[ProviderAnswer, ...]) -> Non
         console.print(f"  {_sentence(one)}")
 
 
-def _condensed(found: tuple[Offer, ...]) -> list[tuple[Offer, int]]:
+def _condensed(offers: tuple[Offer, ...]) -> list[tuple[Offer, int]]:
     """One row per kind of machine: its cheapest region, and how many others there are.
 
     A marketplace's machines have numbers for names: there the kind is the GPUs alone.
     """
     kinds: dict[tuple[str, ...], list[Offer]] = {}
-    for one in found:
+    for one in offers:
         name = "" if one.provider in RENTABLE else one.name
         kinds.setdefault((one.provider, one.gpu, str(one.gpus), name), []).append(one)
     return [(same[0], len(same) - 1) for same in kinds.values()]
 
 
-def _table(found: list[tuple[Offer, int]], width: int) -> Table:
+def _table(rows: list[tuple[Offer, int]], width: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     narrow = width < _NARROW  # then the region stands below the machine's name
     for name in _COLUMNS:
@@ -181,7 +181,7 @@ def _table(found: list[tuple[Offer, int]], width: int) -> Table:
             overflow="fold",
             min_width=_LEAST.get(name),
         )
-    for one, others in found:
+    for one, others in rows:
         region = f"{one.region} +{others}".strip() if others else one.region
         machine = f"{one.name} {region}" if narrow else one.name
         table.add_row(

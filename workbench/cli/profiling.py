@@ -38,7 +38,7 @@ _TARGET = "A run (id, prefix, name, 'last'), or a script or recipe to start unde
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ProfileOptions:
     """What to profile, and how."""
 
     target: Annotated[str, typer.Argument(metavar="RUN_OR_SCRIPT", help=_TARGET)]
@@ -63,30 +63,30 @@ class Asked:
 
 
 @with_options
-def profile(asked: Asked) -> None:
+def profile(options: ProfileOptions) -> None:
     """Trace some steps on every rank; show where time goes and which ranks wait."""
     with dcgm_sampled() as gpus:
-        run, folder = _traced(asked)
-    found = read_profile(RunPaths(run.directory), folder)
-    merged = merged_trace(found)
-    if asked.stop:
+        run, folder = _traced(options)
+    result = read_profile(RunPaths(run.directory), folder)
+    merged = merged_trace(result)
+    if options.stop:
         run.stop()
-    if asked.as_json:
+    if options.as_json:
         more = {
             "merged": str(merged),
             "state": run.state,
-            "nsys": _nsys(run) if asked.nsys else None,
+            "nsys": _nsys(run) if options.nsys else None,
             "dcgm": gpus,
         }
-        print_json({**found.document(), **more})
+        print_json({**result.document(), **more})
     else:
-        show_profile(found, merged, console)
+        show_profile(result, merged, console)
         show_gpus(gpus, console)
-        if asked.nsys:
+        if options.nsys:
             console.print(f"Nsight Systems writes {_nsys(run)} when the run ends.", markup=False)
         if run.status.live:
             console.print(f"The run continues; to stop it: workbench stop {run.id}", markup=False)
-    if not found.ranks:
+    if not result.ranks:
         raise typer.Exit(1)
 
 
@@ -94,53 +94,55 @@ def _nsys(run: wb.Run) -> str:
     return str(run.directory / NSYS_REPORT)
 
 
-def _traced(asked: Asked) -> tuple[wb.Run, Path | None]:
+def _traced(options: ProfileOptions) -> tuple[wb.Run, Path | None]:
     """The run, and the folder of its new profile; None = its latest."""
-    if asked.show:
-        return wb.attach(asked.target, asked.store), None
-    if asked.target in recipes() or Path(asked.target).is_file():
-        return _launched(asked)
-    if asked.arguments or asked.nsys:
+    if options.show:
+        return wb.attach(options.target, options.store), None
+    if options.target in recipes() or Path(options.target).is_file():
+        return _launched(options)
+    if options.arguments or options.nsys:
         raise UsageError(
-            f"{asked.target!r} is read as a run because no script or recipe has that name. "
+            f"{options.target!r} is read as a run because no script or recipe has that name. "
             "Arguments and --nsys are for a new run: give a script, or a recipe of `workbench "
             "launch --help`."
         )
-    run = wb.attach(asked.target, asked.store)
-    with _progress(run, quiet=asked.as_json) as told:
+    run = wb.attach(options.target, options.store)
+    with _progress(run, quiet=options.as_json) as on_message:
         folder = tracing.profile(
             run,
-            asked.steps,
-            memory=asked.memory,
-            shapes=asked.shapes,
-            timeout=asked.timeout,
-            on_message=told,
+            options.steps,
+            memory=options.memory,
+            shapes=options.shapes,
+            timeout=options.timeout,
+            on_message=on_message,
         )
     return run, folder
 
 
-def _launched(asked: Asked) -> tuple[wb.Run, Path]:
+def _launched(options: ProfileOptions) -> tuple[wb.Run, Path]:
     """Start a run that traces itself, and wait for the traces."""
-    resolve(asked.target)
-    wrapper = nsys_wrapper() if asked.nsys else ()
-    text = tracing.request_text(asked.first, asked.steps, memory=asked.memory, shapes=asked.shapes)
+    resolve(options.target)
+    wrapper = nsys_wrapper() if options.nsys else ()
+    text = tracing.request_text(
+        options.first, options.steps, memory=options.memory, shapes=options.shapes
+    )
     checked = wb.request(
-        asked.target,
-        asked.arguments or [],
-        strategy=asked.strategy,
-        processes=asked.nproc,
-        cpu=asked.cpu,
-        store=asked.store,
+        options.target,
+        options.arguments or [],
+        strategy=options.strategy,
+        processes=options.nproc,
+        cpu=options.cpu,
+        store=options.store,
         environment={VARIABLE: text},
     )
     for warning in checked.warnings:
         errors.print(f"warning: {warning}", markup=False, soft_wrap=True)
     run = wb.start(replace(checked, wrapper=wrapper))
-    if not asked.as_json:
+    if not options.as_json:
         console.print(f"started {run.id} in {run.directory}", markup=False, soft_wrap=True)
-    folder = tracing.folder_of(RunPaths(run.directory), asked.first)
-    with _progress(run, quiet=asked.as_json) as told:
-        tracing.collect(run, folder, timeout=asked.timeout, on_message=told)
+    folder = tracing.folder_of(RunPaths(run.directory), options.first)
+    with _progress(run, quiet=options.as_json) as on_message:
+        tracing.collect(run, folder, timeout=options.timeout, on_message=on_message)
     return run, folder
 
 
@@ -154,6 +156,6 @@ def _progress(run: wb.Run, *, quiet: bool) -> Generator[Callable[[str], None]]:
             with errors.status("waiting for the traces") as status:
                 yield lambda text: status.update(f"waiting for the traces: {text}")
     except KeyboardInterrupt:
-        told = "stopped waiting; the run continues and keeps its traces. To stop it:"
-        errors.print(f"{told} workbench stop {run.id}", markup=False, soft_wrap=True)
+        sentence = "stopped waiting; the run continues and keeps its traces. To stop it:"
+        errors.print(f"{sentence} workbench stop {run.id}", markup=False, soft_wrap=True)
         raise typer.Exit(0) from None

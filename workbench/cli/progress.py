@@ -66,7 +66,7 @@ def search_progress() -> Generator[Progress | None]:
             yield None
             return
 
-        def told(done: int, of: int, plans: int) -> None:
+        def on_progress(done: int, of: int, plans: int) -> None:
             show(f"{done:,} of {of:,} offers looked at, {plans:,} plans found")
 
-        yield told
+        yield on_progress

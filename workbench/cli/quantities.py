@@ -25,11 +25,11 @@ def read_count(text: str, name: str = "tokens") -> int:
     (300000000000, 1500000000000, 2000000000, 20000)
     """
     plain = re.sub(r"(?<=\d)[,_](?=\d{3}(?!\d))", "", str(text).strip())
-    found = _PATTERN.fullmatch(plain.lower())
+    match = _PATTERN.fullmatch(plain.lower())
     value = 0.0
-    if found is not None:
-        value = float(found[1] + (found[2] or "")) * _SUFFIXES[found[3]]
-    if found is None or not 1 <= value < 1e30:
+    if match is not None:
+        value = float(match[1] + (match[2] or "")) * _SUFFIXES[match[3]]
+    if match is None or not 1 <= value < 1e30:
         raise UsageError(
             f"{name} must be a number from 1 upwards, not {text!r}. "
             "Write it as 300B, 1.5T, 2e9 or 20000."

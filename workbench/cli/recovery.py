@@ -68,8 +68,8 @@ def adopt(
     adopted = handle.adopt()
     status = handle.status
     if as_json:
-        found = {"run": handle.id, "adopted": adopted, "accepted": accepted, "state": status.state}
-        print_json(found)
+        result = {"run": handle.id, "adopted": adopted, "accepted": accepted, "state": status.state}
+        print_json(result)
         return
     if accepted:
         console.print(f"{handle.id} can be resumed. The command is:", markup=False)
@@ -94,23 +94,23 @@ def checkpoints(
 ) -> None:
     """List the checkpoints of a run, newest first."""
     handle = wb.attach(run, store)
-    found = handle.checkpoints(check=verify)
+    saved = handle.checkpoints(check=verify)
     if as_json:
-        print_json([one.document() for one in found])
-    elif not found:
+        print_json([one.document() for one in saved])
+    elif not saved:
         console.print(f"{handle.id} does not have a checkpoint.", markup=False)
     else:
-        console.print(_checkpoint_table(found, verified=verify))
+        console.print(_checkpoint_table(saved, verified=verify))
         problem = "" if handle.status.live else handle.why_not_resumable()
         line = problem or f"resume with: workbench resume {handle.id}"
         console.print(line, markup=False, soft_wrap=True)
-    if any(one.problem for one in found) and verify:
+    if any(one.problem for one in saved) and verify:
         raise typer.Exit(1)
 
 
-def _checkpoint_table(found: list[Checkpoint], *, verified: bool) -> Table:
+def _checkpoint_table(checkpoints: list[Checkpoint], *, verified: bool) -> Table:
     table = Table("checkpoint", "step", "size", "saved", "state", box=None, pad_edge=False)
-    for one in found:
+    for one in checkpoints:
         good = "has a manifest" if one.sealed else "not verified yet"
         good = f"written by the script ({one.kind})" if one.by_script else good
         good = "complete" if verified else good
@@ -131,13 +131,13 @@ def diagnose(
 ) -> None:
     """Diagnose a run: findings, causes and next steps."""
     handle = wb.attach(run, store)
-    found = handle.findings()
+    findings = handle.findings()
     if as_json:
-        print_json([one.document() for one in found])
-    elif not found:
+        print_json([one.document() for one in findings])
+    elif not findings:
         console.print(f"No problems found in {handle.id}.", markup=False)
     else:
-        for one in found:
+        for one in findings:
             _print_finding(one)
 
 

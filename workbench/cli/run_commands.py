@@ -38,10 +38,10 @@ def show(
 ) -> None:
     """Show one run: outcome, losses, speed, measured and predicted memory."""
     handle = wb.attach(run, store)
-    told = settle(handle) if handle.document.get("engine") else None
+    sentence = settle(handle) if handle.document.get("engine") else None
     summary = handle.summary()
-    if told is not None and not as_json:
-        errors.print(told, markup=False)
+    if sentence is not None and not as_json:
+        errors.print(sentence, markup=False)
     if as_json:
         record = handle.document
         print_json({**summary, **origin(record), "provenance": record.get("provenance")})
@@ -99,8 +99,8 @@ def logs(
     text = handle.logs(rank, tail)
     if not text.strip() and tail != 0:
         who = "Nothing" if rank is None else f"Rank {rank}"
-        found = "has printed nothing" if rank is not None else "has been printed"
-        errors.print(f"{who} {found} in {handle.id}.", markup=False)
+        missing = "has printed nothing" if rank is not None else "has been printed"
+        errors.print(f"{who} {missing} in {handle.id}.", markup=False)
     if not raw:
         text = re.sub(r"[^\n]*\r(?![\n\r]|$)", "", text)
         text = printable(text, colours=sys.stdout.isatty(), max_line=None)
@@ -139,8 +139,8 @@ def stop(
         print_json(result)
     else:
         left = result["processes_left"]
-        said = f"{result['outcome']}: {handle.status.message}"
-        console.print(said, markup=False, soft_wrap=True)
+        sentence = f"{result['outcome']}: {handle.status.message}"
+        console.print(sentence, markup=False, soft_wrap=True)
         count = (
             f"Remaining processes of the run: {left}" if left else "No process of the run remains"
         )

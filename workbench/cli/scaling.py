@@ -78,8 +78,8 @@ def scale(  # noqa: PLR0913 - a command's options are its arguments
             "8,64."
         )
     rent = numbers("--nodes-to", nodes_to)
-    with shown() as told:
-        found = run_scale(
+    with shown() as on_progress:
+        study = run_scale(
             target,
             arguments or (),
             sizes=numbers("--sizes", sizes),
@@ -91,29 +91,29 @@ def scale(  # noqa: PLR0913 - a command's options are its arguments
             cpu=cpu,
             store=store,
             resume=resume,
-            on_progress=told,
+            on_progress=on_progress,
         )
-    elsewhere = rented(found, arguments or (), gpu, rent) if gpu else ()
+    elsewhere = rented(study, arguments or (), gpu, rent) if gpu else ()
     if as_json:
-        print_json({**found.document(), "rented": [asdict(one) for one in elsewhere]})
+        print_json({**study.document(), "rented": [asdict(one) for one in elsewhere]})
     else:
-        _print_scaling(found)
+        _print_scaling(study)
         if elsewhere:
             console.print(rented_table(elsewhere, gpu or ""))
-    if not found.curves:
+    if not study.curves:
         raise typer.Exit(1)
 
 
-def _print_scaling(found: ScalingStudy) -> None:
-    for curve in found.curves:
-        console.print(curve_table(curve, found))
+def _print_scaling(study: ScalingStudy) -> None:
+    for curve in study.curves:
+        console.print(curve_table(curve, study))
         console.print()
-    for one in found.results:
+    for one in study.results:
         if not one.good:
             console.print(f"{one.label}: {one.outcome}, {one.problem}", markup=False)
-    for note in found.notes:
+    for note in study.notes:
         console.print(note, markup=False, style="dim")
-    console.print(f"study {found.study}", markup=False)
+    console.print(f"study {study.study}", markup=False)
 
 
 def numbers(option: str, text: str, *, least: int = 1) -> tuple[int, ...]:
@@ -123,15 +123,15 @@ def numbers(option: str, text: str, *, least: int = 1) -> tuple[int, ...]:
     (1, 2, 4)
     """
     try:
-        found = sorted({int(one) for one in text.split(",") if one.strip()})
+        values = sorted({int(one) for one in text.split(",") if one.strip()})
     except ValueError:
-        found = [least - 1]
-    if found and found[0] < least:
+        values = [least - 1]
+    if values and values[0] < least:
         raise UsageError(
             f"{option} {text!r}: give whole numbers of at least {least}, separated by commas, for "
             "example 1,2,4."
         )
-    return tuple(found)
+    return tuple(values)
 
 
 @contextmanager
@@ -145,11 +145,11 @@ def shown() -> Generator[OnProgress | None]:
         with Progress(*columns, console=errors, transient=True) as bar:
             task = bar.add_task("starting", total=None)
 
-            def told(now: StudyProgress) -> None:
+            def on_progress(now: StudyProgress) -> None:
                 text = f"{now.label}, step {now.steps}"
                 bar.update(task, description=text, completed=now.done, total=now.of)
 
-            yield told
+            yield on_progress
     except KeyboardInterrupt:
         errors.print(
             "Stopped. Finished trials are kept. Continue with --resume last.", markup=False

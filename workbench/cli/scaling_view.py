@@ -32,11 +32,11 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def curve_table(curve: Curve, found: ScalingStudy) -> Table:
+def curve_table(curve: Curve, study: ScalingStudy) -> Table:
     """One mode: step, efficiency, and by cause what the rest of the time goes to."""
-    where = "GPUs" if found.cores is None else "ranks"
+    where = "GPUs" if study.cores is None else "ranks"
     causes = [f"lost: {WORDS[name]}" for name in PARTS]
-    title = f"{curve.mode} scaling of {escape(found.target)}"
+    title = f"{curve.mode} scaling of {escape(study.target)}"
     table = _table(title, where, "step", "from", "to", "efficiency", *causes, "")
     for point in curve.points:
         table.add_row(
@@ -68,11 +68,11 @@ def rented_table(points: Sequence[RentedPoint], gpu: str) -> Table:
     return table
 
 
-def tuning_table(found: Tuning) -> Table:
+def tuning_table(tuning: Tuning) -> Table:
     """One line a value; the chosen one is marked."""
-    unit = "steps/s" if found.kind == "workers" else "samples/s"
-    table = _table(found.study, found.kind, unit, "tokens/s", "step", "data wait", "memory", "")
-    for one, rate in zip(found.results, found.rates, strict=True):
+    unit = "steps/s" if tuning.kind == "workers" else "samples/s"
+    table = _table(tuning.study, tuning.kind, unit, "tokens/s", "step", "data wait", "memory", "")
+    for one, rate in zip(tuning.results, tuning.rates, strict=True):
         table.add_row(
             str(one.value),
             number(rate),
@@ -80,16 +80,18 @@ def tuning_table(found: Tuning) -> Table:
             format_seconds(one.step_seconds),
             format_seconds(_data_wait(one)),
             format_bytes(one.peak_memory_bytes),
-            "[green]take this[/]" if one.value == found.best else _trouble(one),
+            "[green]take this[/]" if one.value == tuning.best else _trouble(one),
         )
     return table
 
 
-def compression_table(found: Compression) -> Table:
+def compression_table(compression: Compression) -> Table:
     """One line a variant: what it sends, what a step takes, what the loss pays."""
-    plain = found.plain
-    table = _table(found.study, "variant", "bytes/step", "of plain", "step", "loss", "added", "")
-    for one in found.results:
+    plain = compression.plain
+    table = _table(
+        compression.study, "variant", "bytes/step", "of plain", "step", "loss", "added", ""
+    )
+    for one in compression.results:
         sent, base = one.sent_bytes, plain.sent_bytes if plain else None
         loss = plain.loss if plain else None
         table.add_row(

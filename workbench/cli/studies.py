@@ -40,7 +40,7 @@ Ranks = Annotated[int, option("Number of ranks of every trial.", "--nproc")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyAsked:
+class StudyOptions:
     """What every study is told."""
 
     target: Target
@@ -52,20 +52,20 @@ class StudyAsked:
     store: StoreOption = None
     as_json: JsonOption = False
 
-    def bench(self, told: OnProgress | None, memory_limit_bytes: int | None = None) -> Bench:
+    def bench(self, on_progress: OnProgress | None, memory_limit_bytes: int | None = None) -> Bench:
         """Where the trials run."""
         return Bench(
             target=self.target,
             store=Store(self.store),
             cpu=self.cpu,
             resume=self.resume,
-            on_progress=told,
+            on_progress=on_progress,
             memory_limit_bytes=memory_limit_bytes,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuningAsked(StudyAsked):
+class TuningOptions(StudyOptions):
     """The search for the best value of one number."""
 
     strategy: Annotated[str, option("Strategy of trials with more than one rank.")] = STRATEGY
@@ -82,7 +82,7 @@ class TuningAsked(StudyAsked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchSizeAsked(TuningAsked):
+class BatchSizeOptions(TuningOptions):
     """The batch-size finder."""
 
     start: Annotated[int, option("First micro-batch; doubled after each trial.")] = 1
@@ -94,7 +94,7 @@ class BatchSizeAsked(TuningAsked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccumulateAsked(TuningAsked):
+class AccumulateOptions(TuningOptions):
     """Micro-batches per step."""
 
     values: Annotated[str, option("Micro-batches per step.")] = "1,2,4,8"
@@ -103,7 +103,7 @@ class AccumulateAsked(TuningAsked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkersAsked(TuningAsked):
+class WorkersOptions(TuningOptions):
     """Loader workers."""
 
     values: Annotated[str, option("Loader workers of each rank.")] = "0,1,2,4"
@@ -111,7 +111,7 @@ class WorkersAsked(TuningAsked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompressionAsked(StudyAsked):
+class CompressionOptions(StudyOptions):
     """Gradient compression and precision."""
 
     target: Target = "gpt"
@@ -124,64 +124,66 @@ class CompressionAsked(StudyAsked):
 
 @study.command("batch-size")
 @with_options
-def find_batch_size(asked: BatchSizeAsked) -> None:
+def find_batch_size(options: BatchSizeOptions) -> None:
     """Find the smallest micro-batch that is as fast as any: doubled until memory or gain ends."""
-    limit = asked.memory_limit
-    if asked.start < 1 or asked.most < asked.start or (limit is not None and not limit > 0):
+    limit = options.memory_limit
+    if options.start < 1 or options.most < options.start or (limit is not None and not limit > 0):
         raise UsageError(
             "--start, --most and --memory-limit must be above 0, and --most >= --start."
         )
-    with shown() as told:
-        bench = asked.bench(told, None if limit is None else int(limit * 2**30))
-        found = batch_size(bench, asked.varied("batch-size"), start=asked.start, most=asked.most)
-    _print_tuning(found, as_json=asked.as_json)
+    with shown() as on_progress:
+        bench = options.bench(on_progress, None if limit is None else int(limit * 2**30))
+        tuning = batch_size(
+            bench, options.varied("batch-size"), start=options.start, most=options.most
+        )
+    _print_tuning(tuning, as_json=options.as_json)
 
 
 @study.command("accumulate")
 @with_options
-def tune_accumulation(asked: AccumulateAsked) -> None:
+def tune_accumulation(options: AccumulateOptions) -> None:
     """Measure how the rate changes with gradient accumulation."""
-    _sweep(asked, "accumulate", numbers("--values", asked.values))
+    _sweep(options, "accumulate", numbers("--values", options.values))
 
 
 @study.command("workers")
 @with_options
-def tune_workers(asked: WorkersAsked) -> None:
+def tune_workers(options: WorkersOptions) -> None:
     """Find the number of loader workers: study workers train.py -- --workers {value}."""
-    _sweep(asked, "workers", numbers("--values", asked.values, least=0))
+    _sweep(options, "workers", numbers("--values", options.values, least=0))
 
 
-def _sweep(asked: TuningAsked, kind: str, values: tuple[int, ...]) -> None:
-    with shown() as told:
-        found = sweep(asked.bench(told), asked.varied(kind), values)
-    _print_tuning(found, as_json=asked.as_json)
+def _sweep(options: TuningOptions, kind: str, values: tuple[int, ...]) -> None:
+    with shown() as on_progress:
+        tuning = sweep(options.bench(on_progress), options.varied(kind), values)
+    _print_tuning(tuning, as_json=options.as_json)
 
 
-def _print_tuning(found: Tuning, *, as_json: bool) -> None:
+def _print_tuning(tuning: Tuning, *, as_json: bool) -> None:
     if as_json:
-        print_json(found.document())
+        print_json(tuning.document())
     else:
-        console.print(tuning_table(found))
-        console.print(f"{found.best if found.best is not None else 'none'}: {found.why}.")
-    if found.best is None:
+        console.print(tuning_table(tuning))
+        console.print(f"{tuning.best if tuning.best is not None else 'none'}: {tuning.why}.")
+    if tuning.best is None:
         raise typer.Exit(1)
 
 
 @study.command("compression")
 @with_options
-def compare_compression(asked: CompressionAsked) -> None:
+def compare_compression(options: CompressionOptions) -> None:
     """Compare gradient compressions by loss, bytes sent and step time."""
-    with shown() as told:
-        found = run_compression(
-            asked.bench(told),
-            asked.arguments or (),
-            processes=asked.nproc,
-            steps=asked.steps,
-            variants=list(words(asked.variants)),
+    with shown() as on_progress:
+        compression = run_compression(
+            options.bench(on_progress),
+            options.arguments or (),
+            processes=options.nproc,
+            steps=options.steps,
+            variants=list(words(options.variants)),
         )
-    if asked.as_json:
-        print_json(found.document())
+    if options.as_json:
+        print_json(compression.document())
     else:
-        console.print(compression_table(found))
-    if not any(one.good for one in found.results):
+        console.print(compression_table(compression))
+    if not any(one.good for one in compression.results):
         raise typer.Exit(1)

@@ -61,11 +61,11 @@ def number(value: float | None, digits: int = 4) -> str:
     return "n/a" if value is None else f"{value:.{digits}g}"
 
 
-def runs_table(found: list[dict[str, Any]], *, as_trees: bool = False) -> Table:
+def runs_table(rows: list[dict[str, Any]], *, as_trees: bool = False) -> Table:
     """The store as a table; `as_trees`: each run below the one that it began from."""
-    branches = trees(found) if as_trees else [Branch(row=row) for row in found]
+    branches = trees(rows) if as_trees else [Branch(row=row) for row in rows]
     columns: list[str] = list(_RUN_COLUMNS)
-    if any(map(origin_text, found)):
+    if any(map(origin_text, rows)):
         columns.append("from")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
@@ -117,7 +117,7 @@ def summary_table(
     gap = PredictionError.read(summary.get("comparison") or {})
     rows = {
         "run": escape(f"{summary['run']}  ({summary['name']})"),
-        **_said(labels or Labels()),
+        **_label_cells(labels or Labels()),
         "script": escape(summary["script"]),
         "arguments": escape(_arguments(summary)),
         "code": escape(_code(run or {})),
@@ -201,13 +201,13 @@ def _arguments(summary: dict[str, Any]) -> str:
     words: list[str] = []
     since = 0
     for one in summary["attempts"]:
-        told: list[str] = one.get("arguments") or words
-        if told != words:
-            words, since = told, one["attempt"]
+        given: list[str] = one.get("arguments") or words
+        if given != words:
+            words, since = given, one["attempt"]
     return f"from attempt {since} on: {' '.join(words)}" if since else ""
 
 
-def _said(labels: Labels) -> dict[str, str]:
+def _label_cells(labels: Labels) -> dict[str, str]:
     """What people said of the run."""
     return {"tags": escape(" ".join(labels.tags)), "note": escape(labels.note or "")}
 

@@ -48,13 +48,13 @@ def start(
 @warm.command()
 def status(*, as_json: JsonOption = False) -> None:
     """List your warm servers."""
-    found = client.servers()
+    servers = client.servers()
     if as_json:
-        print_json([_document(one) for one in found])
+        print_json([_document(one) for one in servers])
         return
-    for one in found:
+    for one in servers:
         _print(f"{_described(one)}, {_launches(one)}")
-    if not found:
+    if not servers:
         _print(_NONE)
 
 

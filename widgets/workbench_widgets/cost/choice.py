@@ -9,13 +9,13 @@ from typing import Any
 
 import workbench as wb
 from workbench.cli.cost import answer
-from workbench.cli.cost_values import CostAsked, Costed
+from workbench.cli.cost_values import Costed, CostOptions
 from workbench.describe.checks import require_choice
 from workbench.describe.option import declared
 from workbench_widgets.controls import control_value, option_value
 from workbench_widgets.job_form import JOB, JobForm
 
-OWN = declared(CostAsked)
+OWN = declared(CostOptions)
 """The controls beside the job's."""
 FIELDS = (*JOB, *OWN)
 
@@ -72,7 +72,7 @@ class CostChoice(JobForm):
         if own["usd_per_hour"] or own["spot_usd_per_hour"] is not None:
             own["offer"] = None
         try:
-            return answer(CostAsked(job={"model": self["model"], **self.options()}, **own))
+            return answer(CostOptions(job={"model": self["model"], **self.options()}, **own))
         except wb.UnknownNameError:
             raise
         except wb.UsageError as error:

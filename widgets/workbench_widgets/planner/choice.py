@@ -7,7 +7,7 @@ from typing import Any
 
 import workbench as wb
 from workbench.cli.plan import question
-from workbench.cli.plan_values import PlanAsked, Question
+from workbench.cli.plan_values import PlanOptions, Question
 from workbench.describe.job import options
 from workbench.describe.option import declared
 from workbench.planning import Limits, Plan
@@ -16,9 +16,11 @@ from workbench_widgets.controls import control_value, option_value
 from workbench_widgets.cost.choice import in_controls
 from workbench_widgets.job_form import JOB, JobForm, gpu_name
 
-WORK = tuple(name for name in JOB if name in {*options()} - {*PlanAsked.HIDDEN, "gpu"})
+WORK = tuple(name for name in JOB if name in {*options()} - {*PlanOptions.HIDDEN, "gpu"})
 """The controls of a job that a plan does not decide itself."""
-OWN = {name: one for name, one in declared(PlanAsked).items() if name not in {"here", "rejections"}}
+OWN = {
+    name: one for name, one in declared(PlanOptions).items() if name not in {"here", "rejections"}
+}
 """The controls beside them."""
 FIELDS = (*WORK, *OWN)
 
@@ -66,7 +68,7 @@ class PlannerChoice(JobForm):
         job = {name: self.moved[name] for name in WORK if name in self.moved}
         own = {name: self[name] for name in OWN}
         try:
-            return question(PlanAsked(job={"model": self["model"], **job}, **own))
+            return question(PlanOptions(job={"model": self["model"], **job}, **own))
         except wb.UnknownNameError:
             raise
         except wb.UsageError as error:
