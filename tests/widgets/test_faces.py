@@ -219,13 +219,13 @@ def test_a_warm_start_is_prepared_and_said(store: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(client, "MODULES", ("json",))
         bench = Workbench(store=store, warm=True)
         form = bench.launcher
-        assert form.fields.wish()["warm"] is True
+        assert form.fields.request_keywords()["warm"] is True
         until(lambda: "ready" in form.warm_note.value, "the server is ready")
         (server,) = client.servers()
         assert str(server["pid"]) in form.warm_note.value
         form.fields.warm.value = False
         assert form.warm_note.value == ""
-        assert form.fields.wish()["warm"] is False
+        assert form.fields.request_keywords()["warm"] is False
         client.stop_servers()
         monkeypatch.setattr(client, "MODULES", ("no_such_module",))
         form.fields.warm.value = True

@@ -47,7 +47,7 @@ def test_its_text_form_and_what_the_page_gets(run: Sample) -> None:
     names = [f"rank-{rank}.trace.json.gz" for rank in (0, 1)]
     assert face.profile["files"] == ["merged.trace.json.gz", *names]
     assert [one["name"] for one in face.profile["operations"]] == ["aten::mm", "aten::<b>mm"]
-    assert not face.said["live"]
+    assert not face.status["live"]
     json.dumps(face.get_state(), default=str, allow_nan=False)
     face.close()
 
@@ -60,10 +60,10 @@ def test_what_cannot_be_is_refused_and_what_fails_is_said(run: Sample) -> None:
     paths = write(run.directory.parent, 0, [], [10])
     (paths.profiles / "step-00000011" / "rank-0.trace.json.gz").write_bytes(b"no gzip")
     face = Profile(run)
-    assert face.said["bad"]
-    assert "is not a readable trace" in face.said["text"]
+    assert face.status["bad"]
+    assert "is not a readable trace" in face.status["text"]
     face._on_message(face, {"type": "profile"}, None)
-    until(lambda: "has ended" in face.said["text"], 20, "the refusal")
+    until(lambda: "has ended" in face.status["text"], 20, "the refusal")
     face.close()
 
 
@@ -85,6 +85,6 @@ def test_both_buttons_trace_a_living_run(start: Callable[..., wb.Run]) -> None:
     face.trace()
     assert len(face.profile["steps"]) == 2
     assert min(face.profile["steps"]) > max(first)
-    assert face.said["live"]
+    assert face.status["live"]
     for one in (face, dashboard):
         one.close()

@@ -87,7 +87,7 @@ def test_what_is_drawn_is_plain_and_says_what_is_predicted(face: ScalingStudy, m
         assert point["least"] < point["efficiency"] < point["most"]
     assert f"weak 4: failed, {HOSTILE}" in face.state["notes"]
     assert "predicted" in repr(face)
-    assert face.found is found
+    assert face.study is found
 
 
 @pytest.mark.full

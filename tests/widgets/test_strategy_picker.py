@@ -231,7 +231,7 @@ def test_a_change_is_quick_and_small(picker: StrategyPicker) -> None:
 
 
 def test_warnings_of_the_preflight_are_shown(picker: StrategyPicker) -> None:
-    picker._wish = lambda: {
+    picker._keywords = lambda: {
         "target": "gpt",
         "arguments": ["--layers", "48", "--hidden", "8192", "--steps", "1"],
         "cpu": True,

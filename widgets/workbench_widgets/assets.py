@@ -44,14 +44,14 @@ def faces() -> list[str]:
 @functools.cache
 def bundle_text(face: str) -> str:
     """The style sheet and the modules that `face` ("runs.js") needs, as one JSON document."""
-    found: dict[str, str] = {}
+    needed: dict[str, str] = {}
     waiting = [face, FALLBACK]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found[name] = modules()[name]
-            waiting += _IMPORT.findall(found[name])
-    return json.dumps({"css": _css(), "modules": found})
+        if name not in needed:
+            needed[name] = modules()[name]
+            waiting += _IMPORT.findall(needed[name])
+    return json.dumps({"css": _css(), "modules": needed})
 
 
 def _css() -> str:

@@ -94,6 +94,6 @@ class Calculator(Face):
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""
-        said = self.problem.get("message")
+        problem = self.problem.get("message")
         shown = self._text()
-        return f"{said}\n(Last valid setting:)\n{shown}" if said else shown
+        return f"{problem}\n(Last valid setting:)\n{shown}" if problem else shown

@@ -79,8 +79,8 @@ def select(
     name: str, label: str, values: Iterable[str], own: Mapping[str, str] | None = None
 ) -> Field:
     """One of a few values."""
-    says = {**SAYS, **(own or {})}
-    options = [{"value": value, "text": says.get(value, value)} for value in values]
+    texts = {**SAYS, **(own or {})}
+    options = [{"value": value, "text": texts.get(value, value)} for value in values]
     return {"name": name, "label": label, "kind": "select", "options": options}
 
 

@@ -19,13 +19,13 @@ def server_roots() -> list[Path]:
         return []
     ours = f"jpserver-{os.environ.get('JPY_PARENT_PID', '')}.json"
     try:
-        found = sorted(Path(jupyter_runtime_dir()).glob("jpserver-*.json"))
+        files = sorted(Path(jupyter_runtime_dir()).glob("jpserver-*.json"))
     except OSError:
         return []
-    found.sort(key=lambda path: path.name != ours)
-    if found and found[0].name == ours:
-        found = found[:1]
-    return [root for root in map(_root_of, found) if root is not None]
+    files.sort(key=lambda path: path.name != ours)
+    if files and files[0].name == ours:
+        files = files[:1]
+    return [root for root in map(_root_of, files) if root is not None]
 
 
 def _root_of(info_file: Path) -> Path | None:

@@ -79,7 +79,7 @@ def _numbers(cost: RunCost) -> list[dict[str, str]]:
         ),
         ("Tokens/s", format_count(step.tokens_per_second), f"MFU {mfu}"),
     )
-    return [{"name": name, "value": value, "says": says} for name, value, says in rows]
+    return [{"name": name, "value": value, "says": text} for name, value, text in rows]
 
 
 def _range(low: str, high: str) -> str:
@@ -120,10 +120,10 @@ def _offers(needed: Cluster | str, chosen: Offer, *, spot: bool) -> list[dict[st
     def price(one: Offer) -> float | None:
         return one.spot_usd_per_hour if spot else one.usd_per_hour
 
-    found = [one for one in prices.offers(gpu=gpu.id) if one.gpus >= count]
-    found.sort(key=lambda one: (price(one) is None, price(one) or 0.0))
+    offers = [one for one in prices.offers(gpu=gpu.id) if one.gpus >= count]
+    offers.sort(key=lambda one: (price(one) is None, price(one) or 0.0))
     seen: dict[tuple[str, str, int], Offer] = {}
-    for one in found:
+    for one in offers:
         seen.setdefault((one.provider, one.name, one.gpus), one)
     return [
         {

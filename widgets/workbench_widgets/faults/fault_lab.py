@@ -78,7 +78,7 @@ class FaultLab(widgets.VBox):
         )
         fields.add_class("wb-lab-row")
         self.buttons: dict[str, widgets.Button] = {}
-        rows = [self._group(name, found) for name, found in faults.groups().items()]
+        rows = [self._group(name, group) for name, group in faults.groups().items()]
         table = widgets.VBox(rows)
         form = widgets.VBox([fields, table, self.note])
         form.add_class("wb-form")
@@ -94,11 +94,11 @@ class FaultLab(widgets.VBox):
         field.layout.min_width = width
         return field
 
-    def _group(self, name: str, found: list[faults.Fault]) -> widgets.HBox:
+    def _group(self, name: str, group: list[faults.Fault]) -> widgets.HBox:
         label = widgets.Label(name)
         label.add_class("wb-lab-group")
         buttons = list[widgets.Widget]()
-        for fault in found:
+        for fault in group:
             button = widgets.Button(description=fault.title)
             button.on_click(self._pressed(fault.name))
             self.buttons[fault.name] = button

@@ -182,8 +182,8 @@ def inject(run: Any, name: str, *, rank: int = 1, ms: float = 100.0) -> str:
     if fault.number is not None:
         processes.send_signal(process, fault.number)
     else:
-        asked = {"fault": name, "rank": rank, "ms": ms}
-        write_json_atomic(_file(run), asked)
+        order = {"fault": name, "rank": rank, "ms": ms}
+        write_json_atomic(_file(run), order)
     return fault.look.format(rank=rank)
 
 
@@ -200,7 +200,7 @@ def _file(run: Any) -> Path:
     return Path(run.directory) / "control" / "fault.json"
 
 
-def found(run: Any, *kinds: str, seconds: float = 120.0) -> dict[str, Any]:
+def wait_for_finding(run: Any, *kinds: str, seconds: float = 120.0) -> dict[str, Any]:
     """Wait for a finding of one of these kinds and return it as its document.
 
     Raises:
@@ -218,7 +218,7 @@ def found(run: Any, *kinds: str, seconds: float = 120.0) -> dict[str, Any]:
     )
 
 
-def told(finding: dict[str, Any]) -> str:
+def finding_text(finding: dict[str, Any]) -> str:
     """A finding as text, one line for each of its parts."""
     rank = "whole run" if finding["rank"] is None else f"rank {finding['rank']}"
     step = "" if finding["step"] is None else f", since step {finding['step']}"

@@ -19,21 +19,21 @@ _KEPT = 0.02
 _NAMES = {"batch-size": "Micro-batch", "accumulate": "Accumulation", "workers": "Loader workers"}
 
 
-def tuning_figure(found: Tuning) -> go.Figure:
+def tuning_figure(tuning: Tuning) -> go.Figure:
     """Draw the rate of every value as a bar, the one to take in green, what failed as a cross.
 
     Args:
-        found: what ``batch_size`` or ``sweep`` returned.
+        tuning: what ``batch_size`` or ``sweep`` returned.
 
     Raises:
         UsageError: no value could be measured.
     """
-    if all(rate is None for rate in found.rates):
-        raise UsageError(f"{found.study}: no value could be measured. {found.why}.")
-    unit = "steps/s" if found.kind == "workers" else "samples/s"
-    pairs = list(zip(found.results, found.rates, strict=True))
+    if all(rate is None for rate in tuning.rates):
+        raise UsageError(f"{tuning.study}: no value could be measured. {tuning.why}.")
+    unit = "steps/s" if tuning.kind == "workers" else "samples/s"
+    pairs = list(zip(tuning.results, tuning.rates, strict=True))
     good = [(one, rate) for one, rate in pairs if rate is not None]
-    colours = [_TAKEN if one.value == found.best else _OTHER for one, _ in good]
+    colours = [_TAKEN if one.value == tuning.best else _OTHER for one, _ in good]
     figure = go.Figure(
         go.Bar(
             x=[str(one.value) for one, _ in good],
@@ -61,32 +61,36 @@ def tuning_figure(found: Tuning) -> go.Figure:
                 cliponaxis=False,
             )
         )
-    name = _NAMES.get(found.kind, found.kind)
-    title = f"{name}: take {found.best}"
-    below = f"{unit}; {found.why.partition(';')[0]}"
+    name = _NAMES.get(tuning.kind, tuning.kind)
+    title = f"{name}: take {tuning.best}"
+    below = f"{unit}; {tuning.why.partition(';')[0]}"
     dress(figure, title, below, showlegend=False, height=380)
-    order = [str(one.value) for one in found.results]
+    order = [str(one.value) for one in tuning.results]
     figure.update_xaxes(type="category", categoryarray=order, title=name, showgrid=False)
     return figure.update_yaxes(title=unit, rangemode="tozero")
 
 
-def compression_figure(found: Compression) -> go.Figure:
+def compression_figure(compression: Compression) -> go.Figure:
     """Draw the trade: bytes sent per step (logarithmic) against the loss after the same steps.
 
     Lower is better and so is further left; dotted lines cross at the uncompressed run.
 
     Args:
-        found: what ``compression`` returned.
+        compression: what ``compression`` returned.
 
     Raises:
         UsageError: no variant reported both its bytes and its loss.
     """
-    told = [one for one in found.results if one.good and one.loss is not None and one.sent_bytes]
-    if not told:
-        why = "; ".join(f"{one.label}: {one.problem}" for one in found.results if one.problem)
-        raise UsageError(f"{found.study}: no variant reported both its bytes and its loss. {why}")
+    results = [
+        one for one in compression.results if one.good and one.loss is not None and one.sent_bytes
+    ]
+    if not results:
+        why = "; ".join(f"{one.label}: {one.problem}" for one in compression.results if one.problem)
+        raise UsageError(
+            f"{compression.study}: no variant reported both its bytes and its loss. {why}"
+        )
     figure = go.Figure()
-    for index, one in enumerate(told):
+    for index, one in enumerate(results):
         figure.add_trace(
             go.Scatter(
                 name=str(one.value),
@@ -98,22 +102,24 @@ def compression_figure(found: Compression) -> go.Figure:
                 hovertemplate="%{hovertext}<extra></extra>",
             )
         )
-    plain = found.plain
-    if plain in told and plain is not None:
+    plain = compression.plain
+    if plain in results and plain is not None:
         figure.add_hline(y=plain.loss, line={"dash": "dot", "color": GREY, "width": 1})
         figure.add_vline(x=plain.sent_bytes, line={"dash": "dot", "color": GREY, "width": 1})
-    dress(figure, _trade(told, plain), "Loss against gradient bytes sent by one rank", height=400)
+    dress(
+        figure, _trade(results, plain), "Loss against gradient bytes sent by one rank", height=400
+    )
     figure.update_xaxes(
         type="log", title="sent per step", exponentformat="SI", ticksuffix="B", dtick=1
     )
     return figure.update_yaxes(title="loss")
 
 
-def _trade(told: Sequence[TrialResult], plain: TrialResult | None) -> str:
+def _trade(results: Sequence[TrialResult], plain: TrialResult | None) -> str:
     """What sends least at the same loss."""
     if plain is None or plain.loss is None or not plain.sent_bytes:
         return "Trade-off of fewer bytes"
-    kept = [one for one in told if (one.loss or 0) <= (1 + _KEPT) * plain.loss]
+    kept = [one for one in results if (one.loss or 0) <= (1 + _KEPT) * plain.loss]
     least = min(kept, key=lambda one: one.sent_bytes or 0)
     if least is plain:
         return f"Fewer bytes cost more than {_KEPT:.0%} of the loss, after these steps"

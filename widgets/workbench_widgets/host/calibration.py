@@ -58,7 +58,7 @@ class Calibration(Face):
         self.store = Path(wb.Store(store).root)
         self._cpu, self._seconds = cpu, seconds
         self._busy = threading.Lock()
-        self._told_at = 0.0
+        self._shown_at = 0.0
         self.result = kept(self.store, cpu=cpu)
         config = store_config(self.store, face="calibration.js")
         super().__init__(config, shown=view(self.result))
@@ -67,7 +67,7 @@ class Calibration(Face):
         """Measure in the background; nothing happens while it already does."""
         if self._busy.acquire(blocking=False):
             self._cancelled = threading.Event()
-            self.shown = view(self.result, state="running", says="starting")
+            self.shown = view(self.result, state="running", text="starting")
             threading.Thread(
                 target=self._run,
                 args=(self._cancelled,),
@@ -81,30 +81,30 @@ class Calibration(Face):
             self._cancelled.set()
 
     def _run(self, cancelled: threading.Event) -> None:
-        def told(share: float, says: str) -> None:
+        def on_progress(share: float, text: str) -> None:
             if cancelled.is_set() or self.comm is None:
                 raise _Cancelled
-            self._progress(share, says)
+            self._progress(share, text)
 
         try:
             self.result = calibrate(
-                self.store, seconds=self._seconds, on_progress=told, cpu=self._cpu
+                self.store, seconds=self._seconds, on_progress=on_progress, cpu=self._cpu
             )
             last = view(self.result)
         except _Cancelled:
-            last = view(self.result, says="Cancelled; nothing was saved.")
+            last = view(self.result, text="Cancelled; nothing was saved.")
         except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
-            last = view(self.result, state="failed", says=sentence(error))
+            last = view(self.result, state="failed", text=sentence(error))
         finally:
             self._busy.release()
         if self.comm is not None:
             self.shown = last
 
-    def _progress(self, share: float, says: str) -> None:
+    def _progress(self, share: float, text: str) -> None:
         now = time.monotonic()
-        if now - self._told_at >= _LEAST_SECONDS:
-            self._told_at = now
-            self.shown = {**self.shown, "state": "running", "share": share, "says": says}
+        if now - self._shown_at >= _LEAST_SECONDS:
+            self._shown_at = now
+            self.shown = {**self.shown, "state": "running", "share": share, "says": text}
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:  # noqa: ARG002
         if kind == "calibrate":
@@ -130,31 +130,31 @@ class Calibration(Face):
 
 
 def view(
-    found: measured.Calibration | None, *, state: str = "idle", says: str = ""
+    result: measured.Calibration | None, *, state: str = "idle", text: str = ""
 ) -> dict[str, Any]:
     """What the page draws, as plain values."""
-    shown = {"state": state, "share": 0.0, "says": says, "rows": [], "troubles": []}
-    if found is None:
-        return {**shown, "title": "This host", "when": "" if says else _NEVER, "compared": False}
-    device = f"{found.gpus} x {found.device_name}" if found.gpus else found.device_name or "CPU"
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.measured_at))
-    table = lines(found)
+    shown = {"state": state, "share": 0.0, "says": text, "rows": [], "troubles": []}
+    if result is None:
+        return {**shown, "title": "This host", "when": "" if text else _NEVER, "compared": False}
+    device = f"{result.gpus} x {result.device_name}" if result.gpus else result.device_name or "CPU"
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(result.measured_at))
+    table = lines(result)
     return {
         **shown,
-        "title": f"{found.host}: {device}, {found.cores} cores",
-        "when": f"Measured here on {when}, in {format_seconds(found.seconds)}, "
-        f"torch {found.versions.get('torch', 'n/a')}.",
+        "title": f"{result.host}: {device}, {result.cores} cores",
+        "when": f"Measured here on {when}, in {format_seconds(result.seconds)}, "
+        f"torch {result.versions.get('torch', 'n/a')}.",
         "compared": any(one.expected for one in table),
         "rows": [_row(one, table) for one in table],
-        "troubles": [{"what": one.what, "next": one.next} for one in troubles(found)],
+        "troubles": [{"what": one.what, "next": one.next} for one in troubles(result)],
     }
 
 
 def _row(line: Line, table: tuple[Line, ...]) -> dict[str, Any]:
     """A line and its bar: over the catalog's figure, else the best of its kind; a time has none."""
     best = max(one.measured for one in table if one.unit == line.unit)
-    alone = None if any(one.expected for one in table) else line.measured / best
-    share = None if line.unit == "s" else line.ratio or alone
+    relative = None if any(one.expected for one in table) else line.measured / best
+    share = None if line.unit == "s" else line.ratio or relative
     return {
         "name": line.name,
         "measured": amount(line.measured, line.unit),

@@ -10,7 +10,7 @@ from typing import Any
 import traitlets
 
 import workbench as wb
-from workbench.compare.scaling_study import ScalingStudy as Found
+from workbench.compare.scaling_study import ScalingStudy as Study
 from workbench.compare.scaling_study import scale
 from workbench.compare.studies.study import Progress, StudyStoppedError
 from workbench.recipes import recipes
@@ -42,7 +42,7 @@ class ScalingStudy(Face):
         cpu: Use CPU ranks even if there are GPUs.
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
 
-    ``found`` is the finished study, None before.
+    ``study`` is the finished study, None before.
 
     Raises:
         TypeError: an unknown option.
@@ -67,7 +67,7 @@ class ScalingStudy(Face):
     ) -> None:
         refuse_unknown("ScalingStudy", unknown, _OPTIONS)
         self.store = Path(wb.Store(store).root)
-        self.found: Found | None = None
+        self.study: Study | None = None
         self._cpu = cpu
         self._thread: threading.Thread | None = None
         given = (target, arguments, sizes, mode, to, str(steps))
@@ -109,7 +109,7 @@ class ScalingStudy(Face):
     def _run(self) -> None:
         try:
             given = self.fields
-            self.found = scale(
+            self.study = scale(
                 given["target"].strip(),
                 shlex.split(given["arguments"]),
                 sizes=_numbers(given["sizes"]),
@@ -118,10 +118,10 @@ class ScalingStudy(Face):
                 steps=int(given["steps"]),
                 cpu=self._cpu,
                 store=self.store,
-                on_progress=self._told,
+                on_progress=self._show_progress,
                 stop=self._stop,
             )
-            self.state = {**_shown(self.found), "busy": False}
+            self.state = {**_shown(self.study), "busy": False}
         except StudyStoppedError as error:
             self.state = {**self.state, "busy": False, "now": "", "note": str(error)}
         except Exception as error:  # noqa: BLE001 - whatever it is, the form has to say it
@@ -133,7 +133,7 @@ class ScalingStudy(Face):
                 "bad": True,
             }
 
-    def _told(self, now: Progress) -> None:
+    def _show_progress(self, now: Progress) -> None:
         of = f" of {now.of}" if now.of else ""
         text = f"Run {now.done + 1}{of}: {now.label} ranks, step {now.steps}"
         self.state = {**self.state, "now": text, "note": "", "done": now.done, "of": now.of}
@@ -155,9 +155,9 @@ class ScalingStudy(Face):
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""
-        said = self.state["now"] or self.state["note"]
+        note = self.state["now"] or self.state["note"]
         head = f"ScalingStudy of {self.fields['target']}, {self.fields['sizes']} ranks"
-        return f"{head}\n{self.found}" if self.found and not said else f"{head}: {said}"
+        return f"{head}\n{self.study}" if self.study and not note else f"{head}: {note}"
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -182,30 +182,30 @@ def _idle(note: str) -> dict[str, Any]:
     }
 
 
-def _shown(found: Found) -> dict[str, Any]:
+def _shown(study: Study) -> dict[str, Any]:
     """The study's figures and words, ready to be drawn."""
-    failed = [f"{one.label}: {one.outcome}, {one.problem}" for one in found.results if not one.good]
+    failed = [f"{one.label}: {one.outcome}, {one.problem}" for one in study.results if not one.good]
     return {
-        **_idle("" if found.curves else "No size could be measured."),
-        "bad": not found.curves,
-        "where": "GPUs" if found.cores is None else "ranks",
+        **_idle("" if study.curves else "No size could be measured."),
+        "bad": not study.curves,
+        "where": "GPUs" if study.cores is None else "ranks",
         "curves": [
-            {"mode": one.mode, "points": [_point(p) for p in one.points]} for one in found.curves
+            {"mode": one.mode, "points": [_point(p) for p in one.points]} for one in study.curves
         ],
-        "notes": [*failed, *found.notes],
+        "notes": [*failed, *study.notes],
     }
 
 
 def _point(point: Any) -> dict[str, Any]:
     ends = (format_seconds(point.low_seconds), format_seconds(point.high_seconds))
-    whole = point.efficiency * point.step_seconds  # of the first size's step, in this one's work
+    ideal = point.efficiency * point.step_seconds  # of the first size's step, in this one's work
     return {
         "ranks": point.ranks,
         "measured": point.measured,
         "step": format_seconds(point.step_seconds),
         "range": f"{ends[0]} to {ends[1]}",
         "efficiency": point.efficiency,
-        "least": whole / point.high_seconds if point.high_seconds else None,
-        "most": whole / point.low_seconds if point.low_seconds else None,
+        "least": ideal / point.high_seconds if point.high_seconds else None,
+        "most": ideal / point.low_seconds if point.low_seconds else None,
         "lost": {_CAUSES[name]: share for name, share in point.lost.items()},
     }

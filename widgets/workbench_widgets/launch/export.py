@@ -111,8 +111,8 @@ class Export(Calculator):
         except RefusedError as error:
             return {**self._head(job), **_NOTHING, "refused": _reasons(error.refusals)}
         except wb.WorkbenchError as error:  # one sentence has the reason and the way out
-            said = {"what": "", "reason": str(error), "instead": ""}
-            return {**self._head(job), **_NOTHING, "refused": [said]}
+            reason = {"what": "", "reason": str(error), "instead": ""}
+            return {**self._head(job), **_NOTHING, "refused": [reason]}
         self._made = made
         return {
             **self._head(job),
@@ -135,7 +135,7 @@ class Export(Calculator):
                 {
                     "name": name,
                     "title": TITLES[name],
-                    "refused": _reasons(refusals(_asked_of(job, name), name)),
+                    "refused": _reasons(refusals(_without_absent(job, name), name)),
                 }
                 for name in ENGINES
             ],
@@ -172,11 +172,11 @@ class Export(Calculator):
         return "\n".join(lines)
 
 
-def _reasons(found: Sequence[Any]) -> list[dict[str, str]]:
-    return [{"what": one.what, "reason": one.reason, "instead": one.instead} for one in found]
+def _reasons(refusals: Sequence[Any]) -> list[dict[str, str]]:
+    return [{"what": one.what, "reason": one.reason, "instead": one.instead} for one in refusals]
 
 
-def _asked_of(job: EngineJob, engine: str) -> EngineJob:
+def _without_absent(job: EngineJob, engine: str) -> EngineJob:
     """What an engine has not is hidden when it is chosen, so it does not count in its row."""
     gone: dict[str, Any] = dict.fromkeys(ABSENT.get(engine, ()))
     gone |= {"restarts": 0} if "restarts" in gone else {}

@@ -116,7 +116,7 @@ class LaunchForm:
         """The recipe's name; None for a script."""
         return None if self.what.value == _ANY_SCRIPT else str(self.what.value)
 
-    def wish(self) -> dict[str, Any]:
+    def request_keywords(self) -> dict[str, Any]:
         """Keyword arguments of ``wb.request`` and ``wb.launch``, all but the strategy.
 
         Raises:

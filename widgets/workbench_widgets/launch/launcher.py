@@ -30,7 +30,7 @@ class LaunchPreview(Face):
 
     text = traitlets.Unicode("").tag(sync=True)
     problem = traitlets.Unicode("").tag(sync=True)
-    said = traitlets.Bool(default_value=False).tag(sync=True)
+    problem_shown = traitlets.Bool(default_value=False).tag(sync=True)
     note = traitlets.Unicode("").tag(sync=True)
 
     def __init__(self, store: Path) -> None:
@@ -85,7 +85,7 @@ class Launcher(widgets.VBox):
         self.fields = LaunchForm(**options)
         names = ("strategy", "processes", "goal")
         chosen: dict[str, Any] = {name: options.get(name) for name in names}
-        self.picker = StrategyPicker(_wish=self._wish, **chosen)
+        self.picker = StrategyPicker(_keywords=self._keywords, **chosen)
         self.preview = LaunchPreview(self.store)
         self.button = widgets.Button(description="Launch", button_style="primary", icon="play")
         self.warm_note = WarmNote()
@@ -99,8 +99,8 @@ class Launcher(widgets.VBox):
         self.fields.warm.observe(self._switch_warm, names="value")
         self._switch_warm()
 
-    def _wish(self) -> dict[str, Any]:
-        return {**self.fields.wish(), "store": self.store}
+    def _keywords(self) -> dict[str, Any]:
+        return {**self.fields.request_keywords(), "store": self.store}
 
     def refresh(self) -> None:
         """Dry-run the form: show the command, or the sentence that says what would work."""
@@ -108,25 +108,25 @@ class Launcher(widgets.VBox):
 
     def launch(self) -> None:
         """Start what the form says. Errors appear in the form."""
-        found = self.picker.look()
-        if found.request is None:
+        look = self.picker.look()
+        if look.request is None:
             return  # the picker says why not
         try:
-            run = wb.launch(**self._wish(), strategy=found.strategy)
+            run = wb.launch(**self._keywords(), strategy=look.strategy)
         except Exception as error:  # noqa: BLE001 - whatever it is, the form has to say it
-            self._show(Look(problem=sentence(error)), said=False)
+            self._show(Look(problem=sentence(error)), problem_shown=False)
         else:
             self.run = run
             self.preview.note = f"Launched as {run.id}. It continues if you close this page."
 
-    def _show(self, found: Look, *, said: bool = True) -> None:
-        """The command, or the problem; one that the picker has `said` is not drawn again."""
-        request = found.request
+    def _show(self, look: Look, *, problem_shown: bool = True) -> None:
+        """The command, or the problem, which is not drawn again where the picker shows it."""
+        request = look.request
         with self.preview.hold_sync():
             self.preview.command = request.shell() if request else ""
-            self.preview.problem, self.preview.said = found.problem, said
+            self.preview.problem, self.preview.problem_shown = look.problem, problem_shown
             self.preview.note = _note(request) if request else ""
-        self.button.disabled = found.request is None
+        self.button.disabled = look.request is None
 
     def _on_change(self, _change: object) -> None:
         self.picker.look_soon()

@@ -83,12 +83,12 @@ class MemoryCalculator(Calculator):
             if self.choice is not choice:
                 return
             try:
-                found = self._advice(choice)
+                advice = self._advice(choice)
             except Exception:  # noqa: BLE001 - the figure has the same problem and says it
                 return
         with self._changing:
             if self.choice is choice and self.comm is not None:
-                self.advice = found
+                self.advice = advice
 
     def _show_exact(self, state: dict[str, Any]) -> None:
         with self._changing:

@@ -23,15 +23,15 @@ _LEAST_SECONDS = 0.2  # between two messages of progress
 
 
 class ExactRun:
-    """Starts, follows and cancels; ``tell`` gets a plain document at every turn."""
+    """Starts, follows and cancels; ``on_state`` gets a plain document at every turn."""
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_state: Callable[[dict[str, Any]], None]) -> None:
+        self._on_state = on_state
         self._lock = threading.Lock()
         self._busy = False
         self._process: SimulationProcess | None = None
         self._cancelled = False
-        self._told_at = 0.0
+        self._sent_at = 0.0
 
     def start(self, choice: JobForm) -> None:
         """Simulate what the controls say; nothing happens while one is under way."""
@@ -40,7 +40,7 @@ class ExactRun:
                 return
             self._busy, self._cancelled = True, False
         values = choice.document()
-        self._tell({"state": "running", "share": 0.0, "says": "starting", "values": values})
+        self._on_state({"state": "running", "share": 0.0, "says": "starting", "values": values})
         threading.Thread(
             target=self._run, args=(choice, values), name="workbench-simulation", daemon=True
         ).start()
@@ -56,18 +56,18 @@ class ExactRun:
         try:
             last = self._simulate(choice, values)
         except SimulationUnavailable as error:
-            says = (
+            text = (
                 "Cancelled."
                 if self._cancelled
                 else (f"{error} The closed form above is unchanged.")
             )
-            last = {"state": "unavailable", "says": says, "values": values}
+            last = {"state": "unavailable", "says": text, "values": values}
         except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
-            said = str(error) if isinstance(error, wb.WorkbenchError) else repr(error)
-            last = {"state": "unavailable", "says": said, "values": values}
+            problem = str(error) if isinstance(error, wb.WorkbenchError) else repr(error)
+            last = {"state": "unavailable", "says": problem, "values": values}
         with self._lock:
             self._busy, self._process = False, None
-        self._tell(last)
+        self._on_state(last)
 
     def _simulate(self, choice: JobForm, values: dict[str, Any]) -> dict[str, Any]:
         job = choice.job()
@@ -76,31 +76,31 @@ class ExactRun:
         if self._cancelled:  # pressed before there was anything to cancel
             process.cancel()
 
-        def progress(share: float, says: str) -> None:
+        def progress(share: float, text: str) -> None:
             now = time.monotonic()
-            if now - self._told_at >= _LEAST_SECONDS:
-                self._told_at = now
-                self._tell({"state": "running", "share": share, "says": says, "values": values})
+            if now - self._sent_at >= _LEAST_SECONDS:
+                self._sent_at = now
+                self._on_state({"state": "running", "share": share, "says": text, "values": values})
 
-        found = process.wait(progress)
-        return {"state": "done", "values": values, **result(found, estimate)}
+        simulation = process.wait(progress)
+        return {"state": "done", "values": values, **result(simulation, estimate)}
 
 
-def result(found: Simulation, estimate: wb.Estimate) -> dict[str, Any]:
+def result(simulation: Simulation, estimate: wb.Estimate) -> dict[str, Any]:
     """The simulation beside the closed form, compact enough for one message."""
     pairs = (
-        ("Allocated", estimate.allocated_bytes, found.allocated_bytes),
-        ("Reserved", estimate.reserved_bytes, found.reserved_bytes),
-        ("Reserved, expandable segments", None, found.reserved_expandable_bytes),
-        ("Smallest card, without context", None, found.smallest_card_bytes),
+        ("Allocated", estimate.allocated_bytes, simulation.allocated_bytes),
+        ("Reserved", estimate.reserved_bytes, simulation.reserved_bytes),
+        ("Reserved, expandable segments", None, simulation.reserved_expandable_bytes),
+        ("Smallest card, without context", None, simulation.smallest_card_bytes),
     )
-    torch = found.versions.get("torch", "n/a")
+    torch = simulation.versions.get("torch", "n/a")
     return {
-        "says": f"Simulated in {format_seconds(found.seconds)} with torch {torch}; "
-        f"highest in: {found.peak}.",
+        "says": f"Simulated in {format_seconds(simulation.seconds)} with torch {torch}; "
+        f"highest in: {simulation.peak}.",
         "rows": [{"name": name, "closed": closed, "exact": exact} for name, closed, exact in pairs],
-        "timeline": timeline(found.timeline, found.phases),
-        "assumptions": list(found.assumptions),
+        "timeline": timeline(simulation.timeline, simulation.phases),
+        "assumptions": list(simulation.assumptions),
     }
 
 
@@ -113,9 +113,9 @@ def timeline(
         max(moments[at : at + stretch], key=lambda moment: sum(moment[1].values()))
         for at in range(0, len(moments), stretch)
     ]
-    found = dict.fromkeys(name for _, parts in kept for name, size in parts.items() if size)
-    names = [name for name in _BOTTOM if name in found]
-    names += [name for name in found if name not in _BOTTOM]
+    ordered = dict.fromkeys(name for _, parts in kept for name, size in parts.items() if size)
+    names = [name for name in _BOTTOM if name in ordered]
+    names += [name for name in ordered if name not in _BOTTOM]
     return {
         "event": [event for event, _ in kept],
         "parts": {

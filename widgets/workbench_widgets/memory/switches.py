@@ -62,7 +62,7 @@ def _ways(choice: JobForm, workload: wb.Workload) -> list[dict[str, Any]]:
         rows.append(
             {
                 "gpus": option.gpus,
-                "name": " + ".join(option.switches) or _as_asked(option.strategy),
+                "name": " + ".join(option.switches) or _layout_text(option.strategy),
                 "free": option.free_bytes,
                 "result": option.changes_result,
                 "changes": moves(choice, option.workload, option.strategy, size),
@@ -71,7 +71,7 @@ def _ways(choice: JobForm, workload: wb.Workload) -> list[dict[str, Any]]:
     return rows
 
 
-def _as_asked(layout: wb.Strategy) -> str:
+def _layout_text(layout: wb.Strategy) -> str:
     return "current setting" if layout.world_size == 1 else layout.name
 
 
@@ -92,7 +92,7 @@ def moves(
     wanted = _options(workload, layout)
     for strategy in _strategies(layout, size or {}):
         after = choice.changed(wanted | strategy)
-        if _says(after, workload, layout):
+        if _describes(after, workload, layout):
             now, then = choice.document(), after.document()
             return {name: then[name] for name in wanted | strategy if then[name] != now[name]}
     return None
@@ -100,17 +100,17 @@ def moves(
 
 def _options(workload: wb.Workload, layout: wb.Strategy) -> dict[str, Any]:
     """The options of a job by name; the kernels as a preset where one has them."""
-    found = options_in_effect(workload, layout)
+    options = options_in_effect(workload, layout)
     beside = declared(ImplementationAssumptions).keys() - OF_PRESET
-    own = {name: found[name] for name in beside}
+    own = {name: options[name] for name in beside}
     for preset, assumed in KERNELS.items():
         if dataclasses.replace(assumed, **own) == workload.kernels:
-            kept = {name: value for name, value in found.items() if name not in OF_PRESET}
+            kept = {name: value for name, value in options.items() if name not in OF_PRESET}
             return {**kept, "kernels": preset}
-    return found
+    return options
 
 
-def _says(choice: JobForm, workload: wb.Workload, layout: wb.Strategy) -> bool:
+def _describes(choice: JobForm, workload: wb.Workload, layout: wb.Strategy) -> bool:
     try:
         job = choice.job()
     except wb.UsageError:

@@ -56,7 +56,7 @@ class PlannerChoice(JobForm):
         """Controls that have no effect as the others stand."""
         return [] if self["lora_rank"] else ["lora_targets", "adapter_bytes", "quantization"]
 
-    def asked(self) -> Question:
+    def limited_question(self) -> Question:
         """What to search, budget and deadline included.
 
         Raises:
@@ -80,8 +80,10 @@ class PlannerChoice(JobForm):
         Raises:
             UsageError: the controls say something that cannot be.
         """
-        asked = self.asked()
-        return replace(asked, limits=replace(asked.limits, budget_usd=None, deadline_hours=None))
+        question = self.limited_question()
+        return replace(
+            question, limits=replace(question.limits, budget_usd=None, deadline_hours=None)
+        )
 
     def limits(self) -> Limits:
         """All limits, budget and deadline included.
@@ -89,7 +91,7 @@ class PlannerChoice(JobForm):
         Raises:
             UsageError: a limit that is not above 0.
         """
-        return self.asked().limits
+        return self.limited_question().limits
 
     def reason_against(self, plan: Plan) -> str:
         """The first limit that a known plan breaks; empty = it keeps them all."""

@@ -62,13 +62,13 @@ def _set(plan: Plan, launcher: Launcher) -> str:
         return f"The launch form is unchanged. {error}"
     many = "1 process" if plan.gpus == 1 else f"{plan.gpus} processes"
     options = ", ".join(f"{name} {_text(value)}" for name, value in _options(plan.strategy).items())
-    said = f"The launch form is set to {plan.strategy.name} with {many}"
-    said += f" and {options}" if options else ""
+    sentence = f"The launch form is set to {plan.strategy.name} with {many}"
+    sentence += f" and {options}" if options else ""
     flags = _flags(plan, launcher)
     if not flags:
-        return f"{said}. Set batch and precision in the script: see the settings."
+        return f"{sentence}. Set batch and precision in the script: see the settings."
     launcher.fields.set_arguments(flags)
-    return f"{said}, {' '.join(map(' '.join, flags.items()))}; the recipe uses its own model."
+    return f"{sentence}, {' '.join(map(' '.join, flags.items()))}; the recipe uses its own model."
 
 
 def _flags(plan: Plan, launcher: Launcher) -> dict[str, str]:

@@ -64,7 +64,7 @@ class Planner(Calculator):
 
     def __init__(self, *, launcher: Launcher | None = None, **options: Any) -> None:
         self.launcher = launcher
-        self._search = PlanSearch(self._found)
+        self._search = PlanSearch(self._on_answer)
         self._later = Debouncer("workbench-story")
         self._prices = PriceRefresh(self._show_prices, self._new_prices)
         choice = PlannerChoice.from_options(options)
@@ -109,7 +109,7 @@ class Planner(Calculator):
         with self._changing, self.hold_sync():
             self._picked = plans.plans[position]
             self._show_detail(plans, position)
-        self._later.after(0.0, self._tell_story)
+        self._later.after(0.0, self._update_story)
 
     def use(self) -> Plan:
         """Hand the selected plan to the launch form; what was done stands in `handed`.
@@ -136,8 +136,8 @@ class Planner(Calculator):
         state = {"set": self._sets, "moves": self._moves}
         if answer is None or plans is None or not _comparable(answer, question):
             self.choice.limits()
-            said = f"Searching plans over {len(prices.offers()):,} offers …"
-            return {**_NONE, **state, "headline": said, "setting": "", "exact": False}
+            headline = f"Searching plans over {len(prices.offers()):,} offers …"
+            return {**_NONE, **state, "headline": headline, "setting": "", "exact": False}
         kept = keep(plans, self.choice)
         self._select(plans, kept)
         exact = answer.question == question
@@ -196,9 +196,9 @@ class Planner(Calculator):
             self._search.drop()
         else:
             self._search.ask(question, after=0.0 if at_once else SEARCH_SECONDS)
-        return self._later.after(0.0 if at_once else STORY_SECONDS, self._tell_story)
+        return self._later.after(0.0 if at_once else STORY_SECONDS, self._update_story)
 
-    def _found(self, answer: Answer) -> None:
+    def _on_answer(self, answer: Answer) -> None:
         """A search is done: in its thread."""
         if self.comm is None:
             return
@@ -212,23 +212,23 @@ class Planner(Calculator):
                 self.figure, self.problem = self._figure(), {}
             except wb.UsageError:
                 return  # the control that was moved meanwhile says it
-        self._tell_story()
+        self._update_story()
 
-    def _tell_story(self) -> None:
+    def _update_story(self) -> None:
         with self._changing:
             moves, plans, choice, number = self._moves, self.plans, self.choice, self._sets
             plan, known = self.plan, self._answer
         if plans is None or self.comm is None:
             return
         try:
-            told = story(plans, choice, keep(plans, choice))
+            document = story(plans, choice, keep(plans, choice))
         except wb.UsageError:
             return
         rules = self._advice(plan, known)
         against = None if self.rejected.get("set") == number else rejected(plans)
         with self._changing, self.hold_sync():
             if (moves, number) == (self._moves, self._sets):
-                self.story = {**told, "set": number, "moves": moves}
+                self.story = {**document, "set": number, "moves": moves}
                 self.advice = {"rules": rules, "set": number, "at": self.detail.get("at")}
                 self.rejected = {**against, "set": number} if against else self.rejected
 

@@ -14,10 +14,12 @@ SECONDS = 15.0
 
 
 class PriceRefresh:
-    """Asks once at a time, in a daemon thread; ``tell`` gets a plain document at every turn."""
+    """Asks once at a time, in a daemon thread; ``on_state`` gets a plain document at every turn."""
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None], done: Callable[[], None]) -> None:
-        self._tell, self._done = tell, done
+    def __init__(
+        self, on_state: Callable[[dict[str, Any]], None], on_done: Callable[[], None]
+    ) -> None:
+        self._on_state, self._on_done = on_state, on_done
         self._lock = threading.Lock()
         self._busy = False
 
@@ -35,7 +37,7 @@ class PriceRefresh:
         def show(state: str, problem: str = "") -> None:
             done = sum(row["state"] != "waiting" for row in rows.values())
             share = done / max(1, len(rows))
-            self._tell(
+            self._on_state(
                 {"state": state, "share": share, "rows": [*rows.values()], "problem": problem}
             )
 
@@ -52,7 +54,7 @@ class PriceRefresh:
         with self._lock:
             self._busy = False
         show("done", problem)
-        self._done()
+        self._on_done()
 
 
 def _waiting(provider: str) -> dict[str, Any]:
@@ -62,8 +64,8 @@ def _waiting(provider: str) -> dict[str, Any]:
 def _row(answer: ProviderAnswer) -> dict[str, Any]:
     if answer.error is None:
         count = len(answer.offers)
-        says = "1 offer" if count == 1 else f"{count:,} offers"
-        return {"provider": answer.provider, "state": "good", "says": says}
+        text = "1 offer" if count == 1 else f"{count:,} offers"
+        return {"provider": answer.provider, "state": "good", "says": text}
     kept = ""
     if answer.fetched_at:
         kept = f"; its {len(answer.offers):,} offers of {answer.fetched_at[:10]} are used"

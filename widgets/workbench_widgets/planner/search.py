@@ -30,10 +30,10 @@ class Answer:
 
 
 class PlanSearch:
-    """Asks the engine; ``tell`` gets every answer that nobody has overtaken, in the thread."""
+    """Asks the engine; ``on_answer`` gets every answer that nobody has overtaken, in the thread."""
 
-    def __init__(self, tell: Callable[[Answer], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_answer: Callable[[Answer], None]) -> None:
+        self._on_answer = on_answer
         self._wanted: tuple[Question, float] | None = None
         self._condition = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -97,13 +97,13 @@ class PlanSearch:
                 while len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
             if self._wanted is None and not self._closed:
-                self._tell(answer)
+                self._on_answer(answer)
 
 
 def _search(question: Question) -> Answer:
     begun = time.perf_counter()
     try:
-        found = plan(
+        plans = plan(
             question.workload,
             limits=question.limits,
             global_batch=question.global_batch,
@@ -112,4 +112,4 @@ def _search(question: Question) -> Answer:
         )
     except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
         return Answer(question=question, problem=sentence(error))
-    return Answer(question=question, plans=found, seconds=time.perf_counter() - begun)
+    return Answer(question=question, plans=plans, seconds=time.perf_counter() - begun)

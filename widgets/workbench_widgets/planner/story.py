@@ -37,12 +37,12 @@ def story(plans: Plans, choice: PlannerChoice, kept: Kept) -> dict[str, Any]:
         UsageError: a limit that cannot be.
     """
     limits = choice.limits()
-    found = searched(plans, kept.positions)
+    search = searched(plans, kept.positions)
     sentences: tuple[str, ...] = ()
     worse: list[dict[str, Any]] = []
-    if found is not None and found.priced:
-        sentences = explain.sentences(found)
-        worse = [one.document() for one in ranking.sensitivities(found.priced, limits)]
+    if search is not None and search.priced:
+        sentences = explain.sentences(search)
+        worse = [one.document() for one in ranking.sensitivities(search.priced, limits)]
     return {
         "explain": list(sentences),
         "sensitivity": [{"says": one["sentence"], "changes": one["changes"]} for one in worse],

@@ -55,9 +55,9 @@ def searched(plans: Plans, kept: Sequence[int]) -> OfferSearch | None:
     """The search as if it had found these plans alone, for the engine's own words about them."""
     if not isinstance(plans.answers, OfferAnswers):
         return None
-    found = copy.copy(plans.answers.search)
-    found.priced = [found.priced[at] for at in kept]
-    return found
+    search = copy.copy(plans.answers.search)
+    search.priced = [search.priced[at] for at in kept]
+    return search
 
 
 def points(plans: Plans) -> list[dict[str, Any]]:
@@ -97,11 +97,11 @@ def marks(plans: Plans) -> dict[str, list[float]]:
 
 def _rounded_up(values: list[float]) -> list[float]:
     """To three significant digits, so that the plan itself is let in."""
-    found = set[float]()
+    rounded = set[float]()
     for value in values:
         unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-        found.add(float(f"{math.ceil(value / unit) * unit:.6g}"))
-    return sorted(found)
+        rounded.add(float(f"{math.ceil(value / unit) * unit:.6g}"))
+    return sorted(rounded)
 
 
 def view(plans: Plans, choice: PlannerChoice, kept: Kept) -> dict[str, Any]:
@@ -126,28 +126,28 @@ def view(plans: Plans, choice: PlannerChoice, kept: Kept) -> dict[str, Any]:
 def _headline(plans: Plans, kept: Kept, limits: Limits) -> str:
     if kept.best is None:
         everything = searched(plans, range(len(plans)))
-        said = plans.misses
+        reasons = plans.misses
         if everything is not None and everything.priced:
-            said = explain.misses(everything, limits) or said
-        return " ".join(("No plan meets these limits.", *said))
+            reasons = explain.misses(everything, limits) or reasons
+        return " ".join(("No plan meets these limits.", *reasons))
     best = plans.plans[kept.best]
     return f"{format_usd(best.usd)} and {hours_text(best.hours)}: {best.where}, {best.layout}."
 
 
 def _why(plans: Plans, kept: Kept, limits: Limits) -> dict[str, str]:
     """Position -> its reason, for the rows that are seen at first and the front."""
-    found = searched(plans, kept.positions)
-    if found is None:
+    search = searched(plans, kept.positions)
+    if search is None:
         return {}
     front = [kept.positions.index(at) for at in kept.front]
     shown = sorted({*range(min(WHY_MAX, len(kept.positions))), *front})
     return {
-        str(kept.positions[row]): explain.why(found.priced, row, front, limits) for row in shown
+        str(kept.positions[row]): explain.why(search.priced, row, front, limits) for row in shown
     }
 
 
 def _assumptions(plans: Plans, choice: PlannerChoice) -> list[str]:
-    said = [
+    sentences = [
         (
             f"Every plan trains with a global batch of {plans.global_batch:,} sequences, so all do "
             "the same optimisation."
@@ -162,10 +162,10 @@ def _assumptions(plans: Plans, choice: PlannerChoice) -> list[str]:
         ),
     ]
     best = plans.best
-    said += [*best.cost.assumptions, *best.step.assumptions] if best else []
+    sentences += [*best.cost.assumptions, *best.step.assumptions] if best else []
     if choice["spot"] and choice["interruption_hours"] is None:
-        said.append("Providers do not publish spot lifetimes: a mean of 24 h is assumed.")
-    return list(dict.fromkeys(said))
+        sentences.append("Providers do not publish spot lifetimes: a mean of 24 h is assumed.")
+    return list(dict.fromkeys(sentences))
 
 
 def as_text(

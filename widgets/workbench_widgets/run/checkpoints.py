@@ -46,11 +46,11 @@ class Checkpoints(RunFace):
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""
         view = read_json(Path(self.run.directory) / "view.json") or {}
-        found = view.get("checkpoints") or []
-        lines = [f"Checkpoints of {self.run.id!r} ({len(found)})"]
+        saved = view.get("checkpoints") or []
+        lines = [f"Checkpoints of {self.run.id!r} ({len(saved)})"]
         lines += [
             f"  step {one.get('step')}  {format_bytes(one.get('bytes'))}  {_verified(one)}"
-            for one in found[:10]
+            for one in saved[:10]
         ]
         return "\n".join(lines)
 

@@ -63,8 +63,8 @@ class RunDashboard(RunFace):
         of = f"/{view['steps_total']}" if view.get("steps_total") else ""
         step = f"step {steps}{of}" if steps else "no step yet"
         loss = view.get("loss_last")
-        said = f"loss {loss:.4g}" if isinstance(loss, int | float) else "loss n/a"
-        lines = [f"RunDashboard({self.run.id!r}: {state}, {step}, {said})"]
+        shown = f"loss {loss:.4g}" if isinstance(loss, int | float) else "loss n/a"
+        lines = [f"RunDashboard({self.run.id!r}: {state}, {step}, {shown})"]
         lines += [f"  {status.message}"] if status.state == "unsupervised" else []
         standing = [one for one in view.get("findings") or [] if one.get("cleared_at") is None]
         lines += [f"  {one.get('severity', 'warning')}: {one.get('cause')}" for one in standing[:5]]

@@ -39,7 +39,7 @@ class RunFace(Face):
             if self._pusher is not None:
                 self._pusher.start()
         elif kind == "status":
-            threading.Thread(target=self._tell_status, name="workbench-status", daemon=True).start()
+            threading.Thread(target=self._send_status, name="workbench-status", daemon=True).start()
         elif kind == "stop":
             now = bool(message.get("now"))
             stop = functools.partial(self._stop, now=now)
@@ -52,7 +52,7 @@ class RunFace(Face):
             resume = functools.partial(self._resume_once, wanted)
             threading.Thread(target=resume, name="workbench-resume", daemon=True).start()
 
-    def _tell_status(self) -> None:
+    def _send_status(self) -> None:
         """Answer with what the command line would say of the run's state now."""
         status = read_status(RunPaths(Path(self.run.directory)))
         self.send({"type": "status", **asdict(status)})
@@ -85,9 +85,9 @@ class RunFace(Face):
 
     def _profile(self) -> None:
         """Trace the next steps, and say in a sentence what came of it."""
-        from workbench_widgets.run.profile import trace_and_tell  # noqa: PLC0415 - it shows runs, too
+        from workbench_widgets.run.profile import trace_and_send  # noqa: PLC0415 - it shows runs, too
 
-        trace_and_tell(self.run, self.send)
+        trace_and_send(self.run, self.send)
 
     def _follow(self) -> None:
         """Push snapshots again once the view has left "ended"."""

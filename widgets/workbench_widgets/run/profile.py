@@ -13,7 +13,7 @@ import workbench as wb
 from workbench.compare.profile import tracing
 from workbench.compare.profile.analysis import profiles, read_profile
 from workbench.compare.profile.merge import merged_trace
-from workbench.compare.profile.values import Profile as Found
+from workbench.compare.profile.values import Profile as ProfileValues
 from workbench.compare.profile.values import RankProfile
 from workbench.store.layout import RunPaths
 from workbench_widgets.face import Face, sentence
@@ -37,7 +37,7 @@ class Profile(Face):
     """
 
     profile = traitlets.Dict().tag(sync=True)
-    said = traitlets.Dict().tag(sync=True)
+    status = traitlets.Dict().tag(sync=True)
 
     def __init__(
         self, run: Any = "last", *, steps: int = 5, memory: bool = False, **unknown: object
@@ -50,7 +50,7 @@ class Profile(Face):
         config = run_config(
             self.run, face="profile.js", transport="auto", refresh_ms=1000, smoothing=0, steps=steps
         )
-        super().__init__(config, said=self._state(""))
+        super().__init__(config, status=self._state(""))
         self.refresh()
 
     def refresh(self) -> None:
@@ -61,20 +61,20 @@ class Profile(Face):
             return
         try:
             self.profile = _drawn(read_profile(paths))
-            self.said = self._state("")
+            self.status = self._state("")
         except (wb.WorkbenchError, OSError) as error:
-            self.said = self._state(sentence(error), bad=True)
+            self.status = self._state(sentence(error), bad=True)
 
     def trace(self) -> None:
-        """Trace the next steps and show them; what goes wrong is said in the widget."""
+        """Trace the next steps and show them; what goes wrong is shown in the widget."""
         if not self._tracing.acquire(blocking=False):
             return  # a double click is one trace
         try:
-            self.said = self._state(f"Tracing {self._steps} steps …", busy=True)
+            self.status = self._state(f"Tracing {self._steps} steps …", busy=True)
             tracing.profile(self.run, self._steps, memory=self._memory)
             self.refresh()
         except (wb.WorkbenchError, OSError) as error:
-            self.said = self._state(sentence(error), bad=True)
+            self.status = self._state(sentence(error), bad=True)
         finally:
             self._tracing.release()
 
@@ -88,7 +88,7 @@ class Profile(Face):
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""
         if not self.profile:
-            return f"Profile of {self.run.id!r}: none yet\n{self.said.get('text', '')}".rstrip()
+            return f"Profile of {self.run.id!r}: none yet\n{self.status.get('text', '')}".rstrip()
         steps = self.profile["steps"]
         lines = [f"Profile of {self.run.id!r}, steps {steps[0]} to {steps[-1]}, mean of a step"]
         lines += [f"  {one['says']}" for one in self.profile["ranks"]]
@@ -96,32 +96,32 @@ class Profile(Face):
         return "\n".join(lines)
 
 
-def trace_and_tell(run: Any, send: Callable[[dict[str, Any]], None]) -> None:
+def trace_and_send(run: Any, send: Callable[[dict[str, Any]], None]) -> None:
     """Trace the next 5 steps for a dashboard, and say what came of it."""
     send({"type": "profiled", "text": "Tracing 5 steps …", "busy": True})
     try:
-        found = tracing.trace(run)
-        text = "\n".join([str(found), *(["Full profile: Profile(run)"] if found.ranks else [])])
+        profile = tracing.trace(run)
+        text = "\n".join([str(profile), *(["Full profile: Profile(run)"] if profile.ranks else [])])
     except (wb.WorkbenchError, OSError) as error:
         text = f"Not profiled: {sentence(error)}"
     send({"type": "profiled", "text": text, "busy": False})
 
 
-def _drawn(found: Found) -> dict[str, Any]:
+def _drawn(profile: ProfileValues) -> dict[str, Any]:
     """What the page draws: means, not single steps."""
-    merged = merged_trace(found)
-    document = found.document()
+    merged = merged_trace(profile)
+    document = profile.document()
     return {
-        "folder": found.folder.name,
+        "folder": profile.folder.name,
         "steps": document["steps"],
-        "ranks": [_rank(*one) for one in zip(found.ranks, document["ranks"], strict=True)],
+        "ranks": [_rank(*one) for one in zip(profile.ranks, document["ranks"], strict=True)],
         "operations": document["operations"],
         "sentences": [
-            *found.sentences(),
-            *(f"Rank {rank} has no trace: {why}" for rank, why in found.problems.items()),
+            *profile.sentences(),
+            *(f"Rank {rank} has no trace: {why}" for rank, why in profile.problems.items()),
         ],
-        "files": [path.name for path in (merged, *found.traces)],
-        "place": str(found.folder),
+        "files": [path.name for path in (merged, *profile.traces)],
+        "place": str(profile.folder),
     }
 
 

@@ -40,7 +40,7 @@ export function mount(root, context) {
     setText(problem, model.get("problem"));
     setText(note, model.get("note"));
     box.hidden = !model.get("text");
-    problem.hidden = !model.get("problem") || model.get("said"); // the picker above says it
+    problem.hidden = !model.get("problem") || model.get("problem_shown"); // the picker above says it
     note.hidden = !model.get("note");
   };
   model.on("change", draw);

@@ -70,7 +70,7 @@ class Face {
     addStyle();
     addRules("workbench-profile-style", RULES);
     this.redraw = () => this.draw();
-    for (const name of ["profile", "said"]) this.context.model?.on(`change:${name}`, this.redraw);
+    for (const name of ["profile", "status"]) this.context.model?.on(`change:${name}`, this.redraw);
     this.endTheme = watchTheme(this.redraw);
     this.resizing = new ResizeObserver(this.redraw);
     this.resizing.observe(this.shell);
@@ -81,14 +81,14 @@ class Face {
   }
 
   draw() {
-    const said = this.context.model?.get("said") ?? {};
+    const status = this.context.model?.get("status") ?? {};
     const found = /** @type {Found} */ (this.context.model?.get("profile") ?? {});
     setText(this.button, `Profile ${/** @type {any} */ (this.context.config).steps} steps`);
-    this.button.hidden = !said.live;
-    this.button.disabled = Boolean(said.busy);
-    const none = said.live ? "No profile yet" : "No profile. Only a running run can be traced.";
-    setText(this.note, said.text || (found.ranks ? "" : none));
-    setAttribute(this.note, "data-tone", said.bad ? "bad" : "note");
+    this.button.hidden = !status.live;
+    this.button.disabled = Boolean(status.busy);
+    const none = status.live ? "No profile yet" : "No profile. Only a running run can be traced.";
+    setText(this.note, status.text || (found.ranks ? "" : none));
+    setAttribute(this.note, "data-tone", status.bad ? "bad" : "note");
     for (const part of [this.time, this.table]) part.hidden = !found.ranks?.length;
     this.memory.node.hidden = !found.ranks?.some((one) => one.memory.length);
     setText(this.detail, [this.context.config.run, found.steps && stepText(found.steps)].filter(Boolean).join("  ·  "));
@@ -140,7 +140,7 @@ class Face {
   }
 
   close() {
-    for (const name of ["profile", "said"]) this.context.model?.off(`change:${name}`, this.redraw);
+    for (const name of ["profile", "status"]) this.context.model?.off(`change:${name}`, this.redraw);
     this.endTheme?.();
     this.resizing?.disconnect();
     this.memory.close(this.Plotly);

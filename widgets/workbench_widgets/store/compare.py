@@ -64,7 +64,7 @@ class Compare(Face):
         refuse_unknown("Compare", unknown, _OPTIONS)
         self.store = wb.Store(store)
         self._working = threading.RLock()
-        self._wish: dict[str, Any] = {"where": where, "archived": False, "sort": None}
+        self._filter: dict[str, Any] = {"where": where, "archived": False, "sort": None}
         self._loss: float | None = None
         picked = list(dict.fromkeys(self.store.find(one).directory.name for one in runs))
         if len(picked) > MOST:
@@ -96,9 +96,9 @@ class Compare(Face):
 
     def _list(self) -> dict[str, Any]:
         every = index.table(self.store)
-        found = choose(every, **self._wish)
-        rows = [{key: one[key] for key in _COLUMNS} for one in found[:_ROWS_MAX]]
-        listed = {**self._wish, "found": len(found), "of": len(every)}
+        matching = choose(every, **self._filter)
+        rows = [{key: one[key] for key in _COLUMNS} for one in matching[:_ROWS_MAX]]
+        listed = {**self._filter, "found": len(matching), "of": len(every)}
         return {"rows": finite(rows), "listed": listed}
 
     def _set_beside(self) -> None:
@@ -106,13 +106,13 @@ class Compare(Face):
             self.comparison = {}
             return
         try:
-            found = set_beside(self.store, self.picked)
+            comparison = set_beside(self.store, self.picked)
         except wb.WorkbenchError as error:
             self.comparison = {"problem": sentence(error)}
             return
-        curves = {run: _columns(one) for run, one in found.curves.items()}
-        names = self._names({run: str(row["name"]) for run, row in found.rows.items()})
-        document = found.document(loss=self._loss)
+        curves = {run: _columns(one) for run, one in comparison.curves.items()}
+        names = self._names({run: str(row["name"]) for run, row in comparison.rows.items()})
+        document = comparison.document(loss=self._loss)
         self.comparison = finite(document | {"curves": curves, "names": names})
 
     def _names(self, given: dict[str, str]) -> dict[str, str]:
@@ -123,12 +123,12 @@ class Compare(Face):
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         """Whatever reads the store does so in a thread: nothing blocks."""
         work = {
-            "pick": self._asked_pick,
-            "list": self._asked_list,
-            "refresh": self._asked_refresh,
-            "label": self._asked_label,
-            "size": self._asked_size,
-            "delete": self._asked_delete,
+            "pick": self._on_pick,
+            "list": self._on_list,
+            "refresh": self._on_refresh,
+            "label": self._on_label,
+            "size": self._on_size,
+            "delete": self._on_delete,
         }.get(kind)
         if work is not None:
             answer = functools.partial(self._answer, work, message)
@@ -143,7 +143,7 @@ class Compare(Face):
             else:
                 self.send({"type": "said", "bad": False, "text": text})
 
-    def _asked_pick(self, message: dict[str, Any]) -> str:
+    def _on_pick(self, message: dict[str, Any]) -> str:
         runs, loss = message.get("runs"), message.get("loss")
         if isinstance(runs, list):
             number = isinstance(loss, int | float) and not isinstance(loss, bool)
@@ -151,9 +151,9 @@ class Compare(Face):
             self.pick([str(one) for one in runs], wanted)
         return ""
 
-    def _asked_list(self, message: dict[str, Any]) -> str:
-        before, sort = self._wish, message.get("sort")
-        self._wish = {
+    def _on_list(self, message: dict[str, Any]) -> str:
+        before, sort = self._filter, message.get("sort")
+        self._filter = {
             "where": str(message.get("where") or "")[:500],
             "archived": bool(message.get("archived")),
             "sort": sort if isinstance(sort, str) else None,
@@ -161,16 +161,16 @@ class Compare(Face):
         try:
             listed = self._list()
         except wb.WorkbenchError:
-            self._wish = before
+            self._filter = before
             raise
         self.rows, self.listed = listed["rows"], listed["listed"]
         return ""
 
-    def _asked_refresh(self, _message: dict[str, Any]) -> str:
+    def _on_refresh(self, _message: dict[str, Any]) -> str:
         self.refresh()
         return ""
 
-    def _asked_label(self, message: dict[str, Any]) -> str:
+    def _on_label(self, message: dict[str, Any]) -> str:
         paths = self.store.find(self._listed_run(message))
         note, archived, tags = message.get("note"), message.get("archived"), message.get("tags")
         known = next(row["tags"] for row in self.rows if row["run"] == paths.directory.name)
@@ -183,18 +183,18 @@ class Compare(Face):
             archived=archived if isinstance(archived, bool) else None,
         )
         self.refresh()
-        hidden = archived is True and not self._wish["archived"]
+        hidden = archived is True and not self._filter["archived"]
         return f"{paths.directory.name} is archived; select Archived to see it." if hidden else ""
 
-    def _asked_size(self, message: dict[str, Any]) -> str:
-        found = size(check_deletable(self.store, self._listed_run(message)))
-        saved = f", {found.checkpoints} checkpoints" if found.checkpoints else ""
+    def _on_size(self, message: dict[str, Any]) -> str:
+        deletion = size(check_deletable(self.store, self._listed_run(message)))
+        saved = f", {deletion.checkpoints} checkpoints" if deletion.checkpoints else ""
         return (
-            f"Press again to delete {found.run} permanently: {found.files:,} files{saved}, "
-            f"{format_bytes(found.bytes)}."
+            f"Press again to delete {deletion.run} permanently: {deletion.files:,} files{saved}, "
+            f"{format_bytes(deletion.bytes)}."
         )
 
-    def _asked_delete(self, message: dict[str, Any]) -> str:
+    def _on_delete(self, message: dict[str, Any]) -> str:
         freed = delete(self.store, self._listed_run(message))
         self.refresh()
         return f"{freed.run} is deleted; {format_bytes(freed.bytes)} freed."
@@ -211,11 +211,11 @@ class Compare(Face):
         lines = [
             f"Compare: {len(self.rows)} runs of {self.store.root}, {len(self.picked)} selected"
         ]
-        reach: Any = self.comparison.get("reach", {"loss": None, "runs": {}})
+        target: Any = self.comparison.get("reach", {"loss": None, "runs": {}})
         for run in self.picked:
-            found = reach["runs"].get(run)
-            step = "never" if not found else f"at step {found['step']}"
-            lines.append(f"  {run}: loss {reach['loss']} {step}")
+            reached = target["runs"].get(run)
+            step = "never" if not reached else f"at step {reached['step']}"
+            lines.append(f"  {run}: loss {target['loss']} {step}")
         return "\n".join(lines)
 
 

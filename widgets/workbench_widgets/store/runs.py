@@ -61,7 +61,7 @@ class Runs(Face):
     ) -> None:
         refuse_unknown("Runs", unknown, _OPTIONS)
         self.store = Path(wb.Store(store).root)
-        self._asked: list[Any] = []
+        self._on_open: list[Any] = []
         config = store_config(self.store, face="runs.js", openable=_openable)
         super().__init__(config, rows=read_rows(self.store))
         self._closed = threading.Event()
@@ -74,7 +74,7 @@ class Runs(Face):
 
     def on_open(self, callback: Any) -> None:
         """Call ``callback(run_id)`` when someone presses Open."""
-        self._asked.append(callback)
+        self._on_open.append(callback)
 
     def refresh(self) -> None:
         """Read the store now."""
@@ -85,7 +85,7 @@ class Runs(Face):
         if run not in {row["run"] for row in self.rows}:
             return  # only what the table shows can be acted upon
         if kind == "open":
-            for callback in self._asked:
+            for callback in self._on_open:
                 callback(run)
         elif kind == "series":
             self._send_series(str(run))
@@ -122,7 +122,7 @@ def read_rows(store: Path) -> list[dict[str, Any]]:
     Empty when it cannot be read.
     """
     try:
-        found = index.table(wb.Store(store))
+        rows = index.table(wb.Store(store))
     except wb.WorkbenchError:
         return []
     return [
@@ -131,7 +131,7 @@ def read_rows(store: Path) -> list[dict[str, Any]]:
             "depth": one.depth,
             "from": origin_text(one.row),
         }
-        for one in trees(found[:_ROWS_MAX])
+        for one in trees(rows[:_ROWS_MAX])
     ]
 
 

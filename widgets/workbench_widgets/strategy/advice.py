@@ -17,14 +17,14 @@ def advice(
     """Each rule that answers, what is to be done first; on CPU the batch alone."""
     try:
         if isinstance(cluster, Cluster) and cluster.accelerator is None:
-            found: tuple[Advice, ...] = (batch_limits(workload, strategy, cluster),)
+            rules: tuple[Advice, ...] = (batch_limits(workload, strategy, cluster),)
         else:
-            found = advise(workload, strategy, cluster, facts)
+            rules = advise(workload, strategy, cluster, facts)
     except wb.UsageError:
         return []
     order = {False: 0, True: 1, None: 2}
     names = ("rule", "holds", "verdict", "reason", "next")
-    ranked = sorted(found, key=lambda one: order[one.holds])
+    ranked = sorted(rules, key=lambda one: order[one.holds])
     return [{name: getattr(one, name) for name in names} for one in ranked]
 
 

@@ -59,7 +59,7 @@ THREE_WAY = (
 _NONE = {"comm_hook": "none"}  # the word that stands for None, where it is not DEFAULT
 
 
-def _said(name: str, meant: Any) -> Any:
+def _to_control(name: str, meant: Any) -> Any:
     """A value of `Strategy` as its control says it."""
     if name == "offload":
         return next((word for word, parts in OFFLOADS.items() if parts == meant), ", ".join(meant))
@@ -77,7 +77,7 @@ FIELDS: dict[str, Any] = {
     "family": wb.Strategy.usual(_RANKS),
     "processes": _RANKS,
     **dict.fromkeys(AXES, 1),
-    **{name: _said(name, _PLAIN[name]) for name in OPTIONS},
+    **{name: _to_control(name, _PLAIN[name]) for name in OPTIONS},
 }
 """Every control and its first value."""
 
@@ -134,7 +134,7 @@ class StrategyChoice(Form):
             UsageError: it has an option without a control.
         """
         options = strategy.options()
-        values = {name: _said(name, options[name]) for name in OPTIONS}
+        values = {name: _to_control(name, options[name]) for name in OPTIONS}
         family = _family(strategy)
         degrees = dict.fromkeys(AXES, 1)
         if family == DEGREES:
@@ -171,7 +171,7 @@ class StrategyChoice(Form):
         options: dict[str, Any] = {}
         for name in OPTIONS:
             if name not in hidden and self[name] != FIELDS[name]:
-                options[name] = _meant(name, self[name])
+                options[name] = _from_control(name, self[name])
         if base.fsdp.reshard_after_forward is False:
             options.pop("reshard_after_forward", None)
         return options
@@ -219,36 +219,40 @@ def _above_one(degree: object) -> bool:
     return isinstance(degree, int) and degree > 1
 
 
-def _meant(name: str, said: Any) -> Any:
+def _from_control(name: str, value: Any) -> Any:
     """A control's value as `Strategy` has it."""
     if name == "offload":
-        require_choice("offload", str(said), tuple(OFFLOADS))
-        return OFFLOADS[said]
+        require_choice("offload", str(value), tuple(OFFLOADS))
+        return OFFLOADS[value]
     if name in THREE_WAY:
-        require_choice(name, str(said), tuple(THREE))
-        return THREE[said]
+        require_choice(name, str(value), tuple(THREE))
+        return THREE[value]
     if name in _NUMBERS:
-        require_positive(name, said)
-    return said
+        require_positive(name, value)
+    return value
 
 
 def _family(strategy: wb.Strategy) -> str:
     if strategy.name in NAMES:
         return strategy.name
-    alone = strategy.world_size == strategy.dp_shard
-    if strategy.zero_stage is not None and alone:
+    sharded = strategy.world_size == strategy.dp_shard
+    if strategy.zero_stage is not None and sharded:
         return f"zero{strategy.zero_stage}"
     return DEGREES
 
 
-def _check_same(asked: wb.Strategy, said: wb.Strategy) -> None:
+def _check_same(strategy: wb.Strategy, shown: wb.Strategy) -> None:
     """Refuse what the controls would leave out."""
-    parts = said.recompute_parts  # they count with selective recompute alone
-    alike = asked if asked.recompute == "selective" else asked.with_options(recompute_parts=parts)
-    controlled = said.options()
+    parts = shown.recompute_parts  # they count with selective recompute alone
+    alike = (
+        strategy
+        if strategy.recompute == "selective"
+        else strategy.with_options(recompute_parts=parts)
+    )
+    controlled = shown.options()
     for name, value in alike.options().items():
         if name != "name" and value != controlled[name]:
             raise wb.UsageError(
-                f"{asked.name}: no control sets {name.replace('_', ' ')} {value!r}. "
+                f"{strategy.name}: no control sets {name.replace('_', ' ')} {value!r}. "
                 "Use wb.launch(..., strategy=...)."
             )

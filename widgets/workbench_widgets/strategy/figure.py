@@ -32,9 +32,9 @@ NOTHING: dict[str, Any] = {
 """Before anything could be shown."""
 
 
-def figure(found: Look) -> dict[str, Any]:
-    """Everything that is drawn. `found` must have a request."""
-    request = found.request
+def figure(look: Look) -> dict[str, Any]:
+    """Everything that is drawn. `look` must have a request."""
+    request = look.request
     assert request is not None
     memory = _memory(request)
     return {
@@ -43,7 +43,7 @@ def figure(found: Look) -> dict[str, Any]:
         "setting": _setting(request),
         "assumptions": list(request.predicted.assumptions) if request.predicted else [],
         "sources": [],
-        "why": list(found.why),
+        "why": list(look.why),
         "warnings": list(request.warnings),
         "advice": _advice(request),
         "memory": memory,
@@ -65,37 +65,37 @@ def _ranks(request: wb.Request) -> str:
 
 
 def _setting(request: wb.Request) -> str:
-    said = [f"{request.strategy.name} on {_ranks(request)} of this host"]
+    parts = [f"{request.strategy.name} on {_ranks(request)} of this host"]
     work = request.workload
     if work is not None:
         batch = work.micro_batch * work.accumulate * request.strategy.data_ranks
         many = "1 sequence" if batch == 1 else f"{batch:,} sequences"
-        said.append(f"{work.model.name}; {many} of {work.seq_len:,} tokens per step")
-    return "; ".join(said) + "."
+        parts.append(f"{work.model.name}; {many} of {work.seq_len:,} tokens per step")
+    return "; ".join(parts) + "."
 
 
 def _memory(request: wb.Request) -> dict[str, Any]:
     """One rank beside its card, or all ranks beside the host."""
     predicted = request.predicted
     if predicted is None:
-        said = f"{_ranks(request)}: memory n/a, the script's model is unknown."
-        return {"headline": said, "fits": None, "parts": [], "whole": 0, "says": ""}
+        unknown = f"{_ranks(request)}: memory n/a, the script's model is unknown."
+        return {"headline": unknown, "fits": None, "parts": [], "whole": 0, "says": ""}
     parts = [{"name": name, "bytes": size} for name, size in predicted.parts.items() if size]
     if request.device == "cuda":
-        needs, whole, where = predicted.on_card_bytes, predicted.card_bytes, "each GPU"
+        needs, capacity, where = predicted.on_card_bytes, predicted.card_bytes, "each GPU"
     else:
-        needs, whole, where = predicted.total_bytes, request.cluster.memory_bytes, "this host"
-        whole = whole and whole // request.processes
+        needs, capacity, where = predicted.total_bytes, request.cluster.memory_bytes, "this host"
+        capacity = capacity and capacity // request.processes
     one = f"{format_bytes(needs)} a rank"
-    if whole is None:
+    if capacity is None:
         return {"headline": f"{one}.", "fits": None, "parts": parts, "whole": 0, "says": ""}
-    fits = needs <= whole
-    share = format_bytes(whole)
-    says = f"of {share} on {where}"
+    fits = needs <= capacity
+    share = format_bytes(capacity)
+    text = f"of {share} on {where}"
     if request.device == "cpu" and request.processes > 1:
-        says = f"of {share}, a rank's share of this host"
-    headline = f"{'Fits' if fits else 'Does not fit'}: {one} {says}."
-    return {"headline": headline, "fits": fits, "parts": parts, "whole": whole, "says": says}
+        text = f"of {share}, a rank's share of this host"
+    headline = f"{'Fits' if fits else 'Does not fit'}: {one} {text}."
+    return {"headline": headline, "fits": fits, "parts": parts, "whole": capacity, "says": text}
 
 
 def _step(request: wb.Request) -> str:
@@ -129,18 +129,18 @@ def grid(strategy: wb.Strategy, layers: int | None) -> dict[str, Any]:
         degree = getattr(strategy, axis)
         stride //= degree
         if degree > 1:
-            said = {"name": name, "word": _WORDS[axis], "says": _talk(strategy, axis)}
-            axes.append({**said, "degree": degree, "stride": stride})
-    found: dict[str, Any] = {"ranks": ranks, "axes": axes, "summary": "", "cells": []}
+            row = {"name": name, "word": _WORDS[axis], "says": _talk(strategy, axis)}
+            axes.append({**row, "degree": degree, "stride": stride})
+    document: dict[str, Any] = {"ranks": ranks, "axes": axes, "summary": "", "cells": []}
     if ranks > DRAWN:
         many = " x ".join(f"{axis['degree']} {axis['name']}" for axis in axes)
-        return {**found, "summary": f"{ranks} ranks, too many to draw: {many}."}
+        return {**document, "summary": f"{ranks} ranks, too many to draw: {many}."}
     places = rank_grid(strategy, layers or _UNKNOWN_LAYERS)
     texts: dict[str, int] = {}
     cells = [_cell(place, strategy, texts, named=layers is not None) for place in places]
     hues = [_hue(place, strategy) for place in places]
     colours = _colours(strategy)
-    return {**found, "colours": colours, "cells": cells, "hues": hues, "texts": list(texts)}
+    return {**document, "colours": colours, "cells": cells, "hues": hues, "texts": list(texts)}
 
 
 def _colours(strategy: wb.Strategy) -> str:
@@ -168,11 +168,11 @@ def _cell(place: Place, strategy: wb.Strategy, texts: dict[str, int], *, named: 
 
 def _short(text: str, texts: dict[str, int]) -> str:
     """Place of the text in the table, with its number where it has one."""
-    found = _NUMBERED.match(text)
-    if found is None:
+    match = _NUMBERED.match(text)
+    if match is None:
         return str(texts.setdefault(text, len(texts)))
-    plain = text[: found.start(2)] + "#" + text[found.end(2) :]
-    return f"{texts.setdefault(plain, len(texts))}.{found[2]}"
+    plain = text[: match.start(2)] + "#" + text[match.end(2) :]
+    return f"{texts.setdefault(plain, len(texts))}.{match[2]}"
 
 
 def _talk(strategy: wb.Strategy, axis: str) -> str:

@@ -19,7 +19,7 @@ from workbench_widgets.strategy.fields import fields
 from workbench_widgets.strategy.figure import NOTHING, figure
 from workbench_widgets.strategy.preview import Look, NoTargetError, look
 
-Wish = Callable[[], dict[str, Any]]
+ReadKeywords = Callable[[], dict[str, Any]]
 """What is trained where: keyword arguments of ``wb.request``, all but the strategy."""
 
 
@@ -52,13 +52,13 @@ class StrategyPicker(Calculator):
         arguments: str | Sequence[str] | None = None,
         *,
         cpu: bool = False,
-        _wish: Wish | None = None,
+        _keywords: ReadKeywords | None = None,
         **options: Any,
     ) -> None:
         self._moved_at = threading.Event()  # first: close() needs it whatever is refused below
         choice = StrategyChoice.from_options(_known(options))
-        self._wish = _wish or _fixed(target, arguments, cpu=cpu)
-        self._told: list[Callable[[Look], None]] = []
+        self._keywords = _keywords or _fixed(target, arguments, cpu=cpu)
+        self._callbacks: list[Callable[[Look], None]] = []
         self._looking = threading.Lock()
         self._field = ""
         self.choice = choice
@@ -73,9 +73,9 @@ class StrategyPicker(Calculator):
         """What would be started; None while the controls say something that cannot be."""
         return self.seen.request
 
-    def on_look(self, told: Callable[[Look], None]) -> None:
+    def on_look(self, callback: Callable[[Look], None]) -> None:
         """Call back after every look at the controls, in the thread that looked."""
-        self._told.append(told)
+        self._callbacks.append(callback)
 
     def set(self, **changes: Any) -> None:
         """Move controls from Python, as the page does; ``strategy`` sets several at once.
@@ -101,14 +101,14 @@ class StrategyPicker(Calculator):
         with self._looking:
             self._moved_at.clear()
             choice = self.choice
-            found = self._look_now()
+            seen = self._look_now()
             if self.choice is choice:
-                self._show(found)
+                self._show(seen)
             else:  # somebody has moved meanwhile: the next look shows it
                 self._moved_at.set()
-        for told in self._told:
-            told(found)
-        return found
+        for callback in self._callbacks:
+            callback(seen)
+        return seen
 
     def look_soon(self) -> None:
         """Look in a thread of its own; the last state of the controls wins."""
@@ -116,28 +116,28 @@ class StrategyPicker(Calculator):
 
     def _look_now(self) -> Look:
         try:
-            wish = self._wish()
+            keywords = self._keywords()
         except NoTargetError as error:
             return Look(missing=str(error))
         except ValueError as error:
             return Look(problem=sentence(error))
-        return look(wish, self.choice)
+        return look(keywords, self.choice)
 
     def _look_later(self) -> None:
         while self._moved_at.wait() and self.comm is not None:
             self.look()
 
-    def _show(self, found: Look) -> None:
+    def _show(self, look: Look) -> None:
         with self._changing, self.hold_sync():
-            self.seen = found
-            if found.request is not None:
-                self.figure = figure(found)
-                self._drawn = found.target
-            elif found.missing or (found.target and found.target != self._drawn):
-                self.figure = _nothing(found)  # what is drawn is of another target
-                self._drawn = found.target
-            self.problem = {"field": self._field, "message": found.problem} if found.problem else {}
-            self.strategy = found.strategy
+            self.seen = look
+            if look.request is not None:
+                self.figure = figure(look)
+                self._drawn = look.target
+            elif look.missing or (look.target and look.target != self._drawn):
+                self.figure = _nothing(look)  # what is drawn is of another target
+                self._drawn = look.target
+            self.problem = {"field": self._field, "message": look.problem} if look.problem else {}
+            self.strategy = look.strategy
 
     def _figure(self) -> dict[str, Any]:
         return figure(self.seen) if self.seen.request is not None else _nothing(self.seen)
@@ -171,9 +171,9 @@ class StrategyPicker(Calculator):
         self._moved_at.set()
 
 
-def _nothing(found: Look) -> dict[str, Any]:
+def _nothing(look: Look) -> dict[str, Any]:
     """The empty figure, under what has to be given where that is known."""
-    return {**NOTHING, "headline": found.missing or NOTHING["headline"]}
+    return {**NOTHING, "headline": look.missing or NOTHING["headline"]}
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:
@@ -188,11 +188,11 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _fixed(target: str, arguments: str | Sequence[str] | None, *, cpu: bool) -> Wish:
+def _fixed(target: str, arguments: str | Sequence[str] | None, *, cpu: bool) -> ReadKeywords:
     if arguments is None:
         recipe = wb.recipes.recipes().get(target)
         gpu = bool(wb.detect_host().gpus) and not cpu
-        found = () if recipe is None else recipe.gpu_arguments if gpu else recipe.cpu_arguments
-        arguments = list(found)
+        usual = () if recipe is None else recipe.gpu_arguments if gpu else recipe.cpu_arguments
+        arguments = list(usual)
     given = shlex.split(arguments) if isinstance(arguments, str) else list(arguments)
     return lambda: {"target": target, "arguments": given, "cpu": cpu}

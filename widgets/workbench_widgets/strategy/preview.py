@@ -42,17 +42,17 @@ class Look:
         return None if self.request is None else self.request.strategy
 
 
-def look(wish: Mapping[str, Any], choice: StrategyChoice) -> Look:
-    """Dry-run the choice for `wish`: target, arguments, cpu, name, store of ``wb.request``."""
-    target = str(wish.get("target", ""))
+def look(keywords: Mapping[str, Any], choice: StrategyChoice) -> Look:
+    """Dry-run the choice for `keywords`: target, arguments, cpu, name, store of ``wb.request``."""
+    target = str(keywords.get("target", ""))
     try:
         why: tuple[str, ...] = ()
         if choice["goal"] == HAND:
             strategy = choice.strategy()
         else:
-            picked = by_goal(wish, choice["goal"], choice["processes"])
+            picked = by_goal(keywords, choice["goal"], choice["processes"])
             strategy, why = picked.strategy, picked.why
-        return Look(request=wb.request(**wish, strategy=strategy), why=why, target=target)
+        return Look(request=wb.request(**keywords, strategy=strategy), why=why, target=target)
     except Exception as error:  # noqa: BLE001 - whatever it is, the picker has to say it
         return Look(problem=_ended(sentence(error)), target=target)
 
@@ -62,13 +62,13 @@ def _ended(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def by_goal(wish: Mapping[str, Any], goal: str, processes: int) -> Picked:
+def by_goal(keywords: Mapping[str, Any], goal: str, processes: int) -> Picked:
     """The strategy for a goal, of those that ``wb.request`` accepts; remembered while it is asked.
 
     Raises:
         UsageError: nothing fits, nothing is known of the script, or too many processes.
     """
-    given = {name: value for name, value in wish.items() if name not in _DECIDE_NOTHING}
+    given = {name: value for name, value in keywords.items() if name not in _DECIDE_NOTHING}
     key = tuple(sorted((name, _frozen(value)) for name, value in given.items()))
     return _by_goal(key, goal, processes)
 
@@ -78,16 +78,16 @@ def _frozen(value: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def _by_goal(wish: tuple[tuple[str, Any], ...], goal: str, processes: int) -> Picked:
-    given = dict(wish)
-    alone = wb.request(**given, strategy="single", processes=1)
-    if alone.workload is None:
+def _by_goal(items: tuple[tuple[str, Any], ...], goal: str, processes: int) -> Picked:
+    given = dict(items)
+    single = wb.request(**given, strategy="single", processes=1)
+    if single.workload is None:
         raise wb.UsageError(
-            f"The model in {alone.script.name} is unknown, so strategies cannot be ranked. Choose "
+            f"The model in {single.script.name} is unknown, so strategies cannot be ranked. Choose "
             "one manually or use a recipe."
         )
-    cluster = alone.cluster
-    if alone.device == "cpu":
+    cluster = single.cluster
+    if single.device == "cpu":
         cluster = dataclasses.replace(cluster, gpus=(), accelerator=None)
         if processes > MAX_CPU_RANKS:
             wb.request(**given, strategy="ddp", processes=processes)  # says how many there can be
@@ -104,4 +104,4 @@ def _by_goal(wish: tuple[tuple[str, Any], ...], goal: str, processes: int) -> Pi
             return str(error)
         return ""
 
-    return pick(goal, alone.workload, cluster, processes, allowed=refused)
+    return pick(goal, single.workload, cluster, processes, allowed=refused)
