@@ -15,15 +15,15 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 def format_bytes(count: float | None) -> str:
     """Bytes in binary units, three significant digits.
 
-    >>> format_bytes(1536), format_bytes(80 * 2**30), format_bytes(None)
-    ('1.5 KiB', '80 GiB', 'n/a')
+    >>> format_bytes(1536), format_bytes(80 * 2**30), format_bytes(2**63), format_bytes(None)
+    ('1.5 KiB', '80 GiB', '8,388,608 TiB', 'n/a')
     """
     if count is None or not math.isfinite(count):
         return UNKNOWN
     value, sign = abs(float(count)), "-" if count < 0 else ""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 999.5 or unit == "TiB":
-            return f"{sign}{value:.3g} {unit}" if value < 999.5 else f"{sign}{value:.0f} {unit}"
+            return f"{sign}{value:.3g} {unit}" if value < 999.5 else f"{sign}{value:,.0f} {unit}"
         value /= 1024
     raise AssertionError
 

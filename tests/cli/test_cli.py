@@ -70,6 +70,11 @@ REFUSALS = [
     (("launch", "gpt", "--port", "99999"), "between 0"),
     (("launch", "gpt", "--", "--size", "minus"), "--size"),
     (("launch", "gpt", "--", "--sizee", "2"), "--sizee"),
+    (
+        ("memory", "--model", "gpt2", "--seq-len", "1e9"),
+        "seq_len must be a whole number of at least 1, not '1e9'",
+    ),
+    (("cost", "--model", "gpt2", "--gpus", "two"), "gpus must be a whole number from 1 to 128"),
     (("show", "nothing"), "No runs in"),
     (("stop",), "No runs in"),
 ]

@@ -261,10 +261,20 @@ def test_bad_input_is_one_clear_sentence_and_exit_code_2(
     assert sentence in json.loads(in_json.out)["error"]
 
 
+@pytest.mark.parametrize("command", ["memory", "cost", "advise"])
+def test_an_option_of_another_library_is_refused_as_launch_does(run: Run, command: str) -> None:
+    given = (*LLAMA, "--gpu", "h100", "--gpus", "2", "--strategy", "ddp", "--state-dict", "full")
+    result = run(command, *given)
+    assert result.code == 2
+    assert "state dict (full) is an option of FSDP; nothing sets it for 'ddp'" in " ".join(
+        result.err.split()
+    )
+
+
 def test_numbers_that_are_none_are_refused_by_the_parser(run: Run) -> None:
     result = run("memory", *LLAMA, "--micro-batch", "many")
     assert result.code == 2
-    assert "--micro-batch" in result.err
+    assert "micro_batch must be a whole number of at least 1, not 'many'" in result.err
     assert run("memory").code == 2
 
 

@@ -154,6 +154,14 @@ def test_a_constant_loss_blames_the_learning_rate_that_is_zero(tmp_path: Path) -
     assert "learning rate is 0" in found.cause
 
 
+@pytest.mark.parametrize("lr", [0.0, 0.1])
+def test_a_loss_that_stays_zero_is_not_called_frozen(tmp_path: Path, lr: float) -> None:
+    (found,) = Replay(tmp_path).rows([row(n, 0.0, lr=lr) for n in range(1, 80)])
+    assert found.kind == "plateau"
+    assert found.cause.startswith("A loss of exactly 0")
+    assert "loss function" in found.next
+
+
 def test_a_plateau_is_a_note(tmp_path: Path) -> None:
     chance = random.Random(1)
     rows = [row(n, 3.0 + chance.gauss(0, 0.1)) for n in range(1, 1400)]

@@ -67,6 +67,17 @@ def test_a_fork_names_the_steps_that_there_are(old_store: Path, begun: list[str]
     assert begun == []
 
 
+def test_a_dry_fork_shows_the_command_and_starts_nothing(old_store: Path, begun: list[str]) -> None:
+    accept(RunPaths(old_store / "stopped"))
+    words = ("fork", "stopped", "--at", "18", "--dry-run")
+    plan = json.loads(command(*words, "--json", root=old_store))
+    assert (plan["run"], begun) == (None, [])
+    assert "--resume" in plan["command"]
+    assert plan["differs"]
+    assert "--resume" in command(*words, root=old_store)
+    assert sorted(path.name for path in old_store.glob("stopped*")) == ["stopped"]
+
+
 def test_an_old_run_is_forked_and_its_fork_rerun(old_store: Path, begun: list[str]) -> None:
     accept(RunPaths(old_store / "stopped"))
     parent = wb.attach("stopped", old_store)

@@ -52,6 +52,38 @@ def test_a_rank_that_did_not_end_well_is_a_failure(tmp_path: Path, code: int) ->
     assert (found.outcome, found.failed_rank) == ("failed", 1)
 
 
+def test_a_script_that_ends_itself_has_no_traceback_to_look_at(tmp_path: Path) -> None:
+    end = {"ok": False, "time": 1.0, "exit_code": 3, "where": "train.py:3 in main"}
+    found = verdict(tmp_path, [end], "")
+    assert found.message.startswith("Rank 0 ended itself with exit code 3")
+    assert "train.py:3 in main, where the script calls exit" in found.message
+    assert "traceback" not in found.message
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("code", "outcome"), [(-9, "failed"), (-15, "succeeded")])
+def test_a_spawned_rank_that_was_killed_is_a_failure_though_its_parent_exits_with_0(
+    tmp_path: Path, rank: int, code: int, outcome: str
+) -> None:
+    """SIGTERM is how a script ends those that it needs no more."""
+    paths = RunPaths(tmp_path)
+    paths.make_folders()
+    for one in range(2):
+        process = {"pid": 70 + one, "start_ticks": 1, "boot_id": "b"}
+        start = {"rank": one, "spawned": True, "process": process}
+        paths.rank_start(one).write_text(json.dumps(start))
+    end = OK | {"child_exit_codes": {str(70 + rank): code}}
+    paths.rank_end(1).write_text(json.dumps(OK | {"spawned": True}))
+    if rank == 1:
+        paths.rank_end(1).unlink()
+    for exit_code in (0, None):
+        found = verdict(tmp_path, [end], "", exit_code=exit_code)
+        assert found.outcome == outcome
+        if outcome == "failed":
+            assert found.failed_rank == rank
+            assert found.message.startswith(f"Rank {rank} was killed by SIGKILL (9)")
+
+
 def test_the_first_own_exception_is_named_not_its_echo(tmp_path: Path) -> None:
     echo = {"ok": False, "time": 1.0, "exception": "RuntimeError: Connection closed by peer"}
     own = {"ok": False, "time": 1.2, "exception": "ValueError: boom", "where": "train.py:3 in main"}

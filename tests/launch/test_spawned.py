@@ -146,6 +146,16 @@ def test_the_verdict_names_the_spawned_rank_that_raised(tmp_path: Path, rank: in
 
 
 @pytest.mark.slow
+def test_a_killed_process_is_a_failure_though_its_parent_exits_with_0(tmp_path: Path) -> None:
+    arguments = ("--world", "1", "--kill-at", "3", "--ignore-exit-codes")
+    ranks = Ranks(tmp_path, "spawns.py", *arguments)
+    assert ranks.wait(300) == [0]
+    verdict = verdict_of(ranks, 0)
+    assert (verdict.outcome, verdict.failed_rank) == ("failed", 0)
+    assert verdict.message.startswith("Rank 0 was killed by SIGKILL (9)")
+
+
+@pytest.mark.slow
 def test_the_verdict_names_the_spawned_rank_that_was_killed(tmp_path: Path) -> None:
     """It leaves no record, and what the others raise is the loss of their peer."""
     ranks = Ranks(tmp_path, "spawns.py", "--world", "3", "--kill-at", "3", "--fail-rank", "1")

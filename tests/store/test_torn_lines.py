@@ -164,6 +164,23 @@ def test_attempts_are_never_numbered_anew_and_old_requests_stop_nothing(
     assert furthest(paths) == 0  # step 7 happens again
 
 
+@pytest.mark.parametrize("cut", [1, 40])
+def test_an_end_whose_line_tore_is_noted_once_and_as_it_was(cut: int, paths: RunPaths) -> None:
+    first = Attempts(paths)
+    first.begin(first_step=0, checkpoint=None, why=None)
+    first.end(last_step=7, message="Stopped as asked.", at=9.0)
+    paths.attempts.write_bytes(paths.attempts.read_bytes()[:-cut])
+    write_json_atomic(paths.exit, {"message": "Stopped as asked.", "ended_at": 9.0})
+    again = Attempts(paths)
+    paths.exit.unlink()  # as a supervisor does before the next attempt
+    again.begin(first_step=5, checkpoint="/c", why=BY_HAND)
+    ends = [one for one in read_attempts(paths) if one["event"] == "end"]
+    assert [(one["attempt"], one["message"], one["time"]) for one in ends] == [
+        (1, "Stopped as asked.", 9.0)
+    ]
+    assert Attempts(paths).number == 2
+
+
 def test_requests_stop_nothing_even_where_no_file_tells_of_an_attempt(paths: RunPaths) -> None:
     begun(paths, 1)
     for path in (paths.attempts, paths.state):

@@ -26,19 +26,21 @@ from workbench.cli.terminal import (
 from workbench.compare.lineage import origin, origin_text
 from workbench.describe.option import Group
 from workbench.launching.prepare.options import LaunchOptions
-from workbench.launching.resume.branch import rerun_request
+from workbench.launching.prepare.request import Request
+from workbench.launching.resume.branch import fork_request, rerun_request
 from workbench.store.layout import RunPaths
 
 _OF_THE_SOURCE = ("commit", "uncommitted changes", "file ")
 _MOST_LINES = 30
+_DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would start, and what has changed.")
+]
 
 
 def rerun(
     run: RunArgument = "last",
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would start, and what has changed.")
-    ] = False,
+    dry_run: _DryRunOption = False,
     wait: WaitOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -49,14 +51,7 @@ def rerun(
     """
     before = wb.attach(run, store)
     if dry_run:
-        request, differs = rerun_request(RunPaths(before.directory))
-        if as_json:
-            place, files = str(request.planned_directory), request.config_files
-            plan = {"run": None, "dir": place, "command": request.command, "config_files": files}
-            print_json({**plan, "notes": list(request.warnings), "nodes": [], "differs": differs})
-            return
-        console.print(shlex.join(request.command), markup=False, soft_wrap=True)
-        _show_differences(before, differs)
+        _show_request(before, *rerun_request(RunPaths(before.directory)), as_json=as_json)
         return
     again = before.rerun()
     if not as_json:
@@ -66,7 +61,7 @@ def rerun(
 
 
 @with_options
-def fork(
+def fork(  # noqa: PLR0913 - a command's options are its arguments
     run: RunArgument = "last",
     arguments: ReplacedArguments = None,
     *,
@@ -76,6 +71,7 @@ def fork(
     ] = None,
     drop: DropOption = None,
     changes: Annotated[dict[str, Any], Group(of=LaunchOptions, changes=True)],
+    dry_run: _DryRunOption = False,
     wait: WaitOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -85,11 +81,29 @@ def fork(
     The run itself stays as it is; `workbench runs` shows the new one below it.
     """
     before = wb.attach(run, store)
+    if dry_run:
+        paths, words, without = RunPaths(before.directory), arguments or (), drop or ()
+        planned = fork_request(paths, at, arguments=words, drop=without, **changes)
+        _show_request(before, *planned, as_json=as_json)
+        return
     again = before.fork(at, arguments=arguments or (), drop=drop or (), **changes)
     if not as_json:
         _show_differences(before, again.differs)
     heading = f"started {again.id} from {origin_text(origin(again.document))}"
     show_started(again, heading, {"differs": again.differs}, wait=wait, as_json=as_json)
+
+
+def _show_request(
+    before: wb.Run, request: Request, differs: Sequence[Mapping[str, Any]], *, as_json: bool
+) -> None:
+    """What a dry run tells: the command, and what differs from the run it comes from."""
+    if as_json:
+        place, files = str(request.planned_directory), request.config_files
+        plan = {"run": None, "dir": place, "command": request.command, "config_files": files}
+        print_json({**plan, "notes": list(request.warnings), "nodes": [], "differs": differs})
+        return
+    console.print(shlex.join(request.command), markup=False, soft_wrap=True)
+    _show_differences(before, differs)
 
 
 def _show_differences(before: wb.Run, differs: Sequence[Mapping[str, Any]]) -> None:

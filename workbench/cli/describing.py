@@ -162,11 +162,12 @@ def instance(kind: Any, given: Mapping[str, Any]) -> Any:
 
 def _parameter(name: str, one: Declared, *, hidden: bool, changes: bool) -> inspect.Parameter:
     several = one.option.split == "pairs"
-    kind: Any = list[str] if several else str if one.option.split else one.plain_type
+    as_text = one.option.split or one.plain_type is int  # `Declared.read` refuses in our own words
+    kind: Any = list[str] if several else str if as_text else one.plain_type
     shown = typer.Option(
         *one.names(changes=changes),
         help=one.help if changes else f"{one.help}{one.default_text}",
-        metavar=one.option.metavar,
+        metavar=one.option.metavar or ("<int>" if one.plain_type is int else None),
         hidden=hidden,
         show_default=False,
     )

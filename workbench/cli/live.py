@@ -101,11 +101,12 @@ def _progress(view: dict[str, Any]) -> RenderableType:
     grid = Table.grid(padding=(0, 2), expand=True)
     grid.add_column(ratio=1)
     grid.add_column(justify="right")
-    left = format_seconds(view["eta_seconds"])
+    left = f"left {format_seconds(view['eta_seconds'])}"
+    if view["eta_seconds"] == 0 and not view["ended_at"]:
+        left = "all steps done, the script is finishing"
     grid.add_row(
         ProgressBar(total=1.0, completed=done or 0.0, pulse=done is None and not view["ended_at"]),
-        f"step {view['steps']}{total}   elapsed {format_seconds(view['elapsed_seconds'])}   "
-        f"left {left}",
+        f"step {view['steps']}{total}   elapsed {format_seconds(view['elapsed_seconds'])}   {left}",
     )
     return grid
 

@@ -38,6 +38,16 @@ def require_at_most(field: str, given: int, most: int) -> None:
         raise UsageError(f"{field} can be at most {most:,}, not {given:,}.")
 
 
+def read_whole(field: str, text: str, least: int | None, most: int | None) -> int:
+    """The whole number that a text stands for; anything else is refused with the allowed range."""
+    try:
+        return int(text)
+    except ValueError:
+        low = "" if least is None else f" of at least {least:,}"
+        allowed = low if most is None else f" from {least or 0:,} to {most:,}"
+        raise UsageError(f"{field} must be a whole number{allowed}, not {text!r}.") from None
+
+
 def require_above(field: str, given: object, least: float) -> None:
     """Refuse anything but a finite number above `least`."""
     if isinstance(given, bool) or not isinstance(given, int | float):

@@ -27,6 +27,7 @@ from workbench.describe.option import Declared, Option, declared, flat_names
 from workbench.describe.placement import Placement
 from workbench.describe.recorded import from_document
 from workbench.describe.strategy import Strategy
+from workbench.describe.supported import check_given
 from workbench.describe.trainers import Preset, preset
 from workbench.describe.trainers.preset import facts
 from workbench.describe.workload import KERNELS, ImplementationAssumptions, Workload, usual_seq_len
@@ -97,6 +98,7 @@ class Job:
         described, notes = (model, ()) if isinstance(model, Model) else read_model(str(model))
         given = {name: options()[name].read(value) for name, value in values.items()}
         strategy, placement = _spread(given)
+        check_given(strategy, given)
         cluster = placement.cluster()
         trainer, assumed = _assumed(described, strategy, cluster, given)
         extra = {name: value for name, value in assumed.items() if name in flat_names(Strategy)}

@@ -15,6 +15,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, TypeVar, cast
 
 from workbench.describe.checks import (
+    read_whole,
     require_above,
     require_at_least,
     require_at_most,
@@ -125,7 +126,8 @@ class Declared:
         """A value as its field holds it, from the text or texts that may stand for it.
 
         Raises:
-            UsageError: a quote is left open, or NAME=VALUE lacks something.
+            UsageError: a quote is left open, NAME=VALUE lacks something, or a text does not stand
+                for a whole number.
         """
         is_text = isinstance(value, str)
         match self.option.split:
@@ -136,7 +138,11 @@ class Declared:
             case "pairs":
                 return dict(self._pair(text) for text in value)
             case _:
-                return None if value == "none" and self.default is None else value
+                if value == "none" and self.default is None:
+                    return None
+                if is_text and self.plain_type is int:
+                    return read_whole(self.name, value, self.option.least, self.option.most)
+                return value
 
     def _pair(self, text: str) -> tuple[str, str]:
         name, equals, value = text.partition("=")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Collection
 from typing import Any, Literal
 
 from workbench.describe.library_refusals import check_deepspeed, check_fsdp, check_mesh
@@ -173,17 +174,30 @@ def _check_recompute(strategy: Strategy, who: Backend, splits: frozenset[str] | 
         )
 
 
+def check_given(strategy: Strategy, given: Collection[str]) -> None:
+    """Refuse those of the `given` options that are another library's: nobody reads them.
+
+    What no library takes is for estimates alone, a mesh shards by rules of its own, and a script
+    of one process may offload by itself.
+
+    Raises:
+        UsageError: one of them changes nothing under this strategy.
+    """
+    who = backend(strategy)
+    if who in {"mesh", "script"}:
+        return
+    for option, (backends, _) in KNOWN_BY.items():
+        own = who == "single" and option in {"offload", "offload_device"}
+        if option in given and backends and not own:
+            _check_option(strategy, who, option)
+
+
 def _check_known(strategy: Strategy, who: Backend) -> None:
     options = strategy.options()
-    for option, (backends, called) in KNOWN_BY.items():
-        value = options[option]
+    for option in KNOWN_BY:
         if option == "reshard_after_forward" and who == "script" and strategy.pp > 1:
             continue  # what gpt.py's stages do: a micro-batch would gather them anew
-        if value != _DEFAULTS[option] and who not in backends:
-            raise UsageError(
-                f"{_option_text(option, value)} is an option of {called}; nothing sets it for "
-                f"{strategy.name!r}. Leave it out."
-            )
+        _check_option(strategy, who, option)
     for option, axis in OF_AXIS.items():
         value = options[option]
         if value != _DEFAULTS[option] and getattr(strategy, axis) == 1:
@@ -197,6 +211,15 @@ def _check_known(strategy: Strategy, who: Backend) -> None:
         raise UsageError(
             f"engine torch is for zero1 (ZeroRedundancyOptimizer), not {strategy.name!r}. Use "
             "fsdp-grad-op (= ZeRO-2) or fsdp (= ZeRO-3), or leave the engine out."
+        )
+
+
+def _check_option(strategy: Strategy, who: Backend, option: str) -> None:
+    value, (backends, called) = strategy.options()[option], KNOWN_BY[option]
+    if value != _DEFAULTS[option] and who not in backends:
+        raise UsageError(
+            f"{_option_text(option, value)} is an option of {called}; nothing sets it for "
+            f"{strategy.name!r}. Leave it out."
         )
 
 

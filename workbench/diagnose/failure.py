@@ -63,6 +63,8 @@ class Failed:
     """Traceback or log, where known errors are looked for when `error` tells of none."""
     place: str | None = None
     """The user's line, ``train.py:31 in main``."""
+    ended_itself: bool = False
+    """Whether the script left by ``sys.exit``: there is no traceback."""
 
 
 def root_cause(paths: RunPaths) -> tuple[int, int] | None:
@@ -74,12 +76,12 @@ def root_cause(paths: RunPaths) -> tuple[int, int] | None:
     logs = [paths.launcher_log, *sorted(paths.logs.glob("launcher-node-*.log"))]
     matches = [_ROOT_CAUSE.search(tail_now(log, _TAIL_BYTES)) for log in logs]
     named = [(int(one[1]), int(one[2])) for one in matches if one is not None]
-    named += _silent_spawned_ranks(paths)
+    named += silent_spawned_ranks(paths)
     killed = [one for one in named if one[1] in _DEADLY]
     return next(iter([*killed, *named]), None)
 
 
-def _silent_spawned_ranks(paths: RunPaths) -> list[tuple[int, int]]:
+def silent_spawned_ranks(paths: RunPaths) -> list[tuple[int, int]]:
     """Rank and exit code of those that the script started and that left no record of their end.
 
     mp.spawn ends the others by SIGTERM when one has failed.
@@ -114,9 +116,9 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
         evidence = f"launcher exit code {exit_code}"
         return Failed(cause=cause, evidence=evidence, kind="launcher-killed")
     rank, error = first_exception(ends)
-    if rank is None and len(ends) == 1:
-        return _only_rank(paths, steps)
     root = root_cause(paths)
+    if rank is None and len(ends) == 1 and root is None:
+        return _only_rank(paths, steps)
     if root is not None and (rank is None or (error is not None and _SECONDARY.search(error))):
         code = root[1]
         if rank is None or code < 0 or (error or "").startswith("ProcessExitedException"):
@@ -135,7 +137,8 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
 def _raised(paths: RunPaths, rank: int, error: str, end: RankEnd, steps: int) -> Failed:
     where = end.where or f"after step {steps}"
     text = end.traceback or ""
-    if error.startswith("exit code"):
+    ended_itself = error.startswith("exit code")
+    if ended_itself:
         last, text = last_line(paths.rank_log(rank)), tail_now(paths.rank_log(rank), 4000)
         error = f"{error}: {last}"
         if end.exit_code == 2 and steps == 0:  # argparse and click end so
@@ -146,7 +149,8 @@ def _raised(paths: RunPaths, rank: int, error: str, end: RankEnd, steps: int) ->
                 kind="script-arguments",
                 error=last,
             )
-    cause = f"Rank {rank} failed: {error.splitlines()[0][:300]}{chain_text(end)}"
+    how = "ended itself with" if ended_itself else "failed:"
+    cause = f"Rank {rank} {how} {error.splitlines()[0][:300]}{chain_text(end)}"
     return Failed(
         cause=cause,
         evidence=f"{where}{source_line(end)}",
@@ -154,6 +158,7 @@ def _raised(paths: RunPaths, rank: int, error: str, end: RankEnd, steps: int) ->
         error="\n".join([error, *_links(end)]),
         text=text,
         place=end.where,
+        ended_itself=ended_itself,
     )
 
 
@@ -208,6 +213,8 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
     action = f"See {log} of the run."
     if failed.place is not None:
         action = f"Look at {failed.place}; the full traceback is in {log}."
+        if failed.ended_itself:
+            action = f"Look at {failed.place}, where the script calls exit; its output is in {log}."
     confidence = 0.9 if failed.rank is not None else 0.6
     known = known_errors.recognise(failed.error or failed.cause, failed.text)
     known = known or known_errors.BY_KIND.get(kind)

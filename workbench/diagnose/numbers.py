@@ -98,10 +98,10 @@ def plateau(evidence: Evidence) -> Iterator[Finding]:
             step=evidence.steps - 49,
             confidence=0.9,
             evidence=f"The loss is exactly {losses[-1]:.6g} in the last 50 steps.",
-            cause="Nothing is learned: the learning rate is 0."
-            if lr == 0
-            else "Nothing is learned: the parameters are frozen or not given to the optimizer.",
-            next="Check the learning-rate schedule and which parameters the optimizer holds.",
+            cause=_why_constant(losses[-1], lr),
+            next="Check the learning-rate schedule and which parameters the optimizer holds."
+            if losses[-1]
+            else "Check the loss function, its targets and its mask on one batch.",
         )
     if constant or len(losses) < 1000:
         return
@@ -124,6 +124,17 @@ def plateau(evidence: Evidence) -> Iterator[Finding]:
         ),
         next="Compare with the validation loss; end the run, or change the learning rate.",
     )
+
+
+def _why_constant(loss: float, lr: float | None) -> str:
+    if loss == 0:  # it has no gradient, whatever the optimizer holds
+        return (
+            "A loss of exactly 0 has nothing left to learn from: the targets are all masked or "
+            "trivial, the loss function returns a constant, or the model fits its data perfectly."
+        )
+    if lr == 0:
+        return "Nothing is learned: the learning rate is 0."
+    return "Nothing is learned: the parameters are frozen or not given to the optimizer."
 
 
 def ranks_diverge(evidence: Evidence) -> Iterator[Finding]:

@@ -33,6 +33,7 @@ class Attempts:
         self._paths = paths
         self._watching = False
         self.lines = read_attempts(paths)
+        self._ended = read_json(paths.exit) or {}  # gone by the time that the next one begins
         self._least = _attempts_elsewhere(paths)
 
     @property
@@ -97,7 +98,7 @@ class Attempts:
         """
         if self.number or why is not None:  # nobody gives a reason for a run's first attempt
             old = _CONTROL if self._watching else (*_CONTROL, *_WISHES)
-            self.end(last_step=furthest(self._paths), message=_UNSEEN, at=_heartbeat(self._paths))
+            self._end_the_last()
             self._clear(first_step, old)
         beyond = _every_checkpoint(self._paths) if self.number else []
         self._watching = True
@@ -132,6 +133,16 @@ class Attempts:
                     "message": message,
                 }
             )
+
+    def _end_the_last(self) -> None:
+        """Note the end of an attempt that has none: as exit.json tells it, where its line tore."""
+        ended, at = self._ended, self._ended.get("ended_at")
+        self._ended = {}
+        self.end(
+            last_step=furthest(self._paths),
+            message=ended.get("message") or _UNSEEN,
+            at=float(at) if isinstance(at, int | float) else _heartbeat(self._paths),
+        )
 
     def _clear(self, first_step: int, control: Sequence[str]) -> None:
         """Put away what the last attempt left: its ranks' records, and steps that happen again."""
@@ -212,9 +223,9 @@ def _separate(path: Path, number: int, first_step: int) -> None:
 
 
 def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
-    """The lines of ``attempts.jsonl`` that are whole, in order."""
+    """The lines of ``attempts.jsonl`` that are whole, in order; the last may lack its newline."""
     reader, found = LineReader(paths.attempts), list[dict[str, Any]]()
-    while lines := reader.read():
+    while lines := reader.read() or reader.read_unfinished():
         for line in lines:
             with contextlib.suppress(KeyError, TypeError, ValueError):
                 known = {"attempt": int(line["attempt"]), "time": float(line["time"])}

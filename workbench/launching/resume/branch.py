@@ -18,6 +18,7 @@ from workbench.launching.resume.resume import (
     in_another_layout,
     recorded_folder,
     refuse_engine,
+    request_in_another_layout,
     startable_record,
 )
 from workbench.launching.resume.run_options import given_changes, options_of
@@ -61,8 +62,7 @@ def rerun_request(paths: RunPaths) -> tuple[Request, list[dict[str, Any]]]:
         UsageError: as `rerun`.
     """
     run, request = _again(paths)
-    now = RunRecord(cluster=asdict(request.cluster), provenance=provenance(request, None))
-    return request, differences(run, now)
+    return request, _differs_now(run, request)
 
 
 def fork(
@@ -86,6 +86,32 @@ def fork(
     return _with_differences(
         in_another_layout(paths, run, start, words, given_changes(changes)), run
     )
+
+
+def fork_request(
+    paths: RunPaths,
+    at: int | None = None,
+    *,
+    arguments: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    **changes: Any,
+) -> tuple[Request, list[dict[str, Any]]]:
+    """What `fork` would start, and what is another now; nothing is started or written.
+
+    Raises:
+        UsageError: as `fork`.
+    """
+    run = startable_record(paths)
+    words = changed_words(paths, run, arguments, drop)
+    start = starting_point(paths, _checkpoint(paths, at))
+    request, _ = request_in_another_layout(paths, run, start, words, given_changes(changes))
+    request = replace(request, warnings=(*start.notes, *request.warnings))
+    return request, _differs_now(run, request)
+
+
+def _differs_now(run: RunRecord, request: Request) -> list[dict[str, Any]]:
+    now = RunRecord(cluster=asdict(request.cluster), provenance=provenance(request, None))
+    return differences(run, now)
 
 
 def _again(paths: RunPaths) -> tuple[RunRecord, Request]:

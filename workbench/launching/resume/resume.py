@@ -15,7 +15,7 @@ from workbench.launching.prepare.build_request import build_request, check_besid
 from workbench.launching.prepare.described import recipe_arguments
 from workbench.launching.prepare.layout_flags import check_arguments
 from workbench.launching.prepare.redact import redact_environment
-from workbench.launching.prepare.request import capture_variable
+from workbench.launching.prepare.request import Request, capture_variable
 from workbench.launching.prepare.signatures import vouch
 from workbench.launching.prepare.targets import target_of
 from workbench.launching.resume.attempts import Attempts, read_attempts
@@ -286,6 +286,23 @@ def in_another_layout(
         UsageError: it cannot be started so here.
         StoreError: the run store cannot be written.
     """
+    request, resumed = request_in_another_layout(paths, run, start, words, changes)
+    again = begin(request, resumed)
+    return Resumed(paths=again, notes=(*start.notes, *request.warnings))
+
+
+def request_in_another_layout(
+    paths: RunPaths,
+    run: RunRecord,
+    start: StartingPoint,
+    words: Sequence[str],
+    changes: Mapping[str, Any],
+) -> tuple[Request, ResumeSpec]:
+    """What `in_another_layout` starts; nothing is written.
+
+    Raises:
+        UsageError: it cannot be started so here.
+    """
     refuse_engine(run)
     check_not_redacted(run, words)
     own = list(words[len(run.layout_arguments) :])
@@ -299,9 +316,7 @@ def in_another_layout(
     )
     folder = recorded_folder(run)
     request = replace(request, warnings=(*dropped, *request.warnings), working_directory=folder)
-    whole: ResumeSpec = {**resumed, "arguments": list(request.arguments), "run": run.run}
-    again = begin(request, whole)
-    return Resumed(paths=again, notes=(*start.notes, *request.warnings))
+    return request, {**resumed, "arguments": list(request.arguments), "run": run.run}
 
 
 def recorded_folder(run: RunRecord) -> Path:

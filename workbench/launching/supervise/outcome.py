@@ -11,6 +11,7 @@ from workbench.diagnose.failure import (
     finding,
     root_cause,
     signal_name,
+    silent_spawned_ranks,
     tail_now,
 )
 from workbench.observe.rank_count import rank_count
@@ -66,9 +67,11 @@ def judge(
     if stop_reason is not None and not (exit_code == 0 and whole and capture):
         return _stopped(paths, ends, stop_reason, steps)
     # A script may wait for the processes that it started without asking how they ended.
+    lost = bool(silent_spawned_ranks(paths))
     spawned_ended_well = all(end.ok for end in spawned.values())
-    if (exit_code == 0 and spawned_ended_well) or (
-        exit_code is None and all(end and end.ok for end in ends.values())
+    if not lost and (
+        (exit_code == 0 and spawned_ended_well)
+        or (exit_code is None and all(end and end.ok for end in ends.values()))
     ):
         complete = any(end and end.nothing_left for end in ends.values())
         complete = complete or bool(steps_total and first_step >= steps_total)
@@ -77,9 +80,9 @@ def judge(
             return _unobserved()
         return _finished(steps, first_step, unseen=unseen, complete=complete, capture=capture)
     root = root_cause(paths)
-    if whole and steps and root is not None and root[1] < 0:
+    if whole and not lost and steps and root is not None and root[1] < 0:
         return _crashed_at_exit(root[0], steps, -root[1])
-    if exit_code is None and not any(end and not end.ok for end in ends.values()):
+    if exit_code is None and not lost and not any(end and not end.ok for end in ends.values()):
         return Verdict(
             outcome="interrupted",
             message=f"The run's processes vanished after step {steps} while unsupervised.",
