@@ -160,3 +160,23 @@ def test_silence_of_ranks_without_a_pulse(tmp_path: Path) -> None:
     replay.facts = {"ranks": {}, "stopping": True}
     replay.look(1050.0)
     assert kinds(replay.look(1055.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("launched", "more", "waited", "raised"),
+    [
+        (2, {}, 30.0, True),
+        (2, {}, 5.0, False),
+        (2, {"group_world_size": 2}, 30.0, False),  # what they started is not their training
+        (1, {}, 30.0, False),
+    ],
+)
+def test_each_launched_process_spawns_a_group(
+    tmp_path: Path, launched: int, more: dict[str, int], waited: float, *, raised: bool
+) -> None:
+    replay = Replay(tmp_path, processes=launched)
+    for rank in range(launched):
+        start = {"rank": rank, "own_ranks": 2, "own_ranks_at": 1000.0 + rank} | more
+        replay.paths.rank_start(rank).write_text(json.dumps(start))
+    found = kinds(replay.look(1001.0 + waited))
+    assert ("spawned-groups" in found) == raised

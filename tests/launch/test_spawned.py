@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -199,3 +200,78 @@ def test_a_training_in_forks_is_said_to_be_unobserved(tmp_path: Path) -> None:
     assert "not observed" in verdict.message
     (tmp_path / "metrics" / "unobserved").unlink()
     assert judge(RunPaths(tmp_path), ranks=1, **known).outcome == "no-steps"
+
+
+MEETS_ON_A_PORT = """
+import os
+import socket
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def work(rank, world):
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", "{port}"
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(2,), nprocs=2)
+"""
+
+
+@pytest.mark.slow
+def test_groups_that_each_launched_process_spawns_are_named(
+    tmp_path: Path, start: Callable[..., wb.Run]
+) -> None:
+    """Every one of them is a client of the rendezvous, so none is formed."""
+    script = tmp_path / "groups.py"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        script.write_text(MEETS_ON_A_PORT.format(port=free.getsockname()[1]))
+    run = start(str(script), (), processes=2)
+    assert any("starts its ranks itself" in one for one in run.document["warnings"])
+    until(lambda: any(one.kind == "spawned-groups" for one in run.findings()), 120, "a finding")
+    run.stop(now=True)
+
+
+def test_processes_that_have_ended_are_no_ranks() -> None:
+    """Of a script that prepares its data by mp.spawn, and then trains."""
+    told: list[dict[str, Any]] = []
+    recorder: Any = SimpleNamespace(note=lambda **facts: told.append(facts))
+    for result in (None, "context"):
+        module = SimpleNamespace(start_processes=lambda *_args, result=result, **_named: result)
+        spawned.note_groups(recorder)["torch.multiprocessing.spawn"](module)
+        assert module.start_processes(print, (), 4, join=True) == result
+    assert [facts["own_ranks"] for facts in told] == [4, None, 4]
+
+
+@pytest.mark.parametrize(
+    ("source", "spawns"),
+    [
+        ("import torch.multiprocessing as mp\nmp.spawn(f, nprocs=2)", True),
+        ("import torch\ntorch.multiprocessing.spawn(f, nprocs=2)", True),
+        ("from torch.multiprocessing import spawn\nspawn(f, nprocs=2)", True),
+        ("from torch import multiprocessing as m\nm.start_processes(f)", True),
+        ("import torch.multiprocessing as mp\nmp.Process(target=f)", False),
+        (
+            "import torch.multiprocessing as mp\ninit_process_group()\nmp.Process(target=f)",
+            True,
+        ),
+        (
+            "import torch.multiprocessing as mp\nif 'RANK' not in environ:\n    mp.spawn(f)",
+            False,
+        ),
+        (
+            "import torch.multiprocessing as mp\nenviron['RANK'] = '0'\nmp.spawn(f)",
+            True,
+        ),
+        ("import subprocess\nsubprocess.spawn(f)", False),
+    ],
+)
+def test_a_script_that_starts_its_ranks_is_warned_of(
+    tmp_path: Path, source: str, *, spawns: bool
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    for processes in (1, 2):
+        request = wb.request(script, cpu=True, processes=processes, store=tmp_path / "runs")
+        warned = any("starts its ranks itself" in one for one in request.warnings)
+        assert warned == (spawns and processes == 2)

@@ -57,6 +57,7 @@ host
     ``unsupervised``: the run's supervisor and watcher are gone; seen by who reads, never kept.
 script
     ``world-size``: the process group has another size than was asked for.
+    ``spawned-groups``: each launched process starts ranks of its own, and nobody trains.
     ``no-steps``: the script ended without an optimizer step.
     ``no-distributed-sampler``: every rank reads the whole data set.
     ``missing-set-epoch``: every epoch has the same order.

@@ -9,6 +9,7 @@ from workbench.observe.rewinds import Rewind
 from workbench.store.findings import Finding
 from workbench.store.rank_records import SamplerDoc
 
+_GROUP_FORMS_SECONDS = 20.0  # processes that import torch need a few
 _FEW_STEPS_REDONE = 0.02  # share of a run's steps that is only worth a note
 
 
@@ -29,6 +30,33 @@ def world_size(evidence: Evidence) -> Iterator[Finding]:
         if seen == 1
         else "The script uses only some of the processes.",
         next="Use Accelerator() or init_process_group() in the script, or request one process.",
+    )
+
+
+def spawned_groups(evidence: Evidence) -> Iterator[Finding]:
+    """Each of several launched processes starts ranks of its own, and nobody trains."""
+    facts = evidence.facts
+    if evidence.processes < 2 or evidence.steps or facts.phase == "ended":
+        return
+    starting = {
+        rank: start
+        for rank, start in evidence.starts.items()
+        if start.own_ranks and start.group_world_size is None
+    }
+    waited = facts.time - max((one.own_ranks_at or 0.0 for one in starting.values()), default=0.0)
+    if len(starting) < 2 or waited < _GROUP_FORMS_SECONDS:
+        return
+    each = max(start.own_ranks or 0 for start in starting.values())
+    yield Finding(
+        kind="spawned-groups",
+        severity="error",
+        confidence=0.9,
+        evidence=f"Each of {len(starting)} launched processes started {each} processes by mp.spawn "
+        f"{waited:.0f} s ago; there is no optimizer step.",
+        cause="The script starts its ranks itself, so every launched process starts a group of "
+        "its own. They meet on one port, or wait for a rendezvous that nobody serves.",
+        next="Stop the run and launch the script with one process (--nproc 1): the ranks that it "
+        "starts are recorded.",
     )
 
 
@@ -148,4 +176,4 @@ def _data_ranks(evidence: Evidence) -> int:
     return int(replicate or 1) * int(shard or 1)
 
 
-RULES = (world_size, no_steps, samplers, unused_parameters, steps_redone)
+RULES = (world_size, spawned_groups, no_steps, samplers, unused_parameters, steps_redone)

@@ -63,6 +63,8 @@ def install() -> None:
         recorder = _Current.recorder = Recorder(folder, rank)
         recorder.restarted, recorder.code = restarted, code
         patches.arm(recorder)
+        if spawned.ALONE not in os.environ:
+            patches.when_imported(spawned.note_groups(recorder))
         with contextlib.suppress(Exception):
             profiling.from_environment(recorder)
         _measure(recorder)

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,6 +53,30 @@ def record(
         recorder.group_ready(size, backend)
     Answers(recorder.folder, recorder.rank, recorder).listen()
     ends.record_spawned_end(recorder, code)
+
+
+def note_groups(recorder: Recorder) -> dict[str, Callable[[Any], None]]:
+    """Actions for torch's modules: note while this one of several ranks starts ranks of its own.
+
+    Each of them starts as many, and they meet on one port: usually nobody trains.
+    """
+
+    def patch(module: Any) -> None:
+        start = module.start_processes
+
+        @functools.wraps(start)
+        def start_processes(
+            fn: Any, args: Any = (), nprocs: int = 1, *more: Any, **named: Any
+        ) -> Any:
+            recorder.note(own_ranks=nprocs, own_ranks_at=time.time())
+            context = start(fn, args, nprocs, *more, **named)
+            if context is None:  # they were waited for, and have ended
+                recorder.note(own_ranks=None)
+            return context
+
+        module.start_processes = start_processes
+
+    return {"torch.multiprocessing.spawn": patch}
 
 
 def join_fork(recorder: Recorder, module: Any, code: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from workbench.estimate.rank import ranks_of
 from workbench.estimate.sizing.switch import switches_that_fit
 from workbench.estimate.states import optimizer_bytes
 from workbench.launching.prepare.request import Request
+from workbench.launching.prepare.targets import spawns_ranks
 from workbench.observe.gpu import GpuHolder, gpu_holders
 from workbench.observe.host import disk_free, memory_available
 from workbench.units import GIB, format_bytes
@@ -25,7 +26,7 @@ def warnings(request: Request) -> Iterator[str]:
     Raises:
         UsageError: the disk cannot hold one checkpoint.
     """
-    for look in (_own_script, _restarts, _memory, _offload, _held, _disk):
+    for look in (_own_script, _own_ranks, _restarts, _memory, _offload, _held, _disk):
         yield from look(request)
 
 
@@ -39,6 +40,16 @@ def _own_script(request: Request) -> Iterator[str]:
             f"script that does not trains as plain data parallelism under the name "
             f"{strategy.name!r}, or fails in prepare(). The recipes show how; ddp, fsdp and zero1 "
             "to zero3 need nothing of the script."
+        )
+
+
+def _own_ranks(request: Request) -> Iterator[str]:
+    """A script that starts its ranks does so in each process that is launched."""
+    if request.recipe is None and request.processes > 1 and spawns_ranks(request.script):
+        yield (
+            f"{request.script.name} starts its ranks itself (torch.multiprocessing): each of the "
+            f"{request.processes} launched processes would start a group of its own, and they "
+            "meet on one port. Launch it with --nproc 1: the ranks that it starts are recorded."
         )
 
 
