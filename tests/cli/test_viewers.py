@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import workbench as wb
-from workbench.cli import terminal
+from workbench.cli import live, terminal
 from workbench.store import processes
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
@@ -56,3 +57,16 @@ def test_who_waits_for_a_launch_passes_sigterm_on_once(
     assert (living.control / "preempt").exists()
     assert "passed on to the run" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize(("eta", "said"), [(3.0, "left 3 s"), (0.0, "the script is finishing")])
+def test_no_time_is_left_when_a_script_still_works_after_its_last_step(
+    eta: float, said: str
+) -> None:
+    """Say, at its final validation."""
+    view = {"ended_at": None, "eta_seconds": eta, "elapsed_seconds": 9.0, "steps": 4}
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(live._progress(view))
+    assert said in captured.get()
+    assert "left 0" not in captured.get()
