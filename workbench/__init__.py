@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         training_memory,
     )
     from workbench.estimate.simulate import simulate
-    from workbench.launching.capture.said import log
+    from workbench.launching.capture.log_values import log
     from workbench.launching.launch import attach, launch, start
     from workbench.launching.prepare.build_request import Request, request
     from workbench.launching.prepare.read_config import read_strategy
@@ -93,7 +93,7 @@ _HOMES = {
     "inference_memory": "workbench.estimate",
     "largest_micro_batch": "workbench.estimate",
     "launch": "workbench.launching.launch",
-    "log": "workbench.launching.capture.said",
+    "log": "workbench.launching.capture.log_values",
     "longest_sequence": "workbench.estimate",
     "measure": "workbench.measuring.measure",
     "offers": "workbench.describe.prices",

@@ -27,7 +27,7 @@ from workbench.store.schema import PULSE_FORMAT, PULSE_MAGIC, STACK_SIGNAL
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
 BARRIER = f"""Thread 0x00007f0d5c9fe6c0 (most recent call first):
-  File "/repo/workbench/launching/capture/answers.py", line 93 in _look
+  File "/repo/workbench/launching/capture/control_requests.py", line 93 in _look
   File "/usr/lib/python3.11/threading.py", line 982 in run
   File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap
 

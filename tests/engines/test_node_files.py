@@ -101,7 +101,7 @@ def agent(tmp_path: Path) -> Iterator[NodeAgent]:
     run = run_of()
     one = NodeAgent(directory(tmp_path, run), RunRecord.of(run), 1, lambda _: None)
     yield one
-    one._reach.end()
+    one._reachability.end()
 
 
 @pytest.fixture
@@ -344,7 +344,7 @@ class Apart:
         """One look of each at what the other one told."""
         shutil.copy(self.supervisor.state.paths.node_order, self.agent.paths.node_order)
         obey(self.agent)
-        self.agent._tell()
+        self.agent._report()
         shutil.copy(self.agent.paths.node(1), self.supervisor.state.paths.node(1))
         self.machines.look(10)
 
@@ -366,7 +366,7 @@ def apart(tmp_path: Path) -> Iterator[Apart]:
     """Two machines, moved by hand."""
     made = Apart(tmp_path)
     yield made
-    made.agent._reach.end()
+    made.agent._reachability.end()
     made.nodes._beacon.put_out()
 
 
@@ -423,7 +423,7 @@ def test_a_machine_is_ready_only_if_it_is_heard(apart: Apart) -> None:
     anew.look()
     anew.look()
     assert not anew.is_ready(1, 1)
-    apart.agent._tell()
+    apart.agent._report()
     shutil.copy(apart.agent.paths.node(1), apart.supervisor.state.paths.node(1))
     anew.look()
     assert anew.is_ready(1, 1)

@@ -58,7 +58,7 @@ def run_warm(
         try:
             code = process.wait(seconds)
         finally:
-            for left in processes.descendants(process.keeper):
+            for left in processes.descendants(process.reaper):
                 processes.send_signal(left, signal.SIGKILL)
             process.close()
         output.seek(0)

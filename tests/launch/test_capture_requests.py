@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import until
 from tests.launch.ranks import Ranks
-from workbench.launching.capture import answers, pulse
+from workbench.launching.capture import control_requests, pulse
 from workbench.store import schema
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def test_the_hook_and_the_schema_agree() -> None:
     assert pulse.MAGIC == schema.PULSE_MAGIC
     phases = (pulse.STARTING, pulse.FORWARD, pulse.BACKWARD, pulse.SAVING, pulse.ENDED)
     assert phases == tuple(range(len(schema.PULSE_PHASES)))
-    assert answers.STACK_SIGNAL == schema.STACK_SIGNAL
+    assert control_requests.STACK_SIGNAL == schema.STACK_SIGNAL
 
 
 def test_a_training_rank_answers(begin: Begin) -> None:

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from tests.conftest import until  # noqa: E402
 from tests.faults.matrix import record  # noqa: E402
-from workbench.launching.capture import leaving, writers  # noqa: E402
+from workbench.launching.capture import graceful_stop, writers  # noqa: E402
 from workbench.launching.capture.hook import _program  # noqa: E402
 from workbench.launching.capture.patches import _AfterImport  # noqa: E402
 from workbench.launching.capture.pulse import FORWARD  # noqa: E402
@@ -114,7 +114,7 @@ def test_a_saved_checkpoint_has_every_line_before_it(
         while recorder.steps < last:
             recorder.backward(torch.tensor(1.0, requires_grad=True))
             recorder.step(0.1)
-        with leaving.saving(recorder, "recipe"):
+        with graceful_stop.saving(recorder, "recipe"):
             until(lambda last=last: len(written.read_text().splitlines()) == last, 5, "lines")
     assert recorder.pulse.phase == FORWARD
 

@@ -208,7 +208,7 @@ def deepspeed():
 
 def nothing_of_torch():
     """No optimizer at all: the loop tells its loss itself."""
-    from workbench.launching.capture.said import log
+    from workbench.launching.capture.log_values import log
 
     for step in range(1, options.steps + 1):
         log(loss=1 / step, accuracy=0.5, note="half" * (step == 2))

@@ -54,33 +54,33 @@ def test_a_process_lives_until_its_last_thread_has_ended(tmp_path: Path) -> None
 
 
 def test_members_are_found_by_marker_by_keeper_and_by_descent() -> None:
-    """A keeper is no part of the run itself, nor is what descends through `besides`."""
+    """A reaper is no part of the run itself, nor is what descends through `besides`."""
     marker = uuid.uuid4().hex
     child = "import subprocess; subprocess.run(['sleep', '1000'], env={})"
     started = [
         subprocess.Popen([sys.executable, "-S", "-c", child], env={**os.environ, **more})
         for more in (
             {processes.MARKER: marker},
-            {processes.KEEPER_MARKER: marker},
+            {processes.REAPER_MARKER: marker},
             {"UNRELATED": marker},
         )
     ]
-    marked, keeper, helper = (process.pid for process in started)
+    marked, reaper, helper = (process.pid for process in started)
     try:
-        until(lambda: len(processes.descendants(marked, keeper, helper)) == 3, 30, "the children")
-        (of_keeper,) = (one["pid"] for one in processes.descendants(keeper))
+        until(lambda: len(processes.descendants(marked, reaper, helper)) == 3, 30, "the children")
+        (of_reaper,) = (one["pid"] for one in processes.descendants(reaper))
         (of_helper,) = (one["pid"] for one in processes.descendants(helper))
 
         def members(*parents: int, besides: tuple[int, ...] = ()) -> set[int]:
             return {one["pid"] for one in processes.members(marker, parents, besides)}
 
-        assert members() == {marked, of_keeper}
-        assert members(helper) == {marked, of_keeper, of_helper}
+        assert members() == {marked, of_reaper}
+        assert members(helper) == {marked, of_reaper, of_helper}
         below_us = members(os.getpid(), besides=(helper,))
-        assert {marked, keeper, of_keeper} <= below_us
+        assert {marked, reaper, of_reaper} <= below_us
         assert not below_us & {helper, of_helper}
     finally:
-        for process in processes.descendants(marked, keeper, helper):
+        for process in processes.descendants(marked, reaper, helper):
             processes.send_signal(process, signal.SIGKILL)
         for process in started:
             process.kill()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from workbench.launching.capture import said
+from workbench.launching.capture import log_values
 from workbench.launching.capture.writers import LineWriter
 from workbench.launching.resume.attempts import Attempts, furthest, read_attempts
 from workbench.observe.events import cut_after, last_rows, read_metrics
@@ -37,7 +37,7 @@ def by_attempts(path: Path, record: dict[str, Any]) -> None:
 
 
 def by_log(path: Path, record: dict[str, Any]) -> None:
-    handle = said.open_lines(str(path), 0o600)
+    handle = log_values.open_lines(str(path), 0o600)
     os.write(handle, json.dumps(record).encode() + b"\n")
     os.close(handle)
 

@@ -130,13 +130,13 @@ def _spec(paths: RunPaths, run: RunRecord, say: Say) -> LaunchSpec:
 def _newest_intact(paths: RunPaths) -> tuple[Checkpoint | None, list[str]]:
     """Every byte is read: on a thread, so that the other machines do not take node 0 for gone."""
     with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
-        found = pool.submit(newest_intact, paths)
-        while not wait([found], timeout=_BEAT_SECONDS).done:
+        newest = pool.submit(newest_intact, paths)
+        while not wait([newest], timeout=_BEAT_SECONDS).done:
             state = read_json(paths.state)
             if state is not None:
                 state["heartbeat"] = round(time.time(), 3)
                 guarded("state.json", functools.partial(write_json_atomic, paths.state, state))
-        return found.result()
+        return newest.result()
 
 
 def _stay(paths: RunPaths) -> Run:

@@ -207,8 +207,8 @@ class Run:
 
         By sizes alone, in milliseconds; `check` reads every byte against the kept hashes.
         """
-        found = every_checkpoint(self._paths)
-        return [replace(one, problem=verify(one)) for one in found] if check else found
+        listed = every_checkpoint(self._paths)
+        return [replace(one, problem=verify(one)) for one in listed] if check else listed
 
     def resume(
         self,

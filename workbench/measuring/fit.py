@@ -41,17 +41,17 @@ def moments(records: Sequence[Mapping[str, Any]], batches: Sequence[int]) -> tup
     every = [list(_points(record)) for record in records]
     if len(every) > 1 and [one.phase for one in every[0]] != [one.phase for one in every[1]]:
         every = [list(_windows(points)) for points in every]
-    whole = max(1, max((one.gradients for one in every[0]), default=1))
+    gradient_bytes = max(1, max((one.gradients for one in every[0]), default=1))
     lines = [
         Moment(
             phase=at[0].phase,
-            gradients=max(one.gradients for one in at) / whole,
+            gradients=max(one.gradients for one in at) / gradient_bytes,
             other=line([one.other for one in at], batches),
             scratch_bytes=float(max(one.scratch for one in at)),
         )
         for at in zip(*every, strict=True)
     ]
-    return tuple(lines[index] for index in sorted(_winners(lines, whole)))
+    return tuple(lines[index] for index in sorted(_winners(lines, gradient_bytes)))
 
 
 def line(values: Sequence[float], batches: Sequence[int]) -> PerBatch:
@@ -113,7 +113,7 @@ def _windows(points: Sequence[Point]) -> Iterator[Point]:
 
 def _winners(lines: Sequence[Moment], gradient_bytes: int) -> set[int]:
     """Indices of the lines that are the highest for some batch and share of the gradients."""
-    found: set[int] = set()
+    winners: set[int] = set()
     for phase in ("forward", "backward", "step"):
         own = [at for at, one in enumerate(lines) if one.phase == phase]
         for batch in _BATCHES if own else ():
@@ -121,5 +121,5 @@ def _winners(lines: Sequence[Moment], gradient_bytes: int) -> set[int]:
             for weight in _GRADIENT_WEIGHTS:
                 added = weight * gradient_bytes
                 totals = {at: heights[at] + added * lines[at].gradients for at in own}
-                found.add(max(totals, key=totals.__getitem__))
-    return found
+                winners.add(max(totals, key=totals.__getitem__))
+    return winners

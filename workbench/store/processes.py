@@ -17,7 +17,7 @@ from pathlib import Path
 from workbench.store.schema import ProcessDoc
 
 MARKER = "WORKBENCH_RUN_ID"
-KEEPER_MARKER = "WORKBENCH_KEEPER_OF"
+REAPER_MARKER = "WORKBENCH_KEEPER_OF"
 """In the environment of a warm launcher's parent, which is no part of the run; what descends from
 it is."""
 _PROC = "/proc"
@@ -174,11 +174,11 @@ def members(
     The parents of a warm launcher are found by themselves. What descends through one of `besides`
     only (a tracker, a hook) is no part of the run.
     """
-    marked = _marked_pids(marker, (MARKER, KEEPER_MARKER))
+    marked = _marked_pids(marker, (MARKER, REAPER_MARKER))
     by_pid = {process["pid"]: process for process in _living(marked[MARKER])}
-    keepers = [process["pid"] for process in _living(marked[KEEPER_MARKER])]
-    if parents or keepers:
-        below = descendants(*parents, *keepers, besides=besides)
+    reapers = [process["pid"] for process in _living(marked[REAPER_MARKER])]
+    if parents or reapers:
+        below = descendants(*parents, *reapers, besides=besides)
         by_pid |= {process["pid"]: process for process in below}
     return list(by_pid.values())
 

@@ -153,7 +153,7 @@ def test_a_fork_shows_its_own_environment_and_command(server: Server) -> None:
     marker = uuid.uuid4().hex
     process = server.start("import time; time.sleep(60)", WORKBENCH_RUN_ID=marker)
     try:
-        [found] = processes.find_marked(marker)  # neither keeper nor server bear it
+        [found] = processes.find_marked(marker)  # neither reaper nor server bear it
         assert found["pid"] == process.pid
         assert processes.is_marked(found, marker)
         command = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")[0].decode()
@@ -162,7 +162,7 @@ def test_a_fork_shows_its_own_environment_and_command(server: Server) -> None:
         process.kill()
         assert process.wait(10) == -9
         process.close()
-    until(lambda: processes.identify(process.keeper) is None, 10, "the keeper has gone")
+    until(lambda: processes.identify(process.reaper) is None, 10, "the reaper has gone")
 
 
 def test_children_of_a_fork_inherit_its_marker(server: Server) -> None:
@@ -172,7 +172,7 @@ def test_children_of_a_fork_inherit_its_marker(server: Server) -> None:
     process.kill()
     process.wait(10)
     [orphan] = processes.find_marked(marker)
-    assert processes.stat_fields(orphan["pid"])[1] == str(process.keeper)  # type: ignore[index]
+    assert processes.stat_fields(orphan["pid"])[1] == str(process.reaper)  # type: ignore[index]
     processes.send_signal(orphan, 9)
     process.close()
 
@@ -196,11 +196,11 @@ def test_a_run_goes_on_when_its_server_is_killed(own_server: Server) -> None:
 
 def test_a_keeper_that_was_killed_leaves_no_exit_code(own_server: Server) -> None:
     process = own_server.start("import time; time.sleep(60)")
-    os.kill(process.keeper, 9)
+    os.kill(process.reaper, 9)
     until(lambda: (process.poll(), process.lost)[1], 10, "the loss is seen")
     assert process.poll() is None
     assert process.is_alive
-    with pytest.raises(client.NotWarmError, match="keeper is gone"):
+    with pytest.raises(client.NotWarmError, match="reaper is gone"):
         process.wait(1)
     process.kill()
     process.close()

@@ -1,7 +1,7 @@
 """Whoever is killed on whichever rung of a stop, nothing of a run is left.
 
 Each training has a child that bears no marker: it is found by descent alone, and descent changes
-with every death. A cold run's orphans come to its watcher, a warm one's to its keeper.
+with every death. A cold run's orphans come to its watcher, a warm one's to its reaper.
 """
 
 from __future__ import annotations

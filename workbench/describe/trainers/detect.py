@@ -15,13 +15,13 @@ def imported_trainer(tree: ast.AST) -> Trainer | None:
     trainers the one that is based on the others counts, then the one imported with more words.
     """
     modules = set(_imported(tree))
-    found = [
+    matches = [
         (len(one.lineage), len(name), one)
         for one in trainers().values()
         for name in one.imports
         if any(module == name or module.startswith(f"{name}.") for module in modules)
     ]
-    return max(found, key=lambda item: item[:2])[2] if found else None
+    return max(matches, key=lambda item: item[:2])[2] if matches else None
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:

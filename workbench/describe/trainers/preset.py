@@ -86,12 +86,12 @@ class Preset:
         shown = [one.text for one in (own or self.assumptions)[:_SHOWN]]
         more = len(self.assumptions) - len(shown)
         rest = f" and {more} more" if more > 0 else ""
-        said = f"{', '.join(shown)}{rest}" if shown else "nothing beyond what was given"
+        assumptions = f"{', '.join(shown)}{rest}" if shown else "nothing beyond what was given"
         other = "" if self.is_named else " If you use another trainer, add --trainer NAME."
         imported = ", which the script imports" * self.is_imported
         if self.is_imported:
             other = " If another one trains, describe the job with trainer=NAME."
-        return f"Assuming {self.label}{imported}: {said}.{other}"
+        return f"Assuming {self.label}{imported}: {assumptions}.{other}"
 
     def on(self, strategy: Strategy) -> Strategy:
         """A strategy with what the trainer does to it by itself."""
@@ -113,20 +113,20 @@ class Preset:
         self, given: frozenset[str], model: Model, strategy: Strategy
     ) -> dict[str, Assumption]:
         """What the trainer does in a job with these facts, by field; the most specific counts."""
-        found: dict[str, Assumption] = {}
+        assumptions: dict[str, Assumption] = {}
         sizes = {"hidden": model.hidden, "tp": strategy.tp}
         for holder in self.trainer.lineage:
             month = month_of(self.release, self.trainer.releases, self.trainer.name)
             for line in holder.lines:
                 if _applies(line, given, month):
-                    found.pop(line.field, None)
-                    found[line.field] = Assumption(
+                    assumptions.pop(line.field, None)
+                    assumptions[line.field] = Assumption(
                         field=line.field,
                         value=read_value(line.field, line.value, sizes),
                         source=line.source,
                         trainer=holder.name,
                     )
-        return found
+        return assumptions
 
 
 def preset(text: str | None) -> Preset:
@@ -139,9 +139,9 @@ def preset(text: str | None) -> Preset:
     if text is None:
         return Preset(trainer=trainer(DEFAULT), is_named=False)
     name, _, release = text.partition("@")
-    found = trainer(name)
-    month_of(release, found.releases, found.name)
-    return Preset(trainer=found, release=release.strip())
+    known = trainer(name)
+    month_of(release, known.releases, known.name)
+    return Preset(trainer=known, release=release.strip())
 
 
 def facts(

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from . import norms
-from .leaving import observed_save
+from .graceful_stop import observed_save
 from .recorder import Recorder
 
 

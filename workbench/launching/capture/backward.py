@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Generator
 from typing import Any
 
-from .leaving import leave
+from .graceful_stop import leave
 from .losses import differentiated
 from .recorder import Recorder
 

@@ -37,8 +37,8 @@ def _divided(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """What ``engine.backward(loss)`` differentiates, before its own scaling of fp16."""
     owner = args[0]
     loss = args[1] if len(args) > 1 else kwargs.get("loss")
-    whole = kwargs.get("scale_wrt_gas") is False
-    return [divided(loss, 1 if whole else owner.gradient_accumulation_steps())]
+    undivided = kwargs.get("scale_wrt_gas") is False
+    return [divided(loss, 1 if undivided else owner.gradient_accumulation_steps())]
 
 
 def _observed_step(recorder: Recorder, function: Any) -> Any:

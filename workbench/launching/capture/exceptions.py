@@ -60,8 +60,8 @@ def caller(code: Mapping[str, Any]) -> dict[str, Any]:
     tree = frames.code_tree(_with_main(code))
     if tree.user_frame([one.path for one in stack]) is None:
         return {}
-    told = frames.failure([frames.Raised("SystemExit", "", tuple(stack))], tree).document()
-    return {"where": told["where"], "frame": told["frame"]}
+    failure = frames.failure([frames.Raised("SystemExit", "", tuple(stack))], tree).document()
+    return {"where": failure["where"], "frame": failure["frame"]}
 
 
 def _with_main(code: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,25 +76,25 @@ class _Chain:
     def __init__(self, frames: Any) -> None:
         self._frames = frames
         self._seen: set[int] = set()
-        self._found: list[Any] = []
+        self._raised: list[Any] = []
 
     def of(self, value: BaseException) -> list[Any]:
         self._add(value, "", followed=True)
-        return self._found[:_LONGEST]
+        return self._raised[:_LONGEST]
 
     def _add(self, value: BaseException, relation: str, *, followed: bool) -> None:
-        if id(value) in self._seen or len(self._found) >= _LONGEST:
+        if id(value) in self._seen or len(self._raised) >= _LONGEST:
             return
         self._seen.add(id(value))
         frames = self._frames
         lines = _lines(value, frames)
         message = _message(value)
-        self._found.append(frames.Raised(type(value).__name__, message, lines, relation, followed))
+        self._raised.append(frames.Raised(type(value).__name__, message, lines, relation, followed))
         for text in _foreign_tracebacks(value):
             for one in frames.parse_traceback(text):
                 relation = one.relation or frames.IN_PROCESS
                 new = frames.Raised(one.kind, one.message, one.frames, relation, followed)
-                self._found.append(new)
+                self._raised.append(new)
         members: Any = getattr(value, "exceptions", None)
         if isinstance(members, tuple):
             for number, one in enumerate(cast("tuple[Any, ...]", members)):
@@ -119,14 +119,14 @@ def _message(value: BaseException) -> str:
 
 
 def _lines(value: BaseException, frames: Any) -> tuple[Any, ...]:
-    found = [
+    lines = [
         frames.Line(one.filename, one.lineno or 0, one.name, one.line or "")
         for one in traceback.extract_tb(value.__traceback__)
     ]
     if isinstance(value, SyntaxError) and value.filename:
         source = (value.text or "").strip()
-        found.append(frames.Line(value.filename, value.lineno or 0, "<module>", source))
-    return tuple(found)
+        lines.append(frames.Line(value.filename, value.lineno or 0, "<module>", source))
+    return tuple(lines)
 
 
 def _raised_by_handler(value: BaseException, context: BaseException) -> bool:

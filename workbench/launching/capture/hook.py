@@ -7,8 +7,8 @@ import os
 import sys
 from typing import NoReturn
 
-from . import ends, leaving, patches, profiling, spawned, starts, wrapping
-from .answers import Answers
+from . import ends, graceful_stop, patches, profiling, spawned, starts, wrapping
+from .control_requests import ControlRequests
 from .exceptions import code_facts
 from .recorder import Recorder
 from .writers import redirect_output
@@ -31,14 +31,14 @@ def recorder() -> Recorder | None:
 
 
 def saving(kind: str) -> contextlib.AbstractContextManager[list[str]]:
-    """Around a recipe's own saving of a checkpoint, see `leaving.saving`."""
+    """Around a recipe's own saving of a checkpoint, see `graceful_stop.saving`."""
     current = _Current.recorder
-    return contextlib.nullcontext([]) if current is None else leaving.saving(current, kind)
+    return contextlib.nullcontext([]) if current is None else graceful_stop.saving(current, kind)
 
 
 def leave(current: Recorder) -> NoReturn:
     """Leave a loop that tells its steps itself, at the agreed one."""
-    leaving.leave(current)
+    graceful_stop.leave(current)
 
 
 def install() -> None:
@@ -69,7 +69,7 @@ def install() -> None:
             profiling.from_environment(recorder)
         _measure(recorder)
     ends.record_end(folder, rank, recorder, code)
-    Answers(folder, rank, recorder).listen()
+    ControlRequests(folder, rank, recorder).listen()
 
 
 def _watch_spawned(folder: str) -> None:

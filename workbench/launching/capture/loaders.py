@@ -44,9 +44,9 @@ class Loaders:
         self._recorder = recorder
         self._feeds: weakref.WeakKeyDictionary[Any, _Feed] = weakref.WeakKeyDictionary()
         self._last: _Feed | None = None
-        self._asked: set[_Feed] = set()
+        self._fetched: set[_Feed] = set()
         self._used: Batch = NOTHING  # by the step under way
-        self._told: list[dict[str, Any]] = []
+        self._noted: list[dict[str, Any]] = []
         self._thread = threading.get_ident()
 
     def mine(self) -> bool:
@@ -63,16 +63,16 @@ class Loaders:
             sampler, feed.about = _sampling(loader)
             feed.epochs.append(getattr(sampler, "epoch", None))
             if feed.trains:
-                self._tell()
+                self._note_samplers()
 
     def fetched(self, feed: _Feed, seconds: float, batch: Any) -> None:
         """A batch came from a loader after `seconds`."""
         feed.seconds += seconds
         self._last = feed
-        self._asked.add(feed)
+        self._fetched.add(feed)
         if batch is not None:
-            found = measure(batch, fingerprint=_is_marked(self._recorder.steps))
-            feed.batches.append(found if feed.collates else found._replace(samples=None))
+            measured = measure(batch, fingerprint=_is_marked(self._recorder.steps))
+            feed.batches.append(measured if feed.collates else measured._replace(samples=None))
 
     def used(self) -> None:
         """A backward pass begins: the loader asked last is the one that trains."""
@@ -83,27 +83,27 @@ class Loaders:
             self._used = together(self._used, feed.batches.popleft())
         if not feed.trains:
             feed.trains = True
-            self._tell()
+            self._note_samplers()
 
     def take(self) -> tuple[float | None, Batch]:
         """Seconds waited and data consumed since the step before; None where nothing tells."""
-        if not self._asked:
+        if not self._fetched:
             return None, NOTHING
         waited: float | None = None
-        for feed in self._asked:
+        for feed in self._fetched:
             if feed.trains:
                 waited = feed.seconds if waited is None else waited + feed.seconds
             feed.seconds = 0.0
-        self._asked.clear()
+        self._fetched.clear()
         used, self._used = self._used, NOTHING
         return waited, used
 
-    def _tell(self) -> None:
+    def _note_samplers(self) -> None:
         """Note how the loaders that train do sample."""
         feeds = [feed for feed in self._feeds.values() if feed.trains]
         samplers = [{**feed.about, **_epochs(feed.epochs)} for feed in feeds[:8]]
-        if samplers != self._told:
-            self._told = samplers
+        if samplers != self._noted:
+            self._noted = samplers
             self._recorder.note(samplers=samplers)
 
 

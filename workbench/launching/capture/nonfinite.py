@@ -20,17 +20,17 @@ class FirstNonFinite:
     def __init__(self, path: str, recorder: Any) -> None:
         self._path = path
         self._recorder = recorder
-        self._found = False
+        self._written = False
         self.scaled = False
         """Whether the optimizer is told by a gradient scaler to skip what overflowed."""
 
     def forget(self) -> None:
         """The script went back to a state before it; the next one is the first again."""
-        self._found = False
+        self._written = False
 
     def loss(self, value: float) -> None:
         """A loss that is known before its backward pass."""
-        if not self._found and not math.isfinite(value):
+        if not self._written and not math.isfinite(value):
             self._write(self._recorder.steps + 1, value, None, before_backward=True)
 
     def line(self, line: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ class FirstNonFinite:
 
     def step(self, step: int, loss: float | None, norm: float | None) -> None:
         """A step's values."""
-        if self._found:
+        if self._written:
             return
         norm = None if self.scaled else norm
         if not (math.isfinite(loss or 0.0) and math.isfinite(norm or 0.0)):
@@ -48,7 +48,7 @@ class FirstNonFinite:
     def _write(
         self, step: int, loss: float | None, norm: float | None, *, before_backward: bool
     ) -> None:
-        self._found = True
+        self._written = True
         document = {
             "step": step,
             "time": time.time(),

@@ -18,8 +18,8 @@ from typing import Any
 from . import (
     accelerating,
     engine,
+    graceful_stop,
     keras,
-    leaving,
     loaders,
     loopback,
     losses,
@@ -207,7 +207,7 @@ def _patch_recipes_saves(recorder: Recorder, module: Any) -> None:
 
     @functools.wraps(save)
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with leaving.saving(recorder, "recipe"):
+        with graceful_stop.saving(recorder, "recipe"):
             return save(self, *args, **kwargs)
 
     saves.save = watched

@@ -33,9 +33,9 @@ def patch_schedules(recorder: Recorder, outermost: Outermost, module: Any) -> No
     def update_losses(self: Any, stages: Any, losses: Any) -> None:
         if getattr(self, "_has_backward", False):
             with contextlib.suppress(Exception):
-                found = getattr(self, "_internal_losses", ())  # empty but at the last stage
-                share = len(found) if getattr(self, "scale_grads", True) else 1
-                for loss in found:
+                own = getattr(self, "_internal_losses", ())  # empty but at the last stage
+                share = len(own) if getattr(self, "scale_grads", True) else 1
+                for loss in own:
                     recorder.loss(divided(loss, share))
         update(self, stages, losses)
 

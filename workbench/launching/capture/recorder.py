@@ -63,7 +63,7 @@ class Recorder:
         self._previous_end: float | None = None
         self._forward_at: float | None = None
         self._between: float = 0.0  # seconds since the step's end that were no waiting for data
-        self._says = False  # the script tells its steps itself
+        self._logs_steps = False  # the script tells its steps itself
         self._lead: weakref.ref[Any] | None = None
         self._others: weakref.WeakSet[Any] = weakref.WeakSet()
         self._has_others = False  # asking a WeakSet costs two calls a step
@@ -121,8 +121,8 @@ class Recorder:
         """An optimizer step ended. A second optimizer without a backward of its own is no step."""
         if self.held or self._backward_at is None or os.getpid() != self.owner:
             return
-        if self._says and optimizer is not None:  # told just before its first backward
-            self._says, self._backward_at = False, None
+        if self._logs_steps and optimizer is not None:  # told just before its first backward
+            self._logs_steps, self._backward_at = False, None
             self._losses.clear()
             return
         losses, norm = list(self._losses), self._grad_norm
@@ -172,18 +172,18 @@ class Recorder:
         for ready in [line] if reader is None else reader.add(line, losses, norm):
             self._emit(ready)
 
-    def said_step(self, step: int | None, told: dict[str, Any]) -> bool:
+    def logged_step(self, step: int | None, values: dict[str, Any]) -> bool:
         """A step that the script tells itself, where no optimizer's was seen; whether it is one."""
-        if not self._says and (self._previous_end or self._backward_at) is not None:
+        if not self._logs_steps and (self._previous_end or self._backward_at) is not None:
             return False
-        self._says = True
+        self._logs_steps = True
         if self.reader is None:
             self.reader = Numbers()
         if step is not None and step > self.steps:
             self.steps = step - 1
-        self.backward(told["loss"])
-        self.grad_norm(told.get("grad_norm"))
-        rate = told.get("lr")
+        self.backward(values["loss"])
+        self.grad_norm(values.get("grad_norm"))
+        rate = values.get("lr")
         self.step(rate if isinstance(rate, float) else None)
         return True
 

@@ -194,22 +194,22 @@ def _rewinds(recorder: Any, torch: Any) -> Rewinds:
     return recorder.rewinds
 
 
-def _before(function: Callable[..., Any], tell: Callable[[Any], None]) -> Callable[..., Any]:
+def _before(function: Callable[..., Any], callback: Callable[[Any], None]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         with contextlib.suppress(Exception):
-            tell(args[0] if args else None)
+            callback(args[0] if args else None)
         return function(*args, **kwargs)
 
     return wrapper
 
 
-def _after(function: Callable[..., Any], tell: Callable[[Any], None]) -> Callable[..., Any]:
+def _after(function: Callable[..., Any], callback: Callable[[Any], None]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         with contextlib.suppress(Exception):
-            tell(args[0] if args else None)
+            callback(args[0] if args else None)
         return result
 
     return wrapper

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import ends
-from .answers import Answers
+from .control_requests import ControlRequests
 from .recorder import Recorder, first_step
 from .starts import identity, write_start
 from .writers import redirect_output
@@ -51,7 +51,7 @@ def record(
         write_start(recorder.folder, recorder.rank, code, spawned=True)
     if size is not None and backend is not None:
         recorder.group_ready(size, backend)
-    Answers(recorder.folder, recorder.rank, recorder).listen()
+    ControlRequests(recorder.folder, recorder.rank, recorder).listen()
     ends.record_spawned_end(recorder, code)
 
 

@@ -11,7 +11,7 @@ import functools
 import os
 from typing import Any
 
-from .leaving import depart, observed_save
+from .graceful_stop import depart, observed_save
 from .recorder import Recorder
 
 _RESUME = "WORKBENCH_RESUME"

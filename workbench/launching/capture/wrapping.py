@@ -27,10 +27,10 @@ def patch(module: Any) -> None:
         names = self.transformer_cls_names_to_wrap
         by_class = getattr(self.auto_wrap_policy, "__name__", "") == "transformer_auto_wrap_policy"
         if by_class and not names and not getattr(model, "_no_split_modules", None):
-            found = block_classes(model)
-            if found:
-                self.transformer_cls_names_to_wrap = found
-                _say(found)
+            classes = block_classes(model)
+            if classes:
+                self.transformer_cls_names_to_wrap = classes
+                _say(classes)
         return choose(self, model)
 
     plugin.set_auto_wrap_policy = set_auto_wrap_policy

@@ -25,7 +25,7 @@ from typing import Any
 from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.log import guarded
 from workbench.launching.multinode.node_spec import NodeStart, marker_of, node_start
-from workbench.launching.multinode.node_view import ranks_of, tell
+from workbench.launching.multinode.node_view import rank_reports, ranks_of
 from workbench.launching.multinode.reachability import Reach
 from workbench.launching.prepare.launcher_process import start_launcher
 from workbench.launching.prepare.placement import own_address
@@ -74,7 +74,7 @@ class NodeAgent:
         self._message: str | None = None
         self._beat = 0
         self._address: str | None = None
-        self._reach = Reach()
+        self._reachability = Reach()
         self._heard: tuple[object, float] = (None, time.monotonic())
         self._ended_before = _end_of(paths)
         self._tell_due = 0.0
@@ -118,10 +118,10 @@ class NodeAgent:
         finally:
             if poller is not None:
                 poller.stop()
-            self._reach.end()
+            self._reachability.end()
             self._end(patient=False)
             self._phase = "left"
-            self._tell()
+            self._report()
 
     def _hand_over(self, *_: object) -> None:
         """This machine goes away soon, so the whole run does: all ranks save together.
@@ -139,7 +139,7 @@ class NodeAgent:
             self._look_at_launcher()
             if time.monotonic() >= self._tell_due:
                 self._tell_due = time.monotonic() + TELL_SECONDS
-                self._tell()
+                self._report()
                 end = self._end_told()
                 if end is not None:
                     return end
@@ -147,14 +147,14 @@ class NodeAgent:
 
     def _obey(self, order: NodeOrder) -> None:
         attempt, phase = order["attempt"], order["phase"]
-        self._reach.aim(order["address"], order["port"])
+        self._reachability.aim(order["address"], order["port"])
         if phase == "gather" and (self._attempt != attempt or self._phase == "ended"):
             # An attempt that was called off before it began is called again by its number.
             self._end(patient=False)
             self._attempt, self._exit_code, self._message = attempt, None, None
             self._stop_at = None
             self._phase = "waiting"
-        if phase == "gather" and self._phase == "waiting" and self._reach.open:
+        if phase == "gather" and self._phase == "waiting" and self._reachability.open:
             self._phase = "ready"
             self._say(f"attempt {attempt}: ready; node 0 answers at {order['address']}")
         elif phase == "go" and self._phase == "ready" and attempt == self._attempt:
@@ -162,7 +162,7 @@ class NodeAgent:
         elif phase == "go" and self._phase == "running" and attempt == self._attempt:
             self._pass_on(order.get("stop_at"))
         elif phase == "end" and attempt == self._attempt and self._phase != "ended":
-            self._end(patient=bool(order.get("patient")), told=True)
+            self._end(patient=bool(order.get("patient")), ordered=True)
             self._phase = "ended"
             self._say(f"attempt {attempt}: ended, {self._left} processes are left")
 
@@ -205,15 +205,15 @@ class NodeAgent:
             self._phase = "ended"
             self._say(f"attempt {self._attempt}: the launcher ended with code {self._exit_code}")
 
-    def _end(self, *, patient: bool, told: bool = False) -> None:
+    def _end(self, *, patient: bool, ordered: bool = False) -> None:
         """No process of the attempt may live on; what ends by itself within moments may.
 
-        `told`: by node 0, which has the ranks take SIGTERM for that; those here must see it too.
+        `ordered`: by node 0, which has the ranks take SIGTERM for that; those here must see it too.
         """
         if patient and self._launcher is not None:
             processes.wait_gone([self._launcher], PATIENCE_SECONDS)
         terminating = self.paths.control / "terminating"
-        if told and not terminating.exists():
+        if ordered and not terminating.exists():
             guarded("terminating", terminating.touch)
         if self._child is not None:
             self._exit_code = self._child.poll()
@@ -242,7 +242,7 @@ class NodeAgent:
             return 1
         return None
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self._beat += 1
         towards = (read_json(self.paths.node_order) or {}).get("address")
         if towards:  # kept: without a way to node 0 nobody could tell it
@@ -262,9 +262,9 @@ class NodeAgent:
             "exit_code": self._exit_code,
             "processes_left": self._left,
             "preempt": self._noticed,
-            "unreachable_since": self._reach.unreachable_since,
+            "unreachable_since": self._reachability.unreachable_since,
             "message": self._message,
-            "ranks": tell(self.paths, self._ranks),
+            "ranks": rank_reports(self.paths, self._ranks),
         }
         path = self.paths.node(self.node)
         guarded(path.name, lambda: write_json_atomic(path, document))

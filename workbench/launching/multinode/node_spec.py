@@ -78,8 +78,8 @@ def node_start(paths: RunPaths, run: RunRecord, order: NodeOrder, node: int) -> 
 def interfaces(run: RunRecord, address: str) -> dict[str, str]:
     """The variables that name the interface towards node 0, unless this machine's set them."""
     names = NAMES[:1] if run.device == "cpu" else NAMES
-    found = interface_towards(address)
-    values = {name: os.environ.get(name, found) for name in names}
+    interface = interface_towards(address)
+    values = {name: os.environ.get(name, interface) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 
 

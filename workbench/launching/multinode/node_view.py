@@ -24,16 +24,16 @@ def ranks_of(node: int, run: RunRecord) -> range:
     return range(node * each, (node + 1) * each)
 
 
-def tell(paths: RunPaths, ranks: range) -> dict[str, NodeRank]:
+def rank_reports(paths: RunPaths, ranks: range) -> dict[str, NodeRank]:
     """What only this machine can see of its ranks, for the others."""
-    told: dict[str, NodeRank] = {}
+    reports: dict[str, NodeRank] = {}
     for rank in ranks:
         start = read_json(paths.rank_start(rank)) or {}
         process: ProcessDoc | None = start.get("process")
         if process is None or process["boot_id"] != processes.boot_id():
             continue
-        told[str(rank)] = _document(rank_facts(paths, rank, process), process)
-    return told
+        reports[str(rank)] = _document(rank_facts(paths, rank, process), process)
+    return reports
 
 
 def _document(facts: RankFacts, process: ProcessDoc) -> NodeRank:
@@ -55,27 +55,27 @@ def _document(facts: RankFacts, process: ProcessDoc) -> NodeRank:
     return document
 
 
-def hear(
-    paths: RunPaths, rank: int, process: ProcessDoc | None, told: NodeRank | None, age: float
+def reported_facts(
+    paths: RunPaths, rank: int, process: ProcessDoc | None, report: NodeRank | None, age: float
 ) -> RankFacts:
     """The facts of a rank on another machine, which told of it `age` seconds ago."""
     ended = paths.rank_end(rank).exists()
-    if told is None or process is None or told.get("process") != process:
+    if report is None or process is None or report.get("process") != process:
         return RankFacts(process=process, alive=process is not None and not ended, ended=ended)
-    known = {name: told.get(name) for name in ("process_state", "rss_bytes", "cpu_seconds")}
+    known = {name: report.get(name) for name in ("process_state", "rss_bytes", "cpu_seconds")}
     return RankFacts(
         process=process,
-        alive=bool(told.get("alive")),
-        pulse=_pulse(told, age),
+        alive=bool(report.get("alive")),
+        pulse=_pulse(report, age),
         ended=ended,
         **known,  # pyright: ignore[reportArgumentType]
     )
 
 
-def _pulse(told: NodeRank, age: float) -> Pulse | None:
+def _pulse(report: NodeRank, age: float) -> Pulse | None:
     """Its pulse on this machine's clocks."""
-    beats, steps = told.get("beats"), told.get("steps")
-    phase, since = told.get("phase"), told.get("age_seconds")
+    beats, steps = report.get("beats"), report.get("steps")
+    phase, since = report.get("phase"), report.get("age_seconds")
     if beats is None or steps is None or phase is None or since is None:
         return None
     return Pulse(
@@ -172,29 +172,29 @@ class NodeView:
             return NodeFacts(node=0, ranks=text, host=socket.gethostname(), phase="running")
         if seen is None:
             return NodeFacts(node=node, ranks=text)
-        told = seen.document
-        since, at = told.get("unreachable_since"), told.get("heartbeat")
-        another = seen.agent is not None and told.get("agent") != seen.agent
+        report = seen.document
+        since, at = report.get("unreachable_since"), report.get("heartbeat")
+        another = seen.agent is not None and report.get("agent") != seen.agent
         return NodeFacts(
             node=node,
             ranks=text,
-            host=told.get("host"),
-            address=told.get("address"),
-            phase=told.get("phase"),
-            exit_code=told.get("exit_code"),
+            host=report.get("host"),
+            address=report.get("address"),
+            phase=report.get("phase"),
+            exit_code=report.get("exit_code"),
             silent_seconds=seen.silent_seconds,
             unreachable_seconds=None if since is None or at is None else max(0.0, at - since),
-            anew=training and another and told.get("phase") != "running",
+            anew=training and another and report.get("phase") != "running",
             mute=node in self.mute,
-            message=told.get("message"),
+            message=report.get("message"),
         )
 
     def rank_facts(self, rank: int, process: ProcessDoc | None) -> RankFacts:
         """What its machine told of a rank."""
         seen = self.seen.get(rank // len(ranks_of(0, self._run)))
-        told = None if seen is None else seen.document.get("ranks", {}).get(str(rank))
+        report = None if seen is None else seen.document.get("ranks", {}).get(str(rank))
         age = 0.0 if seen is None else seen.silent_seconds
-        return hear(self._paths, rank, process, told, age)
+        return reported_facts(self._paths, rank, process, report, age)
 
 
 def _beat(document: Mapping[str, Any]) -> tuple[Any, Any]:

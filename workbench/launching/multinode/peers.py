@@ -118,7 +118,7 @@ class Peers:
                 return False
             if time.monotonic() >= beat_due:
                 beat_due = time.monotonic() + 1.0
-                self.tell(None)
+                self.announce(None)
                 beat(self._waiting(self._patience - waited))
             self._view.look()
             self._beacon.tend()
@@ -180,12 +180,12 @@ class Peers:
         if self.ending is not None or not self._training:
             return False
         facts, now = self.facts(), time.monotonic()
-        found = rules.lost(facts, self._step, self._paths.directory)
-        self._lost_at = None if found is None else self._lost_at or now
+        lost = rules.lost(facts, self._step, self._paths.directory)
+        self._lost_at = None if lost is None else self._lost_at or now
         patience = _LOST_WITH_RESTARTS if restarts else _LOST_WITHOUT
         anew = any(one.anew for one in facts)
         over = anew or (self._lost_at is not None and now - self._lost_at > patience)
-        self.ending = found if over else self._failed()
+        self.ending = lost if over else self._failed()
         if self.ending is not None:
             log(f"ending the attempt: {self.ending.cause}")
         return self.ending is not None
@@ -238,7 +238,7 @@ class Peers:
             return rules.failed(killed[0], self._step)
         return rules.lost(facts, self._step, self._paths.directory)
 
-    def tell(self, launcher: ProcessDoc | None) -> None:
+    def announce(self, launcher: ProcessDoc | None) -> None:
         """Node 0's own file, so that all machines stand in one place."""
         self._beat += 1
         document: dict[str, Any] = {

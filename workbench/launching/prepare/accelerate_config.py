@@ -151,12 +151,12 @@ def files(
 ) -> dict[str, str]:
     """Name -> text of every file that the command reads from the run's config folder `folder`."""
     text = config_text(strategy, wrap, device=device, folder=folder, splits=splits, nodes=nodes)
-    found = {CONFIG_NAME: text}
+    texts = {CONFIG_NAME: text}
     if backend(strategy, splits) == "deepspeed":
-        found[DEEPSPEED_NAME] = deepspeed_text(strategy, device)
+        texts[DEEPSPEED_NAME] = deepspeed_text(strategy, device)
     if _needs_cpu_ranks(strategy, device, splits):
-        found[CPU_RANKS.name] = CPU_RANKS.read_text(encoding="utf-8")
-    return found
+        texts[CPU_RANKS.name] = CPU_RANKS.read_text(encoding="utf-8")
+    return texts
 
 
 def _needs_cpu_ranks(strategy: Strategy, device: str, splits: frozenset[str] | None) -> bool:

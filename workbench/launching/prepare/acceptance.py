@@ -31,7 +31,7 @@ _MOST = 2000  # characters of a line: a record may hold any
 
 def seal(run: RunRecord) -> list[str]:
     """The record's ``vouched`` with a proof of what it starts now."""
-    return vouch(run, {_SEAL: _sealed(run)})
+    return vouch(run, {_SEAL: _signed_text(run)})
 
 
 def is_accepted(paths: RunPaths, run: RunRecord) -> bool:
@@ -39,7 +39,7 @@ def is_accepted(paths: RunPaths, run: RunRecord) -> bool:
 
     Also where no key can be kept (a home that cannot be written), and in a trusted store.
     """
-    own = is_vouched(run, _SEAL, _sealed(run))
+    own = is_vouched(run, _SEAL, _signed_text(run))
     return own or in_trusted_store(paths.directory) or not can_vouch()
 
 
@@ -72,14 +72,14 @@ def accept(paths: RunPaths) -> list[str]:
     run = read_run(paths)
     if run is None or is_accepted(paths, run):
         return []
-    sealed = replace(run, vouched=seal(run))
-    if not is_accepted(paths, sealed):
+    signed = replace(run, vouched=seal(run))
+    if not is_accepted(paths, signed):
         raise StoreError(
             f"Records are sealed with the key {key_path()}, which cannot be used: it has to be a "
             "file of yours that only you can read. Remove it, then adopt again."
         )
     try:
-        write_json_atomic(paths.run, sealed.document(), indent=2)
+        write_json_atomic(paths.run, signed.document(), indent=2)
     except OSError as error:
         raise StoreError(f"{paths.run} cannot be written: {error}") from error
     return what_it_starts(run)
@@ -98,7 +98,7 @@ def _line(words: Any) -> str:
     return printable(text.replace("\n", "\\n"), max_line=_MOST)
 
 
-def _sealed(run: RunRecord) -> str:
+def _signed_text(run: RunRecord) -> str:
     """One text for all that decides what is started; not where its machines find each other."""
     document = run.document()  # what a record of an earlier version lacks is not in its seal
     command = without_placement(run.command) if "command" in document else None

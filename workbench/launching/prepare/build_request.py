@@ -229,27 +229,27 @@ def _label(strategy: Strategy) -> str:
     return text if text[-1:].isdigit() else f"{text}{strategy.world_size}"
 
 
-def _process_count(asked: int | None, strategy: str | None, device: str, cluster: Cluster) -> int:
+def _process_count(count: int | None, strategy: str | None, device: str, cluster: Cluster) -> int:
     gpus = len(cluster.gpus)
-    if asked is None and strategy is not None:
-        asked = Strategy.ranks_of(strategy)
-        if asked is not None:
-            asked = check_shares(strategy, asked, cluster.nodes)
-    if asked is None:
+    if count is None and strategy is not None:
+        count = Strategy.ranks_of(strategy)
+        if count is not None:
+            count = check_shares(strategy, count, cluster.nodes)
+    if count is None:
         return gpus if device == "cuda" else 2
-    if asked < 1:
-        raise UsageError(f"The number of processes must be at least 1, not {asked}.")
-    if device == "cuda" and asked > gpus:
+    if count < 1:
+        raise UsageError(f"The number of processes must be at least 1, not {count}.")
+    if device == "cuda" and count > gpus:
         raise UsageError(
-            f"{asked} processes were asked for, but {gpus} GPU{'s are' if gpus > 1 else ' is'} "
+            f"{count} processes were asked for, but {gpus} GPU{'s are' if gpus > 1 else ' is'} "
             f"visible here. Use --nproc {gpus}, or --cpu for CPU ranks."
         )
-    if device == "cpu" and asked > MAX_CPU_RANKS:
+    if device == "cpu" and count > MAX_CPU_RANKS:
         raise UsageError(
-            f"{asked} CPU processes were asked for; this host has {cluster.cpu_cores} cores. "
+            f"{count} CPU processes were asked for; this host has {cluster.cpu_cores} cores. "
             f"Use at most {MAX_CPU_RANKS}; --nproc 2 to 4 is usual."
         )
-    return asked
+    return count
 
 
 def _require_libraries() -> None:

@@ -35,8 +35,8 @@ def load(path: Path) -> dict[str, Any]:
         values: Any = json.loads(text) if path.suffix == ".json" else _safe_load(text)
         values = _named(values)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())[:_SHOWN]
-        raise UsageError(f"{path} is neither YAML nor JSON: {said}. Give a config file.") from error
+        why = " ".join(str(error).split())[:_SHOWN]
+        raise UsageError(f"{path} is neither YAML nor JSON: {why}. Give a config file.") from error
     if not isinstance(values, dict):
         raise UsageError(f"{path} holds no mapping of keys to values. Give a config file.")
     return cast("dict[str, Any]", values)

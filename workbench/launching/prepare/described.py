@@ -77,10 +77,10 @@ def check_trained(recipe: str, arguments: Sequence[str], workload: Workload) -> 
     Raises:
         UsageError: it would train something else, which the message names.
     """
-    found = _differences(recipe, workload, arguments)
-    if found:
+    differing = _differences(recipe, workload, arguments)
+    if differing:
         raise UsageError(
-            f"The recipe {recipe} would not train what the job describes: {'; '.join(found)}. "
+            f"The recipe {recipe} would not train what the job describes: {'; '.join(differing)}. "
             "Change the job or the arguments, or name your own script."
         )
 
@@ -103,14 +103,14 @@ def _differences(
 
 def _unequal(trained: Any, described: Any) -> list[str]:
     """The fields in which two described values differ, those of inner values too."""
-    found: list[str] = []
+    differences: list[str] = []
     for field in fields(trained):
         value, wanted = getattr(trained, field.name), getattr(described, field.name)
         if is_dataclass(value) and type(value) is type(wanted):
-            found += _unequal(value, wanted)
+            differences += _unequal(value, wanted)
         elif value != wanted:
-            found.append(f"{field.name.replace('_', ' ')} {value}, not {wanted}")
-    return found
+            differences.append(f"{field.name.replace('_', ' ')} {value}, not {wanted}")
+    return differences
 
 
 def with_job(options: LaunchOptions) -> LaunchOptions:

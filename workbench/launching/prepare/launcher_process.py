@@ -93,11 +93,6 @@ class Launcher:
         return self._process.pid
 
     @property
-    def keeper(self) -> int | None:
-        """Of a warm start: the process to which the run's orphans come; else None."""
-        return self._process.keeper if isinstance(self._process, WarmProcess) else None
-
-    @property
     def warm(self) -> bool:
         """Whether it is a fork of a warm server."""
         return isinstance(self._process, WarmProcess)

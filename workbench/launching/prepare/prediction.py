@@ -38,8 +38,8 @@ def with_prediction(request: Request) -> Request:
     step = predict(workload, strategy, request.cluster, request.device, request.store)
     memory = memory_of(request.recipe, workload, strategy, where)
     if request.trainer is not None and request.trainer.assumptions:
-        said = (request.trainer.note, *memory.assumptions)
-        memory = replace(memory, assumptions=said)
+        assumptions = (request.trainer.note, *memory.assumptions)
+        memory = replace(memory, assumptions=assumptions)
     return replace(
         request,
         predicted=_of_this_torch(memory),
@@ -53,12 +53,12 @@ def _of_script(request: Request) -> Request:
     job = request.options.job
     if job is not None and job.trainer is not None and job.trainer.is_named:
         return replace(request, workload=job.workload, trainer=job.trainer)
-    found = _imported(request.script)
+    imported = _imported(request.script)
     trainer = job.trainer if job else None
-    if found is not None:
-        trainer = preset(found.name)
+    if imported is not None:
+        trainer = preset(imported.name)
         if job is not None and job.given:
-            job = job.with_trainer(found.name)
+            job = job.with_trainer(imported.name)
             trainer = job.trainer or trainer
         trainer = replace(trainer, is_imported=True)
     if job is not None:
@@ -118,9 +118,9 @@ def memory_of(recipe: str | None, workload: Workload, strategy: Strategy, where:
         return training_memory(workload, strategy, where)
     # Not sharded over the context ranks, as FSDP does it: the whole model, part of each sequence.
     own = replace(workload, seq_len=workload.seq_len // strategy.cp)
-    found = training_memory(own, Strategy.parse("single", 1), where)
-    said = f"each of the {strategy.cp} context ranks holds the whole model"
-    return replace(found, assumptions=(*found.assumptions, said))
+    memory = training_memory(own, Strategy.parse("single", 1), where)
+    note = f"each of the {strategy.cp} context ranks holds the whole model"
+    return replace(memory, assumptions=(*memory.assumptions, note))
 
 
 def _of_this_torch(predicted: Estimate) -> Estimate:
@@ -131,6 +131,6 @@ def _of_this_torch(predicted: Estimate) -> Estimate:
     if not cuda or predicted.parts.get(CONTEXT) != CPU_CONTEXT_BYTES:
         return predicted
     size = CPU_CONTEXT_OF_CUDA_BUILD_BYTES
-    said = f"context of a CPU rank under torch's CUDA build: {size >> 20} MiB, not measured here"
+    note = f"context of a CPU rank under torch's CUDA build: {size >> 20} MiB, not measured here"
     kept = tuple(one for one in predicted.assumptions if "context of a CPU rank" not in one)
-    return replace(predicted, parts={**predicted.parts, CONTEXT: size}, assumptions=(*kept, said))
+    return replace(predicted, parts={**predicted.parts, CONTEXT: size}, assumptions=(*kept, note))

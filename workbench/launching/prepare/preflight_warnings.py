@@ -155,13 +155,13 @@ def _checkpoint_bytes(request: Request) -> int:
     """fp32 weights and the optimizer's states; of LoRA the adapters', and the base under FSDP."""
     workload = request.workload
     assert workload is not None
-    whole = workload.model.parameters
+    parameters = workload.model.parameters
     states = optimizer_bytes(workload.optimizer)
     if not workload.lora_rank:
-        return round(whole * (4 + states))
+        return round(parameters * (4 + states))
     (single,) = ranks_of(workload, Strategy(name="single"))
     adapters = single.elements.adapters
-    base = 4 * whole if request.strategy.dp_shard > 1 else 0
+    base = 4 * parameters if request.strategy.dp_shard > 1 else 0
     return round(adapters * (4 + states)) + base
 
 

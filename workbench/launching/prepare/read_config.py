@@ -118,22 +118,22 @@ def _degrees(mesh: Reader, count: int, *, sharded: bool) -> dict[str, Any]:
         "tp": "tp_size",
         "cp": "cp_size",
     }
-    found = {field: mesh.number(prefix + key) or 1 for field, key in names.items()}
+    degrees = {field: mesh.number(prefix + key) or 1 for field, key in names.items()}
     ulysses = mesh.number(prefix + "sp_size") or 1
-    found["cp"] *= ulysses  # Accelerate has one or the other
+    degrees["cp"] *= ulysses  # Accelerate has one or the other
     trivial = {"cp_backend": "torch", "sp_backend": "deepspeed", "cp_comm_strategy": "alltoall"}
     for key, value in trivial.items():
         if mesh.values.get(prefix + key) == value:
             mesh.known.add(prefix + key)
-    product = math.prod(found.values())
+    product = math.prod(degrees.values())
     if product == 1:
-        return {**found, "dp_shard" if sharded else "dp_replicate": count}
+        return {**degrees, "dp_shard" if sharded else "dp_replicate": count}
     if product != count:
         raise UsageError(
             f"{mesh.path}: the sizes in parallelism_config multiply to {product}, num_processes is "
             f"{count}. Make them equal."
         )
-    return {**found, "cp_method": "ulysses" if ulysses > 1 else "ring"}
+    return {**degrees, "cp_method": "ulysses" if ulysses > 1 else "ring"}
 
 
 def _fsdp(section: Reader, degrees: dict[str, Any], machines: int) -> dict[str, Any]:
@@ -174,8 +174,8 @@ def _fsdp1(section: Reader, degrees: dict[str, Any], machines: int) -> dict[str,
     if used not in section.values:
         used = "fsdp_reshard_after_forward"
     value = str(section.values.get(used, "FULL_SHARD")).upper()
-    for key, said in (("fsdp_use_orig_params", "true"), ("fsdp_forward_prefetch", "false")):
-        if str(section.values.get(key)).lower() == said:
+    for key, expected in (("fsdp_use_orig_params", "true"), ("fsdp_forward_prefetch", "false")):
+        if str(section.values.get(key)).lower() == expected:
             section.known.add(key)
     if value in {"NO_SHARD", "3"}:  # DDP by another name; the key stays among the kept ones
         degrees |= {"dp_replicate": degrees["dp_shard"], "dp_shard": 1}
@@ -283,10 +283,10 @@ _BATCH = (
 
 def _implied(top: Reader) -> int | None:
     """Ranks that a DeepSpeed JSON's three batch sizes multiply to, if it has them."""
-    per_rank, whole = top.values.get(_BATCH[0]), top.values.get("train_batch_size")
+    per_rank, global_batch = top.values.get(_BATCH[0]), top.values.get("train_batch_size")
     steps = top.values.get("gradient_accumulation_steps", 1)
-    if not (isinstance(per_rank, int) and isinstance(whole, int) and isinstance(steps, int)):
+    if not (isinstance(per_rank, int) and isinstance(global_batch, int) and isinstance(steps, int)):
         return None
-    if min(per_rank, whole, steps) < 1 or whole % (per_rank * steps):
+    if min(per_rank, global_batch, steps) < 1 or global_batch % (per_rank * steps):
         raise top.wrong("train_batch_size", f"a multiple of {per_rank} x {steps}")
-    return whole // (per_rank * steps)
+    return global_batch // (per_rank * steps)

@@ -57,16 +57,16 @@ def redact_arguments(arguments: Iterable[str]) -> list[str]:
 
 def secret_values(arguments: Iterable[str]) -> list[str]:
     """The arguments that `redact_arguments` hides, and what it hides inside others."""
-    found: list[str] = []
+    values: list[str] = []
     arguments = list(arguments)
     for plain, redacted in zip(arguments, redact_arguments(arguments), strict=True):
         if redacted == HIDDEN:
-            found.append(plain)
+            values.append(plain)
         elif plain != redacted:
             kept = [re.escape(part) for part in redacted.split(HIDDEN)]
             match = re.fullmatch("(.+?)".join(kept), plain, re.DOTALL)
-            found += match.groups() if match is not None else ()
-    return found
+            values += match.groups() if match is not None else ()
+    return values
 
 
 def _is_secret_value(option: str, value: str) -> bool:
@@ -113,11 +113,11 @@ def _redact_member(name: str, value: Any, known: frozenset[str]) -> Any:
     return _redact_json(value, known)
 
 
-def _hide_named(found: re.Match[str]) -> str:
-    name, between, quote, quoted, bare = found.groups()
+def _hide_named(match: re.Match[str]) -> str:
+    name, between, quote, quoted, bare = match.groups()
     value = quoted if quote else bare
     if value.startswith(HIDDEN[:-1]) or value.lower() in _SCHEMES or not is_secret(name, value):
-        return found[0]
+        return match[0]
     return f"{name}{between}{quote or ''}{HIDDEN}{quote or ''}"
 
 

@@ -70,8 +70,8 @@ def _module(name: str) -> Target:
             "without .py; for a file leave -m out."
         )
     for folder in dict.fromkeys([str(Path.cwd()), *sys.path]):
-        whole = Path(folder, *parts)
-        for path in (whole / "__main__.py", whole.with_name(f"{parts[-1]}.py")):
+        base = Path(folder, *parts)
+        for path in (base / "__main__.py", base.with_name(f"{parts[-1]}.py")):
             if path.is_file():
                 _check_python(path)
                 return Target(path=path.absolute(), module=name)
@@ -144,19 +144,19 @@ def spawns_ranks(path: Path) -> bool:
 def _torch_multiprocessing(nodes: list[ast.AST], functions: set[str]) -> set[str]:
     """How the script would write a call of these functions of torch.multiprocessing."""
     module = "torch.multiprocessing"
-    found = {f"{module}.{name}" for name in functions}
+    spellings = {f"{module}.{name}" for name in functions}
     for node in nodes:
         if isinstance(node, ast.Import):
             names = [one.asname for one in node.names if one.name == module and one.asname]
-            found |= {f"{one}.{name}" for one in names for name in functions}
+            spellings |= {f"{one}.{name}" for one in names for name in functions}
         elif isinstance(node, ast.ImportFrom):
             for one in node.names:
                 called = one.asname or one.name
                 if node.module == module and one.name in functions:
-                    found.add(called)
+                    spellings.add(called)
                 elif f"{node.module}.{one.name}" == module:
-                    found |= {f"{called}.{name}" for name in functions}
-    return found
+                    spellings |= {f"{called}.{name}" for name in functions}
+    return spellings
 
 
 def takes_all_gpus(path: Path) -> bool:

@@ -224,11 +224,11 @@ def _separate(path: Path, number: int, first_step: int) -> None:
 
 def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
     """The lines of ``attempts.jsonl`` that are whole, in order; the last may lack its newline."""
-    reader, found = LineReader(paths.attempts), list[dict[str, Any]]()
+    reader, attempts = LineReader(paths.attempts), list[dict[str, Any]]()
     while lines := reader.read() or reader.read_unfinished():
         for line in lines:
             with contextlib.suppress(KeyError, TypeError, ValueError):
                 known = {"attempt": int(line["attempt"]), "time": float(line["time"])}
                 if line["event"] in {"start", "end"}:
-                    found.append({**line, **known})
-    return found
+                    attempts.append({**line, **known})
+    return attempts

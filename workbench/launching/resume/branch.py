@@ -134,19 +134,19 @@ def _recorded_variables(run: RunRecord) -> dict[str, str]:
 
 def _checkpoint(paths: RunPaths, at: int | None) -> str:
     """Path of the checkpoint of step `at`; None = the newest that is whole."""
-    name, found = paths.directory.name, every_checkpoint(paths)
-    whole = [one for one in found if one.step is not None and not one.problem]
+    name, listed = paths.directory.name, every_checkpoint(paths)
+    usable = [one for one in listed if one.step is not None and not one.problem]
     if at is None:
-        whole = [one for one in whole if not one.abandoned]
-    fits = [one for one in whole if at is None or one.step == at]
+        usable = [one for one in usable if not one.abandoned]
+    fits = [one for one in usable if at is None or one.step == at]
     if fits:
         return str(fits[0].path)
-    if not whole:
+    if not usable:
         raise UsageError(
             f"{name} has no checkpoint to begin from. Recipes save with --checkpoint-every N. To "
             f"start it again from the beginning: workbench rerun {name}"
         )
-    steps = ", ".join(str(one.step) for one in sorted(whole, key=lambda one: one.step or 0)[:20])
+    steps = ", ".join(str(one.step) for one in sorted(usable, key=lambda one: one.step or 0)[:20])
     raise UsageError(f"{name} has no whole checkpoint of step {at}. There are those of: {steps}.")
 
 

@@ -230,10 +230,10 @@ def _refuse_other_model(
     """Arguments of a recipe under which its checkpoint does not fit."""
     other = [name for name in _OF_THE_CHECKPOINT if was[name] != now[name]]
     if other:
-        told = "; ".join(f"{name} {was[name]}, not {now[name]}" for name in other)
+        changes = "; ".join(f"{name} {was[name]}, not {now[name]}" for name in other)
         raise UsageError(
             f"The checkpoints of {run.run} hold another training than these arguments ask for: "
-            f"{told}. Launch it as a new run, or leave that as it was."
+            f"{changes}. Launch it as a new run, or leave that as it was."
         )
 
 

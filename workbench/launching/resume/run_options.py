@@ -83,8 +83,8 @@ def _wrap(paths: RunPaths, run: RunRecord) -> str | None:
         text = (paths.config / "accelerate.yaml").read_text(encoding="utf-8")
     except (OSError, ValueError):
         return None
-    found = re.search(r'"fsdp_transformer_layer_cls_to_wrap": "([^"]+)"', text)
-    return found[1] if found else None
+    match = re.search(r'"fsdp_transformer_layer_cls_to_wrap": "([^"]+)"', text)
+    return match[1] if match else None
 
 
 def _port(run: RunRecord) -> int:

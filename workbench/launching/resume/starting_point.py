@@ -52,9 +52,9 @@ def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> S
         return _at(paths, own, passed)
     others = [one for one in every_checkpoint(paths) if one.by_script]
     stepped = [one for one in others if one.step is not None]
-    found, more = _newest(paths, stepped, read=read)
-    if found is not None:
-        return _at(paths, found, [*passed, *more])
+    newest, more = _newest(paths, stepped, read=read)
+    if newest is not None:
+        return _at(paths, newest, [*passed, *more])
     if others:
         raise UsageError(
             f"No checkpoint of {paths.directory.name} says its step, so none is taken by itself: "
@@ -77,11 +77,11 @@ def _beginning(note: str) -> StartingPoint:
 
 
 def _newest(
-    paths: RunPaths, found: Sequence[Checkpoint], *, read: bool
+    paths: RunPaths, checkpoints: Sequence[Checkpoint], *, read: bool
 ) -> tuple[Checkpoint | None, list[str]]:
     if read:
-        return newest_intact(paths, found)
-    usable = (one for one in found if not one.problem and not one.abandoned)
+        return newest_intact(paths, checkpoints)
+    usable = (one for one in checkpoints if not one.problem and not one.abandoned)
     return next(usable, None), []
 
 
@@ -100,23 +100,23 @@ def _at(paths: RunPaths, chosen: Checkpoint, passed: Sequence[str] = ()) -> Star
 
 
 def _named(paths: RunPaths, name: str) -> Checkpoint:
-    found = every_checkpoint(paths)
+    checkpoints = every_checkpoint(paths)
     absolute = Path(name).expanduser().absolute()
-    fits = [one for one in found if one.name == name or one.path == absolute]
+    fits = [one for one in checkpoints if one.name == name or one.path == absolute]
     if not fits and absolute.exists():
         outside = named_checkpoint(absolute)
         fits = [outside]
     if not fits:
-        if not found:
+        if not checkpoints:
             raise UsageError(
                 f"{paths.directory.name} has no checkpoint, and there is no file or folder {name}. "
                 "Name an existing one, or leave --checkpoint out to start from the beginning. "
                 "Recipes save with --checkpoint-every N."
             )
-        raise UnknownNameError.near("checkpoint", name, [one.name for one in found])
+        raise UnknownNameError.near("checkpoint", name, [one.name for one in checkpoints])
     problem = verify(fits[0])
     if problem:
-        others = [one.name for one in found if one is not fits[0] and not one.problem]
+        others = [one.name for one in checkpoints if one is not fits[0] and not one.problem]
         hint = f" Others: {', '.join(others[:5])}." if others else ""
         raise UsageError(f"The checkpoint {name} cannot be used: {problem}.{hint}")
     return fits[0]

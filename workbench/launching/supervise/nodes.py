@@ -69,7 +69,7 @@ class RunNodes:
         """Once a second: without one of its nodes an attempt cannot go on. `steps`: done so far."""
         state = self._state
         self._peers.look(steps)
-        self._peers.tell(state.launcher)
+        self._peers.announce(state.launcher)
         self._peers.stop_at(state.ladder.stop_at)
         self._read_notices()
         restarts = state.recovery.restarts > 0

@@ -63,8 +63,8 @@ def judge(
     """
     spawned = _ends_of_spawned(paths, ranks)
     ends = {rank: read_end(paths, rank) for rank in range(ranks)} | spawned
-    whole = all(end and end.ok and end.stopped_at is None for end in ends.values())
-    if stop_reason is not None and not (exit_code == 0 and whole and capture):
+    all_finished = all(end and end.ok and end.stopped_at is None for end in ends.values())
+    if stop_reason is not None and not (exit_code == 0 and all_finished and capture):
         return _stopped(paths, ends, stop_reason, steps)
     # A script may wait for the processes that it started without asking how they ended.
     lost = bool(silent_spawned_ranks(paths))
@@ -73,14 +73,16 @@ def judge(
         (exit_code == 0 and spawned_ended_well)
         or (exit_code is None and all(end and end.ok for end in ends.values()))
     ):
-        complete = any(end and end.nothing_left for end in ends.values())
-        complete = complete or bool(steps_total and first_step >= steps_total)
+        nothing_left = any(end and end.nothing_left for end in ends.values())
+        nothing_left = nothing_left or bool(steps_total and first_step >= steps_total)
         unseen = exit_code is None
         if capture and not steps and (paths.metrics / "unobserved").exists():
             return _unobserved()
-        return _finished(steps, first_step, unseen=unseen, complete=complete, capture=capture)
+        return _finished(
+            steps, first_step, unseen=unseen, nothing_left=nothing_left, capture=capture
+        )
     root = root_cause(paths)
-    if whole and not lost and steps and root is not None and root[1] < 0:
+    if all_finished and not lost and steps and root is not None and root[1] < 0:
         return _crashed_at_exit(root[0], steps, -root[1])
     if exit_code is None and not lost and not any(end and not end.ok for end in ends.values()):
         return Verdict(
@@ -118,13 +120,13 @@ def _stopped(paths: RunPaths, ends: dict[int, RankEnd | None], reason: str, step
 
 
 def _finished(
-    steps: int, first_step: int, *, unseen: bool, complete: bool, capture: bool
+    steps: int, first_step: int, *, unseen: bool, nothing_left: bool, capture: bool
 ) -> Verdict:
-    """Exit code 0. `complete`: the attempt was resumed where there was nothing left to do."""
+    """Exit code 0. `nothing_left`: the attempt was resumed where there was nothing left to do."""
     if not capture:
         return Verdict(outcome="succeeded", message="Finished with exit code 0 (unobserved).")
     if first_step and steps <= first_step:
-        return _without_steps_of_its_own(first_step, complete=complete)
+        return _without_steps_of_its_own(first_step, nothing_left=nothing_left)
     if steps == 0:
         return Verdict(
             outcome="no-steps",
@@ -143,8 +145,8 @@ def _unobserved() -> Verdict:
     )
 
 
-def _without_steps_of_its_own(first_step: int, *, complete: bool) -> Verdict:
-    if complete:
+def _without_steps_of_its_own(first_step: int, *, nothing_left: bool) -> Verdict:
+    if nothing_left:
         return Verdict(
             outcome="succeeded",
             message=f"Finished after {first_step} steps: the checkpoint was of the last one.",
@@ -166,7 +168,7 @@ def _crashed_at_exit(rank: int, steps: int, number: int) -> Verdict:
     exception" on SIGABRT, after the process group was destroyed). Nothing of the training is lost.
     """
     cause = f"rank {rank} was killed by {signal_name(number)} while its process was shutting down"
-    found = Finding(
+    crash = Finding(
         kind="crash-at-exit",
         rank=rank,
         step=steps,
@@ -177,13 +179,13 @@ def _crashed_at_exit(rank: int, steps: int, number: int) -> Verdict:
         severity="note",
     )
     message = f"Finished after {steps} steps; then {cause}, after the script had ended."
-    return Verdict(outcome="succeeded", message=message, finding=found)
+    return Verdict(outcome="succeeded", message=message, finding=crash)
 
 
-def verdict_of(found: Finding) -> Verdict:
-    """The verdict that a run failed for what `found` says."""
-    text = f"{found.cause} ({found.evidence}). {found.next}"
-    return Verdict(outcome="failed", message=text, failed_rank=found.rank, finding=found)
+def verdict_of(diagnosis: Finding) -> Verdict:
+    """The verdict that a run failed for what `diagnosis` says."""
+    text = f"{diagnosis.cause} ({diagnosis.evidence}). {diagnosis.next}"
+    return Verdict(outcome="failed", message=text, failed_rank=diagnosis.rank, finding=diagnosis)
 
 
 def address_was_taken(paths: RunPaths, ranks: int) -> bool:

@@ -61,8 +61,8 @@ class StopRequest:
             if not preempt.exists():  # a supervisor that takes over must know
                 guarded("preempt", preempt.touch)
             return "preempted"
-        asked = (self._control / "stop").exists() or (self._control / "stop-now").exists()
-        return "stopped" if asked else None
+        stop = (self._control / "stop").exists() or (self._control / "stop-now").exists()
+        return "stopped" if stop else None
 
     def take_notice(self, text: str) -> None:
         """A pre-emption is announced; the first word of it is kept."""

@@ -5,12 +5,12 @@ launcher and once for every rank. A warm server has imported them and done nothi
 forks becomes ``accelerate launch`` with the very arguments of the cold command, and the launcher's
 ranks are forks in turn. Nobody re-implements the launcher: only the exec is left out.
 
-    server ── keeper ── launcher ── template          one keeper and one template per start
+    server ── reaper ── launcher ── template          one reaper and one template per start
                             ├────── rank 0            (children of the launcher, as always)
                             └────── rank 1
 
-- ``server.py``    imports, listens on a Unix socket, forks a keeper per start.
-- ``keeper.py``    the launcher's parent: tells its exit code over the socket, outlives the server.
+- ``server.py``    imports, listens on a Unix socket, forks a reaper per start.
+- ``reaper.py``    the launcher's parent: tells its exit code over the socket, outlives the server.
 - ``template.py``  forks the launcher's ranks from one thread; the launcher has several.
 - ``child.py``     what exec and the interpreter's start would have done in a fork.
 - ``sameness.py``  whether a fork would be the same as a cold start; every refusal is a sentence.

@@ -54,8 +54,8 @@ def socket_folder() -> Path:
     path = place if given else place / f"workbench-warm-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)
-    found = path.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077 or path.is_symlink():
+    status = path.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077 or path.is_symlink():
         raise HostError(
             f"{path} is not a folder that you alone can enter, so a warm server there is not "
             f"trusted. Remove it, or set {FOLDER} to a folder with mode 700."
@@ -204,14 +204,14 @@ def _runs(path: Path) -> bool:
 class WarmProcess:
     """A process that a warm server has forked; the parts of `subprocess.Popen` that we use."""
 
-    def __init__(self, connection: socket.socket, pid: int, keeper: int) -> None:
+    def __init__(self, connection: socket.socket, pid: int, reaper: int) -> None:
         self._connection = connection
         self.pid = pid
-        self.keeper = keeper
+        self.reaper = reaper
         """Parent of the process, and of the orphans it leaves; ends after `close`."""
         self.returncode: int | None = None
         self.lost = False
-        """Its keeper was killed: nobody can tell its exit code."""
+        """Its reaper was killed: nobody can tell its exit code."""
         self._identity = processes.identify(pid)
 
     def poll(self) -> int | None:
@@ -236,7 +236,7 @@ class WarmProcess:
             except TimeoutError:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0) from None
         if self.returncode is None:
-            raise NotWarmError(f"process {self.pid} was lost: its keeper is gone")
+            raise NotWarmError(f"process {self.pid} was lost: its reaper is gone")
         return self.returncode
 
     def _read(self) -> None:
@@ -260,7 +260,7 @@ class WarmProcess:
         self.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """Let its keeper go: nothing of it is watched any more."""
+        """Let its reaper go: nothing of it is watched any more."""
         self._connection.close()
 
 
@@ -296,7 +296,7 @@ def start_process(
     try:
         connection.settimeout(_READY_SECONDS)
         marker = environment.get(processes.MARKER, "")
-        shown = {processes.KEEPER_MARKER: marker} if marker else {}
+        shown = {processes.REAPER_MARKER: marker} if marker else {}
         request = {"do": "start", "order": asdict(order), "keeper_shows": shown}
         send(connection, request, [nowhere, output, output])
         reply, _ = receive(connection)
@@ -314,14 +314,14 @@ def start_process(
 def servers() -> list[dict[str, Any]]:
     """What each of this user's warm servers says of itself."""
     return [
-        found for path in sorted(socket_folder().glob("*.sock")) if (found := ask(path, "status"))
+        reply for path in sorted(socket_folder().glob("*.sock")) if (reply := ask(path, "status"))
     ]
 
 
 def stop_servers() -> list[dict[str, Any]]:
     """End all of this user's warm servers; their runs go on."""
     return [
-        found for path in sorted(socket_folder().glob("*.sock")) if (found := ask(path, "stop"))
+        reply for path in sorted(socket_folder().glob("*.sock")) if (reply := ask(path, "stop"))
     ]
 
 

@@ -132,18 +132,18 @@ def _shown(value: str | None) -> str:
 
 def surroundings() -> dict[str, str]:
     """What a process inherits beside environment and files; a fork cannot change it."""
-    found = {f"{name} namespace": os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES}
+    inherited = {f"{name} namespace": os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES}
     with open("/proc/self/cgroup", encoding="utf-8") as file:
-        found["control group"] = file.read().strip()
+        inherited["control group"] = file.read().strip()
     with open("/proc/self/status", encoding="utf-8") as file:
         status = dict(line.split(":", 1) for line in file)
     for name in ("Groups", "CapEff", "NoNewPrivs", "Seccomp", "Cpus_allowed_list"):
-        found[name] = status.get(name, "").strip()
-    found["nice level"] = str(os.getpriority(os.PRIO_PROCESS, 0))
+        inherited[name] = status.get(name, "").strip()
+    inherited["nice level"] = str(os.getpriority(os.PRIO_PROCESS, 0))
     for name in dir(resource):
         if name.startswith("RLIMIT_"):
-            found[name] = str(resource.getrlimit(getattr(resource, name)))
-    return found
+            inherited[name] = str(resource.getrlimit(getattr(resource, name)))
+    return inherited
 
 
 def other_surroundings(given: Mapping[str, str], own: Mapping[str, str]) -> str | None:
@@ -171,10 +171,10 @@ def changed_file(known: Mapping[str, tuple[int, int]]) -> str | None:
 
 def _stamp(path: str) -> tuple[int, int]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return (0, 0)
-    return (found.st_mtime_ns, 0 if path.endswith("-packages") else found.st_size)
+    return (status.st_mtime_ns, 0 if path.endswith("-packages") else status.st_size)
 
 
 def cuda_in_use(modules: Mapping[str, Any]) -> str | None:

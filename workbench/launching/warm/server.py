@@ -23,8 +23,8 @@ from typing import Any
 
 from . import room, sameness
 from .child import Order, become, run, search_path
-from .keeper import keep
 from .messages import is_ours, receive, send
+from .reaper import fork_and_reap
 from .template import branch_off, fork_instead_of_exec
 
 _REQUEST_SECONDS = 5.0
@@ -41,13 +41,13 @@ class Server:
         self._modules = modules
         self._environment = dict(os.environ)  # as it was at the start
         self._lock = lock
-        self._keepers = set[int]()
+        self._reapers = set[int]()
         self._started = 0
         self._cpu_seconds = 0.0  # of all that it forked and that has ended
-        found = room.find()
-        if found is None:
+        space = room.find()
+        if space is None:
             raise SystemExit("The warm server was started without room for its forks' environment.")
-        self.room = found
+        self.room = space
         os.environ.pop(room.VARIABLE)
         self._environment.pop(room.VARIABLE)
         quiet = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quiet")
@@ -93,13 +93,13 @@ class Server:
         os.set_blocking(written, False)
         signal.set_wakeup_fd(written)
         signal.signal(signal.SIGCHLD, _wake_up)
-        leaving = list[int]()
+        stops = list[int]()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, _frame: leaving.append(number))
+            signal.signal(number, lambda number, _frame: stops.append(number))
         used = time.monotonic()
-        while not leaving:
+        while not stops:
             left = used + self._idle_seconds - time.monotonic()
-            if left <= 0 and not self._keepers:
+            if left <= 0 and not self._reapers:
                 break
             ready, _, _ = select.select([self._socket, wake], [], [], max(left, 1.0))
             if wake in ready:
@@ -108,18 +108,18 @@ class Server:
             if self._socket in ready:
                 used = time.monotonic()
                 connection, _ = self._socket.accept()
-                fork = self._answer(connection, leaving)
+                fork = self._answer(connection, stops)
                 if fork is not None:
                     return fork
         self._close()
         return None
 
     def _collect(self) -> None:
-        """Let no keeper that has ended stay as a zombie."""
-        for keeper in list(self._keepers):
-            ended, _, usage = os.wait4(keeper, os.WNOHANG)
+        """Let no reaper that has ended stay as a zombie."""
+        for reaper in list(self._reapers):
+            ended, _, usage = os.wait4(reaper, os.WNOHANG)
             if ended:
-                self._keepers.discard(keeper)
+                self._reapers.discard(reaper)
                 self._cpu_seconds += usage.ru_utime + usage.ru_stime
 
     def _close(self) -> None:
@@ -130,7 +130,7 @@ class Server:
         self._socket.close()
 
     def _answer(
-        self, connection: socket.socket, leaving: list[int]
+        self, connection: socket.socket, stops: list[int]
     ) -> tuple[Order, list[int]] | None:
         files: list[int] = []
         try:
@@ -141,9 +141,9 @@ class Server:
             connection.settimeout(None)
             if request["do"] == "start":
                 shown: dict[str, str] = request["keeper_shows"]
-                return self._start(connection, Order(**request["order"]), files, leaving, shown)
+                return self._start(connection, Order(**request["order"]), files, stops, shown)
             if request["do"] == "stop":
-                leaving.append(0)
+                stops.append(0)
             send(connection, self._status())
         except (OSError, EOFError):  # it has gone
             return None
@@ -162,12 +162,12 @@ class Server:
         connection: socket.socket,
         order: Order,
         files: list[int],
-        leaving: list[int],
+        stops: list[int],
         shown: dict[str, str],
     ) -> tuple[Order, list[int]] | None:
         changed = sameness.changed_file(self._loaded)
         if changed is not None:
-            leaving.append(0)
+            stops.append(0)
         why = (
             changed
             or sameness.threads_left()
@@ -179,13 +179,13 @@ class Server:
             send(connection, {"refused": why})
             return None
         self._started += 1
-        keeper = os.fork()
-        if keeper:
-            self._keepers.add(keeper)
+        reaper = os.fork()
+        if reaper:
+            self._reapers.add(reaper)
             return None
         self._socket.close()
         copies = [os.dup(descriptor) for descriptor in files]
-        keep(connection, self.room, shown)
+        fork_and_reap(connection, self.room, shown)
         return order, copies
 
     def why_not(self, order: Order, *, first: bool = False) -> str | None:
@@ -215,7 +215,7 @@ class Server:
             "modules": list(self._modules),
             "threads": self._environment.get(sameness.THREADS),
             "started": self._started,
-            "running": len(self._keepers),
+            "running": len(self._reapers),
             "cpu_seconds": round(self._cpu_seconds, 3),
             "idle_seconds": self._idle_seconds,
             "memory_bytes": _resident_bytes(),

@@ -21,8 +21,8 @@ from dataclasses import asdict
 from typing import Any
 
 from .child import Order, close_files, inherited_signals, own_oom_score, program
-from .keeper import adopt_orphans
 from .messages import receive, send
+from .reaper import adopt_orphans
 from .room import Room
 
 COLD_RANKS = "cold-ranks"
@@ -98,7 +98,7 @@ def fork_instead_of_exec(template: socket.socket, why_not: Callable[[Order], str
                     send(template, asdict(order), files)
                     self.pid = receive(template)[0]["pid"]
                 except (OSError, EOFError):
-                    _tell_cold("its template was killed", order.environment)
+                    _report_cold("its template was killed", order.environment)
                     return False
                 finally:
                     adopt_orphans(yes=False)
@@ -140,11 +140,11 @@ def _order(
     why = why_not(order)
     if why is None:
         return order, files
-    _tell_cold(why, order.environment)
+    _report_cold(why, order.environment)
     return None
 
 
-def _tell_cold(why: str, environment: Mapping[str, str]) -> None:
+def _report_cold(why: str, environment: Mapping[str, str]) -> None:
     """Say in the launcher's log, and to the supervisor, that a rank is no fork."""
     sys.stderr.write(f"workbench: this process starts cold: {why}.\n")
     directory = environment.get("WORKBENCH_RUN_DIR")
@@ -152,6 +152,6 @@ def _tell_cold(why: str, environment: Mapping[str, str]) -> None:
         return
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(OSError):
-        told = os.open(os.path.join(directory, "control", COLD_RANKS), flags, 0o600)
-        os.write(told, why.encode("utf-8", "replace"))
-        os.close(told)
+        descriptor = os.open(os.path.join(directory, "control", COLD_RANKS), flags, 0o600)
+        os.write(descriptor, why.encode("utf-8", "replace"))
+        os.close(descriptor)

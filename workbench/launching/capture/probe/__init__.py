@@ -29,9 +29,9 @@ VARIABLE = "WORKBENCH_MEASURE"  # JSON: {"batch": [from, to] | null, "seconds": 
 
 def arm(recorder: Any) -> None:
     """Measure this rank once it trains, with another batch size if one is asked for."""
-    asked = json.loads(os.environ[VARIABLE])
-    recorder.tracer = _Later(recorder, float(asked.get("seconds", 2.0)))
-    batch = asked.get("batch")
+    request = json.loads(os.environ[VARIABLE])
+    recorder.tracer = _Later(recorder, float(request.get("seconds", 2.0)))
+    batch = request.get("batch")
     if batch:
         patches.when_imported(loaders.actions(int(batch[0]), int(batch[1])))
 

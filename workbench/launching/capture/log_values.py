@@ -36,15 +36,15 @@ def log(*, step: int | None = None, **values: Any) -> None:
     if not folder:
         return
     try:
-        told = {name: _plain(value) for name, value in values.items()}
-        leave = _tell(folder, step, told)
+        plain = {name: _plain(value) for name, value in values.items()}
+        leave = _write(folder, step, plain)
     except Exception:
         return
     if leave is not None:
         leave()
 
 
-def _tell(folder: str, step: int | None, told: dict[str, Any]) -> Any:
+def _write(folder: str, step: int | None, values: dict[str, Any]) -> Any:
     """Write the line; returns what to call when a stop is due."""
     hook: Any = sys.modules.get("_workbench_capture")
     recorder: Any = hook.recorder() if hook is not None else None
@@ -52,11 +52,11 @@ def _tell(folder: str, step: int | None, told: dict[str, Any]) -> Any:
     rank = os.environ.get("RANK", "0")
     if recorder is not None and recorder.owner == os.getpid():
         rank = recorder.rank
-        if "loss" in told and recorder.said_step(step, told) and recorder.stop_due():
+        if "loss" in values and recorder.logged_step(step, values) and recorder.stop_due():
             end: Any = hook.leave  # pyright: ignore[reportOptionalMemberAccess]
             leave = functools.partial(end, recorder)  # called outside the guard: it exits
         step = recorder.steps if step is None else step
-    line = {"time": round(time.time(), 6), "step": step, **told}
+    line = {"time": round(time.time(), 6), "step": step, **values}
     content = json.dumps(line, separators=(",", ":")).encode() + b"\n"
     path = os.path.join(folder, "metrics", f"rank-{rank}.said.jsonl")
     handle = open_lines(path, 0o600)

@@ -1,4 +1,4 @@
-"""A start's keeper: the parent of the launcher, which tells its exit code to whoever asked for it.
+"""A start's reaper: the parent of the launcher, which tells its exit code to whoever asked for it.
 
 It is a process of its own so that a run does not depend on the server, which may end at any time.
 Orphans of the run come to it, as they come to the supervisor of a cold start.
@@ -25,15 +25,15 @@ def adopt_orphans(*, yes: bool) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
 
 
-def keep(connection: socket.socket, room: Room, shown: Mapping[str, str]) -> None:
-    """Fork the process to be; returns in it. The keeper itself never does.
+def fork_and_reap(connection: socket.socket, room: Room, shown: Mapping[str, str]) -> None:
+    """Fork the process to be; returns in it. The reaper itself never does.
 
-    `shown`: environment that /proc shows of the keeper, by which the run's orphans are found.
+    `shown`: environment that /proc shows of the reaper, by which the run's orphans are found.
     """
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    room.show(shown, "workbench warm keeper")
+    room.show(shown, "workbench warm reaper")
     adopt_orphans(yes=True)
     read, write = os.pipe()
     process = os.fork()

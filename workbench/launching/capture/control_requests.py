@@ -27,8 +27,8 @@ _FLUSH_SECONDS = 0.3
 _kept: list[Any] = []  # faulthandler needs the file to stay open
 
 
-class Answers:
-    """Answers for one rank."""
+class ControlRequests:
+    """Answers the requests made of one rank."""
 
     def __init__(self, folder: str, rank: int, recorder: Recorder | None) -> None:
         control = os.path.join(folder, "control")
@@ -46,7 +46,7 @@ class Answers:
         self._owner = os.getpid()
         # Left over from an attempt before this one.
         self._dumped, self._old_end = _changed_at(self._dump), _changed_at(self._terminating)
-        self._asked_at: float | None = None
+        self._requested_at: float | None = None
         self._woken: int | None = None  # Python's own C handler writes the signals' numbers here
         self._term = False
 
@@ -91,7 +91,7 @@ class Answers:
             os.close(os.open(self._preempt, os.O_WRONLY | os.O_CREAT, 0o600))
         except OSError:
             return False
-        self._asked_at = self._asked_at or time.monotonic()
+        self._requested_at = self._requested_at or time.monotonic()
         return True
 
     def _ending(self) -> bool:
@@ -115,8 +115,8 @@ class Answers:
             with open(self._profile, encoding="utf-8") as file:
                 profiling.ask(self._recorder, file.read())
         unheard = (
-            self._asked_at is not None
-            and time.monotonic() - self._asked_at > _UNHEARD_SECONDS
+            self._requested_at is not None
+            and time.monotonic() - self._requested_at > _UNHEARD_SECONDS
             and not os.path.exists(self._stop_at)
         )
         hopeless = self._signalled() and self._peer_lost()
