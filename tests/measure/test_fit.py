@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,18 @@ from typing import Any
 import pytest
 
 from workbench.describe import Cluster, Strategy
-from workbench.describe.measured import PerBatch
+from workbench.describe.job import Job
+from workbench.describe.measured import PerBatch, cpu_text
 from workbench.describe.recorded import from_document
 from workbench.describe.workload import Workload
 from workbench.errors import UsageError
 from workbench.estimate import step_time, training_memory
+from workbench.estimate.host_step import predict_step
 from workbench.estimate.memory import least_bytes, needed_bytes
 from workbench.measuring.batches import BatchOption, declared_option, other_batches, usual_value
 from workbench.measuring.described import samples_of, workload_of
 from workbench.measuring.fit import line, moments
+from workbench.measuring.measure import ProbeError, _check_unchanged, _compiled
 from workbench.store import measurements
 from workbench.store.measurements import Measurement, batch_argument, find, keep, key_of, named
 from workbench.store.runs import Store
@@ -205,6 +209,126 @@ def test_a_script_is_known_by_content_and_arguments(tmp_path: Path) -> None:
     assert find(store, script, ["--width", "2", "--batch-size", "8"]) is None
     with pytest.raises(UsageError, match="has changed since it was measured"):
         named(store, str(script))
+
+
+def measured_script(folder: Path, *arguments: str, **changes: Any) -> tuple[Store, Path]:
+    """A store that has a measurement of a script with these arguments."""
+    script = folder / "train.py"
+    if not script.exists():
+        script.write_text("pass\n")
+    store, content = Store(folder / "runs"), measurements.content_hash(script) or ""
+    keep(
+        store,
+        Measurement(
+            script=str(script),
+            arguments=arguments,
+            workload=workload(4, 2),
+            content=content,
+            **changes,
+        ),
+    )
+    return store, script
+
+
+def test_without_its_argument_the_batch_is_the_scripts_default(tmp_path: Path) -> None:
+    words = ("--batch-size", "4")
+    store, script = measured_script(tmp_path, *words, batch_value=4, batch_default=32)
+    found = find(store, script, [])
+    assert found is not None
+    assert found.workload.micro_batch == 32
+    store, script = measured_script(tmp_path, *words, batch_value=4)
+    assert find(store, script, []) is None
+    assert find(store, script, words) is not None
+
+
+def test_a_configuration_that_changes_makes_another_key(tmp_path: Path) -> None:
+    configuration = tmp_path / "model.yaml"
+    configuration.write_text("width: 1")
+    words = [f"--config={configuration}"]
+    store, script = measured_script(tmp_path, *words)
+    assert find(store, script, words) is not None
+    configuration.write_text("width: 2")
+    assert find(store, script, words) is None
+
+
+def test_options_whose_names_only_begin_alike_do_change_the_key(tmp_path: Path) -> None:
+    store, script = measured_script(tmp_path, "--log-every", "5", "--depth", "2")
+    assert find(store, script, ["--depth", "2", "--log-dir=x"]) is not None
+    assert find(store, script, ["--logits_chunks", "4", "--depth", "2"]) is None
+
+
+def test_files_that_a_measurement_names_are_read_as_plain_files_only(tmp_path: Path) -> None:
+    pipe = tmp_path / "model.py"
+    os.mkfifo(pipe)
+    store, script = measured_script(tmp_path, files=(("model.py", "0"), ("/dev/zero", "0")))
+    assert find(store, script, []) is None
+    assert measurements.content_hash(pipe) is None
+    assert measurements.content_hash(Path("/dev/zero")) is None
+
+
+def test_the_last_of_two_batch_arguments_counts() -> None:
+    found = batch_argument(["--batch-size", "8", "--batch-size", "16"])
+    assert found is not None
+    assert (found.position, found.value) == (3, 16)
+
+
+def test_a_step_that_was_timed_on_another_cpu_is_not_this_ones(tmp_path: Path) -> None:
+    here = Cluster(name="here", cpu_name="Any CPU @ 2 GHz", cpu_cores=8)
+    alone, batches = Strategy.parse("single", 1), [4, 2]
+    own = workload_of("train.py", [record(4), record(2)], batches, cpu=cpu_text(here))
+    step = predict_step(own, alone, here, None)
+    assert step is not None
+    assert "its range (x0.85 to x1.3) is chosen" in step.assumptions[0]
+    assert predict_step(own, alone, replace(here, cpu_cores=4), None) is None
+
+
+def test_a_roofline_says_that_its_range_is_chosen() -> None:
+    step = step_time(workload(4, 2), Strategy.parse("single", 1), Cluster.rented("a100-80gb", 1))
+    assert any("its range (x0.8 to x2) is chosen" in one for one in step.assumptions)
+
+
+def test_what_was_measured_is_not_called_assumed() -> None:
+    work = workload(4, 2)
+    assert work.model.measured is not None
+    assert Job.of(work.model, gpu="h100").notes == ()
+    assert "torchtune" in Job.of(work.model, gpu="h100", trainer="torchtune").notes[0]
+    said = training_memory(replace(work, precision="bf16"), Strategy.parse("single", 1), "cuda")
+    assert "attention, loss and kernels as measured" in said.assumptions
+    assert "measured in fp32: scaled by the bytes of a value" in said.assumptions
+    assert not [one for one in said.assumptions if "norms" in one]
+
+
+def test_an_incomplete_batch_counts_with_its_own_samples() -> None:
+    assert samples_of(record(4, loader_batch=16, short_batch=8), 16) == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "compiles"),
+    [
+        ("model = torch.compile(model)", [], True),
+        ("model.compile()", [], True),
+        ("pattern = re.compile('x')", [], False),
+        ("pass", ["--torch_compile", "True"], True),
+    ],
+)
+def test_a_script_that_compiles_is_told_that_the_probe_does_not(
+    text: str, arguments: list[str], *, compiles: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    assert bool(_compiled(script, {}, arguments)) == compiles
+
+
+def test_a_script_that_is_edited_while_it_is_measured_is_not_kept(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("width = 1")
+    (tmp_path / "model.py").write_text("depth = 1")
+    before = measurements.content_hash(script)
+    files = {"model.py": measurements.content_hash(tmp_path / "model.py") or ""}
+    _check_unchanged(script, before, files)
+    (tmp_path / "model.py").write_text("depth = 2")
+    with pytest.raises(ProbeError, match=r"model\.py has changed while it was measured"):
+        _check_unchanged(script, before, files)
 
 
 def test_options_without_effect_do_not_change_the_key(tmp_path: Path) -> None:

@@ -109,6 +109,11 @@ def test_controls_that_nobody_moved_follow_the_others() -> None:
     assert own.changed({"kernels": "fused"}).job() == other.job()
 
 
+def test_the_assumed_trainer_is_shown(calculator: MemoryCalculator) -> None:
+    assumed = calculator.figure["assumptions"]
+    assert [one for one in assumed if one.startswith("Assuming plain PyTorch or Accelerate")]
+
+
 def test_the_controls_show_what_a_trainer_decides() -> None:
     asked = {"gpu": "h100", "trainer": "torchtune"}
     form, job = (

@@ -106,7 +106,7 @@ class Job:
             workload=_workload(described, assumed | given),
             strategy=strategy.with_options(**extra),
             cluster=cluster,
-            notes=(trainer.note, *notes),
+            notes=(*_assumed_note(trainer, described), *notes),
             trainer=trainer,
             given=values,
         )
@@ -154,6 +154,11 @@ class Job:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(f"The record of {name} does not describe its job: {error}") from error
+
+
+def _assumed_note(trainer: Preset, model: Model) -> tuple[str, ...]:
+    """What is assumed of the trainer; a measured step shows by itself what trained it."""
+    return () if model.measured is not None and not trainer.is_named else (trainer.note,)
 
 
 def _recorded_cluster(run: Mapping[str, Any]) -> Cluster | str:

@@ -9,6 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from workbench.describe.hardware import Cluster
+
+
+def cpu_text(cluster: Cluster) -> str:
+    """The CPU of a machine, as `Measured.cpu` has it."""
+    return f"{cluster.cpu_name or 'unknown CPU'}, {cluster.cpu_cores or 'unknown'} cores"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerBatch:
@@ -88,6 +95,8 @@ class Measured:
     """Of a step by micro-batch, on the device it was measured on; None = not timed."""
     device: str = "cpu"
     """``cpu`` or the GPU's name."""
+    cpu: str = ""
+    """Name and cores of the CPU that `seconds` are of, as `Cluster` has them; "" = not known."""
     tensor_by_tensor: bool = False
     """The optimizer steps one tensor after the other, as torch does on a CPU by default; a GPU
     works on lists of all of them, and their temporaries are as large as the weights."""

@@ -50,7 +50,7 @@ def predict_step(
     if cluster.accelerator is not None:
         return step_time(workload, strategy, cluster, given and _as_here(given, cluster))
     if workload.model.measured is not None:
-        return measured_on_cpu(workload, strategy)
+        return measured_on_cpu(workload, strategy, cluster)
     if given is None or given.device != "cpu" or not _is_known(workload, strategy):
         return None
     check_layout(workload, strategy)

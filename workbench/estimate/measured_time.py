@@ -2,14 +2,14 @@
 
 FLOPs of matrix products, convolutions and attention over the rate of large products, bytes of all
 other operators over the bandwidth, and a launch for each operator: a roofline, since how well the
-products of an unknown model fill a card is not known. Where the step was timed on a GPU of the
-catalog, the ratio of that time and this sum goes with it to other GPUs.
+products of an unknown model fill a card is not known. A step that was timed on a GPU does not
+correct it: only the CPU's seconds are used, and only on that CPU.
 """
 
 from __future__ import annotations
 
-from workbench.describe import Strategy, Workload
-from workbench.describe.measured import Measured, StepWork
+from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.measured import Measured, StepWork, cpu_text
 from workbench.estimate.block_time import BlockTime, PassTime
 from workbench.estimate.context import RankContext
 from workbench.estimate.memory import check_layout
@@ -17,9 +17,14 @@ from workbench.estimate.rates import Machine
 from workbench.estimate.timing import StepTime
 
 CPU_RANGE = (0.85, 1.3)
-"""Around a step that was timed on the CPU of this host: what shares it varies."""
+"""Around a step that was timed on the CPU of this host: what shares it varies. Chosen."""
 RANGE = (0.8, 2.0)
-"""Around a roofline: small products and convolutions stay far below the rate of large ones."""
+"""Around a roofline: small products and convolutions stay far below the rate of large ones. Chosen:
+no measured script has been timed on a GPU."""
+RANGE_TEXT = (
+    f"a roofline of the measured operators; its range (x{RANGE[0]:g} to x{RANGE[1]:g}) is chosen: "
+    "no measured script has been timed on a GPU"
+)
 
 
 def measured_block(context: RankContext, measured: Measured, gpu: Machine) -> BlockTime:
@@ -51,8 +56,8 @@ def _traffic(work: StepWork, samples: int, gpu: Machine, scale: float) -> float:
     return moved + work.operators.at(samples) * e.kernel_seconds
 
 
-def measured_on_cpu(workload: Workload, strategy: Strategy) -> StepTime | None:
-    """The step on the CPU that it was measured on; None where it was measured elsewhere.
+def measured_on_cpu(workload: Workload, strategy: Strategy, cluster: Cluster) -> StepTime | None:
+    """The step on the CPU that it was measured on; None where it was measured on another.
 
     One process was given all cores, so that ranks beside each other share them.
 
@@ -63,15 +68,18 @@ def measured_on_cpu(workload: Workload, strategy: Strategy) -> StepTime | None:
     measured = workload.model.measured
     if measured is None or measured.device != "cpu" or measured.seconds is None:
         return None
+    if measured.cpu not in {"", cpu_text(cluster)}:
+        return None  # a store may be shared by several machines
     ranks = strategy.world_size
     seconds = measured.seconds.at(workload.micro_batch) * workload.accumulate * ranks
     flops = measured.flops(workload.micro_batch) * workload.accumulate * strategy.data_ranks
-    source = f"a measured step: {measured.source}"
+    low, high = CPU_RANGE
+    source = f"a measured step: {measured.source}; its range (x{low:g} to x{high:g}) is chosen"
     shared = f"{ranks} ranks share the cores; their exchange of gradients is not measured"
     return StepTime(
         parts={"measured step": seconds},
-        low=CPU_RANGE[0],
-        high=CPU_RANGE[1],
+        low=low,
+        high=high,
         gpus=ranks,
         tokens=workload.tokens_per_step(strategy.data_ranks),
         model_flops=flops,

@@ -163,7 +163,14 @@ def assumptions(workload: Workload, strategy: Strategy) -> tuple[str, ...]:
     traced = workload.model.traced
     measured = workload.model.measured
     if measured is not None:
-        sentences += [f"a measured step: {measured.source}", *measured.notes]
+        sentences = [
+            f"{workload.precision}, {workload.optimizer}, recompute {strategy.recompute}",
+            "attention, loss and kernels as measured",
+            f"a measured step: {measured.source}",
+            *measured.notes,
+        ]
+        if workload.precision != measured.precision:
+            sentences.append(f"measured in {measured.precision}: scaled by the bytes of a value")
     elif traced is not None:
         sentences.append(
             "activations per sample as traced, the loss left out"

@@ -20,7 +20,7 @@ from workbench.estimate.context import RankContext
 from workbench.estimate.exchange import exchange, host_seconds
 from workbench.estimate.flops import model_flops, recompute_flops
 from workbench.estimate.measured_time import RANGE as ROOFLINE
-from workbench.estimate.measured_time import measured_block
+from workbench.estimate.measured_time import RANGE_TEXT, measured_block
 from workbench.estimate.memory import check_layout
 from workbench.estimate.network import Groups, Links, groups, links
 from workbench.estimate.optimizer_time import optimizer_seconds
@@ -281,6 +281,8 @@ def _assumptions(
         ),
         given.source or "usual rates of the GPU's generation; nothing was measured on this machine",
     ]
+    if workload.model.measured is not None:
+        sentences.append(RANGE_TEXT)
     if network.assumed:
         sentences.append(network.assumed)
     if workload.model.experts:

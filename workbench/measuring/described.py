@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from workbench.describe import Model, Traced, Workload
@@ -37,15 +38,25 @@ _FEW_OPERATORS = 8
 """A backward pass has more; fewer is a regulariser or a hook."""
 
 
-def workload_of(script: str, records: Sequence[Record], batches: Sequence[int]) -> Workload:
+def workload_of(
+    script: str,
+    records: Sequence[Record],
+    batches: Sequence[int],
+    *,
+    cpu: str = "",
+    notes: Sequence[str] = (),
+) -> Workload:
     """What the script trains, per micro-batch and rank.
 
     Args:
         script: Its name.
         records: Of the probes, the one at the script's own batch size first.
         batches: Samples per micro-batch of each.
+        cpu: Name and cores of the CPU, as `Measured.cpu`.
+        notes: What else is to be said of the measurement.
     """
     measured, micro_batches = _measured(script, records, batches), accumulation(records[0])
+    measured = replace(measured, cpu=cpu, notes=(*measured.notes, *notes))
     kept = _per_sample([one["saved_bytes"] / micro_batches for one in records], batches)
     blocks = _blocks(records[0])
     elements = sum(records[0][kind]["elements"] for kind in ("trained", "frozen"))
@@ -117,11 +128,12 @@ def accumulation(record: Record) -> int:
 def samples_of(record: Record, asked: int | None = None) -> int:
     """Samples of a micro-batch.
 
-    The loader's; without one the batch size that the script was asked for, where a module's inputs
-    have a dimension of that size (it need not be the first); else their first dimension.
+    The loader's, fewer in the incomplete batch at a dataset's end. Without a loader the batch size
+    that the script was asked for, where a module's inputs have a dimension of that size (it need
+    not be the first); else their first dimension.
     """
     if record.get("loader_batch"):
-        return int(record["loader_batch"])
+        return int(record.get("short_batch") or record["loader_batch"])
     shapes: list[list[int]] = [shape for leaves in record["inputs"] for shape, _ in leaves if shape]
     if asked is not None and any(asked in shape for shape in shapes):
         return asked

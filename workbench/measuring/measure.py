@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.describe.detection import detect_host
+from workbench.describe.measured import cpu_text
 from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.launch import launch
 from workbench.launching.prepare.targets import resolve
 from workbench.launching.run import Run
 from workbench.measuring.batches import OtherBatch, other_batches, usual_value
 from workbench.measuring.described import samples_of, workload_of
-from workbench.store.files import read_json, write_json_atomic
+from workbench.store.files import read_json
 from workbench.store.measurements import (
-    FILE,
     FOLDER,
     Measurement,
     content_hash,
@@ -31,6 +34,7 @@ USUAL_TIMEOUT = 900.0
 _TIMED_SECONDS = 2.0
 _LOG_LINES = 40
 _POLL_SECONDS = 0.2
+_COMPILES = re.compile(rb"torch[._]compile|(?<!\bre)\.compile\(")
 
 Progress = Callable[[str], None]
 
@@ -81,29 +85,54 @@ def measure(
     """
     target = resolve(os.fspath(script))
     runs = store if isinstance(store, Store) else Store(store)
+    content = content_hash(target.path)
     prober = _Prober(os.fspath(script), cpu=cpu, store=runs, timeout=timeout, tell=on_progress)
     value = usual_value(target.path, arguments)
     first = prober.run(tuple(arguments), value, None, "the script's own batch size")
     ways = other_batches(target.path, arguments, first.samples, first.record.get("loader_batch"))
     second, source = prober.second(first, list(ways))
     probes = [first] if second is None else [first, second]
+    _check_unchanged(target.path, content, first.record["files"])
     workload = workload_of(
-        target.path.name, [one.record for one in probes], [one.samples for one in probes]
+        target.path.name,
+        [one.record for one in probes],
+        [one.samples for one in probes],
+        cpu=cpu_text(detect_host()),
+        notes=_compiled(target.path, first.record["files"], arguments),
     )
     found = Measurement(
         script=str(target.path),
         arguments=tuple(arguments),
         workload=workload,
-        content=content_hash(target.path) or "",
+        content=content or "",
         run=first.run.id,
         measured_at=time.time(),
         batch_value=value,
+        batch_default=usual_value(target.path, ()),
         batch_source=source,
         files=tuple(sorted(first.record["files"].items())),
     )
-    keep(runs, found)
-    write_json_atomic(first.run.directory / FILE, found.document(), indent=1)
+    keep(runs, found, first.run.directory)
     return found
+
+
+def _check_unchanged(script: Path, content: str | None, files: Mapping[str, str]) -> None:
+    """What is kept must be of what ran: a script takes minutes, and people edit meanwhile."""
+    now = {script: content} | {script.parent / name: old for name, old in files.items()}
+    changed = next((path for path, old in now.items() if content_hash(path) != old), None)
+    if changed is not None:
+        raise ProbeError(f"{changed} has changed while it was measured. Measure it again.")
+
+
+def _compiled(script: Path, files: Mapping[str, str], arguments: Sequence[str]) -> list[str]:
+    """A sentence where the script seems to compile its model."""
+    texts = [" ".join(arguments).encode()]
+    for path in (script, *(script.parent / name for name in files)):
+        with contextlib.suppress(OSError):
+            texts.append(path.read_bytes())
+    if not any(map(_COMPILES.search, texts)):
+        return []
+    return ["torch.compile is off while a script is measured; compiled, it keeps and moves less"]
 
 
 class _Prober:

@@ -1,8 +1,9 @@
 """Measured scripts, kept beside the runs: found again by what the script and its arguments are.
 
 ``<store>/measured/<key>.json`` holds what ``workbench measure`` learned; the key is made of the
-script's content and of its arguments without the batch size. A script that imports files of its own
-is known by them too: one that has changed since makes the measurement old.
+script's content and of its arguments without the batch size, a configuration file among them by its
+content. A script that imports files of its own is known by them too: one that has changed since
+makes the measurement old. What a script reads from its environment is not in the key.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,9 +34,13 @@ _BATCH = re.compile(
 )
 _WITHOUT_EFFECT = re.compile(
     r"--?(?:lr|learning[-_]rate|seed|epochs?|num[-_](?:train[-_])?epochs|(?:max[-_])?steps"
-    r"|max[-_]iters|output[-_]dir|out[-_]dir|log\w*|save\w*|run[-_]name|weight[-_]decay|warmup\w*)"
+    r"|max[-_]iters|output[-_]dir|out[-_]dir|run[-_]name|weight[-_]decay"
+    r"|log(?:ging)?[-_]?(?:dir|every|file|freq|interval|level|steps)"
+    r"|save[-_](?:dir|every|freq|interval|path|steps|strategy)|warmup[-_](?:iters|ratio|steps))"
 )
-"""Options by which neither the memory nor the work of a step changes."""
+"""Options by which neither the memory nor the work of a step changes; each takes a value."""
+_CONFIGURATIONS = {".cfg", ".conf", ".ini", ".json", ".py", ".toml", ".yaml", ".yml"}
+_MAX_FILE_BYTES = 8 << 20  # of a script, a module or a configuration; data is larger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +83,9 @@ class Measurement:
     measured_at: float = 0.0
     """Seconds since 1970."""
     batch_value: int | None = None
-    """The batch size in its arguments then: that of `workload.micro_batch`; None = not there."""
+    """The batch size in its arguments then, else its default: that of `workload.micro_batch`."""
+    batch_default: int | None = None
+    """The batch size without an argument, as far as the script's source shows it."""
     batch_source: str = ""
     """Where its batch size was changed for the second probe; "" = there was none."""
     files: tuple[tuple[str, str], ...] = ()
@@ -89,14 +97,14 @@ class Measurement:
 
 
 def batch_argument(arguments: Sequence[str]) -> BatchArgument | None:
-    """The argument that gives the batch size, by the names that scripts use.
+    """The argument that gives the batch size, by the names that scripts use; the last one counts.
 
     >>> batch_argument(["--per_device_train_batch_size", "16"]).value
     16
     >>> batch_argument(["--eval_batch_size", "16"]) is None
     True
     """
-    for position, word in enumerate(arguments):
+    for position, word in reversed(list(enumerate(arguments))):
         name, equals, value = word.partition("=")
         if not _BATCH.fullmatch(name if name.startswith("-") else f"--{name}"):
             continue
@@ -121,7 +129,10 @@ def key_of(script: Path, arguments: Sequence[str]) -> str:
     """
     digest = hashlib.sha256(script.read_bytes())
     for word in _telling(arguments):
-        digest.update(b"\0" + word.encode())
+        digest.update(b"\0" + word.encode(errors="surrogateescape"))
+        file = Path(word.rpartition("=")[2])
+        if file.suffix in _CONFIGURATIONS:
+            digest.update(b"\0" + (content_hash(file) or "").encode())
     return f"{re.sub(r'[^a-z0-9]+', '-', script.stem.lower()).strip('-')}-{digest.hexdigest()[:16]}"
 
 
@@ -142,8 +153,8 @@ def _telling(arguments: Sequence[str]) -> list[str]:
     return words
 
 
-def keep(store: Store, measurement: Measurement) -> Path:
-    """Write it where `find` looks.
+def keep(store: Store, measurement: Measurement, run: Path | None = None) -> Path:
+    """Write it where `find` looks, and into the directory of the run that measured.
 
     Raises:
         StoreError: the store cannot be written.
@@ -152,6 +163,8 @@ def keep(store: Store, measurement: Measurement) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json_atomic(path, measurement.document(), indent=1)
+        if run is not None:
+            write_json_atomic(run / FILE, measurement.document(), indent=1)
     except OSError as error:
         raise unwritable(path, error) from error
     return path
@@ -162,7 +175,8 @@ def find(
 ) -> Measurement | None:
     """The measurement of exactly this script, with the micro-batch that the arguments give.
 
-    None: there is none, or a file that the script imports has changed since.
+    None: there is none, a file that the script imports has changed since, or the batch size without
+    an argument is not known.
     """
     path = Path(script)
     try:
@@ -178,17 +192,20 @@ def _imports_as_before(script: Path, measurement: Measurement) -> bool:
     return all(content_hash(script.parent / name) == old for name, old in measurement.files)
 
 
-def _at_batch(measurement: Measurement, arguments: Sequence[str]) -> Measurement:
+def _at_batch(measurement: Measurement, arguments: Sequence[str]) -> Measurement | None:
     """The measurement for arguments that may differ from the measured ones in the batch size."""
     now = batch_argument(arguments)
-    if now is None:
+    if now is None and batch_argument(measurement.arguments) is None:
         return measurement
+    value = measurement.batch_default if now is None else now.value
+    if value is None:
+        return None  # the measured batch was an argument, and what it is without is not known
     per_unit = (
         measurement.workload.micro_batch / measurement.batch_value
         if measurement.batch_value
         else 1.0
     )
-    samples = max(1, round(now.value * per_unit))
+    samples = max(1, round(value * per_unit))
     return replace(measurement, workload=replace(measurement.workload, micro_batch=samples))
 
 
@@ -247,8 +264,16 @@ def read(path: Path) -> Measurement | None:
 
 
 def content_hash(path: Path) -> str | None:
-    """Hash of a file's content; None where it cannot be read."""
+    """Hash of a plain file's content; None where it cannot be read, or has more than 8 MiB.
+
+    A measurement in a shared store names the files: neither a pipe nor a device may hold us up.
+    """
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            about = os.fstat(handle)
+            if not stat.S_ISREG(about.st_mode) or about.st_size > _MAX_FILE_BYTES:
+                return None
+            return hashlib.sha256(file.read(_MAX_FILE_BYTES)).hexdigest()
+    except (OSError, ValueError):
         return None

@@ -40,7 +40,7 @@ def figure(choice: JobForm) -> dict[str, Any]:
         "stages": [_stage(stage) for stage in estimate.stages[:_STAGES_MAX]]
         if len(estimate.stages) > 1
         else [],
-        "assumptions": list(estimate.assumptions),
+        "assumptions": [*job.notes, *estimate.assumptions],
         "sources": list(estimate.sources),
     }
 

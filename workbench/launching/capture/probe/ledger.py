@@ -7,7 +7,7 @@ parameter's `grad` has then), so the account keeps the storages and sums later.
 
 What lies in memory before the step begins is counted by what it is: parameters, buffers, gradients,
 optimizer states. A tensor that nobody made in the step and that a module reads all the same (a
-batch fetched ahead, a mask) counts as an input from the first operator on.
+batch fetched ahead, a mask) counts as an input from where it is first read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 FORWARD, BACKWARD, STEP = "forward", "backward", "step"
-_VIEWS = ("view", "alias", "detach", "expand", "permute", "transpose", "select", "slice", "split")
+_NO_KERNEL = {"_unsafe_view", "lift_fresh", "t_", "transpose_", "squeeze_", "unsqueeze_", "detach_"}
+"""Operators that move nothing, though their schema does not call them views."""
+_LOOKUPS = {"embedding", "_embedding_bag", "index", "index_select", "gather"}
+"""Operators that read only the rows of their table that they return."""
+_KNOWN_NAMESPACES = {"aten", "prim", "prims", "profiler", "c10d", "_c10d_functional", "fsdp"}
+"""Of torch: what has no formula there is no matrix product. A kernel of others may be one."""
 
 
 class Storage:
@@ -82,7 +87,7 @@ class Ledger(TorchDispatchMode):
         outputs = list(self._tensors(result))
         for tensor in outputs:
             self._note(tensor, "made")
-        self._count(self.work[phase], func, (args, kwargs, result), (*inputs, *outputs))
+        self._count(self.work[phase], func, (args, kwargs, result), (inputs, outputs))
 
     def keep(self, tensors: Iterable[torch.Tensor], what: str) -> None:
         """Tensors that live before the step begins, and what they are; the first name counts."""
@@ -150,21 +155,35 @@ class Ledger(TorchDispatchMode):
         known = self._living.get(tensor.untyped_storage()._cdata)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         return None if known is None else known[0]
 
-    def _count(self, work: Work, func: Any, call: Any, tensors: tuple[torch.Tensor, ...]) -> None:
+    def _count(self, work: Work, func: Any, call: Any, tensors: tuple[Any, Any]) -> None:
         packet = func._overloadpacket  # noqa: SLF001
         name = packet.__name__
-        if func.is_view or name.startswith(_VIEWS):
+        if func.is_view or name in _NO_KERNEL:
             return
         work.operators += 1
-        formula = flop_registry.get(packet)
+        formula = _formula(packet, name)
         if formula is None:
-            work.moved_bytes += sum(one.numel() * one.element_size() for one in tensors)
+            work.moved_bytes += _moved_bytes(name, *tensors)
             if "rnn" in name or "lstm" in name or "gru" in name:
                 self.unknown.add(name)
+            elif func.namespace not in _KNOWN_NAMESPACES:
+                self.unknown.add(f"{func.namespace}.{name}")
             return
         args, kwargs, result = call
         kind = _kind(name)
         work.flops[kind] = work.flops.get(kind, 0.0) + formula(*args, **kwargs, out_val=result)
+
+
+def _formula(packet: Any, name: str) -> Any:
+    """FLOPs of an operator; torch has none of the CPU's attention, which is called as CUDA's is."""
+    if name.startswith("_scaled_dot_product_flash_attention_for_cpu"):
+        packet = getattr(torch.ops.aten, name.replace("_for_cpu", ""))
+    return flop_registry.get(packet)
+
+
+def _moved_bytes(name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
+    read = outputs if name in _LOOKUPS else inputs
+    return sum(one.numel() * one.element_size() for one in (*read, *outputs))
 
 
 def _kind(name: str) -> str:

@@ -34,6 +34,8 @@ class Fetches:
     def __init__(self, ledger: Any) -> None:
         self.batch_size: int | None = None
         """Of the loader that was asked last; None without one, or where it does not collate."""
+        self.short: int | None = None
+        """Samples of its last batch, where that was the incomplete one at a dataset's end."""
         self._restore: Callable[[], None] | None = None
         module = sys.modules.get("torch.utils.data.dataloader")
         if module is not None:
@@ -50,7 +52,9 @@ class Fetches:
             finally:
                 ledger.paused = False
             ledger.batch(batch)
-            self.batch_size = _size(iterator._index_sampler) or self.batch_size  # noqa: SLF001
+            size = _size(iterator._index_sampler)  # noqa: SLF001
+            if size is not None:
+                self.batch_size, self.short = size, _short(batch, size)
             return batch
 
         def restore() -> None:
@@ -62,6 +66,22 @@ class Fetches:
         """Watch no longer."""
         if self._restore is not None:
             self._restore()
+
+
+def _short(batch: Any, size: int) -> int | None:
+    """Samples of a batch with fewer than `size`; None where nothing shows that it is one.
+
+    All its tensors begin with one number below `size`, and `size` stands nowhere in their shapes:
+    neither a batch in the second dimension nor one of joined graphs looks like that.
+    """
+    from torch.utils._pytree import tree_leaves  # noqa: PLC0415  (armed before torch is there)
+
+    shapes = [leaf.shape for leaf in tree_leaves(batch) if getattr(leaf, "shape", None)]
+    firsts = {int(shape[0]) for shape in shapes}
+    if len(firsts) != 1 or any(size in shape for shape in shapes):
+        return None
+    samples = firsts.pop()
+    return samples if 0 < samples < size else None
 
 
 def _size(sampler: Any) -> int | None:

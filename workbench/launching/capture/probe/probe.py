@@ -126,6 +126,7 @@ class _Open:
             )
         ]
         self._stepped: dict[int, Optimizer] = {}
+        self._updated: dict[int, torch.Tensor] = {}  # an optimizer may hold frozen weights too
         self._fetches = Fetches(ledger)
         self._saved: Any = saved_tensors_hooks(ledger.pack, lambda kept: kept)
         self._saved.__enter__()
@@ -145,7 +146,9 @@ class _Open:
     def _before_step(self, stepping: Optimizer, _args: Any, _kwargs: Any) -> None:
         self._stepped[id(stepping)] = stepping
         self._ledger.in_step += 1
-        gradients = (weight.grad for weight in _trained([stepping]))
+        updated = [weight for weight in _trained([stepping]) if weight.grad is not None]
+        self._updated |= {id(weight): weight for weight in updated}
+        gradients = (weight.grad for weight in updated)
         self._ledger.mark((one for one in gradients if one is not None), "gradient")
 
     def _after_step(self, stepping: Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -166,6 +169,9 @@ class _Open:
         """Stop watching, and say what was seen."""
         self.abandon()
         stepped, roots = list(self._stepped.values()), self._calls.outermost()
+        with_state = (weight for one in stepped for weight in one.state)
+        self._updated |= {id(weight): weight for weight in with_state}
+        trained = [weight for weight in _trained(stepped) if id(weight) in self._updated]
         return {
             "device": _device_name(self._ledger.device),
             "roots": [self._calls.tree(root) for root in roots],
@@ -173,8 +179,9 @@ class _Open:
             "calls": [self._calls.counts.get(root, 0) for root in roots],
             "autocast": self._calls.autocast,
             "loader_batch": self._fetches.batch_size,
-            **facts_of_parameters(list(_trained(stepped)), roots),
-            "optimizers": facts_of_optimizers(stepped),
+            "short_batch": self._fetches.short,
+            **facts_of_parameters(trained, roots),
+            "optimizers": facts_of_optimizers(stepped, trained),
             **account(self._ledger),
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import sysconfig
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
@@ -17,6 +18,7 @@ from torch.optim import Optimizer
 from .ledger import Ledger, Storage
 
 _STATIC = {"parameter", "state"}
+_WORKBENCH = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))
 
 
 def account(ledger: Ledger) -> dict[str, Any]:
@@ -95,11 +97,15 @@ def _sizes(weights: list[torch.Tensor]) -> dict[str, Any]:
     }
 
 
-def facts_of_optimizers(stepped: list[Optimizer]) -> list[dict[str, Any]]:
-    """Class, kernels, and bytes of state beside the elements that they are for."""
+def facts_of_optimizers(
+    stepped: list[Optimizer], trained: list[torch.Tensor]
+) -> list[dict[str, Any]]:
+    """Class, kernels, and bytes of state beside the trained elements that they are for."""
     facts: list[dict[str, Any]] = []
+    updated = {id(weight) for weight in trained}
     for one in stepped:
-        weights = [weight for group in one.param_groups for weight in group["params"]]
+        every = [weight for group in one.param_groups for weight in group["params"]]
+        weights = [weight for weight in every if id(weight) in updated]
         tensors = list(states_of(one))
         facts.append(
             {
@@ -123,16 +129,25 @@ def states_of(optimizer: Optimizer) -> Iterator[torch.Tensor]:
 
 
 def imported_files(script: Any) -> dict[str, str]:
-    """The script's own files that it has imported, with a hash of what is in them."""
+    """The files that the script has imported and nobody installed: path beside it -> hash.
+
+    Also those of another folder (a package beside it, ``PYTHONPATH``): a model is often there.
+    """
     if not isinstance(script, str):
         return {}
-    folder = os.path.dirname(os.path.abspath(script)) + os.sep
+    folder = os.path.dirname(os.path.abspath(script))
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    installed |= {os.path.dirname(torch.__file__), _WORKBENCH}
+    own = tuple(os.path.join(path, "") for path in installed)
     found: dict[str, str] = {}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
-        if not isinstance(path, str) or not path.startswith(folder) or path == script:
+        if not isinstance(path, str) or not path.endswith(".py"):
             continue
-        if "site-packages" in path:
+        path = os.path.abspath(path)
+        if path == os.path.abspath(script) or path.startswith(own):
+            continue
+        if "site-packages" in path or "dist-packages" in path:
             continue
         try:
             with open(path, "rb") as file:
