@@ -132,36 +132,36 @@ def of_job(name: str, label: str, own: Mapping[str, str] | None = None) -> Field
 
 
 def of_option(
-    one: Declared, label: str = "", hint: str = "", own: Mapping[str, str] | None = None
+    field: Declared, label: str = "", hint: str = "", own: Mapping[str, str] | None = None
 ) -> Field:
     """A declared option, with its values and limits; `hint`: what an empty control means."""
     if not label:
-        words = one.name.split("_")
-        words = [word for word in words if not one.option.unit or word not in _UNITS]
+        words = field.name.split("_")
+        words = [word for word in words if not field.option.unit or word not in _UNITS]
         label = " ".join(words).capitalize()
-    return {**_of_type(one, label, hint, own or {}), "help": one.help}
+    return {**_of_type(field, label, hint, own or {}), "help": field.help}
 
 
 _UNITS = {"gb", "per", "second", "seconds", "minutes", "hours", "hour", "days", "usd"}
 """Words of an option's name that its control does not repeat beside the unit."""
 
 
-def _of_type(one: Declared, label: str, hint: str, own: Mapping[str, str]) -> Field:
-    is_free = one.default is None
-    if one.option.split:
-        return several(one.name, label, one.option.choices, hint or "add one") | {"empty": True}
-    if one.is_switch and not is_free:
-        return check(one.name, label)
-    if one.is_switch or one.option.choices:
-        values = _YES_NO.values() if one.is_switch else map(str, one.option.choices)
+def _of_type(field: Declared, label: str, hint: str, own: Mapping[str, str]) -> Field:
+    is_free = field.default is None
+    if field.option.split:
+        return several(field.name, label, field.option.choices, hint or "add one") | {"empty": True}
+    if field.is_switch and not is_free:
+        return check(field.name, label)
+    if field.is_switch or field.option.choices:
+        values = _YES_NO.values() if field.is_switch else map(str, field.option.choices)
         free = {"": hint or "default"} if is_free else {}
-        return select(one.name, label, (*free, *values), {**own, **free})
-    if one.plain_type is int:
-        least = one.option.least or 0
-        return number(one.name, label, least, one.option.most, unit=one.option.unit) | _hint(hint)
-    if one.plain_type is float:
-        return amount(one.name, label, one.option.unit, hint)
-    return text(one.name, label, hint, one.option.unit)
+        return select(field.name, label, (*free, *values), {**own, **free})
+    if field.plain_type is int:
+        least, most = field.option.least or 0, field.option.most
+        return number(field.name, label, least, most, unit=field.option.unit) | _hint(hint)
+    if field.plain_type is float:
+        return amount(field.name, label, field.option.unit, hint)
+    return text(field.name, label, hint, field.option.unit)
 
 
 def rest(groups: list[dict[str, Any]], declarations: Iterable[Declared]) -> dict[str, Any]:
@@ -174,28 +174,28 @@ def rest(groups: list[dict[str, Any]], declarations: Iterable[Declared]) -> dict
 _YES_NO = {True: "yes", False: "no"}  # of a switch that may also be left to the library
 
 
-def option_value(one: Declared, value: Any) -> Any:
+def option_value(field: Declared, value: Any) -> Any:
     """What a control is set to, as the option's field holds it."""
     if isinstance(value, list | tuple):
         return tuple(value)
     is_text = isinstance(value, str)
-    if one.option.split and not is_text:
+    if field.option.split and not is_text:
         return value
-    if is_text and one.is_switch:
+    if is_text and field.is_switch:
         return {word: is_on for is_on, word in _YES_NO.items()}.get(value)
-    if is_text and one.plain_type is int and value.isdigit():
+    if is_text and field.plain_type is int and value.isdigit():
         return int(value)
-    return None if is_text and not value and one.default is None else one.read(value)
+    return None if is_text and not value and field.default is None else field.read(value)
 
 
-def control_value(one: Declared | None, value: Any) -> Any:
-    """What a control shows of an option's value; `one`: None = it is of no declared option."""
-    if value is None and one is not None:
-        is_number = one.plain_type in {int, float} and not one.option.choices
+def control_value(field: Declared | None, value: Any) -> Any:
+    """What a control shows of an option's value; `field`: None = it is of no declared option."""
+    if value is None and field is not None:
+        is_number = field.plain_type in {int, float} and not field.option.choices
         return None if is_number else ""
-    if one is not None and one.is_switch and one.default is None:
+    if field is not None and field.is_switch and field.default is None:
         return _YES_NO[bool(value)]
-    if one is not None and one.option.choices and not one.option.split:
+    if field is not None and field.option.choices and not field.option.split:
         return str(value)
     return list(value) if isinstance(value, tuple) else value
 

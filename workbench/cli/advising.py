@@ -94,10 +94,10 @@ def _job(options: AdviseOptions) -> tuple[Job, str]:
     return describe(again), f"no --gpu was given: {name} is assumed."
 
 
-def _paragraph(one: Advice) -> Any:
-    mark, color = _MARKS[one.holds]
-    head = Text.assemble((f"{mark} ", color), (one.rule, "bold"), "  ", one.verdict)
-    lines = [Text(one.reason, "dim")]
-    if one.next:
-        lines.append(Text(f"Next: {one.next}"))
+def _paragraph(advice: Advice) -> Any:
+    mark, color = _MARKS[advice.holds]
+    head = Text.assemble((f"{mark} ", color), (advice.rule, "bold"), "  ", advice.verdict)
+    lines = [Text(advice.reason, "dim")]
+    if advice.next:
+        lines.append(Text(f"Next: {advice.next}"))
     return Lines(head, *(Padding(line, (0, 0, 0, 2)) for line in lines))

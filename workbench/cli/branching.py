@@ -114,8 +114,8 @@ def _show_differences(before: wb.Run, differs: Sequence[Mapping[str, Any]]) -> N
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("changed", f"in {escape(before.id)}", "now"):
         table.add_column(column, overflow="fold")
-    for one in differs[:_MOST_LINES]:
-        table.add_row(escape(one["what"]), _value(one["was"]), _value(one["now"]))
+    for row in differs[:_MOST_LINES]:
+        table.add_row(escape(row["what"]), _value(row["was"]), _value(row["now"]))
     console.print(table)
     if len(differs) > _MOST_LINES:
         console.print(f"and {len(differs) - _MOST_LINES} more (--json lists all)")

@@ -75,14 +75,14 @@ def document(calibration: Calibration) -> dict[str, Any]:
     """The JSON form; keys are a contract."""
     rows = [
         {
-            "name": one.name,
-            "measured": one.measured,
-            "catalog": one.expected,
-            "unit": one.unit,
-            "ratio": one.ratio,
-            "slow": one.is_slow,
+            "name": line.name,
+            "measured": line.measured,
+            "catalog": line.expected,
+            "unit": line.unit,
+            "ratio": line.ratio,
+            "slow": line.is_slow,
         }
-        for one in lines(calibration)
+        for line in lines(calibration)
     ]
     slow = [{"what": one.what, "next": one.next} for one in troubles(calibration)]
     return {"calibration": calibration.document(), "lines": rows, "troubles": slow}
@@ -99,13 +99,13 @@ def _print(result: Calibration, store: str | os.PathLike[str] | None) -> None:
     table = Table("", "measured", "catalog", "ratio", "", box=None, pad_edge=False)
     for at in (1, 2, 3):
         table.columns[at].justify = "right"
-    for one in lines(result):
-        mark = "[red]slow[/]" if one.is_slow else ""
-        ratio = format_ratio(one.measured, one.expected)
+    for line in lines(result):
+        mark = "[red]slow[/]" if line.is_slow else ""
+        ratio = format_ratio(line.measured, line.expected)
         table.add_row(
-            escape(one.name),
-            amount(one.measured, one.unit),
-            amount(one.expected, one.unit),
+            escape(line.name),
+            amount(line.measured, line.unit),
+            amount(line.expected, line.unit),
             ratio,
             mark,
         )

@@ -93,11 +93,11 @@ def _show_lineage(lineage: Sequence[Mapping[str, Any]], runs: Sequence[str]) -> 
     if not any(one["origin"] for one in lineage):
         return
     console.print("[bold]Lineage[/]")
-    for one in lineage:
-        name = escape(one["run"])
-        name = name if one["run"] in runs else f"[dim]{name} (not compared)[/]"
-        origin = f"  [dim]{escape(one['origin'])}[/]" if one["origin"] else ""
-        console.print(f"[dim]{one['prefix']}[/]{name}{origin}", soft_wrap=True)
+    for row in lineage:
+        name = escape(row["run"])
+        name = name if row["run"] in runs else f"[dim]{name} (not compared)[/]"
+        origin = f"  [dim]{escape(row['origin'])}[/]" if row["origin"] else ""
+        console.print(f"[dim]{row['prefix']}[/]{name}{origin}", soft_wrap=True)
     console.print()
 
 
@@ -136,18 +136,18 @@ def _tables(
 ) -> list[tuple[str, Table]]:
     runs = list(rows)  # ids head the columns: a run's name may be the id of another
     settings = _table("", runs)
-    for one in document["configuration"]:
-        settings.add_row(escape(one["what"]), *(_value(one["values"][run]) for run in runs))
+    for row in document["configuration"]:
+        settings.add_row(escape(row["what"]), *(_value(row["values"][run]) for run in runs))
     results = _table("", runs)
-    for one in document["results"]:
-        what = one["what"]
+    for row in document["results"]:
+        what = row["what"]
         label = _RESULT_NAMES.get(what, what)
         if what == "nonfinite_step":
-            cells = [_value(one["values"][run]) for run in runs]
+            cells = [_value(row["values"][run]) for run in runs]
         elif what == "outcome":
-            cells = [badge(str(rows[run]["state"]), one["values"][run]) for run in runs]
+            cells = [badge(str(rows[run]["state"]), row["values"][run]) for run in runs]
         else:
-            cells = [result_text(what, one["values"][run]) for run in runs]
+            cells = [result_text(what, row["values"][run]) for run in runs]
         results.add_row(label, *cells)
     aligned, target = document["aligned"], document["reach"]
     by = aligned["by"]

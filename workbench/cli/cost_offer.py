@@ -165,8 +165,8 @@ def _price(offer: Offer, *, spot: bool) -> float | None:
 def _cheapest(offers: list[Offer], *, spot: bool) -> Offer:
     """The lowest known price; doubtful ones and those without a price last."""
 
-    def order(one: Offer) -> tuple[bool, bool, float]:
-        price = _price(one, spot=spot)
-        return price is None, bool(_DOUBTS & set(one.marks)), price or 0.0
+    def order(offer: Offer) -> tuple[bool, bool, float]:
+        price = _price(offer, spot=spot)
+        return price is None, bool(_DOUBTS & set(offer.marks)), price or 0.0
 
     return min(offers, key=order)

@@ -122,9 +122,9 @@ def _with_unit(row: PredictionTerm, value: float | None) -> str:
 def _show_result(console: Console, run: Run, summary: dict[str, Any]) -> None:
     table = Table("", "predicted", "measured", "ratio", header_style="bold", title="The run")
     gap = read_prediction_error(RunPaths(run.directory))
-    for one in gap.rows:
-        values = _with_unit(one, one.predicted), _with_unit(one, one.measured)
-        table.add_row(one.what, *values, format_ratio(one.measured, one.predicted))
+    for row in gap.rows:
+        values = _with_unit(row, row.predicted), _with_unit(row, row.measured)
+        table.add_row(row.what, *values, format_ratio(row.measured, row.predicted))
     # The recipe reads bytes, and its loss is a natural logarithm.
     for what in ("first", "last"):
         table.add_row(f"loss, {what} step", "n/a", f"{number(summary[f'loss_{what}'])} nats/byte")

@@ -91,14 +91,16 @@ def _argument(
     return _Argument(parameters=[parameter], read=lambda values: values[name])
 
 
-def _of_option(one: Declared) -> _Argument:
+def _of_option(field: Declared) -> _Argument:
     """A declared option of the command itself; it keeps its default where it is not given."""
 
     def read(values: Mapping[str, Any]) -> Any:
-        given = values[one.name]
-        return one.default if given is None else one.read(given)
+        given = values[field.name]
+        return field.default if given is None else field.read(given)
 
-    return _Argument(parameters=[_parameter(one.name, one, hidden=False, changes=False)], read=read)
+    return _Argument(
+        parameters=[_parameter(field.name, field, hidden=False, changes=False)], read=read
+    )
 
 
 def _of_fields(kind: Any) -> _Argument:
@@ -107,9 +109,11 @@ def _of_fields(kind: Any) -> _Argument:
     own = {one.name for one in fields(kind)}
     hidden = kind.HIDDEN if issubclass(kind, Description) else ()
     inner: dict[str, _Argument] = {}
-    for one in fields(kind):
-        default = inspect.Parameter.empty if one.default is MISSING else one.default
-        inner[one.name] = _argument(one.name, hints[one.name], default, own, hidden)
+    for attribute in fields(kind):
+        default = inspect.Parameter.empty if attribute.default is MISSING else attribute.default
+        inner[attribute.name] = _argument(
+            attribute.name, hints[attribute.name], default, own, hidden
+        )
     return _Argument(
         parameters=[one for argument in inner.values() for one in argument.parameters],
         read=lambda values: kind(**{name: one.read(values) for name, one in inner.items()}),
@@ -145,9 +149,9 @@ def keywords(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if value is None:
             continue
-        keyword, one = options_of(kind)[name]
+        keyword, field = options_of(kind)[name]
         place = result.setdefault(keyword, {}) if keyword in grouped else result
-        place[name] = one.read(value)
+        place[name] = field.read(value)
     return result
 
 
@@ -160,14 +164,15 @@ def instance(kind: Any, given: Mapping[str, Any]) -> Any:
     return kind(**made)
 
 
-def _parameter(name: str, one: Declared, *, hidden: bool, changes: bool) -> inspect.Parameter:
-    several = one.option.split == "pairs"
-    as_text = one.option.split or one.plain_type is int  # `Declared.read` refuses in our own words
-    kind: Any = list[str] if several else str if as_text else one.plain_type
+def _parameter(name: str, field: Declared, *, hidden: bool, changes: bool) -> inspect.Parameter:
+    several = field.option.split == "pairs"
+    # `Declared.read` refuses in our own words.
+    as_text = field.option.split or field.plain_type is int
+    kind: Any = list[str] if several else str if as_text else field.plain_type
     shown = typer.Option(
-        *one.names(changes=changes),
-        help=one.help if changes else f"{one.help}{one.default_text}",
-        metavar=one.option.metavar or ("<int>" if one.plain_type is int else None),
+        *field.names(changes=changes),
+        help=field.help if changes else f"{field.help}{field.default_text}",
+        metavar=field.option.metavar or ("<int>" if field.plain_type is int else None),
         hidden=hidden,
         show_default=False,
     )
@@ -210,13 +215,13 @@ def as_options(strategy: Strategy) -> str:
     """
     options, changed = strategy.options(), strategy.options_beside_name()
     typed = ["--strategy", strategy.name]
-    for name, one in declared(Strategy).items():
+    for name, option in declared(Strategy).items():
         value: Any = options[name]
         if name not in changed:
             continue
         if value is False:
-            off = one.option.off_flag or f"no-{one.flag.removeprefix('--')}"
+            off = option.option.off_flag or f"no-{option.flag.removeprefix('--')}"
             typed.append(f"--{off}")
         else:
-            typed += [one.flag] if value is True else [one.flag, text_of(value)]
+            typed += [option.flag] if value is True else [option.flag, text_of(value)]
     return " ".join(typed)

@@ -130,17 +130,17 @@ def _why(options: ExportOptions) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("engine", "provider", "several machines", "spot", "storage", "image", "idle"):
         table.add_column(column, overflow="fold")
-    for one in rows:
-        cells = (one.nodes, one.spot, one.bucket, one.image, one.idle)
-        table.add_row(one.engine, one.provider, *(_cell(cell) for cell in cells))
+    for row in rows:
+        cells = (row.nodes, row.spot, row.bucket, row.image, row.idle)
+        table.add_row(row.engine, row.provider, *(_cell(cell) for cell in cells))
     console.print(table)
     if provider is not None:
         _started(provider, nodes=given.get("nodes", 1), spot=given.get("spot", False))
 
 
-def _document(one: Any) -> dict[str, Any]:
+def _document(row: Any) -> dict[str, Any]:
     names = ("engine", "provider", "nodes", "spot", "bucket", "image", "idle", "source", "date")
-    return {name: getattr(one, name) or None for name in names}
+    return {name: getattr(row, name) or None for name in names}
 
 
 def _cell(reason: str) -> str:

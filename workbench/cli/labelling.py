@@ -86,19 +86,19 @@ def delete(
     if not yes:
         _ask(sizes)
     freed: list[dict[str, Any]] = []
-    for one in sizes:
-        freed.append(asdict(remove(place, one.run)))
+    for usage in sizes:
+        freed.append(asdict(remove(place, usage.run)))
         if not as_json:
-            console.print(f"deleted {one.run}: {format_bytes(one.bytes)} freed", markup=False)
+            console.print(f"deleted {usage.run}: {format_bytes(usage.bytes)} freed", markup=False)
     if as_json:
         print_json(freed)
 
 
 def _ask(sizes: list[Size]) -> None:
     """Ask on stderr, so that --json stays one value on stdout."""
-    for one in sizes:
-        checkpoints = f", {one.checkpoints} checkpoints" if one.checkpoints else ""
-        text = f"{one.run}: {one.files:,} files{checkpoints}, {format_bytes(one.bytes)}"
+    for usage in sizes:
+        checkpoints = f", {usage.checkpoints} checkpoints" if usage.checkpoints else ""
+        text = f"{usage.run}: {usage.files:,} files{checkpoints}, {format_bytes(usage.bytes)}"
         errors.print(text, markup=False)
     if not sys.stdin.isatty():
         raise wb.UsageError(

@@ -65,9 +65,9 @@ def runs(
 
 
 def _say_who_is_not_watched(rows: list[dict[str, Any]]) -> None:
-    for one in rows:
-        if one["state"] == "unsupervised":
-            console.print(f"{one['run']}: {one['message']}", markup=False, soft_wrap=True)
+    for row in rows:
+        if row["state"] == "unsupervised":
+            console.print(f"{row['run']}: {row['message']}", markup=False, soft_wrap=True)
 
 
 def _say_the_rest(known: int, matching: int, *, filtered: bool) -> None:

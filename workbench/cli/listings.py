@@ -24,11 +24,11 @@ def models_command(*, as_json: JsonOption = False) -> None:
         print_json([_model_document(one) for one in models])
         return
     table = _table("model", "parameters", "layers", "hidden", "kind", right=(1, 2, 3))
-    for one in models:
-        shape = one.model
+    for entry in models:
+        shape = entry.model
         kind = f"{shape.kind}, {shape.experts} experts" if shape.experts else shape.kind
         sizes = (format_count(shape.parameters), str(shape.layers), str(shape.hidden))
-        table.add_row(one.id, *sizes, kind)
+        table.add_row(entry.id, *sizes, kind)
     show(plain_console(), table)
 
 
@@ -40,14 +40,14 @@ def gpus_command(*, as_json: JsonOption = False) -> None:
         return
     headers = ("gpu", "name", "memory", "GB/s", "bf16 TF", "link GB/s")
     table = _table(*headers, right=(2, 3, 4, 5), wrapped=1)
-    for one in known:
+    for gpu in known:
         table.add_row(
-            one.id,
-            one.name,
-            format_bytes(one.memory_bytes) + _doubt(one, "memory_bytes"),
-            _scaled(one, "memory_bytes_per_second", 1e9),
-            _scaled(one, "bf16_flops", 1e12),
-            _scaled(one, "link_bytes_per_second", 1e9),
+            gpu.id,
+            gpu.name,
+            format_bytes(gpu.memory_bytes) + _doubt(gpu, "memory_bytes"),
+            _scaled(gpu, "memory_bytes_per_second", 1e9),
+            _scaled(gpu, "bf16_flops", 1e12),
+            _scaled(gpu, "link_bytes_per_second", 1e9),
         )
     console = plain_console()
     show(console, table)
@@ -70,23 +70,23 @@ def _table(*headers: str, right: tuple[int, ...], wrapped: int = -1) -> Table:
     return table
 
 
-def _doubt(one: Accelerator, field: str) -> str:
-    return DOUBT if field in one.unverified else " "
+def _doubt(gpu: Accelerator, field: str) -> str:
+    return DOUBT if field in gpu.unverified else " "
 
 
-def _scaled(one: Accelerator, field: str, unit: float) -> str:
-    value: float | None = getattr(one, field)
+def _scaled(gpu: Accelerator, field: str, unit: float) -> str:
+    value: float | None = getattr(gpu, field)
     text = "n/a" if value is None else f"{value / unit:,.4g}"
-    return text + _doubt(one, field)
+    return text + _doubt(gpu, field)
 
 
-def _model_document(one: Published) -> dict[str, Any]:
-    shape = one.model
+def _model_document(entry: Published) -> dict[str, Any]:
+    shape = entry.model
     return {
-        "id": one.id,
+        "id": entry.id,
         "name": shape.name,
         "parameters": shape.parameters,
-        "stated_parameters": one.stated_parameters,
+        "stated_parameters": entry.stated_parameters,
         "layers": shape.layers,
         "hidden": shape.hidden,
         "heads": shape.heads,
@@ -94,13 +94,13 @@ def _model_document(one: Published) -> dict[str, Any]:
         "vocab": shape.vocab,
         "experts": shape.experts,
         "kind": shape.kind,
-        "aliases": list(one.aliases),
-        "source": one.source,
-        "date": one.date,
-        "notes": one.notes,
+        "aliases": list(entry.aliases),
+        "source": entry.source,
+        "date": entry.date,
+        "notes": entry.notes,
     }
 
 
-def _gpu_document(one: Accelerator) -> dict[str, Any]:
-    plain: dict[str, Any] = {name: getattr(one, name) for name in Accelerator.__slots__}
-    return plain | {"unverified": sorted(one.unverified), "aliases": list(one.aliases)}
+def _gpu_document(gpu: Accelerator) -> dict[str, Any]:
+    plain: dict[str, Any] = {name: getattr(gpu, name) for name in Accelerator.__slots__}
+    return plain | {"unverified": sorted(gpu.unverified), "aliases": list(gpu.aliases)}

@@ -250,15 +250,15 @@ def _switches(report: Answered) -> Table | None:
 
 
 def _switch_rows(table: Table, shown: list[sizing.Switch], *, fits: bool | None) -> None:
-    for one in shown:
-        text = Text(one.name, style="bold")
-        text.append(f"  {one.option}", style="cyan not bold")
-        text.append(f"\n{one.cost}", style="dim not bold")
-        style = {True: "green", False: "red", None: ""}[one.fits]
-        after = Text(format_bytes(one.on_card_bytes), style=style)
+    for switch in shown:
+        text = Text(switch.name, style="bold")
+        text.append(f"  {switch.option}", style="cyan not bold")
+        text.append(f"\n{switch.cost}", style="dim not bold")
+        style = {True: "green", False: "red", None: ""}[switch.fits]
+        after = Text(format_bytes(switch.on_card_bytes), style=style)
         if fits is False:
-            after.append(" fits" if one.fits else "   no")
-        table.add_row(Text(format_bytes(one.saves_bytes), style="not bold"), after, text)
+            after.append(" fits" if switch.fits else "   no")
+        table.add_row(Text(format_bytes(switch.saves_bytes), style="not bold"), after, text)
 
 
 def _limits_table(report: Answered) -> Table | None:
@@ -292,12 +292,12 @@ def _options(report: Answered) -> Table | None:
     if not report.options:
         return None
     table = _table("GPUs", "free", "what would fit", right=(0, 1))
-    for one in report.options:
-        name = f"{one.strategy.name} + {' + '.join(one.switches)}"
-        text = Text(name if one.switches else one.strategy.name)
-        if one.nodes > 1:
-            text.append(f" on {one.nodes} nodes")
-        if one.changes_result:
+    for option in report.options:
+        name = f"{option.strategy.name} + {' + '.join(option.switches)}"
+        text = Text(name if option.switches else option.strategy.name)
+        if option.nodes > 1:
+            text.append(f" on {option.nodes} nodes")
+        if option.changes_result:
             text.append("  changes the result", style="dim")
-        table.add_row(str(one.gpus), format_bytes(one.free_bytes), text)
+        table.add_row(str(option.gpus), format_bytes(option.free_bytes), text)
     return table

@@ -118,26 +118,26 @@ def _table(plans: Plans) -> Table:
             overflow="fold",
         )
     front, seen = set(plans.pareto), set[tuple[float | None, float]]()
-    for position, one in enumerate(plans.plans):
-        new = (one.usd, one.hours) not in seen  # the same machines in another region
-        seen.add((one.usd, one.hours))
+    for position, plan in enumerate(plans.plans):
+        new = (plan.usd, plan.hours) not in seen  # the same machines in another region
+        seen.add((plan.usd, plan.hours))
         if position < _SHOWN or (position in front and new):
-            table.add_row(f"{position + 1}{'*' if position in front else ''}", *_row(one))
+            table.add_row(f"{position + 1}{'*' if position in front else ''}", *_row(plan))
     table.caption = "* Pareto front: no other plan is both cheaper and faster"
     table.caption_justify = "left"
     return table
 
 
-def _row(one: Plan) -> tuple[str, ...]:
-    marks = f" ({', '.join(one.offer.marks)})" if one.offer.marks else ""
-    region = f", {one.offer.region}" if one.offer.region else ""
-    mfu = "n/a" if one.step.mfu is None else f"{one.step.mfu:.0%}"
+def _row(plan: Plan) -> tuple[str, ...]:
+    marks = f" ({', '.join(plan.offer.marks)})" if plan.offer.marks else ""
+    region = f", {plan.offer.region}" if plan.offer.region else ""
+    mfu = "n/a" if plan.step.mfu is None else f"{plan.step.mfu:.0%}"
     return (
-        format_usd(one.usd),
-        format_seconds(3600 * one.hours),
-        f"{one.where}{region}{marks}",
-        one.layout,
-        format_bytes(one.memory.on_card_bytes),
+        format_usd(plan.usd),
+        format_seconds(3600 * plan.hours),
+        f"{plan.where}{region}{marks}",
+        plan.layout,
+        format_bytes(plan.memory.on_card_bytes),
         mfu,
     )
 

@@ -87,8 +87,8 @@ def _ask_providers(names: list[str], seconds: float) -> tuple[ProviderAnswer, ..
     def on_answer(answer: ProviderAnswer) -> None:
         stderr.print(_sentence(answer), markup=False, soft_wrap=True)
 
-    for one in others:
-        on_answer(one)
+    for answer in others:
+        on_answer(answer)
     if names and not live:
         return tuple(others)
     return (*refresh(live or None, seconds=seconds, on_answer=on_answer), *others)
@@ -107,34 +107,34 @@ def ranked(offers: tuple[Offer, ...], *, spot: bool = False) -> tuple[Offer, ...
     """Offers by GPU in the catalog's order, cheapest per GPU first; unknown prices last."""
     order = {one.id: index for index, one in enumerate(catalog.gpus())}
 
-    def price(one: Offer) -> float:
-        on_demand = float("inf") if one.usd_per_hour is None else one.usd_per_hour
-        value = one.spot_usd_per_hour if spot else on_demand
-        return float("inf") if value is None else value / one.gpus
+    def price(offer: Offer) -> float:
+        on_demand = float("inf") if offer.usd_per_hour is None else offer.usd_per_hour
+        value = offer.spot_usd_per_hour if spot else on_demand
+        return float("inf") if value is None else value / offer.gpus
 
     kept = [one for one in offers if not spot or one.spot_usd_per_hour is not None]
     return tuple(sorted(kept, key=lambda one: (order[one.gpu], price(one), -one.gpus)))
 
 
-def document(one: Offer) -> dict[str, Any]:
+def document(offer: Offer) -> dict[str, Any]:
     """The JSON form of an offer; keys are a contract."""
     return {
-        "provider": one.provider,
-        "name": one.name,
-        "gpu": one.gpu,
-        "gpus": one.gpus,
-        "usd_per_hour": one.usd_per_hour,
-        "usd_per_gpu_hour": one.usd_per_gpu_hour,
-        "spot_usd_per_hour": one.spot_usd_per_hour,
-        "region": one.region,
-        "date": one.date,
-        "source": one.source,
-        "confidence": one.confidence,
-        "marks": list(one.marks),
-        "available": one.available,
-        "max_nodes": one.max_nodes,
-        "network": one.network.name if one.network else None,
-        "notes": one.notes,
+        "provider": offer.provider,
+        "name": offer.name,
+        "gpu": offer.gpu,
+        "gpus": offer.gpus,
+        "usd_per_hour": offer.usd_per_hour,
+        "usd_per_gpu_hour": offer.usd_per_gpu_hour,
+        "spot_usd_per_hour": offer.spot_usd_per_hour,
+        "region": offer.region,
+        "date": offer.date,
+        "source": offer.source,
+        "confidence": offer.confidence,
+        "marks": list(offer.marks),
+        "available": offer.available,
+        "max_nodes": offer.max_nodes,
+        "network": offer.network.name if offer.network else None,
+        "notes": offer.notes,
     }
 
 
@@ -152,8 +152,8 @@ def _print(offers: tuple[Offer, ...], answers: tuple[ProviderAnswer, ...]) -> No
     failed = [one for one in answers if one.error is not None]
     if answers:
         console.print(f"\n{len(answers) - len(failed)} of {len(answers)} providers answered.")
-    for one in failed:
-        console.print(f"  {_sentence(one)}")
+    for answer in failed:
+        console.print(f"  {_sentence(answer)}")
 
 
 def _condensed(offers: tuple[Offer, ...]) -> list[tuple[Offer, int]]:
@@ -162,9 +162,9 @@ def _condensed(offers: tuple[Offer, ...]) -> list[tuple[Offer, int]]:
     A marketplace's machines have numbers for names: there the kind is the GPUs alone.
     """
     kinds: dict[tuple[str, ...], list[Offer]] = {}
-    for one in offers:
-        name = "" if one.provider in RENTABLE else one.name
-        kinds.setdefault((one.provider, one.gpu, str(one.gpus), name), []).append(one)
+    for offer in offers:
+        name = "" if offer.provider in RENTABLE else offer.name
+        kinds.setdefault((offer.provider, offer.gpu, str(offer.gpus), name), []).append(offer)
     return [(same[0], len(same) - 1) for same in kinds.values()]
 
 
@@ -181,16 +181,16 @@ def _table(rows: list[tuple[Offer, int]], width: int) -> Table:
             overflow="fold",
             min_width=_LEAST.get(name),
         )
-    for one, others in rows:
-        region = f"{one.region} +{others}".strip() if others else one.region
-        machine = f"{one.name} {region}" if narrow else one.name
+    for offer, others in rows:
+        region = f"{offer.region} +{others}".strip() if others else offer.region
+        machine = f"{offer.name} {region}" if narrow else offer.name
         table.add_row(
-            *(f"{one.gpus} x {one.gpu}", one.provider, machine),
-            _usd(one.usd_per_hour),
-            _usd(one.usd_per_gpu_hour),
-            _usd(one.spot_usd_per_hour),
+            *(f"{offer.gpus} x {offer.gpu}", offer.provider, machine),
+            _usd(offer.usd_per_hour),
+            _usd(offer.usd_per_gpu_hour),
+            _usd(offer.spot_usd_per_hour),
             *(() if narrow else (region,)),
-            *(one.date or UNKNOWN, ", ".join(one.marks)),
+            *(offer.date or UNKNOWN, ", ".join(offer.marks)),
         )
     return table
 

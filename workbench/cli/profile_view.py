@@ -43,31 +43,31 @@ def _shares(profile: Profile) -> Table:
     memory = any(one.memory for one in profile.ranks)
     if memory:
         table.add_column("peak allocated")
-    for one in profile.ranks:
-        cells = [_share(one, part) for part in (*PARTS, "communication")]
-        cells += [format_bytes(_peak(one))] if memory else []
-        table.add_row(str(one.rank), format_seconds(one.seconds("wall")), *cells)
+    for rank in profile.ranks:
+        cells = [_share(rank, part) for part in (*PARTS, "communication")]
+        cells += [format_bytes(_peak(rank))] if memory else []
+        table.add_row(str(rank.rank), format_seconds(rank.seconds("wall")), *cells)
     return table
 
 
-def _share(one: RankProfile, part: str) -> str:
-    seconds, wall = one.seconds(part), one.seconds("wall")
+def _share(rank: RankProfile, part: str) -> str:
+    seconds, wall = rank.seconds(part), rank.seconds("wall")
     share = f"{seconds / wall:.0%}" if wall > 0 else "n/a"
     return f"{format_seconds(seconds)} ({share})"
 
 
-def _peak(one: RankProfile) -> int | None:
-    return max((size for _, size in one.memory), default=None)
+def _peak(rank: RankProfile) -> int | None:
+    return max((size for _, size in rank.memory), default=None)
 
 
 def _operations(profile: Profile) -> Table:
     kind = "kernel" if any(one.device == "cuda" for one in profile.ranks) else "operator"
     table = Table(kind, "calls/step", "own time/step", "share", box=None, pad_edge=False)
     wall = sum(one.seconds("wall") for one in profile.ranks) / len(profile.ranks)
-    for one in profile.operations[:_SHOWN_OPERATIONS]:
-        name = one.name if len(one.name) <= _NAME_WIDTH else f"{one.name[: _NAME_WIDTH - 1]}…"
-        share = f"{one.seconds / wall:.0%}" if wall > 0 else "n/a"
-        table.add_row(escape(name), f"{one.calls:.4g}", format_seconds(one.seconds), share)
+    for row in profile.operations[:_SHOWN_OPERATIONS]:
+        name = row.name if len(row.name) <= _NAME_WIDTH else f"{row.name[: _NAME_WIDTH - 1]}…"
+        share = f"{row.seconds / wall:.0%}" if wall > 0 else "n/a"
+        table.add_row(escape(name), f"{row.calls:.4g}", format_seconds(row.seconds), share)
     return table
 
 
@@ -86,7 +86,7 @@ def show_gpus(gpus: dict[str, dict[str, float]], console: Console) -> None:
         return
     names = [name for name in DCGM_FIELDS.values() if any(name in one for one in gpus.values())]
     table = Table("GPU", *(name.replace("_", " ") for name in names), box=None, pad_edge=False)
-    for gpu, one in sorted(gpus.items()):
-        table.add_row(escape(gpu), *(number(one.get(name)) for name in names))
+    for gpu, samples in sorted(gpus.items()):
+        table.add_row(escape(gpu), *(number(samples.get(name)) for name in names))
     console.print("\nDCGM, mean from the request to the traces:", markup=False)
     console.print(table)

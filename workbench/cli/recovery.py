@@ -110,15 +110,15 @@ def checkpoints(
 
 def _checkpoint_table(checkpoints: list[Checkpoint], *, verified: bool) -> Table:
     table = Table("checkpoint", "step", "size", "saved", "state", box=None, pad_edge=False)
-    for one in checkpoints:
-        good = "has a manifest" if one.sealed else "not verified yet"
-        good = f"written by the script ({one.kind})" if one.by_script else good
+    for checkpoint in checkpoints:
+        good = "has a manifest" if checkpoint.sealed else "not verified yet"
+        good = f"written by the script ({checkpoint.kind})" if checkpoint.by_script else good
         good = "complete" if verified else good
-        saved = "n/a" if one.saved_at is None else _clock(one.saved_at)
-        good = "abandoned: the run restarted from an earlier step" if one.abandoned else good
-        state = f"[red]{escape(one.problem)}[/]" if one.problem else good
-        step = "n/a" if one.step is None else str(one.step)
-        table.add_row(escape(one.name), step, format_bytes(one.bytes), saved, state)
+        saved = "n/a" if checkpoint.saved_at is None else _clock(checkpoint.saved_at)
+        good = "abandoned: the run restarted from an earlier step" if checkpoint.abandoned else good
+        state = f"[red]{escape(checkpoint.problem)}[/]" if checkpoint.problem else good
+        step = "n/a" if checkpoint.step is None else str(checkpoint.step)
+        table.add_row(escape(checkpoint.name), step, format_bytes(checkpoint.bytes), saved, state)
     return table
 
 
@@ -137,22 +137,26 @@ def diagnose(
     elif not findings:
         console.print(f"No problems found in {handle.id}.", markup=False)
     else:
-        for one in findings:
-            _print_finding(one)
+        for finding in findings:
+            _print_finding(finding)
 
 
-def _print_finding(one: Finding) -> None:
-    color = "dim" if one.cleared_at is not None else _SEVERITY[one.severity]
-    where = [f"rank {one.rank}"] if one.rank is not None else []
-    where += [f"step {one.step}"] if one.step is not None else []
-    where += [f"confidence {one.confidence:.0%}"]
-    where += [f"resolved at {_clock(one.cleared_at)}"] if one.cleared_at is not None else []
-    head = f"[{color}]{one.severity}[/] [bold]{escape(one.kind)}[/]  {', '.join(where)}"
+def _print_finding(finding: Finding) -> None:
+    color = "dim" if finding.cleared_at is not None else _SEVERITY[finding.severity]
+    where = [f"rank {finding.rank}"] if finding.rank is not None else []
+    where += [f"step {finding.step}"] if finding.step is not None else []
+    where += [f"confidence {finding.confidence:.0%}"]
+    where += [f"resolved at {_clock(finding.cleared_at)}"] if finding.cleared_at is not None else []
+    head = f"[{color}]{finding.severity}[/] [bold]{escape(finding.kind)}[/]  {', '.join(where)}"
     console.print(head)
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", min_width=8)
     table.add_column(overflow="fold")
-    for name, text in (("cause", one.cause), ("evidence", one.evidence), ("next", one.next)):
+    for name, text in (
+        ("cause", finding.cause),
+        ("evidence", finding.evidence),
+        ("next", finding.next),
+    ):
         table.add_row(name, escape(text))
     console.print(table)
     console.print()

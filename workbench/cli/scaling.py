@@ -108,9 +108,9 @@ def _print_scaling(study: ScalingStudy) -> None:
     for curve in study.curves:
         console.print(curve_table(curve, study))
         console.print()
-    for one in study.results:
-        if not one.good:
-            console.print(f"{one.label}: {one.outcome}, {one.problem}", markup=False)
+    for result in study.results:
+        if not result.good:
+            console.print(f"{result.label}: {result.outcome}, {result.problem}", markup=False)
     for note in study.notes:
         console.print(note, markup=False, style="dim")
     console.print(f"study {study.study}", markup=False)

@@ -54,15 +54,15 @@ def curve_table(curve: Curve, study: ScalingStudy) -> Table:
 def rented_table(points: Sequence[RentedPoint], gpu: str) -> Table:
     """The same work on a rented cluster."""
     table = _table(f"weak scaling on {escape(gpu)}", "GPUs", "step", "from", "to", "efficiency", "")
-    for one in points:
-        ratio = one.measured_ratio
+    for point in points:
+        ratio = point.measured_ratio
         held = "catalog" if ratio is None else f"catalog x {ratio:.2f} measured here"
         table.add_row(
-            str(one.gpus),
-            format_seconds(one.step_seconds),
-            format_seconds(one.low_seconds),
-            format_seconds(one.high_seconds),
-            f"{one.efficiency:.0%}",
+            str(point.gpus),
+            format_seconds(point.step_seconds),
+            format_seconds(point.low_seconds),
+            format_seconds(point.high_seconds),
+            f"{point.efficiency:.0%}",
             held,
         )
     return table
@@ -72,15 +72,15 @@ def tuning_table(tuning: Tuning) -> Table:
     """One line a value; the chosen one is marked."""
     unit = "steps/s" if tuning.kind == "workers" else "samples/s"
     table = _table(tuning.study, tuning.kind, unit, "tokens/s", "step", "data wait", "memory", "")
-    for one, rate in zip(tuning.results, tuning.rates, strict=True):
+    for result, rate in zip(tuning.results, tuning.rates, strict=True):
         table.add_row(
-            str(one.value),
+            str(result.value),
             number(rate),
-            format_count(one.tokens_per_second),
-            format_seconds(one.step_seconds),
-            format_seconds(_data_wait(one)),
-            format_bytes(one.peak_memory_bytes),
-            "[green]take this[/]" if one.value == tuning.best else _trouble(one),
+            format_count(result.tokens_per_second),
+            format_seconds(result.step_seconds),
+            format_seconds(_data_wait(result)),
+            format_bytes(result.peak_memory_bytes),
+            "[green]take this[/]" if result.value == tuning.best else _trouble(result),
         )
     return table
 
@@ -91,25 +91,25 @@ def compression_table(compression: Compression) -> Table:
     table = _table(
         compression.study, "variant", "bytes/step", "of plain", "step", "loss", "added", ""
     )
-    for one in compression.results:
-        sent, base = one.sent_bytes, plain.sent_bytes if plain else None
+    for result in compression.results:
+        sent, base = result.sent_bytes, plain.sent_bytes if plain else None
         loss = plain.loss if plain else None
         table.add_row(
-            escape(str(one.value)),
+            escape(str(result.value)),
             format_bytes(sent),
             f"{sent / base:.1%}" if sent is not None and base else "n/a",
-            format_seconds(one.step_seconds),
-            number(one.loss),
-            f"{one.loss - loss:+.3f}" if one.loss is not None and loss is not None else "n/a",
-            _trouble(one),
+            format_seconds(result.step_seconds),
+            number(result.loss),
+            f"{result.loss - loss:+.3f}" if result.loss is not None and loss is not None else "n/a",
+            _trouble(result),
         )
     return table
 
 
-def _trouble(one: TrialResult) -> str:
-    return "" if one.good else f"[yellow]{one.outcome}[/]: {escape(one.problem or '')}"
+def _trouble(result: TrialResult) -> str:
+    return "" if result.good else f"[yellow]{result.outcome}[/]: {escape(result.problem or '')}"
 
 
-def _data_wait(one: TrialResult) -> float | None:
-    waits = sorted(split.data for split in one.splits)
+def _data_wait(result: TrialResult) -> float | None:
+    waits = sorted(split.data for split in result.splits)
     return waits[len(waits) // 2] if waits else None

@@ -200,10 +200,10 @@ def _arguments(summary: dict[str, Any]) -> str:
     """The script's arguments where a resume gave others, and from which attempt on."""
     words: list[str] = []
     since = 0
-    for one in summary["attempts"]:
-        given: list[str] = one.get("arguments") or words
+    for attempt in summary["attempts"]:
+        given: list[str] = attempt.get("arguments") or words
         if given != words:
-            words, since = given, one["attempt"]
+            words, since = given, attempt["attempt"]
     return f"from attempt {since} on: {' '.join(words)}" if since else ""
 
 

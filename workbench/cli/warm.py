@@ -52,8 +52,8 @@ def status(*, as_json: JsonOption = False) -> None:
     if as_json:
         print_json([_document(one) for one in servers])
         return
-    for one in servers:
-        _print(f"{_described(one)}, {_launches(one)}")
+    for server in servers:
+        _print(f"{_described(server)}, {_launches(server)}")
     if not servers:
         _print(_NONE)
 
@@ -65,8 +65,8 @@ def stop(*, as_json: JsonOption = False) -> None:
     if as_json:
         print_json([_document(one) for one in ended])
         return
-    for one in ended:
-        _print(f"Ended: {_described(one)}, {_launches(one)}")
+    for server in ended:
+        _print(f"Ended: {_described(server)}, {_launches(server)}")
     if not ended:
         _print("No warm server is running.")
 

@@ -117,26 +117,26 @@ def _offers(needed: Cluster | str, chosen: Offer, *, spot: bool) -> list[dict[st
         return []
     gpu, count = needed.accelerator, len(needed.gpus)
 
-    def price(one: Offer) -> float | None:
-        return one.spot_usd_per_hour if spot else one.usd_per_hour
+    def price(offer: Offer) -> float | None:
+        return offer.spot_usd_per_hour if spot else offer.usd_per_hour
 
     offers = [one for one in prices.offers(gpu=gpu.id) if one.gpus >= count]
     offers.sort(key=lambda one: (price(one) is None, price(one) or 0.0))
     seen: dict[tuple[str, str, int], Offer] = {}
-    for one in offers:
-        seen.setdefault((one.provider, one.name, one.gpus), one)
+    for offer in offers:
+        seen.setdefault((offer.provider, offer.name, offer.gpus), offer)
     return [
         {
-            "provider": one.provider,
-            "name": one.name,
-            "gpus": one.gpus,
-            "region": one.region,
-            "price": format_usd(price(one)),
-            "date": one.date or "undated",
-            "marks": list(one.marks),
-            "chosen": (one.provider, one.name) == (chosen.provider, chosen.name),
+            "provider": offer.provider,
+            "name": offer.name,
+            "gpus": offer.gpus,
+            "region": offer.region,
+            "price": format_usd(price(offer)),
+            "date": offer.date or "undated",
+            "marks": list(offer.marks),
+            "chosen": (offer.provider, offer.name) == (chosen.provider, chosen.name),
         }
-        for one in list(seen.values())[:_OFFERS_MAX]
+        for offer in list(seen.values())[:_OFFERS_MAX]
     ]
 
 
@@ -148,8 +148,8 @@ def as_text(figure: dict[str, Any]) -> str:
     lines += [figure["lacks"]] if figure["lacks"] else []
     lines += [f"Price: {offer['source'] or 'n/a'}, {offer['date']}", ""]
     lines += [
-        f"  {one['name']:<16}{one['value']:>14}  {one['says']}".rstrip()
-        for one in figure["numbers"]
+        f"  {number['name']:<16}{number['value']:>14}  {number['says']}".rstrip()
+        for number in figure["numbers"]
     ]
     lines += ["", *bill_lines(figure["bill"]), "", f"Step: {figure['step']['says']}"]
     lines += part_lines(figure["step"]["parts"])
@@ -162,7 +162,7 @@ def bill_lines(bill: dict[str, Any]) -> list[str]:
     lines = [f"  {one['name']:<24}{one['says']:>12}  {one['how']}" for one in bill["terms"]]
     lines.append(f"  {'= finished run':<24}{bill['total']:>12}")
     sources = dict.fromkeys(
-        f"{one['source']}, {one['date'] or 'undated'}" for one in bill["terms"] if one["source"]
+        f"{term['source']}, {term['date'] or 'undated'}" for term in bill["terms"] if term["source"]
     )
     return [*lines, *(f"  Source: {source}" for source in sources)]
 

@@ -208,9 +208,9 @@ def wait_for_finding(run: Any, *kinds: str, seconds: float = 120.0) -> dict[str,
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        for one in run.view()["findings"]:
-            if one["kind"] in kinds:
-                return one
+        for finding in run.view()["findings"]:
+            if finding["kind"] in kinds:
+                return finding
         time.sleep(0.2)
     others = ", ".join(one["kind"] for one in run.view()["findings"]) or "none"
     raise wb.WorkbenchError(

@@ -80,12 +80,12 @@ def _name(run: PipelineRun, kind: str) -> str:
     return {"F": "forward", "B": "backward", "W": "backward, weights"}[kind]
 
 
-def _hover(run: PipelineRun, one: Placed) -> str:
-    chunk = f", chunk {one.chunk}" if run.schedule.virtual_stages > 1 else ""
+def _hover(run: PipelineRun, placed: Placed) -> str:
+    chunk = f", chunk {placed.chunk}" if run.schedule.virtual_stages > 1 else ""
     return (
-        f"<b>{_name(run, one.kind)} of micro-batch {one.micro_batch}</b><br>"
-        f"rank {one.rank}{chunk}<br>{format_seconds(one.start_seconds)} to "
-        f"{format_seconds(one.end_seconds)}, takes {format_seconds(one.seconds)}"
+        f"<b>{_name(run, placed.kind)} of micro-batch {placed.micro_batch}</b><br>"
+        f"rank {placed.rank}{chunk}<br>{format_seconds(placed.start_seconds)} to "
+        f"{format_seconds(placed.end_seconds)}, takes {format_seconds(placed.seconds)}"
     )
 
 

@@ -90,15 +90,17 @@ def compression_figure(compression: Compression) -> go.Figure:
             f"{compression.study}: no variant reported both its bytes and its loss. {why}"
         )
     figure = go.Figure()
-    for index, one in enumerate(results):
+    for index, result in enumerate(results):
         figure.add_trace(
             go.Scatter(
-                name=str(one.value),
-                x=[one.sent_bytes],
-                y=[one.loss],
+                name=str(result.value),
+                x=[result.sent_bytes],
+                y=[result.loss],
                 mode="markers",
                 marker={"size": 13, "color": SERIES[index % len(SERIES)], "symbol": index},
-                hovertext=[_hover(one, f"{format_bytes(one.sent_bytes)} sent per step and rank")],
+                hovertext=[
+                    _hover(result, f"{format_bytes(result.sent_bytes)} sent per step and rank")
+                ],
                 hovertemplate="%{hovertext}<extra></extra>",
             )
         )
@@ -127,12 +129,12 @@ def _trade(results: Sequence[TrialResult], plain: TrialResult | None) -> str:
     return f"{least.value}: {share:.1%} of the bytes, loss {(least.loss or 0) - plain.loss:+.3f}"
 
 
-def _hover(one: TrialResult, first: str) -> str:
-    lines = [f"<b>{one.label}</b>", first, f"{format_seconds(one.step_seconds)} per step"]
-    if one.tokens_per_second:
-        lines.append(f"{format_count(one.tokens_per_second)} tokens/s")
-    if one.loss is not None:
-        lines.append(f"loss {one.loss:.3f}")
-    if one.peak_memory_bytes:
-        lines.append(f"{format_bytes(one.peak_memory_bytes)} at most")
+def _hover(result: TrialResult, first: str) -> str:
+    lines = [f"<b>{result.label}</b>", first, f"{format_seconds(result.step_seconds)} per step"]
+    if result.tokens_per_second:
+        lines.append(f"{format_count(result.tokens_per_second)} tokens/s")
+    if result.loss is not None:
+        lines.append(f"loss {result.loss:.3f}")
+    if result.peak_memory_bytes:
+        lines.append(f"{format_bytes(result.peak_memory_bytes)} at most")
     return "<br>".join(lines)

@@ -165,8 +165,8 @@ class Export(Calculator):
         lines = [shown["headline"], shown["setting"]]
         lines += [f"Refused: {one['reason']} {one['instead']}" for one in shown["refused"]]
         lines += [f"Note: {one}" for one in shown["notes"]]
-        for one in shown["files"]:
-            lines += ["", f"# {one['name']}", one["text"].rstrip("\n")]
+        for file in shown["files"]:
+            lines += ["", f"# {file['name']}", file["text"].rstrip("\n")]
         if shown["next"]:
             lines += ["", "Type:", *(f"  {one}" for one in shown["next"])]
         return "\n".join(lines)

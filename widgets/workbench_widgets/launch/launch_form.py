@@ -32,18 +32,18 @@ _OPTIONS = {
 """What the form asks of a launch; the rest is the picker's, the page's, or for several machines."""
 
 
-def _control(one: Declared, value: Any) -> Any:
+def _control(field: Declared, value: Any) -> Any:
     """The input of a declared option, with its help as tooltip."""
-    label = _LABELS.get(one.name) or one.name.replace("_", " ").capitalize()
-    more = {"description": label, "tooltip": one.help}
-    if one.name == "trackers":
+    label = _LABELS.get(field.name) or field.name.replace("_", " ").capitalize()
+    more = {"description": label, "tooltip": field.help}
+    if field.name == "trackers":
         return widgets.Dropdown(options=[("none", ""), *((one, one) for one in names())], **more)
-    if one.is_switch:
-        return widgets.Checkbox(bool(value or one.default), indent=False, **more)
-    if one.plain_type is int:
-        return widgets.BoundedIntText(value or one.default, min=0, max=1_000_000, **more)
-    shown = one.default if one.plain_type is float and value is None else value
-    hint = "NAME=VALUE ..." if one.option.split == "pairs" else "default"
+    if field.is_switch:
+        return widgets.Checkbox(bool(value or field.default), indent=False, **more)
+    if field.plain_type is int:
+        return widgets.BoundedIntText(value or field.default, min=0, max=1_000_000, **more)
+    shown = field.default if field.plain_type is float and value is None else value
+    hint = "NAME=VALUE ..." if field.option.split == "pairs" else "default"
     return widgets.Text(str(shown or ""), placeholder=hint, **more)
 
 
@@ -136,17 +136,17 @@ class LaunchForm:
         """The options that were set, as keywords of a launch."""
         values: dict[str, Any] = {}
         recovery: dict[str, Any] = {}
-        for name, one in _OPTIONS.items():
+        for name, field in _OPTIONS.items():
             value = self.options[name].value
             value = value.strip() if isinstance(value, str) else value
             if value == "":
                 continue
-            if one.option.split == "pairs":
+            if field.option.split == "pairs":
                 value = shlex.split(value)
-            elif one.plain_type is float:
-                value = _number(one, value)
+            elif field.plain_type is float:
+                value = _number(field, value)
             place = recovery if name in declared(Recovery) else values
-            place[name] = one.read(value)
+            place[name] = field.read(value)
         return {**values, "recovery": Recovery(**recovery)}
 
     def set_arguments(self, values: dict[str, str]) -> None:
@@ -174,8 +174,8 @@ def _grid(fields: list[Any]) -> widgets.GridBox:
     return box
 
 
-def _number(one: Declared, text: str) -> float:
+def _number(field: Declared, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{one.title} is a number, not {text!r}.") from None
+        raise ValueError(f"{field.title} is a number, not {text!r}.") from None

@@ -277,5 +277,5 @@ def _comparable(answer: Answer, question: Any) -> bool:
     return replace(answer.question, limits=question.limits) == question
 
 
-def _same(one: Plan, other: Plan) -> bool:
-    return (one.offer, one.nodes, one.spot) == (other.offer, other.nodes, other.spot)
+def _same(plan: Plan, other: Plan) -> bool:
+    return (plan.offer, plan.nodes, plan.spot) == (other.offer, other.nodes, other.spot)

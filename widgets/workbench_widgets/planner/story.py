@@ -72,8 +72,8 @@ def rejected(plans: Plans) -> dict[str, Any]:
             "means": _MEANS.get(kind, ""),
             "count": count,
             "examples": [
-                {"offer": one.offer, "layout": one.layout, "reason": one.reason}
-                for one in samples[kind]
+                {"offer": sample.offer, "layout": sample.layout, "reason": sample.reason}
+                for sample in samples[kind]
             ],
         }
         for kind, count in plans.rejected.by_kind.items()

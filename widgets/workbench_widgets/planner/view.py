@@ -179,11 +179,11 @@ def as_text(
     if figure["kept"]:
         lines += ["", f"{'':<5}{'where':<40}{'time':>12}{'cost':>12}  layout"]
     for row, at in enumerate(figure["kept"][:_ROWS]):
-        one = points["rows"][at]
+        plan = points["rows"][at]
         mark = f"{row + 1}{' *' if at in figure['front'] else ''}"
-        marks = f"  ({', '.join(one['marks'])})" if one["marks"] else ""
-        numbers = f"{one['time']:>12}{one['cost']:>12}"
-        lines.append(f"{mark:<5}{one['where']:<40}{numbers}  {one['layout']}{marks}")
+        marks = f"  ({', '.join(plan['marks'])})" if plan["marks"] else ""
+        numbers = f"{plan['time']:>12}{plan['cost']:>12}"
+        lines.append(f"{mark:<5}{plan['where']:<40}{numbers}  {plan['layout']}{marks}")
     if figure["kept"]:
         lines.append("* no other plan is both cheaper and faster")
     if story.get("explain"):

@@ -49,13 +49,13 @@ class Checkpoints(RunFace):
         saved = view.get("checkpoints") or []
         lines = [f"Checkpoints of {self.run.id!r} ({len(saved)})"]
         lines += [
-            f"  step {one.get('step')}  {format_bytes(one.get('bytes'))}  {_verified(one)}"
-            for one in saved[:10]
+            f"  step {row.get('step')}  {format_bytes(row.get('bytes'))}  {_verified(row)}"
+            for row in saved[:10]
         ]
         return "\n".join(lines)
 
 
-def _verified(one: dict[str, Any]) -> str:
-    if one.get("problem"):
-        return f"broken: {one['problem']}"
-    return "complete" if one.get("sealed") else "not verified yet"
+def _verified(row: dict[str, Any]) -> str:
+    if row.get("problem"):
+        return f"broken: {row['problem']}"
+    return "complete" if row.get("sealed") else "not verified yet"

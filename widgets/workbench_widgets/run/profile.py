@@ -125,7 +125,7 @@ def _drawn(profile: ProfileValues) -> dict[str, Any]:
     }
 
 
-def _rank(one: RankProfile, document: dict[str, Any]) -> dict[str, Any]:
+def _rank(profile: RankProfile, document: dict[str, Any]) -> dict[str, Any]:
     mean = {name.removesuffix("_seconds"): value for name, value in document["mean"].items()}
     kept = {name: document[name] for name in ("rank", "device", "memory", "stop_seconds")}
-    return {**kept, "mean": mean, "says": one.sentence()}
+    return {**kept, "mean": mean, "says": profile.sentence()}

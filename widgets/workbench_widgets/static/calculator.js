@@ -89,10 +89,10 @@ export class Calculator {
     this.drawing.dataset.stale = String(wrong);
     this.drawing.inert = wrong; // its buttons belong to the setting before
     this.headline.dataset.stale = String(wrong);
-    const said = [...figure.assumptions, ...figure.sources.map((/** @type {string} */ one) => `Source: ${one}`)];
-    if (said.join("\n") !== this.said) {
-      this.said = said.join("\n");
-      this.assumptions.replaceChildren(...said.map((one) => element("li", {}, one)));
+    const sentences = [...figure.assumptions, ...figure.sources.map((/** @type {string} */ one) => `Source: ${one}`)];
+    if (sentences.join("\n") !== this.assumed) {
+      this.assumed = sentences.join("\n");
+      this.assumptions.replaceChildren(...sentences.map((one) => element("li", {}, one)));
     }
     this.drawFigure(figure);
   }

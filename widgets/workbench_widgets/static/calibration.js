@@ -109,8 +109,8 @@ class Calibration {
       ...shown.troubles.map(({ what, next }) => element("li", {}, element("strong", {}, what), next)),
     );
     const usual = "Bars: measured; line: typical of the catalog's part.";
-    const alone = "Bars: each figure over the best of its kind. The catalog has no CPUs to compare with.";
-    setText(this.key, shown.compared ? usual : alone);
+    const relative = "Bars: each figure over the best of its kind. The catalog has no CPUs to compare with.";
+    setText(this.key, shown.compared ? usual : relative);
   }
 
   /** @param {Row} row */

@@ -68,20 +68,20 @@ export class Checkpoints {
     );
     /** @type {Map<string, Line>} */
     this.lines = new Map();
-    this.said = "";
+    this.message = "";
     this.attempt = 0;
   }
 
   /** @param {any} view @param {boolean} unheard nothing was heard of its supervisor for a while */
   draw(view, unheard) {
     /** @type {Checkpoint[]} */
-    const found = view.checkpoints ?? [];
-    if ((view.attempt ?? 0) !== this.attempt) this.say(""); // what was said of the attempt before
+    const checkpoints = view.checkpoints ?? [];
+    if ((view.attempt ?? 0) !== this.attempt) this.say(""); // the message of the attempt before
     this.attempt = view.attempt ?? 0;
     const refused = whyNot(view, unheard, this.kernel);
-    const names = new Set(found.map((one) => one.name));
+    const names = new Set(checkpoints.map((one) => one.name));
     for (const name of [...this.lines.keys()].filter((one) => !names.has(one))) this.lines.delete(name);
-    const rows = found.map((one) => {
+    const rows = checkpoints.map((one) => {
       const line = this.lines.get(one.name) ?? new Line(one, this.resume);
       this.lines.set(one.name, line);
       line.draw(one, refused);
@@ -90,14 +90,14 @@ export class Checkpoints {
     const same = rows.length === this.body.children.length && rows.every((row, at) => row === this.body.children[at]);
     if (!same) this.body.replaceChildren(...rows);
     this.table.hidden = rows.length === 0;
-    const sizes = found.map((one) => one.bytes).filter(known);
+    const sizes = checkpoints.map((one) => one.bytes).filter(known);
     setText(this.total, sizes.length ? bytes(sizes.reduce((sum, one) => sum + one, 0)) : "");
-    setText(this.note, this.said || (rows.length ? "" : view.phase === "ended" ? "No checkpoint saved" : "No checkpoint yet"));
+    setText(this.note, this.message || (rows.length ? "" : view.phase === "ended" ? "No checkpoint saved" : "No checkpoint yet"));
   }
 
   /** An answer of the kernel, or what is being done. @param {string} text @param {boolean} bad */
   say(text, bad = false) {
-    this.said = text;
+    this.message = text;
     setText(this.note, text);
     setAttribute(this.note, "data-tone", bad ? "bad" : "note");
   }

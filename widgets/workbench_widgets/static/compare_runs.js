@@ -25,15 +25,15 @@ const COLUMNS = [
 const EXAMPLE = "strategy=ddp outcome=succeeded tag=baseline loss<2";
 
 /** Tells of each finished text once; Enter finishes one too (JupyterLab keeps the browser's own Enter away).
- * @param {HTMLInputElement} input @param {() => void} tell */
-function finished(input, tell) {
-  let told = "";
+ * @param {HTMLInputElement} input @param {() => void} changed */
+function finished(input, changed) {
+  let last = "";
   const ask = () => {
-    if (input.value === told) return;
-    told = input.value;
-    tell();
+    if (input.value === last) return;
+    last = input.value;
+    changed();
   };
-  input.addEventListener("focus", () => (told = input.value));
+  input.addEventListener("focus", () => (last = input.value));
   input.addEventListener("change", ask);
   input.addEventListener("keydown", (event) => event.key === "Enter" && ask());
 }
@@ -99,7 +99,7 @@ class Face {
     this.archived.addEventListener("change", () => this.list());
     this.refresh = element("button", { type: "button", class: "wb-button" }, "Refresh");
     this.refresh.addEventListener("click", () => this.model.send({ type: "refresh" }));
-    this.found = element("span", { class: "wb-note" });
+    this.counts = element("span", { class: "wb-note" });
     this.note = element("p", { class: "wb-note", role: "status", "aria-live": "polite" });
     this.heads = COLUMNS.map((column) => this.head(column));
     this.body = element("tbody");
@@ -122,7 +122,7 @@ class Face {
     return element(
       "section",
       { class: "wb-panel", "aria-label": "Runs to compare" },
-      element("header", {}, element("h3", {}, "Runs"), this.found, this.refresh),
+      element("header", {}, element("h3", {}, "Runs"), this.counts, this.refresh),
       element("div", { class: "wbx-filter" }, this.where, element("label", {}, this.archived, "Archived")),
       this.note,
       element(
@@ -178,7 +178,7 @@ class Face {
     const { found = 0, of = 0, where = "", sort = "" } = this.model.get("listed") ?? {};
     if (document.activeElement !== this.where) this.where.value = where;
     const shown = rows.length < found ? `the first ${count(rows.length)} of ${count(found)}` : count(found);
-    setText(this.found, `${shown} of ${count(of)} runs, ${picked.length} ticked`);
+    setText(this.counts, `${shown} of ${count(of)} runs, ${picked.length} ticked`);
     this.heads.forEach((head, index) => {
       const way = sort === COLUMNS[index].field ? "ascending" : sort === `-${COLUMNS[index].field}` ? "descending" : "none";
       setAttribute(head, "aria-sort", way);

@@ -46,9 +46,9 @@ function taken(reached, key, text) {
 
 /** The lines of a comparison: heads have no cells. @param {any} comparison @returns {{what: string, cells: string[]|null}[]} */
 export function lines(comparison) {
-  const { runs, configuration, results, reach } = comparison;
+  const { runs, configuration, results, reach: target } = comparison;
   const each = (/** @type {(run: string) => string} */ text) => runs.map(text);
-  const asked = configuration.map((/** @type {any} */ one) => ({
+  const settings = configuration.map((/** @type {any} */ one) => ({
     what: one.what,
     cells: each((run) => setting(one.values[run])),
   }));
@@ -59,15 +59,15 @@ export function lines(comparison) {
   /** @type {[string, string, (value: unknown) => string][]} */
   const scales = [["step", "step", count], ["tokens", "tokens", short], ["seconds", "time", seconds], ["usd", "cost", usd]];
   const took = scales
-    .map(([key, what, text]) => ({ what, cells: each((run) => taken(reach.runs[run], key, text)) }))
+    .map(([key, what, text]) => ({ what, cells: each((run) => taken(target.runs[run], key, text)) }))
     .filter((one, index) => index === 0 || one.cells.some((/** @type {string} */ cell) => cell !== UNKNOWN));
   const head = (/** @type {string} */ what) => ({ what, cells: null });
   return [
-    head(asked.length ? "Different settings" : "Same settings"),
-    ...asked,
+    head(settings.length ? "Different settings" : "Same settings"),
+    ...settings,
     head("Results"),
     ...came,
-    ...(known(reach.loss) ? [head(`To a smoothed loss of ${number(reach.loss)}`), ...took] : []),
+    ...(known(target.loss) ? [head(`To a smoothed loss of ${number(target.loss)}`), ...took] : []),
   ];
 }
 

@@ -75,14 +75,14 @@ function overTime(view, lines, suffix, yaxis, say, what) {
     const thin = { opacity: 0.8, line: { color: one.color, width: 1.1 } };
     return line(time.x, one.y, one.color, { name: one.name, hoverinfo: "none", ...thin });
   });
-  const said = lines.map((one) => `${one.name} ${say(lastKnown(one.y))}`);
+  const latest = lines.map((one) => `${one.name} ${say(lastKnown(one.y))}`);
   const part = partOf(view);
   return {
     traces,
     ...(many && { readings: (/** @type {number} */ x) => `${number(x)}${axis.ticksuffix}`, say }),
     chips: [...legend(lines), ...(part ? [{ text: part, color: "transparent" }] : [])],
     value: devicesOf(view).length ? range(lines, say) : say(lastKnown(lines[0]?.y)),
-    label: `${what}${part && `, ${part}`}: ${said.join(", ") || "n/a"}`,
+    label: `${what}${part && `, ${part}`}: ${latest.join(", ") || "n/a"}`,
     layout: { xaxis: axis, yaxis: { ticksuffix: suffix, ...yaxis } },
   };
 }
@@ -126,19 +126,19 @@ export function memory(view, { theme }) {
 
 /** @param {Drawing} drawing @param {number} y @param {string[]} names @param {Theme} theme
  * @returns {Drawing} */
-function withPrediction(drawing, y, [measured, said], theme) {
+function withPrediction(drawing, y, [measured, latest], theme) {
   const times = drawing.traces.flatMap((trace) => trace.x);
   const ends = [Math.min(...times), Math.max(...times)];
   const dashed = { line: { color: theme.ink, width: 1.4, dash: "dash" }, mode: "lines" };
-  const hover = drawing.readings ? { hoverinfo: "skip" } : { hovertemplate: `${said}<extra></extra>` };
+  const hover = drawing.readings ? { hoverinfo: "skip" } : { hovertemplate: `${latest}<extra></extra>` };
   const chips = drawing.chips?.length
     ? drawing.chips
     : [{ text: measured, color: theme.series[0] }];
   return {
     ...drawing,
     traces: [...drawing.traces, line(ends, [y, y], theme.ink, { ...dashed, ...hover })],
-    chips: [...chips, { text: said, color: theme.ink, dash: true }],
-    label: `${drawing.label}; ${said}`,
+    chips: [...chips, { text: latest, color: theme.ink, dash: true }],
+    label: `${drawing.label}; ${latest}`,
   };
 }
 

@@ -92,11 +92,11 @@ class Export extends Calculator {
   /** @param {{name: string, title: string, refused: Reason[]}} one @param {any} figure */
   row(one, figure) {
     const able = one.refused.length === 0;
-    const says = able ? "supported" : one.refused.map(({ reason }) => reason).join(" ");
+    const verdict = able ? "supported" : one.refused.map(({ reason }) => reason).join(" ");
     const chosen = figure.engine === one.name;
     const take = element("button", { type: "button", class: "wb-button", "aria-label": `Show ${one.title}`, "aria-pressed": String(chosen) }, chosen ? "shown" : "show");
     take.addEventListener("click", () => this.moves.move({ engine: one.name }));
-    return element("tr", { "data-able": String(able) }, element("th", { scope: "row" }, one.title), element("td", {}, says), element("td", {}, take));
+    return element("tr", { "data-able": String(able) }, element("th", { scope: "row" }, one.title), element("td", {}, verdict), element("td", {}, take));
   }
 }
 

@@ -23,8 +23,8 @@ export const severityOf = (finding) => (SEVERITIES.includes(finding?.severity) ?
 
 /** Those that stand, worst first. @param {any} view @returns {Finding[]} */
 export function standing(view) {
-  const found = (view.findings ?? []).filter((/** @type {any} */ one) => !known(one.cleared_at));
-  return found.sort((/** @type {any} */ left, /** @type {any} */ right) =>
+  const active = (view.findings ?? []).filter((/** @type {any} */ one) => !known(one.cleared_at));
+  return active.sort((/** @type {any} */ left, /** @type {any} */ right) =>
     SEVERITIES.indexOf(severityOf(left)) - SEVERITIES.indexOf(severityOf(right)));
 }
 
@@ -114,9 +114,9 @@ export class Alarm {
     this.node.addEventListener("click", show);
   }
 
-  /** @param {any} view @param {string} said what the banner says already */
-  draw(view, said) {
-    const serious = standing(view).filter((one) => severityOf(one) !== "note" && !said.includes(one.cause));
+  /** @param {any} view @param {string} banner what the banner says already */
+  draw(view, banner) {
+    const serious = standing(view).filter((one) => severityOf(one) !== "note" && !banner.includes(one.cause));
     this.node.hidden = serious.length === 0;
     const [worst] = serious;
     const severity = worst ? severityOf(worst) : "none";

@@ -74,12 +74,12 @@ export function bytes(value) {
 /** 0.0301 -> "30.1 ms", 95 -> "1:35", 4000 -> "1:06:40". @param {unknown} value */
 export function seconds(value) {
   if (!known(value) || value < 0) return UNKNOWN;
-  const whole = Math.round(value);
+  const rounded = Math.round(value);
   const two = (/** @type {number} */ part) => String(part).padStart(2, "0");
-  if (whole >= 3600) {
-    return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
+  if (rounded >= 3600) {
+    return `${Math.floor(rounded / 3600)}:${two(Math.floor(rounded / 60) % 60)}:${two(rounded % 60)}`;
   }
-  return `${Math.floor(whole / 60)}:${two(whole % 60)}`;
+  return `${Math.floor(rounded / 60)}:${two(rounded % 60)}`;
 }
 
 /** @param {unknown} value */

@@ -26,11 +26,11 @@ export function within(row) {
   return row.low <= row.measured && row.measured <= row.high;
 }
 
-/** @param {string} kind @param {unknown} from @param {unknown} to @param {number} whole */
-function bar(kind, from, to, whole) {
+/** @param {string} kind @param {unknown} from @param {unknown} to @param {number} largest */
+function bar(kind, from, to, largest) {
   const node = element("i", { class: `wb-gap-${kind}` });
-  const share = (/** @type {number} */ value) => `${Math.min(100, Math.max(0, (100 * value) / whole)).toFixed(2)}%`;
-  node.hidden = !known(from) || !known(to) || whole <= 0;
+  const share = (/** @type {number} */ value) => `${Math.min(100, Math.max(0, (100 * value) / largest)).toFixed(2)}%`;
+  node.hidden = !known(from) || !known(to) || largest <= 0;
   if (known(from) && known(to)) {
     node.style.left = share(from);
     node.style.width = share(to - from);
@@ -38,26 +38,26 @@ function bar(kind, from, to, whole) {
   return node;
 }
 
-/** @param {Row} row @param {number} whole */
-function bars(row, whole) {
+/** @param {Row} row @param {number} largest */
+function bars(row, largest) {
   return element(
     "div",
     { class: "wb-gap-bars", "aria-hidden": "true" },
-    bar("range", row.low, row.high, whole),
-    bar("predicted", 0, row.predicted, whole),
-    bar("measured", 0, row.measured, whole),
+    bar("range", row.low, row.high, largest),
+    bar("predicted", 0, row.predicted, largest),
+    bar("measured", 0, row.measured, largest),
   );
 }
 
-/** @param {Row} row @param {number} whole */
-function line(row, whole) {
+/** @param {Row} row @param {number} largest */
+function line(row, largest) {
   const range = known(row.low) && known(row.high) ? `Range ${say(row, row.low)} to ${say(row, row.high)}` : "";
   const ratio = known(row.ratio) ? `${row.ratio.toFixed(2)}x` : "n/a";
   return element(
     "tr",
     { "data-group": row.group, "data-within": String(within(row)) },
     element("th", { scope: "row" }, row.what),
-    element("td", {}, bars(row, whole)),
+    element("td", {}, bars(row, largest)),
     element("td", range ? { title: range } : {}, say(row, row.predicted)),
     element("td", {}, say(row, row.measured)),
     element("td", {}, ratio),
@@ -85,20 +85,20 @@ export class Gap {
 
   /** @param {any} view */
   draw(view) {
-    const found = view.comparison;
+    const comparison = view.comparison;
     const rows = predictedRows(view);
-    this.node.hidden = !found || !(rows.length || found.explanation);
+    this.node.hidden = !comparison || !(rows.length || comparison.explanation);
     if (this.node.hidden) return;
     const step = rows.find((row) => row.group === "time");
     setText(this.value, step && known(step.ratio) ? `step ${step.ratio.toFixed(2)}x` : "");
     setAttribute(this.value, "data-within", String(step ? within(step) : null));
-    setText(this.basis, [found.source, found.final ? "" : "so far"].filter(Boolean).join(", "));
-    setText(this.why, found.explanation ?? "");
+    setText(this.basis, [comparison.source, comparison.final ? "" : "so far"].filter(Boolean).join(", "));
+    setText(this.why, comparison.explanation ?? "");
     this.table.hidden = rows.length === 0;
     const key = JSON.stringify(rows);
     if (key === this.key) return;
     this.key = key;
-    const whole = step ? largestOf(step) : 0;
-    this.body.replaceChildren(...rows.map((row) => line(row, row.group === "cause" ? whole : largestOf(row))));
+    const largest = step ? largestOf(step) : 0;
+    this.body.replaceChildren(...rows.map((row) => line(row, row.group === "cause" ? largest : largestOf(row))));
   }
 }

@@ -68,8 +68,8 @@ function ticks(whole) {
 export class Bars {
   constructor() {
     this.values = NUMBERS.map(() => element("dd"));
-    const numbers = NUMBERS.map(({ name, says, title }, at) =>
-      element("div", { title }, element("dt", {}, name), this.values[at], element("dd", { class: "wbm-says" }, says)),
+    const numbers = NUMBERS.map(({ name, says: verdict, title }, at) =>
+      element("div", { title }, element("dt", {}, name), this.values[at], element("dd", { class: "wbm-says" }, verdict)),
     );
     this.bar = element("div", { class: "wbm-bar", role: "img" });
     this.lines = element("div", { class: "wbm-lines", "aria-hidden": "true" });
@@ -123,18 +123,18 @@ export class Bars {
     );
     this.cards.replaceChildren(
       ...cards.map((card) => {
-        const reach = element("span", { class: "wbm-reach", "aria-hidden": "true" });
-        reach.style.width = percent(card.bytes, whole);
+        const filled = element("span", { class: "wbm-reach", "aria-hidden": "true" });
+        filled.style.width = percent(card.bytes, whole);
         const doubt = card.unverified
           ? [element("span", { class: "wbm-doubt", title: "Not confirmed by a second source or a measurement" }, "unverified")]
           : [];
-        const says = element("span", { class: "wbm-verdict" }, `${card.fits ? "✓" : "✗"} ${card.says}`);
+        const verdict = element("span", { class: "wbm-verdict" }, `${card.fits ? "✓" : "✗"} ${card.says}`);
         return element(
           "li",
           { "data-fits": String(card.fits) },
-          reach,
+          filled,
           element("span", { class: "wbm-card" }, element("b", {}, card.name), ` ${bytes(card.bytes)} `, ...doubt),
-          says,
+          verdict,
         );
       }),
     );

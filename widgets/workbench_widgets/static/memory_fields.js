@@ -23,17 +23,17 @@ function select(field, id, moved) {
 /** Tells of each finished number once; Enter finishes one too (JupyterLab keeps the browser's own
  * Enter away). @param {HTMLInputElement} input @param {(value: any) => void} moved */
 function onNumber(input, moved) {
-  let told = "";
-  const tell = () => {
-    if (input.value === told) return;
-    told = input.value;
-    moved(told === "" ? null : Number(told));
+  let last = "";
+  const send = () => {
+    if (input.value === last) return;
+    last = input.value;
+    moved(last === "" ? null : Number(last));
   };
-  input.addEventListener("change", tell);
-  input.addEventListener("keydown", (event) => event.key === "Enter" && tell());
+  input.addEventListener("change", send);
+  input.addEventListener("keydown", (event) => event.key === "Enter" && send());
   return (/** @type {any} */ value) => {
-    told = String(value ?? "");
-    if (input.value !== told) input.value = told;
+    last = String(value ?? "");
+    if (input.value !== last) input.value = last;
   };
 }
 
@@ -48,17 +48,17 @@ function number(field, id, moved) {
 /** @param {Field} field @param {string} id @param {(value: any) => void} moved */
 function text(field, id, moved) {
   const input = /** @type {HTMLInputElement} */ (element("input", { id, type: "text", autocomplete: "off", spellcheck: "false", placeholder: field.hint ?? "" }));
-  let told = "";
-  const tell = () => {
-    if (input.value.trim() === told) return;
-    told = input.value.trim();
-    moved(told);
+  let last = "";
+  const send = () => {
+    if (input.value.trim() === last) return;
+    last = input.value.trim();
+    moved(last);
   };
-  input.addEventListener("change", tell);
-  input.addEventListener("keydown", (event) => event.key === "Enter" && tell());
+  input.addEventListener("change", send);
+  input.addEventListener("keydown", (event) => event.key === "Enter" && send());
   const show = (/** @type {any} */ value) => {
-    told = String(value ?? "");
-    if (input.value !== told && document.activeElement !== input) input.value = told;
+    last = String(value ?? "");
+    if (input.value !== last && document.activeElement !== input) input.value = last;
   };
   return { nodes: [input], input, show };
 }

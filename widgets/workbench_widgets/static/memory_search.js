@@ -16,7 +16,7 @@ export class Search {
     this.value = "";
     this.active = -1;
     /** @type {Option[]} */
-    this.found = [];
+    this.shown = [];
     this.list = element("ul", { id: `${id}-list`, role: "listbox", class: "wbm-list", "aria-label": hint, hidden: "" });
     this.input = /** @type {HTMLInputElement} */ (
       element("input", {
@@ -47,9 +47,9 @@ export class Search {
       const hay = `${option.value} ${option.text}`.toLowerCase();
       return words.every((word) => hay.includes(word));
     };
-    this.found = this.options.filter(matches);
-    this.active = text && this.found.length ? 0 : this.found.findIndex((option) => option.value === this.value);
-    const rows = this.found.map((option, at) =>
+    this.shown = this.options.filter(matches);
+    this.active = text && this.shown.length ? 0 : this.shown.findIndex((option) => option.value === this.value);
+    const rows = this.shown.map((option, at) =>
       element(
         "li",
         { role: "option", id: `${this.list.id}-${at}`, "data-at": String(at) },
@@ -89,12 +89,12 @@ export class Search {
     if (step) {
       event.preventDefault();
       if (this.list.hidden) return this.open("");
-      const count = this.found.length;
+      const count = this.shown.length;
       if (count) this.active = (this.active + step + count) % count;
       this.mark();
     } else if (event.key === "Enter") {
       event.preventDefault();
-      const option = this.list.hidden ? null : this.found[this.active];
+      const option = this.list.hidden ? null : this.shown[this.active];
       this.take(option ? option.value : this.input.value.trim());
     } else if (event.key === "Escape" && !this.list.hidden) {
       event.stopPropagation();
@@ -107,7 +107,7 @@ export class Search {
   press(event) {
     event.preventDefault(); // the field keeps its focus
     const row = /** @type {HTMLElement} */ (event.target).closest("[data-at]");
-    const option = row && this.found[Number(row.getAttribute("data-at"))];
+    const option = row && this.shown[Number(row.getAttribute("data-at"))];
     if (option) this.take(option.value);
   }
 

@@ -72,9 +72,9 @@ export class Switches {
     const row = (/** @type {any} */ one) => this.row(`−${bytes(one.saves)}`, one.name, this.cost(one), one.changes);
     this.saving.fill(advice.switches.map(row), advice.switches.slice(0, SHORT).map(row));
     const way = (/** @type {any} */ one) => this.way(one);
-    const alone = advice.ways.filter((/** @type {any} */ one) => one.gpus === 1).slice(0, ALONE);
+    const single = advice.ways.filter((/** @type {any} */ one) => one.gpus === 1).slice(0, ALONE);
     const many = advice.ways.filter((/** @type {any} */ one) => one.gpus > 1).slice(0, MANY);
-    this.fitting.fill(advice.ways.map(way), [...alone, ...many].map(way));
+    this.fitting.fill(advice.ways.map(way), [...single, ...many].map(way));
     this.facts.replaceChildren(
       ...advice.reach.map((/** @type {any} */ one) =>
         element("div", {}, element("dt", {}, one.name), element("dd", {}, `${count(one.value)} ${one.value === 1 ? one.unit.replace(/s$/, "") : one.unit}`), element("dd", { class: "wb-note" }, one.says)),

@@ -11,7 +11,7 @@ export class Moves {
     this.model = model;
     this.sync = sync;
     this.page = `${Date.now().toString(36)}${Math.random().toString(36).slice(2, 7)}`;
-    this.asked = 0;
+    this.sent = 0;
     this.waiting = "";
     /** @type {Record<string, any>} changes made while an answer is on its way */
     this.next = {};
@@ -32,8 +32,8 @@ export class Moves {
   }
 
   send() {
-    this.asked += 1;
-    this.waiting = `${this.page}:${this.asked}`;
+    this.sent += 1;
+    this.waiting = `${this.page}:${this.sent}`;
     const changes = this.next;
     this.next = {};
     this.model.send({ type: "change", changes, token: this.waiting });

@@ -31,8 +31,8 @@ export class Prices {
     if (rows.length === 0) return;
     const good = rows.filter((/** @type {any} */ row) => row.state === "good").length;
     const bad = rows.filter((/** @type {any} */ row) => row.state === "bad").length;
-    const told = `${good} of ${rows.length} providers answered${bad ? `, ${bad} did not: their older prices stay` : ""}.`;
-    setText(this.says, state.problem || (running ? `Asking ${rows.length} providers …` : told));
+    const summary = `${good} of ${rows.length} providers answered${bad ? `, ${bad} did not: their older prices stay` : ""}.`;
+    setText(this.says, state.problem || (running ? `Asking ${rows.length} providers …` : summary));
     this.list.replaceChildren(
       ...rows.map((/** @type {any} */ row) =>
         element("li", { "data-state": row.state }, element("b", {}, `${SIGNS[/** @type {keyof typeof SIGNS} */ (row.state)]} ${row.provider}`), ` ${row.says}`),

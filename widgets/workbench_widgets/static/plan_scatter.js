@@ -169,13 +169,13 @@ function span(values) {
 function thin(values, [low, high]) {
   const least = (high - low) / TICKS;
   /** @type {number[]} */
-  const found = [];
+  const ticks = [];
   for (const value of values) {
     const at = Math.log10(value);
     if (at < low || at > high) continue;
-    if (found.length === 0 || at - Math.log10(found[found.length - 1]) >= least) found.push(value);
+    if (ticks.length === 0 || at - Math.log10(ticks[ticks.length - 1]) >= least) ticks.push(value);
   }
-  return found;
+  return ticks;
 }
 
 /** @param {number} usd */

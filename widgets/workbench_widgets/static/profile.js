@@ -12,7 +12,7 @@ import { readTheme, watchTheme } from "./theme.js";
  * @typedef {Record<string, number>} Mean
  * @typedef {{rank: number, device: string, memory: [number, number][], mean: Mean, says: string}} Rank
  * @typedef {{steps: number[], folder: string, ranks: Rank[], sentences: string[], files: string[],
- *   place: string, operations: {name: string, calls: number, seconds: number}[]}} Found */
+ *   place: string, operations: {name: string, calls: number, seconds: number}[]}} ProfileFigure */
 
 const PARTS = [
   { key: "compute", name: "compute", series: 3, shade: "" },
@@ -82,28 +82,28 @@ class Face {
 
   draw() {
     const status = this.context.model?.get("status") ?? {};
-    const found = /** @type {Found} */ (this.context.model?.get("profile") ?? {});
+    const profile = /** @type {ProfileFigure} */ (this.context.model?.get("profile") ?? {});
     setText(this.button, `Profile ${/** @type {any} */ (this.context.config).steps} steps`);
     this.button.hidden = !status.live;
     this.button.disabled = Boolean(status.busy);
     const none = status.live ? "No profile yet" : "No profile. Only a running run can be traced.";
-    setText(this.note, status.text || (found.ranks ? "" : none));
+    setText(this.note, status.text || (profile.ranks ? "" : none));
     setAttribute(this.note, "data-tone", status.bad ? "bad" : "note");
-    for (const part of [this.time, this.table]) part.hidden = !found.ranks?.length;
-    this.memory.node.hidden = !found.ranks?.some((one) => one.memory.length);
-    setText(this.detail, [this.context.config.run, found.steps && stepText(found.steps)].filter(Boolean).join("  ·  "));
-    if (!found.ranks?.length) return;
-    this.drawBars(found);
-    this.drawTable(found);
-    this.drawFiles(found);
-    if (!this.memory.node.hidden) this.memory.draw(memory(found, readTheme(this.shell)), readTheme(this.shell), this.Plotly);
+    for (const part of [this.time, this.table]) part.hidden = !profile.ranks?.length;
+    this.memory.node.hidden = !profile.ranks?.some((one) => one.memory.length);
+    setText(this.detail, [this.context.config.run, profile.steps && stepText(profile.steps)].filter(Boolean).join("  ·  "));
+    if (!profile.ranks?.length) return;
+    this.drawBars(profile);
+    this.drawTable(profile);
+    this.drawFiles(profile);
+    if (!this.memory.node.hidden) this.memory.draw(memory(profile, readTheme(this.shell)), readTheme(this.shell), this.Plotly);
   }
 
-  /** @param {Found} found */
-  drawBars(found) {
-    const longest = Math.max(...found.ranks.map((one) => one.mean.wall));
+  /** @param {ProfileFigure} profile */
+  drawBars(profile) {
+    const longest = Math.max(...profile.ranks.map((one) => one.mean.wall));
     this.bars.replaceChildren(
-      ...found.ranks.map((one) => {
+      ...profile.ranks.map((one) => {
         const bar = element("div", { class: "wbm-bar", role: "img" });
         fillBar(bar, segments(one.mean, longest));
         const wall = element("span", { class: "wbf-wall" }, shortSeconds(one.mean.wall));
@@ -111,32 +111,32 @@ class Face {
         return element("div", { class: "wbf-rank" }, element("span", {}, `Rank ${one.rank}`), bar, wall);
       }),
     );
-    const used = (/** @type {string} */ key) => found.ranks.some((one) => one.mean[key] > 0);
+    const used = (/** @type {string} */ key) => profile.ranks.some((one) => one.mean[key] > 0);
     PARTS.forEach(({ key }, at) => (/** @type {HTMLElement} */ (this.legend.children[at]).hidden = !used(key)));
-    this.waits.replaceChildren(...found.sentences.map((text) => element("p", { class: "wb-detail" }, text)));
+    this.waits.replaceChildren(...profile.sentences.map((text) => element("p", { class: "wb-detail" }, text)));
   }
 
-  /** @param {Found} found */
-  drawTable(found) {
-    const wall = found.ranks.reduce((sum, one) => sum + one.mean.wall, 0) / found.ranks.length;
+  /** @param {ProfileFigure} profile */
+  drawTable(profile) {
+    const wall = profile.ranks.reduce((sum, one) => sum + one.mean.wall, 0) / profile.ranks.length;
     this.body.replaceChildren(
-      ...found.operations.map(({ name, calls, seconds }) => {
+      ...profile.operations.map(({ name, calls, seconds }) => {
         const cells = [name, number(calls), shortSeconds(seconds), percent((100 * seconds) / wall)];
         return element("tr", {}, ...cells.map((text) => element("td", {}, text)));
       }),
     );
   }
 
-  /** @param {Found} found */
-  drawFiles(found) {
+  /** @param {ProfileFigure} profile */
+  drawFiles(profile) {
     const path = this.context.config.run_path;
-    const links = found.files.map((name) => {
-      const url = this.context.url(path && `${path}/profiles/${found.folder}/${name}`);
+    const links = profile.files.map((name) => {
+      const url = this.context.url(path && `${path}/profiles/${profile.folder}/${name}`);
       return url ? element("a", { href: url, download: name }, name) : name;
     });
     const spaced = links.flatMap((one) => [one, "  "]);
     this.files.replaceChildren("Open in ui.perfetto.dev: ", ...spaced);
-    this.files.title = found.place;
+    this.files.title = profile.place;
   }
 
   close() {
@@ -169,14 +169,14 @@ function table(body) {
   return element("div", { class: "wb-table-box wb-tall", tabindex: "0", role: "region", "aria-label": "Longest operations" }, all);
 }
 
-/** @param {Found} found @param {import("./theme.js").Theme} theme */
-function memory(found, theme) {
-  const largest = Math.max(1, ...found.ranks.flatMap((one) => one.memory.map(([, size]) => size)));
+/** @param {ProfileFigure} profile @param {import("./theme.js").Theme} theme */
+function memory(profile, theme) {
+  const largest = Math.max(1, ...profile.ranks.flatMap((one) => one.memory.map(([, size]) => size)));
   const unit = byteUnit(largest);
   const color = (/** @type {number} */ at) => theme.series[at % theme.series.length];
-  const host = found.ranks.every((one) => one.device === "cpu");
+  const host = profile.ranks.every((one) => one.device === "cpu");
   return {
-    traces: found.ranks.map((one, at) => ({
+    traces: profile.ranks.map((one, at) => ({
       type: "scatter",
       mode: "lines",
       x: one.memory.map(([time]) => time * 1000),
@@ -184,7 +184,7 @@ function memory(found, theme) {
       line: { color: color(at), width: 1.4, shape: "hv" },
       hovertemplate: `rank ${one.rank} %{y:.4~g} ${unit.name}<extra></extra>`,
     })),
-    chips: found.ranks.map((one, at) => ({ text: `rank ${one.rank}`, color: color(at) })),
+    chips: profile.ranks.map((one, at) => ({ text: `rank ${one.rank}`, color: color(at) })),
     value: `peak ${bytes(largest)}${host ? ", counted from the first traced step" : ""}`,
     label: `Memory allocated during the traced steps, at most ${bytes(largest)}`,
     layout: { xaxis: { ticksuffix: " ms" }, yaxis: { ticksuffix: ` ${unit.name}`, rangemode: "tozero" } },

@@ -41,7 +41,7 @@ const percent = (share) => (known(share) ? `${(100 * share).toFixed(0)} %` : "n/
 /** @param {Curve} curve @param {import("./theme.js").Theme} theme @param {string} where */
 export function drawing(curve, theme, where) {
   const x = curve.points.map((one) => count(one.ranks));
-  const said = curve.points.map((one) => `${one.measured ? "measured" : "predicted"}: ${one.step} (${one.range})`);
+  const hovers = curve.points.map((one) => `${one.measured ? "measured" : "predicted"}: ${one.step} (${one.range})`);
   const bars = CAUSES.map((name, index) => ({
     type: "bar",
     name,
@@ -64,7 +64,7 @@ export function drawing(curve, theme, where) {
       color: theme.ink,
       thickness: 1.4,
     },
-    hovertext: said,
+    hovertext: hovers,
     hovertemplate: "kept: %{y:.1f} %<br>%{hovertext}<extra></extra>",
   };
   const last = curve.points[curve.points.length - 1];

@@ -42,7 +42,7 @@ export class RunSource {
     /** What came of asking for a profile. @type {(text: string, busy: boolean) => void} */
     this.onProfiled = () => {};
     /** What the kernel read from the run's files, when it was asked. @type {import("./state.js").Status|null} */
-    this.told = null;
+    this.lastStatus = null;
     this.askedAt = 0;
     this.answeredAt = 0;
     this.onMessage = this.onMessage.bind(this);
@@ -146,7 +146,7 @@ export class RunSource {
     if (message?.type === "resumed") this.resumed(message);
     if (message?.type === "profiled") this.onProfiled(String(message.text ?? ""), Boolean(message.busy));
     if (message) this.answeredAt = Date.now();
-    if (message?.type === "status") this.told = { ...message, at: Date.now() };
+    if (message?.type === "status") this.lastStatus = { ...message, at: Date.now() };
     if (message?.type !== "snapshot" || this.transport === "http") return;
     this.deliver(message.view, message.exit, message.age_seconds);
   }
@@ -167,13 +167,13 @@ export class RunSource {
 
   /** The kernel's answer while it is fresh. */
   status() {
-    return this.told && Date.now() - this.told.at < FRESH_MS ? this.told : null;
+    return this.lastStatus && Date.now() - this.lastStatus.at < FRESH_MS ? this.lastStatus : null;
   }
 
   /** Asks the kernel what the run's files say now; at most one question is on its way. */
   askStatus() {
     const waiting = this.askedAt > this.answeredAt && Date.now() - this.askedAt < FRESH_MS;
-    const fresh = this.told && Date.now() - this.told.at < ASK_MS;
+    const fresh = this.lastStatus && Date.now() - this.lastStatus.at < ASK_MS;
     if (waiting || fresh || ["none", "gone"].includes(this.kernelLink())) return;
     this.askedAt = Date.now();
     this.context.model?.send({ type: "status" });
@@ -206,10 +206,10 @@ export class RunSource {
     try {
       const response = await get(url, { headers: { Range: `bytes=-${LOG_TAIL_BYTES}` } });
       const text = new TextDecoder().decode(await response.arrayBuffer());
-      const whole = (response.headers.get("Content-Range") ?? "bytes 0-").startsWith("bytes 0-");
+      const complete = (response.headers.get("Content-Range") ?? "bytes 0-").startsWith("bytes 0-");
       const lines = text.replaceAll("\r\n", "\n").split("\n");
       if (lines.at(-1) === "") lines.pop();
-      return whole ? lines : lines.slice(1);
+      return complete ? lines : lines.slice(1);
     } catch (error) {
       const status = /** @type {any} */ (error).response?.status;
       return status === 416 || status === 404 ? [] : null; // empty, or not there yet

@@ -13,7 +13,7 @@ export class StopButton {
     this.note = element("span", { class: "wb-stop-note", "aria-live": "polite" });
     this.node = element("span", { class: "wb-stop-box" }, this.note, this.button);
     this.armed = false;
-    this.asked = false;
+    this.requested = false;
     this.timer = 0;
     this.current = "starting";
     this.attempt = 0;
@@ -29,7 +29,7 @@ export class StopButton {
     this.attempt = attempt;
     this.refused = refused;
     this.current = phase;
-    if (phase === "stopping") this.asked = true;
+    if (phase === "stopping") this.requested = true;
     this.draw();
   }
 
@@ -41,11 +41,11 @@ export class StopButton {
       this.draw();
       return;
     }
-    const now = this.asked;
+    const now = this.requested;
     this.disarm();
     try {
       await this.requestStop(now);
-      this.asked = true;
+      this.requested = true;
       setText(this.note, now ? "Ending every process …" : "Stopping …");
     } catch (error) {
       setText(this.note, `Stop failed: ${/** @type {Error} */ (error).message}`);
@@ -55,7 +55,7 @@ export class StopButton {
 
   reset() {
     clearTimeout(this.timer);
-    this.armed = this.asked = false;
+    this.armed = this.requested = false;
     setText(this.note, "");
   }
 
@@ -65,11 +65,11 @@ export class StopButton {
   }
 
   draw() {
-    const what = this.asked ? "Stop now" : "Stop";
+    const what = this.requested ? "Stop now" : "Stop";
     setText(this.button, this.armed ? `Press again: ${what.toLowerCase()}` : what);
     this.button.dataset.armed = String(this.armed);
     /** @type {HTMLButtonElement} */ (this.button).disabled = Boolean(this.refused);
-    this.button.title = this.refused ? this.refused : this.asked
+    this.button.title = this.refused ? this.refused : this.requested
       ? "End all processes of the run without a checkpoint"
       : "Finish the current step, save a checkpoint if the script can, then end";
     this.button.hidden = this.current === "ended";

@@ -27,7 +27,7 @@ const median = (values) => [...values].sort((one, two) => one - two)[Math.floor(
 export function slots(view) {
   const { step = [], ranks = [], last: lasts = [] } = view.timeline ?? {};
   const first = Math.max(0, step.length - STEPS_MAX);
-  const found = step.slice(first).map((/** @type {number} */ number, /** @type {number} */ at) => {
+  const recent = step.slice(first).map((/** @type {number} */ number, /** @type {number} */ at) => {
     const moments = ranks.map((/** @type {any} */ one) => ({
       rank: one.rank,
       entered: one.entered?.[first + at] ?? null,
@@ -41,7 +41,7 @@ export function slots(view) {
     const length = Math.max(0, ...moments.flatMap((/** @type {Moment} */ one) => [one.entered ?? 0, one.ended ?? 0]));
     return { step: number, moments, last, length };
   });
-  return found.filter((/** @type {Slot} */ slot) => slot.last !== null && slot.length > 0);
+  return recent.filter((/** @type {Slot} */ slot) => slot.last !== null && slot.length > 0);
 }
 
 /** What a rank's bar says in words. @param {Slot} slot @param {Moment} one */
@@ -57,25 +57,25 @@ export function words(slot, one) {
   return `${begin} ${when} and waited ${shortSeconds(late - one.entered)} for rank ${last.rank}${data}`;
 }
 
-/** The rank that is late most, by the median over the steps. @param {any} view @param {Slot[]} found */
-function latest(view, found) {
-  const { latest: told } = view.timeline;
-  if (told && known(told.seconds)) return { rank: told.rank, late: told.seconds };
-  const all = found[0].moments.map(({ rank }) => {
-    const times = found.map((slot) => slot.moments.find((one) => one.rank === rank)?.entered).filter(known);
+/** The rank that is late most, by the median over the steps. @param {any} view @param {Slot[]} recent */
+function latest(view, recent) {
+  const { latest: latestRank } = view.timeline;
+  if (latestRank && known(latestRank.seconds)) return { rank: latestRank.rank, late: latestRank.seconds };
+  const all = recent[0].moments.map(({ rank }) => {
+    const times = recent.map((slot) => slot.moments.find((one) => one.rank === rank)?.entered).filter(known);
     return { rank, late: times.length ? median(times) : 0 };
   });
   return all.reduce((late, one) => (one.late > late.late ? one : late));
 }
 
-/** @param {Slot[]} found @param {(slot: Slot, one: Moment) => [number, number]} part from, to
+/** @param {Slot[]} recent @param {(slot: Slot, one: Moment) => [number, number]} part from, to
  * @param {any} marker */
-function bars(found, part, marker) {
+function bars(recent, part, marker) {
   const trace = { type: "bar", orientation: "h", x: [], y: [], base: [], hovertext: [], hoverinfo: "text", textposition: "none" };
   /** @type {any} */
   const filled = { ...trace, marker: { line: { width: 0 }, ...marker } };
   let start = 0;
-  for (const slot of found) {
+  for (const slot of recent) {
     for (const one of slot.moments) {
       const [from, to] = part(slot, one);
       if (!(to > from)) continue;
@@ -89,12 +89,12 @@ function bars(found, part, marker) {
   return filled;
 }
 
-/** @param {Slot[]} found @param {import("./theme.js").Theme} theme */
-function axes(found, theme) {
+/** @param {Slot[]} recent @param {import("./theme.js").Theme} theme */
+function axes(recent, theme) {
   const tickvals = [];
   const shapes = [];
   let start = 0;
-  for (const slot of found) {
+  for (const slot of recent) {
     tickvals.push(start + slot.length / 2);
     if (start > 0) {
       const x = start - slot.length * 0.06;
@@ -102,26 +102,26 @@ function axes(found, theme) {
     }
     start += slot.length * 1.12;
   }
-  const ticktext = found.map((slot, at) => (found.length <= 6 || at % 2 === (found.length - 1) % 2 ? String(slot.step) : ""));
+  const ticktext = recent.map((slot, at) => (recent.length <= 6 || at % 2 === (recent.length - 1) % 2 ? String(slot.step) : ""));
   return {
     barmode: "overlay",
     bargap: 0.28,
     hovermode: "closest",
     shapes,
     xaxis: { title: { text: "optimizer step, times to scale" }, tickmode: "array", tickvals, ticktext, fixedrange: true, showgrid: false },
-    yaxis: { autorange: "reversed", type: "category", showgrid: false, fixedrange: true, categoryorder: "array", categoryarray: found[0]?.moments.map(({ rank }) => `rank ${rank}`) },
+    yaxis: { autorange: "reversed", type: "category", showgrid: false, fixedrange: true, categoryorder: "array", categoryarray: recent[0]?.moments.map(({ rank }) => `rank ${rank}`) },
   };
 }
 
 /** @param {any} view @param {Options} options @returns {Drawing} */
 export function waiting(view, { theme }) {
   const hidden = (view.processes ?? 1) < 2;
-  const found = slots(view);
+  const recent = slots(view);
   const label = "Rank timeline";
-  if (!found.length) return { traces: [], value: "", label: `${label}: n/a`, hidden };
+  if (!recent.length) return { traces: [], value: "", label: `${label}: n/a`, hidden };
   const [onTheWay, waits, together] = [theme.series[1], fade(theme.muted, 0.4), fade(theme.series[0], 0.5)];
   const last = (/** @type {Slot} */ slot) => slot.last?.entered ?? 0;
-  const { rank, late } = latest(view, found);
+  const { rank, late } = latest(view, recent);
   const more = view.timeline.ranks_hidden || 0;
   const left = more ? `; ${more} of ${more + view.timeline.ranks.length} ranks in between are hidden` : "";
   const noticed = late >= NOTICED;
@@ -129,9 +129,9 @@ export function waiting(view, { theme }) {
   const others = noticed ? `rank ${rank} entered backward ${shortSeconds(late)} after the first (median); the others waited` : "all ranks entered backward together";
   return {
     traces: [
-      bars(found, (_, one) => [0, one.entered ?? 0], { color: onTheWay }),
-      bars(found, (slot, one) => [one.entered ?? 0, known(one.entered) ? last(slot) : 0], { color: waits }),
-      bars(found, (slot, one) => [last(slot), one.ended ?? 0], { color: together }),
+      bars(recent, (_, one) => [0, one.entered ?? 0], { color: onTheWay }),
+      bars(recent, (slot, one) => [one.entered ?? 0, known(one.entered) ? last(slot) : 0], { color: waits }),
+      bars(recent, (slot, one) => [last(slot), one.ended ?? 0], { color: together }),
     ],
     chips: [
       { text: "before backward", color: onTheWay },
@@ -140,8 +140,8 @@ export function waiting(view, { theme }) {
       ...(more ? [{ text: `${more} ranks in between hidden`, color: "transparent" }] : []),
     ],
     value,
-    label: `${label}: over the last ${found.length} steps ${others}${left}`,
-    layout: axes(found, theme),
+    label: `${label}: over the last ${recent.length} steps ${others}${left}`,
+    layout: axes(recent, theme),
     hidden,
   };
 }

@@ -98,14 +98,14 @@ const NAMED_RESTARTS = 3; // more names would lie over one another; the rules st
 
 /** @param {any} view @param {Theme} theme */
 function restarts(view, theme) {
-  const found = (view.attempts ?? []).filter((/** @type {any} */ one) =>
+  const restarted = (view.attempts ?? []).filter((/** @type {any} */ one) =>
     one.event === "start" && one.attempt > 1 && known(one.first_step));
   return {
-    shapes: found.map((/** @type {any} */ one) => ({
+    shapes: restarted.map((/** @type {any} */ one) => ({
       type: "line", x0: one.first_step, x1: one.first_step, yref: "paper", y0: 0, y1: 1,
       layer: "below", line: { color: fade(theme.muted, 0.45), width: 1 },
     })),
-    annotations: found.slice(-NAMED_RESTARTS).map((/** @type {any} */ one, /** @type {number} */ at) => ({
+    annotations: restarted.slice(-NAMED_RESTARTS).map((/** @type {any} */ one, /** @type {number} */ at) => ({
       x: one.first_step, yref: "paper", y: 0.88 - 0.09 * at, xanchor: "left", showarrow: false,
       text: ` attempt ${one.attempt}`, font: { color: theme.muted, size: 10.5 },
     })),

@@ -127,11 +127,11 @@ def read_rows(store: Path) -> list[dict[str, Any]]:
         return []
     return [
         {
-            **{name: one.row.get(name) for name in _COLUMNS},
-            "depth": one.depth,
-            "from": origin_text(one.row),
+            **{name: branch.row.get(name) for name in _COLUMNS},
+            "depth": branch.depth,
+            "from": origin_text(branch.row),
         }
-        for one in trees(rows[:_ROWS_MAX])
+        for branch in trees(rows[:_ROWS_MAX])
     ]
 
 

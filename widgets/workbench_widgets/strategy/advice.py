@@ -31,5 +31,5 @@ def advice(
 def advice_lines(rows: list[dict[str, Any]]) -> list[str]:
     """The rules that ask for something, for pages without JavaScript."""
     return [
-        f"Advice: {one['verdict']} {one['next']}".strip() for one in rows if one["holds"] is False
+        f"Advice: {row['verdict']} {row['next']}".strip() for row in rows if row["holds"] is False
     ]

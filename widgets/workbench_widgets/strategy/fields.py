@@ -58,16 +58,16 @@ def fields() -> list[dict[str, Any]]:
     ]
 
 
-def control_of(one: Declared) -> Field:
+def control_of(field: Declared) -> Field:
     """The control of a declared option that is not placed by hand: its help or name labels it."""
-    sentence = one.option.help.rpartition(": ")[2].rstrip(".")
-    label = sentence if one.is_switch else one.title
+    sentence = field.option.help.rpartition(": ")[2].rstrip(".")
+    label = sentence if field.is_switch else field.title
     label = label[0].upper() + label[1:]
-    if one.is_switch and one.default is None:
-        return select(one.name, label, tuple(THREE))
-    if one.option.choices and one.default is None:
-        return select(one.name, label, (DEFAULT, *one.option.choices))
-    return of_option(one, label)
+    if field.is_switch and field.default is None:
+        return select(field.name, label, tuple(THREE))
+    if field.option.choices and field.default is None:
+        return select(field.name, label, (DEFAULT, *field.option.choices))
+    return of_option(field, label)
 
 
 def _choose() -> list[Field]:

@@ -86,15 +86,15 @@ def _memory(request: wb.Request) -> dict[str, Any]:
     else:
         needs, capacity, where = predicted.total_bytes, request.cluster.memory_bytes, "this host"
         capacity = capacity and capacity // request.processes
-    one = f"{format_bytes(needs)} a rank"
+    per_rank = f"{format_bytes(needs)} a rank"
     if capacity is None:
-        return {"headline": f"{one}.", "fits": None, "parts": parts, "whole": 0, "says": ""}
+        return {"headline": f"{per_rank}.", "fits": None, "parts": parts, "whole": 0, "says": ""}
     fits = needs <= capacity
     share = format_bytes(capacity)
     text = f"of {share} on {where}"
     if request.device == "cpu" and request.processes > 1:
         text = f"of {share}, a rank's share of this host"
-    headline = f"{'Fits' if fits else 'Does not fit'}: {one} {text}."
+    headline = f"{'Fits' if fits else 'Does not fit'}: {per_rank} {text}."
     return {"headline": headline, "fits": fits, "parts": parts, "whole": capacity, "says": text}
 
 
