@@ -95,7 +95,7 @@ def test_who_waited_for_whom_in_words(lab: Lab, page: Page, store: Path) -> None
     restarts = "return document.querySelector('.wb-area-loss .js-plotly-plot').layout.shapes.map((one) => one.x0)"
     assert page.js(restarts) == [60]
     run.write(130, timeline=sample_timeline(late=0.0))
-    page.until("together", lambda: "together" in page.text(".wb-area-waits .wb-panel-value"))
+    page.until("in sync", lambda: "in sync" in page.text(".wb-area-waits .wb-panel-value"))
     run.write(131, timeline={"step": [1], "ranks": [{"rank": 0, "entered": [None]}, {"rank": 1}]})
     page.until("n/a is no bar", lambda: page.text(".wb-area-waits .wb-panel-value") == "")
     run.write(132, processes=1)

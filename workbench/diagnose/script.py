@@ -54,7 +54,7 @@ def spawned_groups(evidence: Evidence) -> Iterator[Finding]:
         evidence=f"Each of {len(starting)} launched processes started {each} processes by mp.spawn "
         f"{waited:.0f} s ago; there is no optimizer step.",
         cause="The script starts its ranks itself, so every launched process starts a group of "
-        "its own. They meet on one port, or wait for a rendezvous that nobody serves.",
+        "its own. They meet on one port, or wait for a rendezvous that no process serves.",
         next="Stop the run and launch the script with one process (--nproc 1): the ranks that it "
         "starts are recorded.",
     )
