@@ -125,7 +125,7 @@ def accumulation(record: Record) -> int:
     return passes if len(calls) == 1 and calls[0] == passes else 1
 
 
-def samples_of(record: Record, asked: int | None = None) -> int:
+def samples_of(record: Record, batch_size: int | None = None) -> int:
     """Samples of a micro-batch.
 
     The loader's, fewer in the incomplete batch at a dataset's end. Without a loader the batch size
@@ -135,8 +135,8 @@ def samples_of(record: Record, asked: int | None = None) -> int:
     if record.get("loader_batch"):
         return int(record.get("short_batch") or record["loader_batch"])
     shapes: list[list[int]] = [shape for leaves in record["inputs"] for shape, _ in leaves if shape]
-    if asked is not None and any(asked in shape for shape in shapes):
-        return asked
+    if batch_size is not None and any(batch_size in shape for shape in shapes):
+        return batch_size
     return shapes[0][0] if shapes else 1
 
 
@@ -181,8 +181,8 @@ def _optimizer(optimizers: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]
     if known is not None:
         return known, []
     near = next(name for least, name in _BY_STATE if per_element >= least)
-    said = f"{main['class']} counts as {near} with {per_element:.3g} bytes of state per parameter"
-    return near, [said]
+    note = f"{main['class']} counts as {near} with {per_element:.3g} bytes of state per parameter"
+    return near, [note]
 
 
 def _seconds(
@@ -193,8 +193,8 @@ def _seconds(
     if not all(times):
         return None
     medians = [one[(len(one) - 1) // 2] / micro_batches for one in times]
-    found = line(medians, batches)
-    return found if found.constant >= 0 else line(medians[:1], batches[:1])
+    fitted = line(medians, batches)
+    return fitted if fitted.constant >= 0 else line(medians[:1], batches[:1])
 
 
 def _per_sample(values: Sequence[float], batches: Sequence[int]) -> int:

@@ -86,7 +86,9 @@ def measure(
     target = resolve(os.fspath(script))
     runs = store if isinstance(store, Store) else Store(store)
     content = content_hash(target.path)
-    prober = _Prober(os.fspath(script), cpu=cpu, store=runs, timeout=timeout, tell=on_progress)
+    prober = _Prober(
+        os.fspath(script), cpu=cpu, store=runs, timeout=timeout, on_progress=on_progress
+    )
     value = usual_value(target.path, arguments)
     first = prober.run(tuple(arguments), value, None, "the script's own batch size")
     ways = other_batches(target.path, arguments, first.samples, first.record.get("loader_batch"))
@@ -100,7 +102,7 @@ def measure(
         cpu=cpu_text(detect_host()),
         notes=_compiled(target.path, first.record["files"], arguments),
     )
-    found = Measurement(
+    measurement = Measurement(
         script=str(target.path),
         arguments=tuple(arguments),
         workload=workload,
@@ -112,8 +114,8 @@ def measure(
         batch_source=source,
         files=tuple(sorted(first.record["files"].items())),
     )
-    keep(runs, found, first.run.directory)
-    return found
+    keep(runs, measurement, first.run.directory)
+    return measurement
 
 
 def _check_unchanged(script: Path, content: str | None, files: Mapping[str, str]) -> None:
@@ -139,21 +141,21 @@ class _Prober:
     """Runs one script as often as its measurement needs."""
 
     def __init__(
-        self, script: str, *, cpu: bool, store: Store, timeout: float, tell: Progress
+        self, script: str, *, cpu: bool, store: Store, timeout: float, on_progress: Progress
     ) -> None:
         self._script, self._cpu, self._store = script, cpu, store
-        self._timeout, self._tell = timeout, tell
+        self._timeout, self._on_progress = timeout, on_progress
 
     def second(self, first: _Probe, ways: Sequence[OtherBatch]) -> tuple[_Probe | None, str]:
         """The script at another batch size, by the first way that changes it."""
         for way in ways:
             try:
                 what = f"another batch size by {way.source}"
-                found = self.run(way.arguments, way.value, way.loader, what)
+                probe = self.run(way.arguments, way.value, way.loader, what)
             except ProbeError:
                 continue  # it does not take it so: the next way, or one batch size alone
-            if found.samples != first.samples:
-                return found, way.source
+            if probe.samples != first.samples:
+                return probe, way.source
         return None, ""
 
     def run(
@@ -168,7 +170,7 @@ class _Prober:
         Raises:
             ProbeError: it failed, or made too few steps.
         """
-        asked = {"seconds": _TIMED_SECONDS, "batch": loader}
+        request = {"seconds": _TIMED_SECONDS, "batch": loader}
         run = launch(
             self._script,
             arguments,
@@ -177,7 +179,7 @@ class _Prober:
             cpu=self._cpu,
             name=f"measure-{Path(self._script.split()[-1]).stem}",
             store=self._store,
-            environment={VARIABLE: json.dumps(asked), "TORCHDYNAMO_DISABLE": "1"},
+            environment={VARIABLE: json.dumps(request), "TORCHDYNAMO_DISABLE": "1"},
         )
         self._await(run, what)
         record = read_json(run.directory / FOLDER / "rank-0.json")
@@ -197,10 +199,10 @@ class _Prober:
                         "with less data or a smaller batch, or a longer --timeout.",
                         _log(run),
                     )
-                self._tell(_stage(run, what))
+                self._on_progress(_stage(run, what))
                 time.sleep(_POLL_SECONDS)
         except KeyboardInterrupt:
-            self._tell("stopping")
+            self._on_progress("stopping")
             run.stop(now=True)
             raise
 

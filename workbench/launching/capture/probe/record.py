@@ -139,7 +139,7 @@ def imported_files(script: Any) -> dict[str, str]:
     installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
     installed |= {os.path.dirname(torch.__file__), _WORKBENCH}
     own = tuple(os.path.join(path, "") for path in installed)
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
         if not isinstance(path, str) or not path.endswith(".py"):
@@ -151,7 +151,7 @@ def imported_files(script: Any) -> dict[str, str]:
             continue
         try:
             with open(path, "rb") as file:
-                found[os.path.relpath(path, folder)] = hashlib.sha256(file.read()).hexdigest()
+                hashes[os.path.relpath(path, folder)] = hashlib.sha256(file.read()).hexdigest()
         except OSError:
             continue
-    return found
+    return hashes
