@@ -178,7 +178,8 @@ def check_given(strategy: Strategy, given: Collection[str]) -> None:
     """Refuse those of the `given` options that are another library's: nobody reads them.
 
     What no library takes is for estimates alone, a mesh shards by rules of its own, a script of
-    one process may offload by itself, and any script its activations (torch's `save_on_cpu`).
+    one process may offload by itself, and any script its activations (torch's `save_on_cpu`) or
+    leave its own exchange exposed (Megatron-LM, nanotron).
 
     Raises:
         UsageError: one of them changes nothing under this strategy.
@@ -187,7 +188,8 @@ def check_given(strategy: Strategy, given: Collection[str]) -> None:
     if who in {"mesh", "script"}:
         return
     for option, (backends, _) in KNOWN_BY.items():
-        by_script = option == "offload" and set(strategy.offload) <= {"activations"}
+        by_script = option == "overlap_gradients"
+        by_script |= option == "offload" and set(strategy.offload) <= {"activations"}
         by_script |= who == "single" and option in {"offload", "offload_device"}
         if option in given and backends and not by_script:
             _check_option(strategy, who, option)
