@@ -96,7 +96,11 @@ def test_members_reads_each_environment_once(monkeypatch: pytest.MonkeyPatch) ->
         return real(path, most)
 
     monkeypatch.setattr(processes, "_read", note)
-    assert processes.members(uuid.uuid4().hex, [os.getpid()]) == []
+    # A parent without children: this process may still have some of other tests.
+    with subprocess.Popen(["sleep", "60"]) as parent:
+        found = processes.members(uuid.uuid4().hex, [parent.pid])
+        parent.kill()
+    assert found == []
     environments = [path for path in read if path.endswith("/environ")]
     assert environments
     assert len(environments) == len(set(environments))
