@@ -123,7 +123,7 @@ def spawns_ranks(path: Path) -> bool:
     """
     try:
         nodes = list(ast.walk(parse_python(path.read_bytes())))
-    except (OSError, SyntaxError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
     starts = {"spawn", "start_processes"}
