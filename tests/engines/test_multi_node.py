@@ -23,6 +23,7 @@ from workbench.recover.policy import Recovery
 from workbench.store import processes
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.full]
 TINY = ("--size", "1", "--micro-batch", "2", "--seq-len", "32")
@@ -39,7 +40,7 @@ def agents(store: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
         process.wait()
     for run_id in wb.Store(store).ids():
         run = wb.Run(wb.Store(store).find(run_id))
-        for process in processes.find_marked(marker_of(run.document, 1)):
+        for process in processes.find_marked(marker_of(RunRecord.of(run.document), 1)):
             processes.send_signal(process, signal.SIGKILL)
 
 
@@ -88,7 +89,7 @@ def test_two_agents_on_the_loopback_train_stop_and_leave_nothing(
     assert result["processes_left"] == 0
     assert agents[0].wait(60) == 0
     assert node_document(run, 1)["phase"] == "left"
-    assert not processes.find_marked(marker_of(run.document, 1))
+    assert not processes.find_marked(marker_of(RunRecord.of(run.document), 1))
     assert run.checkpoints(check=True)[0].problem == ""
 
 
