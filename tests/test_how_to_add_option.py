@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DECLARED = (
-    "workbench/describe/strategy.py",
+    "workbench/describe/library_options.py",
     '    """Options of torch\'s FSDP."""\n',
     '    cast_buffers: Annotated[bool, Option(help="FSDP: keep buffers in fp32.")] = False\n',
 )

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from workbench.describe.supported import check_supported, why_not
+from workbench.describe.option import declared
+from workbench.describe.supported import check_supported, scopes, why_not
 from workbench.errors import UsageError
 from workbench.launching.prepare import accelerate_config
 
@@ -64,6 +65,57 @@ def test_what_cannot_be_started_is_refused(
     with pytest.raises(UsageError, match=said):
         check_supported(asked, splits, device)
     assert said in why_not(asked, splits=splits, device=device)
+
+
+def other_value(option: str) -> Any:
+    """One that is not the option's default."""
+    one = declared(wb.Strategy)[option]
+    if one.option.choices:
+        value = next(value for value in one.option.choices if value != one.default)
+        return (value,) if one.option.split else value
+    return not one.default if one.is_switch else 2
+
+
+@pytest.mark.parametrize("name", ["single", "ddp", "fsdp", "hsdp", "zero1", "zero3"])
+@pytest.mark.parametrize("option", [name for name, one in scopes().items() if not one.axis])
+def test_estimates_and_launches_follow_one_declaration(name: str, option: str) -> None:
+    """What an estimate refuses a launch refuses with the same sentence; what only a launch
+    refuses is for estimates alone, or the script does it: the sentence says so."""
+    given = {option: other_value(option)}
+    changed = wb.Strategy.parse(name, 1 if name == "single" else 4).with_options(**given)
+    estimated, launched = "", why_not(changed, splits=GPT)
+    try:
+        wb.Job.of("gpt2", gpu="h100", strategy=changed, **given)
+    except UsageError as error:
+        estimated = str(error)
+    if estimated:
+        assert estimated == launched
+    elif "nothing sets it" in launched:
+        assert "option of estimates" in launched or "an estimate counts it" in launched
+
+
+@pytest.mark.parametrize(
+    ("name", "offload", "counted"),
+    [
+        ("single", ("optimizer",), True),  # torchao's CPUOffloadOptimizer
+        ("single", ("optimizer", "parameters"), True),
+        ("ddp", ("activations",), True),  # torch's save_on_cpu
+        ("ddp", ("optimizer", "activations"), False),
+        ("zero1x2-tp2", ("optimizer",), True),  # Megatron-LM's own
+    ],
+)
+def test_offload_by_the_script_itself(
+    name: str, offload: tuple[str, ...], *, counted: bool
+) -> None:
+    given = {"strategy": name, "gpus": 1 if name == "single" else 4, "offload": offload}
+    if not counted:
+        with pytest.raises(UsageError, match=r"nothing sets it for .ddp.\. Leave it out\.$"):
+            wb.Job.of("gpt2", gpu="h100", **given)
+        return
+    job = wb.Job.of("gpt2", gpu="h100", **given)
+    assert job.strategy.offload == offload
+    if "tp" not in name:
+        assert "the script does it itself, and an estimate counts it" in why_not(job.strategy)
 
 
 def test_a_refused_launch_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -317,6 +317,16 @@ def flattened(kind: type) -> Mapping[str, tuple[str, Declared]]:
     return types.MappingProxyType(flat)
 
 
+def annotated(kind: type, metadata: type[_T]) -> Mapping[str, _T]:
+    """Option -> its metadata of that type: its own, or that of the flat group it stands in."""
+    of_option = {name: extra for name, _, _, extra in _annotated(kind, metadata)}
+    for name, group in _flat_groups(kind).items():
+        shared = of_option.pop(name, None)
+        of_option |= {} if shared is None else dict.fromkeys(declared(group), shared)
+        of_option |= annotated(group, metadata)
+    return types.MappingProxyType(of_option)
+
+
 def _annotated(kind: type, metadata: type) -> list[tuple[str, Any, Any, Any]]:
     hints = typing.get_type_hints(kind, include_extras=True)
     rows: list[tuple[str, Any, Any, Any]] = []

@@ -14,6 +14,17 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from workbench.describe.checks import require_positive
+from workbench.describe.library_options import (
+    ALONE,
+    BACKENDS,
+    ESTIMATED,
+    ContextOptions,
+    DdpOptions,
+    DeepSpeedOptions,
+    FsdpOptions,
+    PipelineOptions,
+    Scope,
+)
 from workbench.describe.option import (
     Group,
     Option,
@@ -30,97 +41,9 @@ NAMES = (
 )
 RECOMPUTE = ("none", "selective", "full")
 SELECTIVE = ("op", "attention", "mlp", "norm", "moe")
-SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble", "naive")
 OFFLOADS = ("optimizer", "parameters", "activations")
 ENGINES = ("fsdp1", "torch")
-CP_METHODS = ("ring", "ulysses")
-COMM_HOOKS = ("fp16", "bf16", "powersgd", "topk")
-STATE_DICTS = ("sharded", "full")
-OFFLOAD_DEVICES = ("cpu", "nvme")
 _PART = re.compile(r"(?:(zero[123])x|(dp|ddp|fsdp|tp|pp|cp|ep))(\d+)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LibraryOptions:
-    """Options of one library; each is checked when it is set."""
-
-    def __post_init__(self) -> None:
-        check_declared(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DdpOptions(_LibraryOptions):
-    """Options of torch's DistributedDataParallel."""
-
-    bucket_views: Annotated[bool, Option(help="DDP: gradients are views of buckets.")] = False
-    """Gradients are views into the buckets (gradient_as_bucket_view; torch: False)."""
-    comm_hook: Annotated[
-        str | None, Option(help="DDP: fp16, bf16, powersgd or topk.", choices=COMM_HOOKS)
-    ] = None
-    """How gradients are compressed (fp16, bf16, powersgd, topk); None = they are not."""
-    static_graph: Annotated[bool, Option(help="DDP: the graph never changes.")] = False
-    """The set of used parameters never changes."""
-    find_unused: Annotated[bool, Option(help="DDP: some parameters get no gradient.")] = False
-    """Look for parameters without a gradient in each step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FsdpOptions(_LibraryOptions):
-    """Options of torch's FSDP."""
-
-    reshard_after_forward: Annotated[bool, Option(help="FSDP: free gathered weights.")] = True
-    """Free the unsharded parameters after forward (FULL_SHARD) or keep them (grad-op)."""
-    wrap_min_parameters: Annotated[
-        int | None, Option(help="FSDP1: wrap each module above so many parameters.", least=1)
-    ] = None
-    """FSDP1: wrap by size, each module above so many parameters; None = by the block's class."""
-    state_dict: Annotated[
-        str, Option(help="FSDP checkpoints: sharded or full.", choices=STATE_DICTS)
-    ] = "sharded"
-    """Checkpoints as one file per rank (sharded) or as one file (full)."""
-    meta_init: Annotated[bool, Option(help="FSDP: only rank 0 builds the full model.")] = False
-    """Only rank 0 holds the full model while it is built; the others start without storage (meta
-    device) and receive their shard."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeepSpeedOptions(_LibraryOptions):
-    """Options of DeepSpeed's ZeRO."""
-
-    gather_bucket: Annotated[
-        int | None, Option(help="ZeRO: elements per gather or prefetch bucket.", least=1)
-    ] = None
-    """Allgather / prefetch bucket in elements; None = default (5e8, stage 3: 5e7)."""
-    live_parameters: Annotated[int | None, Option(help="zero3: most gathered.", least=1)] = None
-    """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""
-    offload_device: Annotated[
-        str, Option(help="cpu or nvme (DeepSpeed).", choices=OFFLOAD_DEVICES)
-    ] = "cpu"
-    """Where offloaded states live: cpu or nvme (GPU memory is the same)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineOptions(_LibraryOptions):
-    """Options of pipeline parallelism."""
-
-    schedule: Annotated[
-        str, Option(help="pp: 1f1b, gpipe, interleaved, zero-bubble, naive.", choices=SCHEDULES)
-    ] = "1f1b"
-    """Order of the passes; naive = one GPU works at a time (device_map)."""
-    virtual_stages: Annotated[int, Option(help="pp: model chunks per rank.", least=1)] = 1
-    """Model chunks per rank (interleaved)."""
-    embedding_as_layer: Annotated[
-        bool, Option(help="pp: embedding and head count as a block each.")
-    ] = False
-    """Embedding and head each take the place of one block when blocks are dealt out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextOptions(_LibraryOptions):
-    """Options of context parallelism."""
-
-    cp_method: Annotated[str, Option(help="cp: ring or ulysses.", choices=CP_METHODS)] = "ring"
-    """ring (keys and values travel) or ulysses (heads are exchanged)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +68,9 @@ class Strategy:
     """Pipeline stages."""
     ep: int = 1
     """Expert-parallel degree (within the data-parallel ranks)."""
-    expert_tp: Annotated[int, Option(help="ep: ranks that split each expert.", least=1)] = 1
+    expert_tp: Annotated[
+        int, Option(help="ep: ranks that split each expert.", least=1), ESTIMATED
+    ] = 1
     """With ep > 1: ranks that split each expert (Megatron's expert tensor parallelism)."""
     zero_stage: int | None = None
     """ZeRO stage with DeepSpeed's or Megatron's layout (optimizer 1, + gradients 2, + weights 3);
@@ -155,7 +80,9 @@ class Strategy:
     ] = None
     """The library where there are two: fsdp1 instead of FSDP2, torch instead of DeepSpeed for
     ZeRO-1 (ZeroRedundancyOptimizer); None = FSDP2, DeepSpeed."""
-    sequence_parallel: Annotated[bool, Option(help="tp: split norms and residuals too.")] = False
+    sequence_parallel: Annotated[
+        bool, Option(help="tp: split norms and residuals too."), Scope(axis="tp")
+    ] = False
     """TP: norms, dropout and residuals are split along the sequence too (Megatron SP)."""
     recompute: Annotated[
         str, Option(help="none or full (selective: estimates alone).", choices=RECOMPUTE)
@@ -174,7 +101,7 @@ class Strategy:
     """selective: what is recomputed: attention (its core), mlp, norm, moe, or op (torchtitan's:
     every second matmul is kept)."""
     recompute_layers: Annotated[
-        int | None, Option(help="full: only so many blocks per stage.", least=0)
+        int | None, Option(help="full: only so many blocks per stage.", least=0), ESTIMATED
     ] = None
     """full: only so many blocks per stage are checkpointed; None = all."""
     offload: Annotated[
@@ -185,6 +112,12 @@ class Strategy:
             metavar="O,O",
             split="commas",
         ),
+        Scope(
+            set_by=("fsdp", "deepspeed"),
+            name="FSDP and DeepSpeed",
+            by_script=ALONE,
+            in_any_script=("activations",),
+        ),
     ] = ()
     """What lives in host memory: optimizer, parameters, activations."""
     sync_every_micro_batch: Annotated[
@@ -194,38 +127,54 @@ class Strategy:
             flag="sync",
             off_flag="no-sync",
         ),
+        Scope(set_by=("ddp", "fsdp", "deepspeed"), name="DDP, FSDP and DeepSpeed"),
     ] = None
     """Gradients are reduced after every micro-batch; False: no_sync, unsharded gradients stay on
     the card until the last one. None = what the library does by default (FSDP, ZeRO: reduce)."""
-    reduce_bucket: Annotated[int | None, Option(help="Elements per bucket.", least=1)] = None
+    reduce_bucket: Annotated[
+        int | None,
+        Option(help="Elements per bucket.", least=1),
+        Scope(set_by=("ddp", "deepspeed"), name="DDP and DeepSpeed"),
+    ] = None
     """Elements per reduction bucket; None = the library's default (DeepSpeed 5e8, DDP 25 MiB)."""
     overlap_gradients: Annotated[
         bool | None,
         Option(help="Reduce gradients beside compute.", off_flag="no-overlap-gradients"),
+        Scope(set_by=("deepspeed",), name="DeepSpeed", by_script=BACKENDS),
     ] = None
     """Gradients are reduced (and sharded weights gathered) while blocks compute; None = as the
     library does by default: yes."""
     overlap_tp: Annotated[
-        bool, Option(help="tp: collectives beside the matmuls.", off_flag="no-overlap-tp")
+        bool,
+        Option(help="tp: collectives beside the matmuls.", off_flag="no-overlap-tp"),
+        ESTIMATED,
     ] = False
     """Tensor-parallel collectives run beside the matmuls they belong to (async TP)."""
     overlap_ep: Annotated[
-        bool, Option(help="ep: exchange beside compute.", off_flag="no-overlap-ep")
+        bool, Option(help="ep: exchange beside compute.", off_flag="no-overlap-ep"), ESTIMATED
     ] = False
     """Expert-parallel exchange runs beside another micro-batch's compute (DualPipe)."""
-    ddp: Annotated[DdpOptions, Group(of=DdpOptions, is_flat=True)] = DdpOptions()
+    ddp: Annotated[
+        DdpOptions, Group(of=DdpOptions, is_flat=True), Scope(set_by=("ddp",), name="DDP")
+    ] = DdpOptions()
     """What DDP is told."""
-    fsdp: Annotated[FsdpOptions, Group(of=FsdpOptions, is_flat=True)] = FsdpOptions()
+    fsdp: Annotated[
+        FsdpOptions, Group(of=FsdpOptions, is_flat=True), Scope(set_by=("fsdp",), name="FSDP")
+    ] = FsdpOptions()
     """What FSDP is told."""
-    deepspeed: Annotated[DeepSpeedOptions, Group(of=DeepSpeedOptions, is_flat=True)] = (
-        DeepSpeedOptions()
-    )
+    deepspeed: Annotated[
+        DeepSpeedOptions,
+        Group(of=DeepSpeedOptions, is_flat=True),
+        Scope(set_by=("deepspeed",), name="DeepSpeed"),
+    ] = DeepSpeedOptions()
     """What DeepSpeed is told."""
-    pipeline: Annotated[PipelineOptions, Group(of=PipelineOptions, is_flat=True)] = (
-        PipelineOptions()
-    )
+    pipeline: Annotated[
+        PipelineOptions, Group(of=PipelineOptions, is_flat=True), Scope(axis="pp")
+    ] = PipelineOptions()
     """How pipeline stages work together."""
-    context: Annotated[ContextOptions, Group(of=ContextOptions, is_flat=True)] = ContextOptions()
+    context: Annotated[ContextOptions, Group(of=ContextOptions, is_flat=True), Scope(axis="cp")] = (
+        ContextOptions()
+    )
     """How context-parallel ranks exchange a sequence."""
 
     def __post_init__(self) -> None:

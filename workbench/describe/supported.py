@@ -6,63 +6,27 @@ Facts of the libraries that refusals name were read in, or run with, Accelerate 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Collection
-from typing import Any, Literal
+from collections.abc import Collection, Mapping
+from typing import Any
 
+from workbench.describe.library_options import Backend, DdpOptions, Scope
 from workbench.describe.library_refusals import check_deepspeed, check_fsdp, check_mesh
-from workbench.describe.strategy import (
-    ContextOptions,
-    DdpOptions,
-    DeepSpeedOptions,
-    FsdpOptions,
-    PipelineOptions,
-    Strategy,
-)
+from workbench.describe.option import annotated, declared
+from workbench.describe.strategy import Strategy
 from workbench.errors import UsageError
-
-Backend = Literal["single", "ddp", "fsdp", "deepspeed", "script", "mesh"]
-"""Who spreads the work: one process, DDP, FSDP, DeepSpeed, the recipe itself by flags, or
-a user's own script with Accelerate's ParallelismConfig."""
 
 SPLITS = frozenset({"tp", "cp", "pp", "ddp"})
 """What the recipe gpt does itself when told by flags: the launcher starts nothing beyond it."""
 
 _SHARDED = ("fsdp", "fsdp-grad-op")
-
-
-def _names(options: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(options))
-
-
-_DDP = _names(DdpOptions)
-# Option -> the backends that know it, and how the sentence calls them. A library's options are
-# known by that library; what differs from that, and options of `Strategy` itself, stand below.
-KNOWN_BY: dict[str, tuple[tuple[Backend, ...], str]] = {
-    **dict.fromkeys(_names(FsdpOptions), (("fsdp",), "FSDP")),
-    **dict.fromkeys(_DDP, (("ddp",), "DDP")),
-    **dict.fromkeys(_names(DeepSpeedOptions), (("deepspeed",), "DeepSpeed")),
-    "wrap_min_parameters": (("fsdp",), "FSDP1 (engine fsdp1)"),
-    "live_parameters": (("deepspeed",), "DeepSpeed's ZeRO-3"),
-    "offload_device": (("fsdp", "deepspeed"), "DeepSpeed"),  # FSDP has its own sentence
-    "offload": (("fsdp", "deepspeed"), "FSDP and DeepSpeed"),
-    "reduce_bucket": (("ddp", "deepspeed"), "DDP and DeepSpeed"),
-    "overlap_gradients": (("deepspeed",), "DeepSpeed"),
-    "sync_every_micro_batch": (("ddp", "fsdp", "deepspeed"), "DDP, FSDP and DeepSpeed"),
-    "recompute_layers": ((), "estimates"),
-    "embedding_as_layer": ((), "estimates"),
-    "overlap_tp": ((), "estimates"),
-    "overlap_ep": ((), "estimates"),
-    "expert_tp": ((), "estimates"),
-}
-OF_AXIS: dict[str, str] = {
-    "sequence_parallel": "tp",
-    **{name: "pp" for name in _names(PipelineOptions) if name not in KNOWN_BY},
-    **dict.fromkeys(_names(ContextOptions), "cp"),
-}
-"""Option -> the degree of parallelism that it belongs to."""
 _DEFAULTS = Strategy(name="").options()
+
+
+@functools.cache
+def scopes() -> Mapping[str, Scope]:
+    """The scope of each option of a strategy that has one."""
+    return annotated(Strategy, Scope)
 
 
 def backend(strategy: Strategy, splits: frozenset[str] | None = None) -> Backend:
@@ -175,39 +139,24 @@ def _check_recompute(strategy: Strategy, who: Backend, splits: frozenset[str] | 
 
 
 def check_given(strategy: Strategy, given: Collection[str]) -> None:
-    """Refuse those of the `given` options that are another library's: nobody reads them.
-
-    What no library takes is for estimates alone, a mesh shards by rules of its own, a script of
-    one process may offload by itself, and any script its activations (torch's `save_on_cpu`) or
-    leave its own exchange exposed (Megatron-LM, nanotron).
+    """Refuse those of the `given` options that neither a library nor a script reads.
 
     Raises:
         UsageError: one of them changes nothing under this strategy.
     """
-    who = backend(strategy)
-    if who in {"mesh", "script"}:
-        return
-    for option, (backends, _) in KNOWN_BY.items():
-        by_script = option == "overlap_gradients"
-        by_script |= option == "offload" and set(strategy.offload) <= {"activations"}
-        by_script |= who == "single" and option in {"offload", "offload_device"}
-        if option in given and backends and not by_script:
+    who, options = backend(strategy), strategy.options()
+    for option, scope in scopes().items():
+        if option in given and scope.set_by and not scope.script_may(who, options[option]):
             _check_option(strategy, who, option)
 
 
 def _check_known(strategy: Strategy, who: Backend) -> None:
-    options = strategy.options()
-    for option in KNOWN_BY:
+    for option, scope in scopes().items():
         if option == "reshard_after_forward" and who == "script" and strategy.pp > 1:
             continue  # what gpt.py's stages do: a micro-batch would gather them anew
-        _check_option(strategy, who, option)
-    for option, axis in OF_AXIS.items():
-        value = options[option]
-        if value != _DEFAULTS[option] and getattr(strategy, axis) == 1:
-            raise UsageError(
-                f"{_option_text(option, value)} goes with {axis}; {strategy.name!r} has {axis} 1. "
-                "Leave it out."
-            )
+        if not scope.axis:
+            _check_option(strategy, who, option)
+    _check_axes(strategy)
     if strategy.engine == "fsdp1" and who != "fsdp":
         raise UsageError(f"engine fsdp1 is for fsdp and fsdp-grad-op, not {strategy.name!r}.")
     if strategy.engine == "torch" and strategy.zero_stage != 1:
@@ -217,13 +166,26 @@ def _check_known(strategy: Strategy, who: Backend) -> None:
         )
 
 
+def _check_axes(strategy: Strategy) -> None:
+    options = strategy.options()
+    for option, scope in scopes().items():
+        value = options[option]
+        if scope.axis and value != _DEFAULTS[option] and getattr(strategy, scope.axis) == 1:
+            raise UsageError(
+                f"{_option_text(option, value)} goes with {scope.axis}; {strategy.name!r} has "
+                f"{scope.axis} 1. Leave it out."
+            )
+
+
 def _check_option(strategy: Strategy, who: Backend, option: str) -> None:
-    value, (backends, called) = strategy.options()[option], KNOWN_BY[option]
-    if value != _DEFAULTS[option] and who not in backends:
-        raise UsageError(
-            f"{_option_text(option, value)} is an option of {called}; nothing sets it for "
-            f"{strategy.name!r}. Leave it out."
-        )
+    value, scope = strategy.options()[option], scopes()[option]
+    if value == _DEFAULTS[option] or who in scope.set_by:
+        return
+    by_script = " of the launch: the script does it itself, and an estimate counts it"
+    raise UsageError(
+        f"{_option_text(option, value)} is an option of {scope.name}; nothing sets it for "
+        f"{strategy.name!r}. Leave it out{by_script if scope.script_may(who, value) else ''}."
+    )
 
 
 def _option_text(option: str, value: Any) -> str:
@@ -239,7 +201,8 @@ def _check_script_options(strategy: Strategy, who: Backend, splits: frozenset[st
     if who != "ddp" or (splits is not None and "ddp" in splits):
         return
     options = strategy.options()
-    given = [name for name in (*_DDP, "reduce_bucket") if options[name] != _DEFAULTS[name]]
+    of_ddp = (*declared(DdpOptions), "reduce_bucket")
+    given = [name for name in of_ddp if options[name] != _DEFAULTS[name]]
     if given:
         raise UsageError(
             f"{given[0].replace('_', ' ')}: Accelerate cannot set it outside the script. Pass "

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from workbench.describe import Strategy, Workload
 from workbench.describe.checks import require_choice, require_positive
-from workbench.describe.strategy import RECOMPUTE, SCHEDULES
+from workbench.describe.library_options import SCHEDULES
+from workbench.describe.strategy import RECOMPUTE
 from workbench.errors import UsageError
 
 DATA = ("ddp", "fsdp", "fsdp-grad-op", "hsdp", "zero1", "zero2", "zero3")

@@ -11,7 +11,7 @@ import workbench as wb
 from workbench.describe.checks import require_choice, require_positive
 from workbench.describe.option import declared
 from workbench.describe.strategy import NAMES
-from workbench.describe.supported import KNOWN_BY, OF_AXIS
+from workbench.describe.supported import scopes
 from workbench_widgets.form import Form
 from workbench_widgets.options import refuse_unknown
 
@@ -37,8 +37,12 @@ _ZERO = ("zero1", "zero2", "zero3")
 _KINDS = {"ddp": "ddp", "fsdp": "fsdp", "deepspeed": "zero"}
 _WHERE: dict[str, set[str]] = {
     "engine": {"fsdp", "zero1"},
-    **{option: {_KINDS[one] for one in known} for option, (known, _) in KNOWN_BY.items() if known},
-    **{option: {axis} for option, axis in OF_AXIS.items()},
+    **{
+        name: {_KINDS[one] for one in scope.set_by}
+        for name, scope in scopes().items()
+        if scope.set_by
+    },
+    **{name: {scope.axis} for name, scope in scopes().items() if scope.axis},
     "offload_device": {"zero3-offload"},
     "reshard_after_forward": {"reshard"},
     "wrap_min_parameters": {"fsdp1"},

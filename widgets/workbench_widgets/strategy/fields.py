@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.describe import Strategy
+from workbench.describe.library_options import COMM_HOOKS
 from workbench.describe.option import Declared
-from workbench.describe.strategy import COMM_HOOKS, RECOMPUTE
+from workbench.describe.strategy import RECOMPUTE
 from workbench.describe.supported import why_not
 from workbench.planning.pick import GOALS
 from workbench_widgets.controls import Field, check, number, of_job, of_option, select

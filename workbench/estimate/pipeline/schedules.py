@@ -11,7 +11,7 @@ import functools
 from dataclasses import dataclass
 
 from workbench.describe.checks import require_choice, require_positive
-from workbench.describe.strategy import SCHEDULES
+from workbench.describe.library_options import SCHEDULES
 from workbench.errors import UsageError
 
 FORWARD, BACKWARD, WEIGHT = "F", "B", "W"
