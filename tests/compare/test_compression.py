@@ -11,8 +11,9 @@ pytest.importorskip("accelerate", reason="the train extra is not installed")
 
 import workbench as wb
 from tests.launch.ranks import torchrun
-from workbench.compare.studies.compression import compression
-from workbench.compare.studies.study import Bench
+from workbench.compare.studies.bench import Bench
+from workbench.compare.studies.compression import Compared, compression
+from workbench.launching.prepare.options import LaunchOptions
 from workbench.recipes import __file__ as recipes_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
@@ -90,11 +91,10 @@ def test_error_feedback_learns_what_would_never_be_sent(ranks) -> None:
 
 
 def test_the_study_sets_loss_beside_bytes_and_time(store: Path) -> None:
-    bench = Bench(target="gpt", store=wb.Store(store), cpu=True)
     small = ("--layers", "2", "--hidden", "64", "--seq-len", "32", "--micro-batch", "2")
-    found = compression(
-        bench, small, steps=12, variants=("none", "topk", "powersgd", "precision-fp8")
-    )
+    launch = LaunchOptions(store=store, cpu=True)
+    variants = ("none", "topk", "powersgd", "precision-fp8")
+    found = compression(Bench.of("gpt", small, launch), Compared(steps=12, variants=variants))
     plain, topk, low_rank, fp8 = found.document()["trials"]
     weights = 12 * 2 * 64 * 64 + 2 * 256 * 64
     assert plain["sent_bytes"] == 4 * weights  # 2 ranks: 2 (n-1)/n = 1
@@ -106,10 +106,8 @@ def test_the_study_sets_loss_beside_bytes_and_time(store: Path) -> None:
     assert (fp8["outcome"], fp8["run"]) == ("refused", None)
     assert "fp8" in fp8["problem"]
     kept = compression(
-        Bench(target="gpt", store=wb.Store(store), cpu=True, resume="last"),
-        small,
-        steps=12,
-        variants=("none", "topk"),
+        Bench.of("gpt", small, launch, resume="last"),
+        Compared(steps=12, variants=("none", "topk")),
     )
     assert [one.run for one in kept.results] == [plain["run"], topk["run"]]
 
@@ -123,5 +121,6 @@ def test_the_study_sets_loss_beside_bytes_and_time(store: Path) -> None:
     ],
 )
 def test_what_cannot_be_compared_is_refused(store: Path, target, options, said) -> None:
+    bench = Bench.of(target, (), LaunchOptions(store=store, cpu=True))
     with pytest.raises(wb.UsageError, match=said):
-        compression(Bench(target=target, store=wb.Store(store), cpu=True), **options)
+        compression(bench, Compared(**options))

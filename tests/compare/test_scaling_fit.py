@@ -7,12 +7,17 @@ import random
 import pytest
 
 import workbench as wb
+from workbench.cli.commands import load
 from workbench.compare.scaling_study import notes_on
+from workbench.compare.studies.bench import Bench
 from workbench.compare.studies.scaling_curves import curve_of
 from workbench.compare.studies.scaling_fit import MESSAGE_SECONDS, extrapolate, law
-from workbench.compare.studies.sizes import Sizes, trials, work_of
+from workbench.compare.studies.sizes import Sizes, trials
 from workbench.compare.studies.step_split import Host, Measured, StepSplit, medians, parts_of
+from workbench.compare.studies.trial import Trial
+from workbench.describe.option import declared
 from workbench.errors import UsageError
+from workbench.launching.prepare.options import LaunchOptions
 
 CPU = Host(cores=2)
 PASS = 0.02  # seconds of one pass of the gradients
@@ -143,13 +148,68 @@ def test_a_described_job_is_scaled_as_it_would_be_launched() -> None:
     options = {"recompute": "full"}
     job = wb.request("gpt", tiny, strategy="fsdp", processes=2, options=options, cpu=True).job
     assert job is not None
-    sizes = Sizes(**work_of(job, ("--lr", "1e-3"), None, cpu=False), sizes=(1, 2), steps=10)
-    (_, alone), (_, pair) = trials([sizes])
-    assert (alone.processes, pair.processes, pair.strategy) == (1, 2, "fsdp")
-    launched = wb.request(
-        sizes.target, pair.arguments, strategy=pair.strategy, options=pair.options, processes=2,
-        cpu=sizes.cpu,
-    )  # fmt: skip
-    assert launched.job == job
+    bench = Bench.of(job, ("--lr", "1e-3"))
+    (_, alone), (_, pair) = trials(bench, Sizes(sizes=(1, 2), steps=10))
+    assert (alone.processes, pair.processes) == (1, 2)
+    assert bench.request(alone).strategy.name == "single"
+    assert bench.request(pair).strategy.name == "fsdp"
+    assert bench.request(pair).job == job
     assert {"--lr", "--steps"} <= set(alone.arguments)
-    assert work_of("gpt", tiny, None, cpu=True)["strategy"] == "ddp"
+    plain = Bench.of("gpt", tiny, LaunchOptions(cpu=True))
+    assert plain.request(Trial(label="", processes=2, arguments=tiny)).strategy.name == "ddp"
+
+
+@pytest.mark.parametrize(
+    ("launch", "trial", "key"),
+    [
+        (
+            {"strategy": "fsdp", "options": {"recompute": "full"}, "cpu": True},
+            {"label": "weak 2", "processes": 2, "value": 2},
+            "abbf47a6816be633",
+        ),
+        ({"warm": True}, {"label": "weak 1", "processes": 1, "value": 1}, "cbc5f77bde8677e6"),
+    ],
+)
+def test_a_study_of_an_earlier_version_goes_on(launch, trial, key) -> None:
+    """The keys are those that versions before 2026-11-23 kept: nothing is measured twice."""
+    bench = Bench.of("gpt", (), LaunchOptions(**launch))
+    assert bench.key(Trial(**trial, arguments=("--layers", "1"))) == key
+
+
+def test_what_changes_a_trial_changes_its_key() -> None:
+    trial = Trial(label="weak 2", processes=2)
+    launches = (
+        {},
+        {"strategy": "fsdp"},
+        {"options": {"comm_hook": "fp16"}},
+        {"wrap": "Block"},
+        {"environment": {"OMP_NUM_THREADS": "1"}},
+        {"cpu": True},
+    )
+    keys = {Bench.of("gpt", (), LaunchOptions(**one)).key(trial) for one in launches}
+    assert len(keys) == len(launches)
+
+
+@pytest.mark.parametrize("name", ["scale", "batch-size", "accumulate", "workers", "compression"])
+def test_every_study_takes_the_declared_options_of_a_launch(name: str) -> None:
+    command = load("scale") if name == "scale" else load("study").commands[name]
+    flags = {flag for one in command.params for flag in one.opts}
+    strategy = {one.flag for one in declared(wb.Strategy).values()}
+    assert strategy | {"--strategy", "--cpu", "--warm", "--env", "--wrap", "--store"} <= flags
+    assert not {"--nodes", "--restarts", "--port"} & flags  # a study decides these itself
+
+
+def test_a_scaling_study_knows_its_options() -> None:
+    with pytest.raises(UsageError, match="Did you mean steps"):
+        wb.scale("gpt", step=30)
+    with pytest.raises(UsageError, match="--sizes 'one': give whole numbers separated by commas"):
+        wb.scale("gpt", sizes="one")
+    (_, alone), (_, pair) = trials(
+        Bench.of(
+            "gpt", (), LaunchOptions(strategy="fsdp", options={"recompute": "full"}, cpu=True)
+        ),
+        Sizes(),
+    )
+    bench = Bench.of("gpt", (), LaunchOptions(strategy="fsdp", options={"recompute": "full"}))
+    assert bench.request(alone, cpu=True).strategy.recompute == "none"
+    assert bench.request(pair, cpu=True).strategy.recompute == "full"

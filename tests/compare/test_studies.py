@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,10 +18,12 @@ pytest.importorskip("accelerate", reason="the train extra is not installed")
 import workbench as wb
 from tests.conftest import SCRIPTS, until
 from workbench.compare.scaling_study import scale
-from workbench.compare.studies import study
-from workbench.compare.studies.study import Bench, Study, StudyStoppedError, studies
+from workbench.compare.studies import bench as shared
+from workbench.compare.studies.bench import Bench
+from workbench.compare.studies.study import Study, StudyStoppedError, studies
 from workbench.compare.studies.trial import Trial, TrialResult
-from workbench.compare.studies.tuning import Varied, batch_size, sweep
+from workbench.compare.studies.tuning import Accumulate, BatchSize, Workers, batch_size, sweep
+from workbench.launching.prepare.options import LaunchOptions
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 
@@ -33,11 +34,16 @@ LOADER = str(SCRIPTS / "slow_loader.py")
 @pytest.fixture(autouse=True)
 def warm_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trial's steps are the subject here, not its start. `test_ctrl_c_…` starts cold."""
-    monkeypatch.setattr(study, "launch", partial(study.launch, warm=True))
+    build = shared.build_request
+    monkeypatch.setattr(
+        shared,
+        "build_request",
+        lambda target, arguments, options: build(target, arguments, replace(options, warm=True)),
+    )
 
 
-def bench(store: Path, target: str = "gpt", **options: object) -> Bench:
-    return Bench(target=target, store=wb.Store(store), cpu=True, **options)
+def bench(store: Path, target: str = "gpt", *arguments: str, **options: object) -> Bench:
+    return Bench.of(target, arguments, LaunchOptions(store=store, cpu=True), **options)
 
 
 def test_a_scaling_study_measures_keeps_and_goes_on(store: Path) -> None:
@@ -106,9 +112,8 @@ def test_a_trial_that_fails_is_a_result_and_is_tried_again(store: Path) -> None:
 
 def test_the_batch_stops_growing_at_the_memory_limit(store: Path) -> None:
     arguments = ("--batch", "{value}", "--hog-mb", "64", "--sample-seconds", "0.002")
-    limited = bench(store, LOADER, memory_limit_bytes=1100 << 20)
-    varied = Varied(kind="batch-size", arguments=arguments, steps=8)
-    found = batch_size(limited, varied, start=2, gain=-1.0)  # memory alone decides
+    limited = bench(store, LOADER, *arguments, memory_limit_bytes=1100 << 20)
+    found = batch_size(limited, BatchSize(start=2, gain=-1.0, steps=8))  # memory alone decides
     by_value = {one.value: one.outcome for one in found.results}
     assert by_value[2] == "good"
     assert "memory" in by_value.values()
@@ -120,8 +125,8 @@ def test_the_batch_stops_growing_at_the_memory_limit(store: Path) -> None:
 
 
 def test_workers_are_worth_it_while_data_is_waited_for(store: Path) -> None:
-    varied = Varied(kind="workers", arguments=("--workers", "{value}", "--batch", "16"), steps=8)
-    found = sweep(bench(store, LOADER), varied, (0, 3))
+    loader = bench(store, LOADER, "--workers", "{value}", "--batch", "16")
+    found = sweep(loader, Workers(values=(0, 3), steps=8))
     assert found.best == 3
     none, three = found.results
     assert none.step_seconds > 0.16  # 16 samples of 10 ms
@@ -172,7 +177,7 @@ def test_ctrl_c_leaves_no_process_and_a_sentence(store: Path) -> None:
     [
         ({"sizes": (2, 1)}, "increasing numbers of ranks"),
         ({"steps": 3}, "Use at least 8"),
-        ({"mode": "both ways"}, "weak or strong"),
+        ({"mode": "both ways"}, "Did you mean both"),
         ({"to": (1000,)}, "Extrapolate to 128 at most"),
         ({"sizes": (1, 3), "mode": "strong"}, "cannot be spread over 3"),
         ({"resume": "last"}, "does not hold a scale study"),
@@ -187,9 +192,9 @@ def test_what_cannot_be_measured_is_refused_before_anything_starts(store, option
 
 def test_a_script_says_where_its_number_goes(store: Path) -> None:
     with pytest.raises(wb.UsageError, match=r"put \{value\} in its arguments"):
-        sweep(bench(store, LOADER), Varied(kind="accumulate"), (1, 2))
+        sweep(bench(store, LOADER), Accumulate(values=(1, 2)))
     with pytest.raises(wb.UsageError, match="without loader workers"):
-        sweep(bench(store), Varied(kind="workers"), (0, 2))
+        sweep(bench(store), Workers(values=(0, 2)))
     with pytest.raises(wb.UsageError, match=r"--global-batch N and use \{micro_batch\}"):
         scale(LOADER, mode="strong", cpu=True, store=store)
 

@@ -122,7 +122,11 @@ def _of_fields(kind: Any) -> _Argument:
 
 def _of_group(kind: Any, group: Group, own: set[str], hidden: tuple[str, ...]) -> _Argument:
     """The declared options of a dataclass; None = not given."""
-    known = {name: one for name, one in options_of(group.of).items() if name not in own}
+    known = {
+        name: (holder, one)
+        for name, (holder, one) in options_of(group.of).items()
+        if name not in own and (not group.only or holder in group.only)
+    }
 
     def read(values: Mapping[str, Any]) -> Any:
         given = keywords(group.of, {name: values[name] for name in known})

@@ -16,90 +16,99 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from workbench import describe
+from workbench.cli.describing import with_options
 from workbench.cli.scaling_view import curve_table, rented_table
 from workbench.cli.tables import print_json
-from workbench.cli.terminal import CpuOption, JsonOption, StoreOption, console, errors
-from workbench.compare.scaling_study import ScalingStudy
-from workbench.compare.scaling_study import scale as run_scale
+from workbench.cli.terminal import JsonOption, console, errors
+from workbench.compare.scaling_study import ScalingStudy, measure
+from workbench.compare.studies.bench import LAUNCHED, Bench, OnProgress
+from workbench.compare.studies.bench import Progress as StudyProgress
 from workbench.compare.studies.rented import rented
-from workbench.compare.studies.study import OnProgress
-from workbench.compare.studies.study import Progress as StudyProgress
+from workbench.compare.studies.sizes import Sizes
+from workbench.describe.option import Group, Option
 from workbench.errors import UsageError
+from workbench.launching.prepare.options import LaunchOptions
 
 Target = Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help="What to run.")]
-Arguments = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[-- ARGS...]", help="Arguments of the script; {value} marks the varied one."
-    ),
-]
-Strategy = Annotated[str, typer.Option(help="Strategy of runs with more than one rank.")]
-Resume = Annotated[
-    str | None, typer.Option(metavar="STUDY", help="Continue that study, or 'last'.")
-]
-STRATEGY = describe.Strategy.usual(2)
-"""Strategy of runs with more than one rank."""
-_SIZES = "Numbers of ranks, for example 1,2,4."
-_GPU = "Estimate --nodes-to on rented GPUs of this kind, for example h100-sxm."
 
 
-def scale(  # noqa: PLR0913 - a command's options are its arguments
-    target: Target,
-    arguments: Arguments = None,
-    *,
-    sizes: Annotated[str, typer.Option(help=_SIZES)] = "1,2",
-    mode: Annotated[str, typer.Option(help="weak, strong or both.")] = "weak",
-    steps: Annotated[int, typer.Option(help="Steps of each run; the first are not measured.")] = 30,
-    strategy: Strategy = STRATEGY,
-    to: Annotated[str, typer.Option(help="Extrapolate to these numbers of ranks.")] = "",
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """What every study takes: what runs, and the options of its launches."""
+
+    target: Target
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- ARGS...]", help="Arguments of the script; {value} marks the varied one."
+        ),
+    ] = None
+    launch: Annotated[LaunchOptions, Group(of=LaunchOptions, only=LAUNCHED)]
+    resume: Annotated[
+        str | None, typer.Option(metavar="STUDY", help="Continue that study, or 'last'.")
+    ] = None
+    as_json: JsonOption = False
+
+    @contextmanager
+    def bench(self) -> Generator[Bench]:
+        """Where its trials run; their progress is shown."""
+        with _shown() as on_progress:
+            yield Bench.of(
+                self.target,
+                self.arguments or (),
+                self.launch,
+                resume=self.resume,
+                on_progress=on_progress,
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rent:
+    """Where else the same work is estimated."""
+
+    gpu: Annotated[
+        str | None, Option(help="Estimate --nodes-to on rented GPUs of this kind.", metavar="G")
+    ] = None
     nodes_to: Annotated[
-        str, typer.Option(help="With --gpu: numbers of rented GPUs, for example 8,64.")
-    ] = "",
-    gpu: Annotated[str | None, typer.Option(help=_GPU)] = None,
-    global_batch: Annotated[
-        int | None, typer.Option(help="Global batch, for strong scaling of a script.")
-    ] = None,
-    cpu: CpuOption = False,
-    resume: Resume = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+        tuple[int, ...],
+        Option(
+            help="With --gpu: numbers of rented GPUs, for example 8,64.",
+            least=1,
+            metavar="N,N",
+            split="commas",
+        ),
+    ] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.gpu) != bool(self.nodes_to):
+            raise UsageError(
+                "--gpu and --nodes-to must be given together, for example --gpu h100-sxm "
+                "--nodes-to 8,64."
+            )
+
+
+@with_options
+def scale(
+    trials: Annotated[Sizes, Group(of=Sizes)],
+    rent: Annotated[Rent, Group(of=Rent)],
+    options: StudyOptions,
 ) -> None:
     """Scaling study on 1, 2, 4 … ranks: efficiency, losses by cause, extrapolation."""
-    if bool(gpu) != bool(nodes_to):
-        raise UsageError(
-            "--gpu and --nodes-to must be given together, for example --gpu h100-sxm --nodes-to "
-            "8,64."
-        )
-    rent = numbers("--nodes-to", nodes_to)
-    with shown() as on_progress:
-        study = run_scale(
-            target,
-            arguments or (),
-            sizes=numbers("--sizes", sizes),
-            mode=mode,
-            steps=steps,
-            strategy=strategy,
-            to=numbers("--to", to),
-            global_batch=global_batch,
-            cpu=cpu,
-            store=store,
-            resume=resume,
-            on_progress=on_progress,
-        )
-    elsewhere = rented(study, arguments or (), gpu, rent) if gpu else ()
-    if as_json:
+    with options.bench() as bench:
+        study = measure(bench, trials)
+    elsewhere = rented(study, bench, rent.gpu, rent.nodes_to) if rent.gpu else ()
+    if options.as_json:
         print_json({**study.document(), "rented": [asdict(one) for one in elsewhere]})
     else:
         _print_scaling(study)
         if elsewhere:
-            console.print(rented_table(elsewhere, gpu or ""))
+            console.print(rented_table(elsewhere, rent.gpu or ""))
     if not study.curves:
         raise typer.Exit(1)
 
@@ -116,26 +125,8 @@ def _print_scaling(study: ScalingStudy) -> None:
     console.print(f"study {study.study}", markup=False)
 
 
-def numbers(option: str, text: str, *, least: int = 1) -> tuple[int, ...]:
-    """Whole numbers between commas, rising; nothing for nothing.
-
-    >>> numbers("--sizes", "4,1,2")
-    (1, 2, 4)
-    """
-    try:
-        values = sorted({int(one) for one in text.split(",") if one.strip()})
-    except ValueError:
-        values = [least - 1]
-    if values and values[0] < least:
-        raise UsageError(
-            f"{option} {text!r}: give whole numbers of at least {least}, separated by commas, for "
-            "example 1,2,4."
-        )
-    return tuple(values)
-
-
 @contextmanager
-def shown() -> Generator[OnProgress | None]:
+def _shown() -> Generator[OnProgress | None]:
     """A bar on stderr where somebody looks; Ctrl-C becomes a sentence and exit code 1."""
     try:
         if not sys.stderr.isatty():

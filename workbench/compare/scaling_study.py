@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from threading import Event
 from typing import Any
 
+from workbench.compare.studies.bench import LAUNCHED, Bench, OnProgress
 from workbench.compare.studies.scaling_curves import Curve, CurvePoint, curve_of
-from workbench.compare.studies.sizes import MODES, Sizes, trials, work_of
+from workbench.compare.studies.sizes import MODES, Sizes, trials
 from workbench.compare.studies.step_split import Host, Measured
-from workbench.compare.studies.study import Bench, OnProgress, Study
+from workbench.compare.studies.study import Study
 from workbench.compare.studies.trial import TrialResult
 from workbench.describe.detection import detect_host
 from workbench.describe.job import Job
-from workbench.errors import UsageError
-from workbench.store.runs import Store
+from workbench.describe.option import declared
+from workbench.errors import UnknownNameError, UsageError
+from workbench.launching.prepare.options import LaunchOptions
 from workbench.units import format_seconds
 
 _MOST_EFFICIENT = 1.15  # caches and noise give a little; more is a base that was held up
@@ -105,58 +107,51 @@ def _line(point: CurvePoint) -> str:
     )
 
 
-def scale(  # noqa: PLR0913 - every argument by keyword
+def scale(
     target: str | os.PathLike[str] | Job,
     arguments: Sequence[str] = (),
     *,
-    sizes: Sequence[int] = (1, 2),
-    mode: str = "weak",
-    steps: int = 30,
-    strategy: str | None = None,
-    to: Sequence[int] = (),
-    global_batch: int | None = None,
-    cpu: bool = False,
-    store: str | os.PathLike[str] | None = None,
     resume: str | None = None,
     on_progress: OnProgress | None = None,
     stop: Event | None = None,
+    **options: Any,
 ) -> ScalingStudy:
     """Run the same work on several numbers of ranks of this host, and fit what scaling costs.
 
     Args:
         target: A recipe's name, a script, or a `Job` that one of the recipes trains.
-        arguments: Its arguments; see `Sizes.arguments` for the words of scripts.
-        sizes: Numbers of ranks, rising.
-        mode: weak, strong or both.
-        steps: Of each run; the first ones are not measured.
-        strategy: Of the sizes above one rank; None = the job's, else ddp.
-        to: Numbers of ranks to extrapolate to.
-        global_batch: For strong scaling of a script.
-        cpu: Use CPU ranks even if there are GPUs.
-        store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
+        arguments: Its arguments. A script's may hold {ranks} and, for strong scaling,
+            {micro_batch}.
         resume: A study to go on with: its finished trials are not repeated.
         on_progress: Told how far it is.
         stop: Set it to end the study.
+        options: Those of `Sizes` (sizes, mode, steps, to, global_batch), and of each launch
+            (strategy, options, wrap, cpu, warm, environment, store).
 
     Raises:
         UsageError: a size that cannot run here, a batch that cannot be divided.
         StudyStoppedError: `stop` was set.
     """
-    modes = MODES if mode == "both" else (mode,)
-    first = Sizes(
-        **work_of(target, arguments, strategy, cpu=cpu),
-        sizes=tuple(sizes),
-        mode=modes[0],
-        steps=steps,
-        global_batch=global_batch,
-    )
-    _check_reach(sizes, to)
-    todo = trials([replace(first, mode=each) for each in modes])
-    bench = Bench(target=first.target, store=Store(store), cpu=first.cpu, resume=resume)
-    bench = replace(bench, on_progress=on_progress, stop=stop)
+    own, launch = declared(Sizes), dict[str, Any]()
+    sizes: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in own:
+            sizes[name] = own[name].read(value)
+        elif name in LAUNCHED:
+            launch[name] = value
+        else:
+            raise UnknownNameError.near("option of a scaling study", name, (*own, *LAUNCHED))
+    beside = {"resume": resume, "on_progress": on_progress, "stop": stop}
+    return measure(Bench.of(target, arguments, LaunchOptions(**launch), **beside), Sizes(**sizes))
+
+
+def measure(bench: Bench, sizes: Sizes) -> ScalingStudy:
+    """`scale` with its options as two values."""
+    _check_reach(sizes.sizes, sizes.to)
+    todo = trials(bench, sizes)
     study = Study(bench, "scale", of=len(todo))
-    done = [(each, study.run(trial)) for each, trial in todo]
-    conclusion = conclude(study.id, first.target, done, to, cpu=first.cpu)
+    done = [(mode, study.run(trial)) for mode, trial in todo]
+    conclusion = conclude(study.id, bench.target, done, sizes.to, cpu=bench.launch.cpu)
     study.save(found=conclusion.document())
     return conclusion
 

@@ -51,8 +51,8 @@ class Option:
     metavar: str | None = None
     """Placeholder of the value in the command's help."""
     split: Literal["", "commas", "shell", "pairs"] = ""
-    """How one text of the command line becomes several values: at commas, as a shell would split
-    it, or as repeated NAME=VALUE."""
+    """How one text of the command line becomes several values: at commas (whole numbers: rising),
+    as a shell would split it, or as repeated NAME=VALUE."""
     singular: str = ""
     """What one of its values is called, where it takes several; "" = the field's name."""
     in_place: bool = False
@@ -70,6 +70,8 @@ class Group:
     """The dataclass whose declared fields are the options."""
     changes: bool = False
     """They change a value that exists: a switch can be switched off too."""
+    only: tuple[str, ...] = ()
+    """Fields of the dataclass that are taken here; () = all."""
     is_flat: bool = False
     """Whether its options count among the holder's own (`declared`, `flat_values`)."""
 
@@ -129,20 +131,37 @@ class Declared:
             UsageError: a quote is left open, NAME=VALUE lacks something, or a text does not stand
                 for a whole number.
         """
-        is_text = isinstance(value, str)
         match self.option.split:
             case "commas":
-                return words(value) if is_text else None if value is None else tuple(value)
+                return self._words(value)
             case "shell":
-                return shell_words(value) if is_text else value
+                return shell_words(value) if isinstance(value, str) else value
             case "pairs":
                 return dict(self._pair(text) for text in value)
+            case _ if value == "none" and self.default is None:
+                return None
+            case _ if isinstance(value, str) and self.plain_type is int:
+                return read_whole(self.name, value, self.option.least, self.option.most)
             case _:
-                if value == "none" and self.default is None:
-                    return None
-                if is_text and self.plain_type is int:
-                    return read_whole(self.name, value, self.option.least, self.option.most)
                 return value
+
+    def _words(self, value: Any) -> tuple[Any, ...] | None:
+        if not isinstance(value, str):
+            return None if value is None else tuple(value)
+        return self._numbers(value) if self.type == tuple[int, ...] else words(value)
+
+    def _numbers(self, text: str) -> tuple[int, ...]:
+        least = self.option.least or 0
+        try:
+            numbers = sorted({int(word) for word in words(text)})
+        except ValueError:
+            numbers = [least - 1]
+        if numbers and numbers[0] < least:
+            raise UsageError(
+                f"{self.flag} {text!r}: give whole numbers separated by commas, each at least "
+                f"{least}, for example 1,2,4."
+            )
+        return tuple(numbers)
 
     def _pair(self, text: str) -> tuple[str, str]:
         name, equals, value = text.partition("=")
@@ -272,16 +291,15 @@ def check_value(name: str, given: Any, option: Option, title: str = "") -> None:
     Raises:
         UsageError: it is not allowed; the message names the field and what is.
     """
-    if option.choices:
-        parts = cast("tuple[Any, ...]", given if option.split else (given,))
-        for part in parts:
+    for part in cast("tuple[Any, ...]", given if option.split else (given,)):
+        if option.choices:
             require_choice(title or name, part, option.choices)
-    if option.above is not None:
-        require_above(name, given, option.above)
-    if option.least is not None:
-        require_at_least(name, given, option.least)
-    if option.most is not None:
-        require_at_most(name, given, option.most)
+        if option.above is not None:
+            require_above(name, part, option.above)
+        if option.least is not None:
+            require_at_least(name, part, option.least)
+        if option.most is not None:
+            require_at_most(name, part, option.most)
 
 
 @functools.cache

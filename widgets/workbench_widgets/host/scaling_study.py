@@ -12,15 +12,20 @@ import traitlets
 import workbench as wb
 from workbench.compare.scaling_study import ScalingStudy as Study
 from workbench.compare.scaling_study import scale
-from workbench.compare.studies.study import Progress, StudyStoppedError
+from workbench.compare.studies.bench import LAUNCHED, Progress
+from workbench.compare.studies.sizes import Sizes
+from workbench.compare.studies.study import StudyStoppedError
+from workbench.describe.option import declared, text_of
 from workbench.recipes import recipes
 from workbench.units import format_seconds
 from workbench_widgets.face import Face, sentence
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 
-_OPTIONS = ("target", "arguments", "sizes", "mode", "to", "steps", "cpu", "store")
-_FIELDS = ("target", "arguments", "sizes", "mode", "to", "steps")
+_SIZES = {name: one for name, one in declared(Sizes).items() if name != "global_batch"}
+"""The controls of a study beside what runs; a script's global batch is for the command."""
+_FIELDS = ("target", "arguments", "strategy", *_SIZES)
+_KEPT = tuple(name for name in LAUNCHED if name not in _FIELDS)
 _CAUSES = {
     "compute": "compute",
     "communication": "exchange",
@@ -35,12 +40,9 @@ class ScalingStudy(Face):
     Args:
         target: A recipe's name or a script.
         arguments: Of it, as typed on a command line.
-        sizes: Numbers of ranks, between commas.
-        mode: weak, strong or both.
-        to: Numbers of ranks to extrapolate to; "" = none.
-        steps: Of each run.
-        cpu: Use CPU ranks even if there are GPUs.
-        store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
+        options: The first values of the other controls, as ``wb.scale`` takes them (``sizes``,
+            ``mode``, ``to``, ``steps``, ``strategy``), and what has no control: ``cpu``,
+            ``store``, ``warm``, ``wrap``, ``environment``, ``options`` of the strategy.
 
     ``study`` is the finished study, None before.
 
@@ -52,28 +54,22 @@ class ScalingStudy(Face):
     state = traitlets.Dict().tag(sync=True)
     _stop: threading.Event | None = None
 
-    def __init__(
-        self,
-        *,
-        target: str = "gpt",
-        arguments: str = "",
-        sizes: str = "1,2",
-        mode: str = "weak",
-        to: str = "4,8",
-        steps: int = 30,
-        cpu: bool = False,
-        store: str | Path | None = None,
-        **unknown: object,
-    ) -> None:
-        refuse_unknown("ScalingStudy", unknown, _OPTIONS)
-        self.store = Path(wb.Store(store).root)
+    def __init__(self, target: str = "gpt", arguments: str = "", **options: Any) -> None:
+        allowed = (*_FIELDS, *_KEPT)
+        refuse_unknown("ScalingStudy", dict.fromkeys(set(options) - set(allowed)), allowed)
+        self.store = Path(wb.Store(options.get("store")).root)
         self.study: Study | None = None
-        self._cpu = cpu
+        self._kept = {name: options[name] for name in _KEPT if name in options}
         self._thread: threading.Thread | None = None
-        given = (target, arguments, sizes, mode, to, str(steps))
+        first = {name: text_of(options.get(name, one.default)) for name, one in _SIZES.items()}
+        if "to" not in options:
+            most = _SIZES["sizes"].read(first["sizes"])[-1]
+            first["to"] = f"{2 * most},{4 * most}"
+        strategy = options.get("strategy") or ""
+        config = {"recipes": list(recipes()), "modes": list(_SIZES["mode"].option.choices)}
         super().__init__(
-            store_config(self.store, face="scaling_study.js", recipes=list(recipes())),
-            fields=dict(zip(_FIELDS, given, strict=True)),
+            store_config(self.store, face="scaling_study.js", **config),
+            fields={"target": target, "arguments": arguments, "strategy": strategy, **first},
             state=_idle("No measurements yet."),
         )
 
@@ -108,16 +104,11 @@ class ScalingStudy(Face):
 
     def _run(self) -> None:
         try:
-            given = self.fields
+            given = {name: text.strip() for name, text in self.fields.items()}
             self.study = scale(
-                given["target"].strip(),
-                shlex.split(given["arguments"]),
-                sizes=_numbers(given["sizes"]),
-                mode=given["mode"],
-                to=_numbers(given["to"]),
-                steps=int(given["steps"]),
-                cpu=self._cpu,
-                store=self.store,
+                given.pop("target"),
+                shlex.split(given.pop("arguments")),
+                **{**self._kept, **given, "strategy": given["strategy"] or None},
                 on_progress=self._show_progress,
                 stop=self._stop,
             )
@@ -158,15 +149,6 @@ class ScalingStudy(Face):
         note = self.state["now"] or self.state["note"]
         head = f"ScalingStudy of {self.fields['target']}, {self.fields['sizes']} ranks"
         return f"{head}\n{self.study}" if self.study and not note else f"{head}: {note}"
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(sorted({int(one) for one in text.split(",") if one.strip()}))
-    except ValueError:
-        raise wb.UsageError(
-            f"{text!r}: give whole numbers separated by commas, for example 1,2,4."
-        ) from None
 
 
 def _idle(note: str) -> dict[str, Any]:

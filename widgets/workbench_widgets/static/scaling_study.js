@@ -28,8 +28,9 @@ const STYLE = `
 const FIELDS = [
   { name: "target", label: "Recipe or script", wide: true },
   { name: "arguments", label: "Arguments", wide: true },
+  { name: "strategy", label: "Strategy" },
   { name: "sizes", label: "Ranks" },
-  { name: "mode", label: "Scaling", choices: ["weak", "strong", "both"] },
+  { name: "mode", label: "Scaling", listed: "modes" },
   { name: "to", label: "Extrapolate to" },
   { name: "steps", label: "Steps of each run" },
 ];
@@ -120,7 +121,9 @@ class Study {
     const values = this.model.get("fields");
     /** @type {Record<string, HTMLInputElement|HTMLSelectElement>} */
     this.inputs = {};
-    const labels = FIELDS.map(({ name, label, wide, choices }) => {
+    const config = /** @type {any} */ (this.context.config);
+    const labels = FIELDS.map(({ name, label, wide, listed }) => {
+      const choices = listed ? config[listed] : null;
       const tag = choices ? "select" : "input";
       const input = /** @type {HTMLInputElement} */ (element(tag, { "data-field": name }));
       for (const choice of choices ?? []) input.append(element("option", { value: choice }, choice));
@@ -128,9 +131,8 @@ class Study {
       this.inputs[name] = input;
       return element("label", wide ? { class: "wbs-wide" } : {}, label, input);
     });
-    const known = /** @type {any} */ (this.context.config).recipes ?? [];
-    const list = element("datalist", { id: `wbs-${this.context.config.instance}` });
-    for (const name of known) list.append(element("option", { value: name }));
+    const list = element("datalist", { id: `wbs-${config.instance}` });
+    for (const name of config.recipes ?? []) list.append(element("option", { value: name }));
     this.inputs.target.setAttribute("list", list.id);
     return element("div", { class: "wbs-fields" }, ...labels, list);
   }

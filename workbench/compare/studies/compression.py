@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from workbench import recipes
-from workbench.compare.studies.study import Bench, Study
+from workbench.compare.studies.bench import Bench
+from workbench.compare.studies.study import Study
 from workbench.compare.studies.trial import Trial, TrialResult
+from workbench.compare.studies.tuning import RANKS, STEPS
 from workbench.describe.detection import detect_host
+from workbench.describe.option import Option, check_declared
 from workbench.errors import UsageError
 
 _VARIANTS: dict[str, tuple[str | None, tuple[str, ...]]] = {
@@ -21,8 +23,48 @@ _VARIANTS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "topk-no-feedback": ("topk", ("--no-error-feedback",)),
     "precision-bf16": (None, ("--count-bytes", "--precision", "bf16")),
 }
-VARIANTS = (*_VARIANTS, "precision-fp8")
+_FP8 = "precision-fp8"
+VARIANTS = (*_VARIANTS, _FP8)
 """none: fp32 as it is. precision-…: what is computed in, not what is sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What is compared."""
+
+    variants: Annotated[
+        tuple[str, ...],
+        Option(
+            help=f"Variants to compare, of {', '.join(VARIANTS)}.", metavar="V,V", split="commas"
+        ),
+    ] = VARIANTS
+    """Some of `VARIANTS`."""
+    processes: Annotated[int, RANKS] = 2
+    """Ranks."""
+    steps: Annotated[int, STEPS] = 60
+    """Optimizer steps of each trial."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would compare nothing."""
+        check_declared(self)
+        if self.processes == 1:
+            raise UsageError("1 rank does not exchange gradients. Use --nproc 2 or more.")
+        wrong = [one for one in self.variants if one not in VARIANTS]
+        if wrong or not self.variants:
+            raise UsageError(
+                f"Unknown variant {wrong or 'none given'}. Variants: {', '.join(VARIANTS)}."
+            )
+
+    def trial(self, bench: Bench, variant: str) -> Trial:
+        """The trial of that variant, which is not fp8."""
+        hook, flags = _VARIANTS[variant]
+        return Trial(
+            label=variant,
+            processes=self.processes,
+            arguments=(*bench.arguments, "--steps", str(self.steps), *flags),
+            options={"comm_hook": hook} if hook else {},
+            value=variant,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,57 +105,31 @@ def _beside(one: TrialResult, plain: TrialResult | None) -> dict[str, float | No
     }
 
 
-def compression(
-    bench: Bench,
-    arguments: Sequence[str] = (),
-    *,
-    processes: int = 2,
-    steps: int = 60,
-    variants: Sequence[str] = VARIANTS,
-) -> Compression:
+def compression(bench: Bench, compared: Compared | None = None) -> Compression:
     """Train the same thing once per variant, from the same weights on the same data.
 
     Raises:
-        UsageError: a script, or a recipe that has no hooks; one rank; an unknown variant.
+        UsageError: a script, or a recipe that has no hooks.
     """
-    _check(bench, processes, variants)
-    study = Study(bench, "compression", of=len(variants))
-    results: list[TrialResult] = []
-    for name in variants:
-        if name == "precision-fp8":
-            results.append(_fp8(processes))
-            continue
-        hook, flags = _VARIANTS[name]
-        results.append(
-            study.run(
-                Trial(
-                    label=name,
-                    processes=processes,
-                    arguments=(*arguments, "--steps", str(steps), *flags),
-                    options={"comm_hook": hook} if hook else {},
-                    value=name,
-                )
-            )
-        )
+    compared = compared or Compared()
+    _check(bench)
+    study = Study(bench, "compression", of=len(compared.variants))
+    results = [
+        _fp8(compared.processes) if name == _FP8 else study.run(compared.trial(bench, name))
+        for name in compared.variants
+    ]
     conclusion = Compression(study=study.id, results=tuple(results))
     study.save(found=conclusion.document())
     return conclusion
 
 
-def _check(bench: Bench, processes: int, variants: Sequence[str]) -> None:
+def _check(bench: Bench) -> None:
     known = recipes.recipes()
     if bench.target not in known or "ddp" not in known[bench.target].splits:
         able = [name for name, one in known.items() if "ddp" in one.splits]
         raise UsageError(
             f"{bench.target} does not have an option for its gradient exchange. Use "
             f"{' or '.join(able)}; its file gradient_hooks.py works with any DDP script."
-        )
-    if processes < 2:
-        raise UsageError(f"{processes} rank does not exchange gradients. Use --nproc 2 or more.")
-    wrong = [one for one in variants if one not in VARIANTS]
-    if wrong or not variants:
-        raise UsageError(
-            f"Unknown variant {wrong or 'none given'}. Variants: {', '.join(VARIANTS)}."
         )
 
 
@@ -131,10 +147,10 @@ def _fp8(processes: int) -> TrialResult:
         )
     )
     return TrialResult(
-        label="precision-fp8",
+        label=_FP8,
         key="",
         processes=processes,
-        value="precision-fp8",
+        value=_FP8,
         run=None,
         outcome="refused",
         problem=why,

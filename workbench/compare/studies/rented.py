@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.compare.scaling_study import ScalingStudy
+from workbench.compare.studies.bench import Bench
 from workbench.compare.studies.scaling_curves import CurvePoint
+from workbench.compare.studies.trial import Trial
 from workbench.describe import Cluster, Workload
 from workbench.describe.detection import detect_host
 from workbench.describe.strategy import Strategy
 from workbench.errors import UsageError
 from workbench.estimate.scaling import ScalingPoint, scaling
-from workbench.launching.prepare.build_request import request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class RentedPoint:
 
 
 def rented(
-    study: ScalingStudy, arguments: Sequence[str], gpu: str, sizes: Sequence[int]
+    study: ScalingStudy, bench: Bench, gpu: str, sizes: Sequence[int]
 ) -> tuple[RentedPoint, ...]:
     """Weak scaling of the study's work on nodes of 8 of these GPUs (smaller sizes: one node).
 
@@ -47,7 +48,7 @@ def rented(
         UsageError: a script, whose work is not known; a size that is no whole number of nodes.
         UnknownNameError: no such GPU in the catalog.
     """
-    checked = request(study.target, list(arguments), processes=1, cpu=study.device == "cpu")
+    checked = bench.request(Trial(label="", processes=1, arguments=bench.arguments))
     if checked.workload is None:
         raise UsageError(
             f"The model of {study.target} is unknown, so the catalog cannot estimate it on other "

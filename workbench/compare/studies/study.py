@@ -10,18 +10,16 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from threading import Event
 from typing import Any
 
-from workbench import recipes
+from workbench.compare.studies.bench import Bench, Progress
 from workbench.compare.studies.step_split import last_loss, steady_steps
 from workbench.compare.studies.trial import Trial, TrialResult
 from workbench.diagnose.known_errors import OUT_OF_MEMORY
 from workbench.errors import StoreError, UnknownNameError, UsageError, WorkbenchError
-from workbench.launching.launch import launch
+from workbench.launching.launch import start
 from workbench.launching.run import Run
 from workbench.observe.summary import peak_memory
 from workbench.store import names
@@ -39,45 +37,6 @@ _SENT = re.compile(r"^gradients: ([\d,]+) bytes sent", re.MULTILINE)
 
 class StudyStoppedError(WorkbenchError):
     """Somebody stopped the study; the trials that were done are kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a study is; told several times a second."""
-
-    label: str
-    """The trial that runs."""
-    done: int
-    """Trials that are done."""
-    of: int | None
-    """Trials in all; None where each decides about the next."""
-    steps: int
-    """Of the present trial so far."""
-    run: str | None
-    """Its run; None before it has started."""
-
-
-OnProgress = Callable[[Progress], object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """What all trials of a study have in common."""
-
-    target: str
-    """Script or recipe."""
-    store: Store
-    """Where the runs and the study's file go."""
-    cpu: bool = False
-    """Use CPU ranks even if there are GPUs."""
-    memory_limit_bytes: int | None = None
-    """A rank that needs more ends its trial as out of memory; None = no such limit."""
-    on_progress: OnProgress | None = None
-    """Called with a `Progress`."""
-    stop: Event | None = None
-    """Set by somebody else to stop the study."""
-    resume: str | None = None
-    """Id of a study to go on with, or "last"; None = a new one."""
 
 
 class Study:
@@ -150,7 +109,7 @@ class Study:
             StudyStoppedError: it was stopped; what was done before is kept.
             KeyboardInterrupt: the same by Ctrl-C. The present run has ended by then.
         """
-        key = trial.key(self.bench.target, "cpu" if self.bench.cpu else "auto")
+        key = self.bench.key(trial)
         self._here += 1
         for kept in self.results:
             if kept.key == key and kept.outcome != "failed":
@@ -183,18 +142,11 @@ class Study:
         return _read(run, _with(blank, run=run.id), over)
 
     def _start(self, trial: Trial) -> Run:
-        bench, is_recipe = self.bench, self.bench.target in recipes.recipes()
-        return launch(
-            bench.target,
-            list(trial.arguments),
-            strategy="single" if trial.processes == 1 else trial.strategy,
-            processes=trial.processes,
-            options=dict(trial.options) if trial.processes > 1 else {},
-            cpu=bench.cpu,
-            name=names.slug(f"study-{self.id}-{trial.label}"),
-            store=bench.store,
-            environment={} if is_recipe or trial.processes > 1 else _group_of_one(),
-        )
+        bench, more = self.bench, dict[str, Any]()
+        if trial.processes == 1 and not bench.is_recipe:
+            more["environment"] = {**_group_of_one(), **bench.launch.environment}
+        name = names.slug(f"study-{self.id}-{trial.label}")
+        return start(bench.request(trial, name=name, **more))
 
     def _stay(self, run: Run, trial: Trial) -> str | None:
         """Until the run ends or has its steps; returns what it was stopped for, if for anything."""

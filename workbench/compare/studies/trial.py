@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,27 +11,20 @@ from workbench.compare.studies.step_split import StepSplit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One run that a study wants to see."""
+    """One run that a study wants to see: what it has beside what all of them share."""
 
     label: str
     """What tells it from the others, for people: "weak 2", "micro-batch 16"."""
     processes: int
     """Ranks."""
     arguments: tuple[str, ...] = ()
-    """Of the script or recipe."""
-    strategy: str = "ddp"
-    """A strategy's name; one process is always single."""
+    """Of the script or recipe: all of them."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Options of the strategy, such as comm_hook."""
+    """Options of the strategy that the others do not have, such as comm_hook."""
     steps: int | None = None
     """Stop after so many steps; None = the run ends by itself."""
     value: float | str | None = None
     """Of what the study varies."""
-
-    def key(self, target: str, device: str) -> str:
-        """What makes a trial the same as one that is already done."""
-        what = {**asdict(self), "label": None, "target": target, "device": device}
-        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

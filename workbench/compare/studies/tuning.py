@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from workbench import recipes
-from workbench.compare.studies.study import MEMORY, Bench, Study
+from workbench.compare.studies.bench import Bench
+from workbench.compare.studies.study import MEMORY, Study
 from workbench.compare.studies.trial import Trial, TrialResult
 from workbench.describe.detection import detect_host
+from workbench.describe.option import Option, check_declared
 from workbench.errors import UsageError
 from workbench.units import format_bytes
 
@@ -18,7 +20,8 @@ ENOUGH = 0.95
 """Share of the best rate that the smallest good value has to reach."""
 _CLOSE = 1.25  # a batch found between a good and a bad one this near each other is near enough
 _HOST_SHARE = 0.8  # of a CPU host's memory, for all ranks together
-_FLAGS = {"batch-size": "--micro-batch", "accumulate": "--accumulate"}
+RANKS = Option(help="Number of ranks of every trial.", flag="nproc", least=1)
+STEPS = Option(help="Optimizer steps of each trial.", least=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,96 +58,152 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Varied:
-    """What every trial of such a study has in common."""
+    """Abstract: what every trial of such a study has in common, beside the `Bench`."""
 
-    kind: str
-    """batch-size, accumulate or workers."""
-    arguments: tuple[str, ...] = ()
-    """Of the script or recipe; {value} in a script's stands for the number."""
-    processes: int = 1
+    KIND: ClassVar[str]
+    """Of the study."""
+    FLAG: ClassVar[str] = ""
+    """A recipe's option for the number; "" = recipes have none."""
+    processes: Annotated[int, RANKS] = 1
     """Ranks."""
-    strategy: str = "ddp"
-    """Where there are several."""
-    steps: int = 15
+    steps: Annotated[int, STEPS] = 15
     """Steps of each trial."""
 
-    def trial(self, target: str, value: int) -> Trial:
+    def __post_init__(self) -> None:
+        check_declared(self)
+
+    def trial(self, bench: Bench, value: int) -> Trial:
         """The trial of that value.
 
         Raises:
             UsageError: nothing says how the script takes it.
         """
-        known = target in recipes.recipes()
+        arguments = self._recipe if bench.is_recipe else self._script
         return Trial(
-            label=f"{self.kind} {value}",
+            label=f"{self.KIND} {value}",
             processes=self.processes,
-            arguments=self._recipe(target, value) if known else self._script(value),
-            strategy=self.strategy,
-            steps=None if known else self.steps,
+            arguments=arguments(bench, value),
+            steps=None if bench.is_recipe else self.steps,
             value=value,
         )
 
-    def _recipe(self, target: str, value: int) -> tuple[str, ...]:
-        flag = _FLAGS.get(self.kind)
-        shape = recipes.shape(self.arguments, recipe=target)
-        if flag is None:
+    def _recipe(self, bench: Bench, value: int) -> tuple[str, ...]:
+        target, flag = bench.target, self.FLAG
+        if not flag:
             raise UsageError(
                 f"The recipe {target} generates its batches itself, without loader workers. Give a "
                 "script with {value} in its arguments, for example -- --workers {value}."
             )
-        if shape["accumulate" if self.kind == "accumulate" else "micro_batch"] is None:
+        shape = recipes.shape(bench.arguments, recipe=target)
+        if shape[flag.removeprefix("--").replace("-", "_")] is None:
             raise UsageError(f"The recipe {target} does not have {flag}. Use gpt or vision.")
-        return (*self.arguments, "--steps", str(self.steps), flag, str(value))
+        return (*bench.arguments, "--steps", str(self.steps), flag, str(value))
 
-    def _script(self, value: int) -> tuple[str, ...]:
-        if not any(VALUE in one for one in self.arguments):
+    def _script(self, bench: Bench, value: int) -> tuple[str, ...]:
+        if not any(VALUE in one for one in bench.arguments):
             raise UsageError(
-                f"The script's option for {self.kind} is unknown: put {VALUE} in its arguments, "
+                f"The script's option for {self.KIND} is unknown: put {VALUE} in its arguments, "
                 f"for example -- --batch {VALUE}."
             )
-        return tuple(one.replace(VALUE, str(value)) for one in self.arguments)
+        return tuple(one.replace(VALUE, str(value)) for one in bench.arguments)
 
 
-def batch_size(
-    bench: Bench, varied: Varied, *, start: int = 1, most: int = 65_536, gain: float = 0.05
-) -> Tuning:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSize(Varied):
+    """The search for the smallest micro-batch that is as fast as any."""
+
+    KIND = "batch-size"
+    FLAG = "--micro-batch"
+    start: Annotated[int, Option(help="First micro-batch; doubled after each trial.", least=1)] = 1
+    """First micro-batch."""
+    most: Annotated[int, Option(help="Largest micro-batch to try.", least=1)] = 65_536
+    """Largest one."""
+    memory_limit: Annotated[
+        float | None,
+        Option(
+            help="Memory limit of a rank [default on CPU: 80 % of the host / ranks].",
+            metavar="GIB",
+            above=0,
+        ),
+    ] = None
+    """GiB per rank; None = the bench's, on CPU a part of the host's memory."""
+    gain: float = 0.05
+    """A doubling has to gain so much."""
+
+    def __post_init__(self) -> None:
+        check_declared(self)
+        if self.most < self.start:
+            raise UsageError(f"most ({self.most}) must be at least start ({self.start}).")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulate(Varied):
+    """Micro-batches per optimizer step at given values."""
+
+    KIND = "accumulate"
+    FLAG = "--accumulate"
+    values: Annotated[
+        tuple[int, ...],
+        Option(help="Micro-batches per step.", least=1, metavar="N,N", split="commas"),
+    ] = (1, 2, 4, 8)
+    """Micro-batches per step."""
+    processes: Annotated[int, RANKS] = 2
+    """Ranks."""
+    steps: Annotated[int, STEPS] = 12
+    """Steps of each trial."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers(Varied):
+    """Loader workers of each rank at given values."""
+
+    KIND = "workers"
+    values: Annotated[
+        tuple[int, ...],
+        Option(help="Loader workers of each rank.", least=0, metavar="N,N", split="commas"),
+    ] = (0, 1, 2, 4)
+    """Loader workers of each rank."""
+    steps: Annotated[int, STEPS] = 20
+    """Steps of each trial."""
+
+
+def batch_size(bench: Bench, search: BatchSize | None = None) -> Tuning:
     """Double the micro-batch until memory ends or doubling gains little; then close in on it.
 
     One doubling that gains nothing may be a moment in which the host was busy: two in a row end it.
-    Running out of memory, or over `bench.memory_limit_bytes` (on CPU 80 % of the host's memory,
-    shared out), is a result.
+    Running out of memory, or over the limit (on CPU 80 % of the host's memory, shared out), is a
+    result.
     """
-    varied.trial(bench.target, start)
-    if bench.memory_limit_bytes is None:
-        bench = replace(bench, memory_limit_bytes=_host_limit(bench, varied.processes))
-    study = Study(bench, "batch-size")
+    search = search or BatchSize()
+    search.trial(bench, search.start)
+    bench = replace(bench, memory_limit_bytes=_limit(bench, search))
+    study = Study(bench, search.KIND)
     results: list[TrialResult] = []
 
     def rate_of(value: int) -> float | None:
-        results.append(study.run(varied.trial(bench.target, value)))
+        results.append(study.run(search.trial(bench, value)))
         return _per_value(results[-1])
 
     good, bad = 0, None
-    value, rates = start, list[float]()
-    while value <= most:
+    value, rates = search.start, list[float]()
+    while value <= search.most:
         rate = rate_of(value)
         if rate is None:
             bad = value
             break
         good = value
         rates.append(rate)
-        if _exhausted(rates, gain):
+        if _exhausted(rates, search.gain):
             break
         value *= 2
     if bad is not None and results[-1].outcome == MEMORY:
         _close_in(good, bad, rate_of)
-    limit = bench.memory_limit_bytes
-    why = f"two consecutive doublings gained less than {gain:.0%}"
-    if value > most:
-        why = f"{most} is the largest allowed"
+    why = f"two consecutive doublings gained less than {search.gain:.0%}"
+    if value > search.most:
+        why = f"{search.most} is the largest allowed"
     if any(one.outcome == MEMORY for one in results):
-        why = "out of memory"
-        why += f" (limit {format_bytes(limit)} per rank)" if limit else ""
+        limit = bench.memory_limit_bytes
+        why = "out of memory" + (f" (limit {format_bytes(limit)} per rank)" if limit else "")
     elif bad is not None:
         why = f"{bad} did not run: {results[-1].problem}"
     return _concluded(study, results, _per_value, why)
@@ -166,19 +225,23 @@ def _close_in(good: int, bad: int, rate_of: Callable[[int], float | None]) -> No
         good, bad = (middle, bad) if rate_of(middle) is not None else (good, middle)
 
 
-def _host_limit(bench: Bench, processes: int) -> int | None:
+def _limit(bench: Bench, search: BatchSize) -> int | None:
+    """Bytes that a rank may need; None = the card itself says when it is full."""
+    if search.memory_limit is not None:
+        return int(search.memory_limit * 2**30)
     host = detect_host()
-    if (host.gpus and not bench.cpu) or host.memory_bytes is None:
-        return None  # the card itself says when it is full
-    return int(_HOST_SHARE * host.memory_bytes / processes)
+    if bench.memory_limit_bytes is not None or host.memory_bytes is None:
+        return bench.memory_limit_bytes
+    on_gpus = host.gpus and not bench.launch.cpu
+    return None if on_gpus else int(_HOST_SHARE * host.memory_bytes / search.processes)
 
 
-def sweep(bench: Bench, varied: Varied, values: Sequence[int]) -> Tuning:
+def sweep(bench: Bench, varied: Accumulate | Workers) -> Tuning:
     """Measure the given values of accumulation or loader workers."""
-    todo = [varied.trial(bench.target, value) for value in values]
-    study = Study(bench, varied.kind, of=len(todo))
+    todo = [varied.trial(bench, value) for value in varied.values]
+    study = Study(bench, varied.KIND, of=len(todo))
     results = [study.run(trial) for trial in todo]
-    per = _per_value if varied.kind == "accumulate" else _per_step
+    per = _per_value if isinstance(varied, Accumulate) else _per_step
     return _concluded(study, results, per, f"{len(todo)} values were measured")
 
 
