@@ -91,7 +91,7 @@ def test_the_constructor_refuses_in_words(given: dict, error: type[Exception], w
     [
         ({"tokens": "zero"}, "300B"),
         ({"budget_usd": -5}, "above 0"),
-        ({"max_gpus": None}, "whole numbers"),
+        ({"max_gpus": None}, "max_gpus is empty. Enter a whole number."),
         ({"model": "nothing-like-it"}, "Unknown model"),
         ({"deadline_hours": 0}, "above 0"),
     ],

@@ -10,7 +10,7 @@ from rich.console import Group as Lines
 from rich.padding import Padding
 from rich.text import Text
 
-from workbench.cli.describing import Description, describe, option, with_options
+from workbench.cli.describing import DEADLINE, TOKENS, Description, describe, option, with_options
 from workbench.cli.memory import plain_console, show
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
@@ -28,8 +28,8 @@ _MARKS = {True: ("✓", "green"), False: ("!", "yellow"), None: ("·", "dim")}
 class AdviseOptions(Description):
     """The options of ``workbench advise``."""
 
-    tokens: Annotated[str | None, option("Tokens to train on: 300B, 1.5T, 2e9.")] = None
-    deadline_hours: Annotated[float | None, option("Maximum hours of the run.")] = None
+    tokens: Annotated[str | None, TOKENS] = None
+    deadline_hours: Annotated[float | None, DEADLINE] = None
     loss: Annotated[
         float | None, option("Training loss in nats per token, for the batch [default: 3.0].")
     ] = None
@@ -43,7 +43,6 @@ class AdviseOptions(Description):
     interruption_hours: Annotated[
         float | None, option("Mean hours between interruptions, for --checkpoint-seconds.")
     ] = None
-    as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
 
 
 @with_options

@@ -16,6 +16,7 @@ from workbench.cli.started import show_started
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import (
     DropOption,
+    DryRunOption,
     JsonOption,
     ReplacedArguments,
     RunArgument,
@@ -32,15 +33,12 @@ from workbench.store.layout import RunPaths
 
 _OF_THE_SOURCE = ("commit", "uncommitted changes", "file ")
 _MOST_LINES = 30
-_DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Only show what would start, and what has changed.")
-]
 
 
 def rerun(
     run: RunArgument = "last",
     *,
-    dry_run: _DryRunOption = False,
+    dry_run: DryRunOption = False,
     wait: WaitOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -71,7 +69,7 @@ def fork(  # noqa: PLR0913 - a command's options are its arguments
     ] = None,
     drop: DropOption = None,
     changes: Annotated[dict[str, Any], Group(of=LaunchOptions, changes=True)],
-    dry_run: _DryRunOption = False,
+    dry_run: DryRunOption = False,
     wait: WaitOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,

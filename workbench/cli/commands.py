@@ -58,7 +58,7 @@ COMMANDS = {
         "remains.",
     ),
     "demo": Source(
-        "run_commands",
+        "demo",
         "demo",
         "Predict, launch and watch the embedded recipe, then compare with the prediction.",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from workbench.cli.describing import Description, option
+from workbench.cli.describing import RunDescription
 from workbench.describe.job import Job
 from workbench.describe.option import Option
 from workbench.estimate.cost import RunCost
@@ -17,13 +17,10 @@ from workbench.estimate.cost.plan import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class CostOptions(Description):
+class CostOptions(RunDescription):
     """The options of ``workbench cost``."""
 
-    tokens: Annotated[str | None, Option(help="Tokens to train on: 300B, 1.5T, 2e9.")] = None
     steps: Annotated[str | None, Option(help="Or optimizer steps.")] = None
-    epochs: Annotated[float | None, Option(help="Or passes over --dataset-tokens.")] = None
-    dataset_tokens: Annotated[str | None, Option(help="Tokens of one epoch.")] = None
     provider: Annotated[
         str | None, Option(help="Rent here [default: the cheapest offer].", metavar="P")
     ] = None
@@ -37,13 +34,6 @@ class CostOptions(Description):
         float | None, Option(help="Your price of one interruptible node.", unit="$/h", metavar="X")
     ] = None
     spot: Annotated[bool, Option(help="Rent interruptible machines.")] = False
-    interruption_hours: Annotated[
-        float | None,
-        Option(
-            help="Spot: mean hours between interruptions of one machine [default: unknown].",
-            unit="h",
-        ),
-    ] = None
     failure_gpu_hours: Annotated[
         float | None,
         Option(
@@ -79,7 +69,6 @@ class CostOptions(Description):
     hours_per_month: Annotated[
         int, Option(help="720 (30 days) or 730 (a year / 12).", choices=MONTHS)
     ] = 720
-    as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
 
     @property
     def gpu(self) -> str | None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from rich.console import Console
+import typer
 from rich.markup import escape
 from rich.table import Table
 
+from workbench.cli.describing import with_options
 from workbench.cli.live import follow
 from workbench.cli.tables import number, print_json
+from workbench.cli.terminal import JsonOption, console
 from workbench.compare.calibration.calibrate import STEP_SECONDS, calibrate, is_fresh, kept
+from workbench.describe.option import Group
 from workbench.errors import WorkbenchError
 from workbench.launching.launch import start
-from workbench.launching.prepare.build_request import Request, request
+from workbench.launching.prepare.build_request import Request, build_request
+from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.run import Run
 from workbench.observe.prediction_error.comparison import read_prediction_error
 from workbench.observe.prediction_error.terms import PredictionTerm
@@ -23,26 +28,23 @@ from workbench.store.layout import RunPaths
 from workbench.units import format_count, format_ratio
 
 
-def run_demo(
-    console: Console,
+@with_options
+def demo(
     *,
-    minutes: float,
-    processes: int | None,
-    cpu: bool,
-    store: str | None,
-    as_json: bool,
-) -> int:
-    """Run the demo; returns the exit code."""
+    minutes: Annotated[float, typer.Option(help="Training time.")] = 2.0,
+    launch: Annotated[LaunchOptions, Group(of=LaunchOptions, only=("processes", "cpu", "store"))],
+    as_json: JsonOption = False,
+) -> None:
+    """Predict, launch and watch the embedded recipe, then compare with the prediction."""
 
     def checked_request() -> Request:
-        arguments = ["--minutes", f"{minutes:g}"]
-        return request("gpt", arguments, processes=processes, cpu=cpu, name="demo", store=store)
+        return build_request("gpt", ["--minutes", f"{minutes:g}"], replace(launch, name="demo"))
 
     checked = checked_request()
-    if _measure_steps(console, checked, quiet=as_json):
+    if _measure_steps(checked, quiet=as_json):
         checked = checked_request()
     if not as_json:
-        _show_prediction(console, checked)
+        _show_prediction(checked)
     run = start(checked)
     try:
         if as_json:
@@ -56,11 +58,11 @@ def run_demo(
     if as_json:
         print_json(summary)
     else:
-        _show_result(console, run, summary)
-    return 0 if run.outcome == "succeeded" else 1
+        _show_result(run, summary)
+    raise typer.Exit(0 if run.outcome == "succeeded" else 1)
 
 
-def _measure_steps(console: Console, checked: Request, *, quiet: bool) -> bool:
+def _measure_steps(checked: Request, *, quiet: bool) -> bool:
     """A short calibration where this host has no fresh one; True = there is a new one.
 
     What it cannot measure is not predicted; the run goes on all the same.
@@ -88,7 +90,7 @@ def _measure_steps(console: Console, checked: Request, *, quiet: bool) -> bool:
     return True
 
 
-def _show_prediction(console: Console, checked: Request) -> None:
+def _show_prediction(checked: Request) -> None:
     workload, predicted = checked.workload, checked.predicted
     assert workload is not None
     assert predicted is not None
@@ -119,7 +121,7 @@ def _with_unit(row: PredictionTerm, value: float | None) -> str:
     return f"{text} tokens/s" if row.unit == "tokens/s" and value is not None else text
 
 
-def _show_result(console: Console, run: Run, summary: dict[str, Any]) -> None:
+def _show_result(run: Run, summary: dict[str, Any]) -> None:
     table = Table("", "predicted", "measured", "ratio", header_style="bold", title="The run")
     gap = read_prediction_error(RunPaths(run.directory))
     for row in gap.rows:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
+from workbench.cli.terminal import JsonOption
 from workbench.describe import Strategy
 from workbench.describe.job import Job, options
 from workbench.describe.option import Declared, Group, Option, declared, flattened, groups, text_of
@@ -40,6 +41,27 @@ class Description:
         option("What a script trains, as `workbench measure` found it: the script, or its run."),
     ] = None
     """In the place of a model; its step gives the defaults of the other options."""
+    as_json: JsonOption = False
+
+
+TOKENS = Option(help="Tokens to train on: 300B, 1.5T, 2e9.")
+DEADLINE = Option(help="Maximum hours, including start-up.", unit="h")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDescription(Description):
+    """A command about a run of some length."""
+
+    tokens: Annotated[str | None, TOKENS] = None
+    epochs: Annotated[float | None, Option(help="Or passes over --dataset-tokens.")] = None
+    dataset_tokens: Annotated[str | None, Option(help="Tokens of one epoch.")] = None
+    interruption_hours: Annotated[
+        float | None,
+        Option(
+            help="Spot: mean hours between interruptions of one machine [default: unknown].",
+            unit="h",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

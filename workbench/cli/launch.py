@@ -12,7 +12,9 @@ import workbench as wb
 from workbench.cli.describing import with_options
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import (
+    DryRunOption,
     JsonOption,
+    ModuleOption,
     ScriptArguments,
     WaitOption,
     console,
@@ -37,15 +39,13 @@ def launch(
     script: Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help=_WHAT)],
     arguments: ScriptArguments = None,
     *,
-    module: Annotated[
-        bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")
-    ] = False,
+    module: ModuleOption = False,
     options: Annotated[LaunchOptions, Group(of=LaunchOptions)],
     profile: Annotated[
         str | None,
         typer.Option(help="Trace so many steps, or FIRST:COUNT, with torch.profiler.", metavar="N"),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would start.")] = False,
+    dry_run: DryRunOption = False,
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:

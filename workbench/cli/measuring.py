@@ -10,11 +10,14 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from workbench.cli.describing import with_options
 from workbench.cli.tables import print_json
-from workbench.cli.terminal import JsonOption, StoreOption, console
+from workbench.cli.terminal import JsonOption, ModuleOption, console
 from workbench.describe import Strategy
+from workbench.describe.option import Group
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import CONTEXT
+from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import MODULE
 from workbench.measuring.measure import USUAL_TIMEOUT, ProbeError
 from workbench.measuring.measure import measure as run_probes
@@ -22,6 +25,7 @@ from workbench.store.measurements import Measurement
 from workbench.units import format_bytes, format_seconds
 
 
+@with_options
 def measure(
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A Python script.")],
     arguments: Annotated[
@@ -29,19 +33,16 @@ def measure(
         typer.Argument(metavar="[-- ARGS...]", help="The script's own arguments."),
     ] = None,
     *,
-    module: Annotated[
-        bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")
-    ] = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Measure on the CPU, GPUs or not.")] = False,
+    module: ModuleOption = False,
+    launch: Annotated[LaunchOptions, Group(of=LaunchOptions, only=("cpu", "store"))],
     timeout: Annotated[
         float, typer.Option(help="Time limit of each run in seconds.")
     ] = USUAL_TIMEOUT,
-    store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a script for three steps, twice; then it is predicted, planned and priced."""
     target = f"{MODULE}{script}" if module else script
-    measurement = _measured(target, arguments or [], cpu=cpu, timeout=timeout, store=store)
+    measurement = _measured(target, arguments or [], launch, timeout)
     if as_json:
         print_json(document(measurement))
     else:
@@ -49,7 +50,7 @@ def measure(
 
 
 def _measured(
-    target: str, arguments: list[str], *, cpu: bool, timeout: float, store: str | None
+    target: str, arguments: list[str], launch: LaunchOptions, timeout: float
 ) -> Measurement:
     """Measure, with a line of progress on stderr; a script that fails shows its own traceback."""
     stderr = Console(stderr=True, highlight=False)
@@ -62,7 +63,12 @@ def _measured(
                 progress.update(task, description=text)
 
             return run_probes(
-                target, arguments, cpu=cpu, store=store, timeout=timeout, on_progress=on_progress
+                target,
+                arguments,
+                cpu=launch.cpu,
+                store=launch.store,
+                timeout=timeout,
+                on_progress=on_progress,
             )
     except KeyboardInterrupt:
         stderr.print("Stopped; nothing was kept and all processes have ended.", markup=False)

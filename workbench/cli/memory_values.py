@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from workbench.cli.describing import (
-    Description,
-    option,
-)
+from workbench.cli.describing import Description, option
 from workbench.describe import Accelerator, Cluster
 from workbench.describe.job import Job
 from workbench.estimate import sizing
@@ -29,7 +26,6 @@ class MemoryOptions(Description):
         False
     )
     kv_bytes: Annotated[int, option("inference: bytes per cached element.")] = 2
-    as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

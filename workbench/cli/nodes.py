@@ -14,6 +14,7 @@ import workbench as wb
 from workbench.cli.describing import option, with_options
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import (
+    DryRunOption,
     JsonOption,
     ScriptArguments,
     WaitOption,
@@ -86,7 +87,7 @@ def submit(  # noqa: PLR0913 - a command's options are its arguments
     ] = None,
     limits: Annotated[slurm_run.Limits, Group(of=slurm_run.Limits)],
     options: Annotated[LaunchOptions, Group(of=LaunchOptions)],
-    dry_run: Annotated[bool, option("Only show the batch script.", "--dry-run")] = False,
+    dry_run: DryRunOption = False,
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:

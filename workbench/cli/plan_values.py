@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from workbench.cli.describing import (
-    Description,
-    option,
-)
+from workbench.cli.describing import DEADLINE, RunDescription
 from workbench.describe import Strategy, Workload
 from workbench.describe.option import Option, declared
 from workbench.describe.trainers import Preset
 from workbench.estimate.cost.plan import RunPlan
 from workbench.planning import Limits, Plans, Space
+from workbench.planning.market import MOST
 from workbench.planning.rejected import LISTED
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(Description):
+class PlanOptions(RunDescription):
     """The options of ``workbench plan``."""
 
     HIDDEN = (
@@ -30,16 +28,11 @@ class PlanOptions(Description):
         tuple[str, ...],
         Option(help="Only these GPUs: h100,a100 [default: all].", metavar="G,G", split="commas"),
     ] = ()
-    tokens: Annotated[str | None, Option(help="Tokens to train on: 300B, 1.5T, 2e9.")] = None
-    epochs: Annotated[float | None, Option(help="Or passes over --dataset-tokens.")] = None
-    dataset_tokens: Annotated[str | None, Option(help="Tokens of one epoch.")] = None
     global_batch: Annotated[
         int | None, Option(help="Sequences per optimizer step, all GPUs [default: ~0.5 M tokens].")
     ] = None
     budget_usd: Annotated[float | None, Option(help="Maximum cost of the run.", unit="$")] = None
-    deadline_hours: Annotated[
-        float | None, Option(help="Maximum hours, including start-up.", unit="h")
-    ] = None
+    deadline_hours: Annotated[float | None, DEADLINE] = None
     providers: Annotated[
         tuple[str, ...], Option(help="Only these: runpod,lambda.", metavar="P,P", split="commas")
     ] = ()
@@ -47,12 +40,8 @@ class PlanOptions(Description):
         tuple[str, ...],
         Option(help="Only regions with one of these words.", metavar="R,R", split="commas"),
     ] = ()
-    max_gpus: Annotated[int | None, Option(help="Maximum number of GPUs [default: 128].")] = None
+    max_gpus: Annotated[int, Option(help="Maximum number of GPUs.")] = MOST
     spot: Annotated[bool, Option(help="Include interruptible machines.")] = False
-    interruption_hours: Annotated[
-        float | None,
-        Option(help="Spot: mean hours between interruptions of one machine [default: unknown]."),
-    ] = None
     here: Annotated[bool, Option(help="Plan for this host's GPUs instead of rented ones.")] = False
     no_offload: Annotated[bool, Option(help="Exclude offloading to host memory.")] = False
     any_script: Annotated[
@@ -64,7 +53,6 @@ class PlanOptions(Description):
     ] = False
     zero: Annotated[bool, Option(help="Include DeepSpeed's ZeRO-2 and ZeRO-3.")] = False
     rejections: Annotated[int, Option(help="Number of rejected layouts to list.")] = LISTED
-    as_json: Annotated[bool, option("Print one JSON value and nothing else.", "--json")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

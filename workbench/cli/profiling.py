@@ -16,9 +16,7 @@ from workbench.cli.describing import option, with_options
 from workbench.cli.profile_view import show_gpus, show_profile
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import (
-    CpuOption,
     JsonOption,
-    NprocOption,
     ScriptArguments,
     StoreOption,
     console,
@@ -28,8 +26,12 @@ from workbench.compare.profile import tracing
 from workbench.compare.profile.analysis import read_profile
 from workbench.compare.profile.merge import merged_trace
 from workbench.compare.profile.vendor_tools import NSYS_REPORT, dcgm_sampled, nsys_wrapper
+from workbench.compare.studies.bench import LAUNCHED
+from workbench.describe.option import Group
 from workbench.errors import UsageError
 from workbench.launching.capture.profiling import VARIABLE
+from workbench.launching.prepare.build_request import build_request
+from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import resolve
 from workbench.recipes import recipes
 from workbench.store.layout import RunPaths
@@ -53,11 +55,10 @@ class ProfileOptions:
         False
     )
     stop: Annotated[bool, option("Stop the run after the trace.", "--stop")] = False
-    strategy: Annotated[str | None, option("New run: as for launch.")] = None
-    nproc: NprocOption = None
-    cpu: CpuOption = False
     nsys: Annotated[bool, option("New run: also run under Nsight Systems.", "--nsys")] = False
     timeout: Annotated[float, option("Seconds to wait for the traces.")] = 600.0
+    launch: Annotated[LaunchOptions, Group(of=LaunchOptions, only=("processes", *LAUNCHED))]
+    """Of a new run."""
     store: StoreOption = None
     as_json: JsonOption = False
 
@@ -126,15 +127,9 @@ def _launched(options: ProfileOptions) -> tuple[wb.Run, Path]:
     text = tracing.request_text(
         options.first, options.steps, memory=options.memory, shapes=options.shapes
     )
-    checked = wb.request(
-        options.target,
-        options.arguments or [],
-        strategy=options.strategy,
-        processes=options.nproc,
-        cpu=options.cpu,
-        store=options.store,
-        environment={VARIABLE: text},
-    )
+    environment = {**options.launch.environment, VARIABLE: text}
+    launch = replace(options.launch, environment=environment, store=options.store)
+    checked = build_request(options.target, options.arguments or [], launch)
     for warning in checked.warnings:
         errors.print(f"warning: {warning}", markup=False, soft_wrap=True)
     run = wb.start(replace(checked, wrapper=wrapper))

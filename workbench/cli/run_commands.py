@@ -1,4 +1,4 @@
-"""The commands around one run: show, metrics, logs, attach, stop, demo; and doctor."""
+"""The commands around one run: show, metrics, logs, attach, stop; and doctor."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ import workbench as wb
 from workbench.cli.progress import busy
 from workbench.cli.tables import number, print_json, print_json_rows, summary_table
 from workbench.cli.terminal import (
-    CpuOption,
     JsonOption,
-    NprocOption,
     RunArgument,
     StoreOption,
     console,
@@ -147,23 +145,6 @@ def stop(
         console.print(f"{count}.", markup=False)
     if result["processes_left"]:
         raise typer.Exit(1)
-
-
-def demo(
-    *,
-    minutes: Annotated[float, typer.Option(help="Training time.")] = 2.0,
-    nproc: NprocOption = None,
-    cpu: CpuOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Predict, launch and watch the embedded recipe, then compare with the prediction."""
-    from workbench.cli.demo import run_demo  # noqa: PLC0415
-
-    code = run_demo(
-        console, minutes=minutes, processes=nproc, cpu=cpu, store=store, as_json=as_json
-    )
-    raise typer.Exit(code)
 
 
 def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:

@@ -13,20 +13,25 @@ import typer
 from rich.console import Console
 
 from workbench.cli.live import follow
+from workbench.describe.option import declared
 from workbench.errors import WorkbenchError
+from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.run import Run
 
 # A pipe has no width: tables are not squeezed, and ids stay whole.
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 errors = Console(stderr=True, highlight=False)
 
-_STORE_HELP = "Run store [default: $WORKBENCH_STORE or ./runs]."
-StoreOption = Annotated[str | None, typer.Option("--store", metavar="DIR", help=_STORE_HELP)]
+_STORE = declared(LaunchOptions)["store"]
+StoreOption = Annotated[
+    str | None, typer.Option(_STORE.flag, metavar=_STORE.option.metavar, help=_STORE.help)
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
 _RUN_HELP = "Run id, unique prefix, name, or 'last'."
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
-NprocOption = Annotated[
-    int | None, typer.Option(help="Processes [default: the strategy's, all GPUs, or 2 on CPU].")
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would start.")]
+ModuleOption = Annotated[
+    bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")
 ]
 _WAIT_HELP = "Wait for the end (Ctrl-C detaches; SIGTERM is passed to the run)."
 WaitOption = Annotated[bool, typer.Option("--wait", help=_WAIT_HELP)]
@@ -42,8 +47,6 @@ ReplacedArguments = Annotated[
 ]
 _DROP_HELP = "Argument to remove, with its values; '*' for all. May be repeated."
 DropOption = Annotated[list[str] | None, typer.Option(help=_DROP_HELP, metavar="ARG")]
-CpuOption = Annotated[bool, typer.Option("--cpu", help="Use CPU ranks even if there are GPUs.")]
-
 
 PREEMPTED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, try again later
 

@@ -6,9 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
+from workbench.cli.describing import with_options
 from workbench.cli.tables import print_json
-from workbench.cli.terminal import CpuOption, JsonOption, NprocOption, console
-from workbench.launching.prepare.build_request import request
+from workbench.cli.terminal import JsonOption, console
+from workbench.describe.option import Group
+from workbench.launching.prepare.build_request import build_request
+from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.start.warm_server import start_ahead
 from workbench.launching.warm import client
 from workbench.units import format_bytes
@@ -19,24 +22,24 @@ warm = typer.Typer(
     rich_markup_mode=None,
     help="Keep a process with torch imported, so that --warm launches start seconds sooner.",
 )
+_LIKE = ("strategy", "options", "wrap", "processes", "cpu")
 _TARGET_HELP = "Recipe or script whose packages are preloaded."
 _NONE = "No warm server is running. Start one: workbench warm start"
 
 
 @warm.command()
+@with_options
 def start(
     target: Annotated[str, typer.Argument(metavar="[SCRIPT_OR_RECIPE]", help=_TARGET_HELP)] = "gpt",
     *,
-    strategy: Annotated[str | None, typer.Option(help="As in the launch [default: ddp].")] = None,
-    nproc: NprocOption = None,
-    cpu: CpuOption = False,
+    launch: Annotated[LaunchOptions, Group(of=LaunchOptions, only=_LIKE)],
     as_json: JsonOption = False,
 ) -> None:
     """Start the server for such launches, unless it runs, and wait until it is ready.
 
     A launch with --warm starts it too; started ahead, the first launch is fast as well.
     """
-    ready = start_ahead(request(target, strategy=strategy, processes=nproc, cpu=cpu))
+    ready = start_ahead(build_request(target, [], launch))
     if as_json:
         print_json(_document(ready))
         return

@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import workbench as wb
 from workbench.cli.plan import question
 from workbench.cli.plan_values import PlanOptions, Question
 from workbench.describe.job import options
 from workbench.describe.option import declared
 from workbench.planning import Limits, Plan
-from workbench.planning.market import MOST
-from workbench_widgets.controls import control_value, option_value
-from workbench_widgets.cost.choice import in_controls
-from workbench_widgets.job_form import JOB, JobForm, gpu_name
+from workbench_widgets.command_form import CommandForm, first_values
+from workbench_widgets.job_form import JOB, gpu_name
 
 WORK = tuple(name for name in JOB if name in {*options()} - {*PlanOptions.HIDDEN, "gpu"})
 """The controls of a job that a plan does not decide itself."""
@@ -26,31 +23,20 @@ FIELDS = (*WORK, *OWN)
 
 
 @dataclass(frozen=True, slots=True)
-class PlannerChoice(JobForm):
+class PlannerChoice(CommandForm):
     """One setting of all controls. Values are checked when the engine's objects are built."""
 
     FACE = "Planner"
-    FIRST = {  # noqa: RUF012 - a class variable of `Form`
-        **{name: JOB[name] for name in WORK},
-        **{name: one.default for name, one in OWN.items()},
-        "tokens": "20B",
-        "max_gpus": MOST,
-    }
+    OWN = OWN
+    FIRST = first_values(OWN, WORK)
 
     def plain(self, name: str, value: Any) -> Any:
         """A control's value as the command has it; names are the catalog's short ones."""
-        if name not in OWN:
-            return super(PlannerChoice, self).plain(name, value)
         if name in {"gpu", "providers"}:
             several = [value] if isinstance(value, str) else list(value or ())
             short = gpu_name if name == "gpu" else str.lower
             return tuple(dict.fromkeys(short(str(one)) for one in several))
-        return option_value(OWN[name], str(value).strip() if name == "tokens" else value)
-
-    def document(self) -> dict[str, Any]:
-        """Plain values for the front end."""
-        own = {name: control_value(one, self[name]) for name, one in OWN.items()}
-        return {**super(PlannerChoice, self).document(), **own}
+        return super(PlannerChoice, self).plain(name, value)
 
     def hidden(self) -> list[str]:
         """Controls that have no effect as the others stand."""
@@ -62,17 +48,9 @@ class PlannerChoice(JobForm):
         Raises:
             UsageError: the controls say something that cannot be.
         """
-        if self["max_gpus"] is None:
-            raise wb.UsageError("GPUs and global batch must be whole numbers.")
         self.check_filled()
         job = {name: self.moved[name] for name in WORK if name in self.moved}
-        own = {name: self[name] for name in OWN}
-        try:
-            return question(PlanOptions(job={"model": self["model"], **job}, **own))
-        except wb.UnknownNameError:
-            raise
-        except wb.UsageError as error:
-            raise wb.UsageError(in_controls(str(error))) from error
+        return self.ask(question, PlanOptions, job, self.own_values())
 
     def question(self) -> Question:
         """What a search depends on; budget and deadline only filter what it finds.
