@@ -1,36 +1,59 @@
 """No face repeats what is declared: defaults, choices and limits stand with the fields alone.
 
 Faces are the command line, the widgets and the engines. A default that means "not given" (None, "",
-False) is allowed, and so is a first value where the declaration has none (model, GPU).
+False) is allowed, and so is a first value where the declaration has none (model, GPU), once.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from workbench.cli.cost_values import CostOptions
+from workbench.cli.plan_values import PlanOptions
+from workbench.compare.studies.bench import LAUNCHED as TRIALS
+from workbench.compare.studies.compression import Compared
+from workbench.compare.studies.sizes import Sizes
+from workbench.compare.studies.tuning import Accumulate, BatchSize, Workers
 from workbench.describe.job import options
 from workbench.describe.option import Declared, declared, flattened
 from workbench.engines.export_request import ExportRequest
 from workbench.launching.prepare.options import LaunchOptions
 
 ROOT = Path(__file__).parents[1]
+PLAIN = {"steps", "values", "start", "to"}  # words that many other things are called by, too
 FACES = ("workbench/cli", "workbench/engines", "widgets/workbench_widgets")
-FIELDS: Mapping[str, Declared] = {
-    **declared(ExportRequest),
+STUDIES = (Sizes, BatchSize, Accumulate, Workers, Compared)
+OUTSIDE: Mapping[str, Declared] = {
+    **{name: one for kind in STUDIES for name, one in declared(kind).items() if name not in PLAIN},
     **{name: one for name, (_, one) in flattened(LaunchOptions).items()},
     **options(),
 }
+"""Fields that are declared outside the faces."""
+FIELDS: Mapping[str, Declared] = {
+    **declared(PlanOptions),
+    **declared(CostOptions),
+    **declared(ExportRequest),
+    **OUTSIDE,
+}
 WITHOUT_DEFAULT = {"model", "gpu", "name"}
+_LAUNCH = [
+    one
+    for name, one in declared(LaunchOptions).items()
+    if name in {*TRIALS, "processes"} - {"store"}
+]
+LAUNCHED = {one.name for one in _LAUNCH} | {one.flag.removeprefix("--") for one in _LAUNCH}
 EXPERIMENTS = "workbench_widgets/faults/"  # scenarios with values of their own
 CHOICES = [set(one.option.choices) - {None} for one in FIELDS.values() if one.option.choices]
 LIMITED = {name for name, one in FIELDS.items() if one.option.least is not None}
 CHECKS = {"require_positive", "require_at_least", "require_at_most", "require_above"}
 CONTROLS = {"number", "amount", "check"}
+TYPER = {"option", "typer.Option", "typer.Argument"}
+MEASURED = "workbench/cli/calibrating.py"  # its --cpu says what is measured: nothing is launched
 
 
 def literal(node: ast.expr | None) -> Any:
@@ -92,6 +115,36 @@ def repeated_limits(tree: ast.AST) -> Iterator[str]:
                     yield f"{node.lineno}: a limit of a declared field: {ast.unparse(one)}"
 
 
+def by_hand(tree: ast.AST) -> Iterator[str]:
+    """Options of a launch that a command declares itself."""
+    for node in ast.walk(tree):
+        name = getattr(node, "arg", None) or getattr(getattr(node, "target", None), "id", "")
+        annotation = getattr(node, "annotation", None)
+        calls = (
+            [one for one in ast.walk(annotation) if isinstance(one, ast.Call)] if annotation else []
+        )
+        if name in LAUNCHED and any(ast.unparse(one.func) in TYPER for one in calls):
+            yield f"{node.lineno}: {name} is an option of a launch: take it from LaunchOptions"
+
+
+def help_texts(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Help texts of options, with their lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {*TYPER, "Option"}:
+            texts = [one.value for one in node.keywords if one.arg == "help"] or node.args[:1]
+            yield from ((text, node.lineno) for one in texts if (text := literal(one)))
+
+
+def first_values(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """First values of declared fields that a form writes out, with their lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                name, first = literal(key), literal(value)
+                if name in FIELDS.keys() - {"name"} and isinstance(first, str | tuple) and first:
+                    yield f"{name}: {first!r}", node.lineno
+
+
 def is_limit(node: ast.Compare) -> bool:
     sides = (node.left, *node.comparators)
     names = {name_of(one) for one in sides}
@@ -107,23 +160,55 @@ def name_of(node: ast.expr) -> str:
 
 
 def repeated(tree: ast.AST) -> list[str]:
-    return [*repeated_defaults(tree), *repeated_choices(tree), *repeated_limits(tree)]
+    parts = (repeated_defaults, repeated_choices, repeated_limits, by_hand)
+    return [line for part in parts for line in part(tree)]
+
+
+def trees() -> dict[str, ast.AST]:
+    """The faces' files."""
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
+        for face in FACES
+        for path in sorted((ROOT / face).rglob("*.py"))
+        if EXPERIMENTS not in path.as_posix()
+    }
 
 
 def test_no_face_repeats_a_declaration() -> None:
-    files = sorted(
-        path
-        for face in FACES
-        for path in (ROOT / face).rglob("*.py")
-        if EXPERIMENTS not in path.as_posix()
-    )
-    assert len(files) > 100
-    found = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in files
-        for line in repeated(ast.parse(path.read_text(encoding="utf-8")))
-    ]
+    every = trees()
+    assert len(every) > 100
+    found = [f"{path}:{line}" for path, tree in every.items() for line in repeated(tree)]
+    found = [line for line in found if not (line.startswith(MEASURED) and "cpu is an" in line)]
     assert not found, "\n".join(found)
+
+
+def twice(
+    written: Callable[[ast.AST], Iterator[tuple[str, int]]],
+    every: Mapping[str, ast.AST],
+    known: Iterable[str] = (),
+) -> list[str]:
+    """What stands at two places of the faces, or of a face and a declaration outside them."""
+    places = {text: ["its declaration"] for text in known}
+    for path, tree in every.items():
+        for text, line in written(tree):
+            places.setdefault(text, []).append(f"{path}:{line}")
+    return [f"{text}: {', '.join(where)}" for text, where in places.items() if len(where) > 1]
+
+
+def test_no_two_faces_write_the_same_option_or_first_value() -> None:
+    every = trees()
+    helps = {one.option.help for one in OUTSIDE.values()}
+    found = [*twice(help_texts, every, helps), *twice(first_values, every)]
+    assert not found, "\n".join(found)
+
+
+def test_the_same_option_or_first_value_in_two_faces_is_found() -> None:
+    launch = ast.parse("option('Only show what would start.', '--dry-run')")
+    fork = ast.parse("typer.Option('--dry-run', help='Only show what would start.')")
+    assert len(twice(help_texts, {"launch": launch, "fork": fork})) == 1
+    assert len(twice(help_texts, {"launch": launch}, ["Only show what would start."])) == 1
+    first = ast.parse("FIRST = {**JOB, 'tokens': '20B'}")
+    assert len(twice(first_values, {"cost": first, "planner": first})) == 1
 
 
 @pytest.mark.parametrize(
@@ -136,6 +221,8 @@ def test_no_face_repeats_a_declaration() -> None:
         "select('recompute', 'Recompute', ('none', 'full'))",
         "number('gpus', 'GPUs', 1, 128)",
         "require_positive('nodes', nodes)",
+        "def warm(strategy: Annotated[str, typer.Option(help='As for launch.')] = ''): ...",
+        "class ProfileOptions:\n    nproc: Annotated[int, option('Processes.')]",
         "if asked.nodes < 1:\n    raise ValueError",
     ],
 )

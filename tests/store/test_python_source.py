@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+import workbench as wb
+from workbench.store import python_source
 from workbench.store.python_source import parse_python
 
 SOURCE = "def function(first, second=(1, 2)):\n    return [first + second[0], {second: -1}]\n" * 40
@@ -40,3 +44,26 @@ def test_threads_do_not_disturb_each_others_trees() -> None:
 
     with ThreadPoolExecutor(3) as threads:
         assert list(threads.map(statements, range(3))) == [80, 80, 80]
+
+
+def test_a_launch_parses_its_script_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Syntax, trainer, TensorFlow, spawned ranks: each looks at the same tree."""
+    pytest.importorskip("accelerate", reason="the train extra is not installed")
+    parsed: list[str] = []
+    parse = python_source.parse_python
+
+    def counted(source: bytes, filename: str) -> ast.Module:
+        parsed.append(filename)
+        return parse(source, filename)
+
+    monkeypatch.setattr(python_source, "parse_python", counted)
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    for _ in range(2):
+        request = wb.request(script, processes=2, cpu=True, store=tmp_path)
+    assert request.trainer is not None
+    assert parsed == [str(script)]
+    script.write_text("import trl\nimport torch\n")
+    request = wb.request(script, processes=2, cpu=True, store=tmp_path)
+    assert "trl" in request.trainer.label.lower()
+    assert parsed == [str(script)] * 2

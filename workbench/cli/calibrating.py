@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from workbench.cli.tables import print_json
-from workbench.cli.terminal import JsonOption, StoreOption, console
+from workbench.cli.tables import JsonOption, print_json
+from workbench.cli.terminal import StoreOption, console
 from workbench.compare.calibration.calibrate import QUICK_SECONDS, USUAL_SECONDS, kept
 from workbench.compare.calibration.calibrate import calibrate as measure
 from workbench.estimate.calibration import Calibration

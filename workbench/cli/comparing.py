@@ -12,8 +12,8 @@ from rich.table import Table
 
 import workbench as wb
 from workbench.cli.progress import status_line
-from workbench.cli.tables import badge, number, print_json
-from workbench.cli.terminal import JsonOption, StoreOption, console, errors
+from workbench.cli.tables import JsonOption, badge, number, print_json
+from workbench.cli.terminal import StoreOption, console, errors
 from workbench.compare import export
 from workbench.compare.alignment import AXES
 from workbench.compare.differences import RESULTS

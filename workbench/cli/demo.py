@@ -13,8 +13,8 @@ from rich.table import Table
 
 from workbench.cli.describing import with_options
 from workbench.cli.live import follow
-from workbench.cli.tables import number, print_json
-from workbench.cli.terminal import JsonOption, console
+from workbench.cli.tables import JsonOption, number, print_json
+from workbench.cli.terminal import console
 from workbench.compare.calibration.calibrate import STEP_SECONDS, calibrate, is_fresh, kept
 from workbench.describe.option import Group
 from workbench.errors import WorkbenchError

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
-from workbench.cli.terminal import JsonOption
+from workbench.cli.tables import JsonOption
 from workbench.describe import Strategy
 from workbench.describe.job import Job, options
 from workbench.describe.option import Declared, Group, Option, declared, flattened, groups, text_of

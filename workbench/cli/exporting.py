@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from workbench.cli.describing import option, with_options
-from workbench.cli.tables import print_json
-from workbench.cli.terminal import JsonOption, StoreOption, console, errors
+from workbench.cli.tables import JsonOption, print_json
+from workbench.cli.terminal import StoreOption, console, errors
 from workbench.describe.checks import require_choice
 from workbench.describe.option import Group
 from workbench.engines.export_request import ExportRequest, known_provider, plan_entry

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 import workbench as wb
-from workbench.cli.tables import print_json
-from workbench.cli.terminal import JsonOption, RunArgument, StoreOption, console, errors
+from workbench.cli.tables import JsonOption, print_json
+from workbench.cli.terminal import RunArgument, StoreOption, console, errors
 from workbench.compare.deletion import Size, check_deletable, size
 from workbench.compare.deletion import delete as remove
 from workbench.observe.rows import labelled

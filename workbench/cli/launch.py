@@ -10,10 +10,9 @@ import typer
 
 import workbench as wb
 from workbench.cli.describing import with_options
-from workbench.cli.tables import print_json
+from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import (
     DryRunOption,
-    JsonOption,
     ModuleOption,
     ScriptArguments,
     WaitOption,

@@ -9,8 +9,8 @@ import typer
 
 import workbench as wb
 from workbench.cli.progress import status_line
-from workbench.cli.tables import print_json, runs_table
-from workbench.cli.terminal import JsonOption, StoreOption, console, errors
+from workbench.cli.tables import JsonOption, print_json, runs_table
+from workbench.cli.terminal import StoreOption, console, errors
 from workbench.compare import export, index
 from workbench.compare.filters import choose
 from workbench.observe.rows import LISTED

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 
 from workbench.cli.memory import plain_console, show
-from workbench.cli.tables import print_json
+from workbench.cli.tables import JsonOption, print_json
 from workbench.describe import Accelerator
 from workbench.describe.catalog import Published, every_published, gpus
 from workbench.units import format_bytes, format_count
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
 DOUBT = "?"
 
 

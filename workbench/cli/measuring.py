@@ -11,8 +11,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from workbench.cli.describing import with_options
-from workbench.cli.tables import print_json
-from workbench.cli.terminal import JsonOption, ModuleOption, console
+from workbench.cli.tables import JsonOption, print_json
+from workbench.cli.terminal import ModuleOption, console
 from workbench.describe import Strategy
 from workbench.describe.option import Group
 from workbench.estimate.memory import training_memory

@@ -12,10 +12,9 @@ import typer
 
 import workbench as wb
 from workbench.cli.describing import option, with_options
-from workbench.cli.tables import print_json
+from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import (
     DryRunOption,
-    JsonOption,
     ScriptArguments,
     WaitOption,
     console,

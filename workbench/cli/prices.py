@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from workbench.cli.memory import plain_console, show
-from workbench.cli.tables import print_json
+from workbench.cli.tables import JsonOption, print_json
 from workbench.describe import Offer, catalog, prices
 from workbench.describe.gpuhunt_items import RENTABLE
 from workbench.describe.live_prices import WITH_KEY, WITHOUT_KEY, ProviderAnswer, refresh
@@ -48,9 +48,7 @@ def prices_command(
     seconds: Annotated[
         float, typer.Option(help="With --refresh: time limit per provider, in seconds.")
     ] = 10.0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON value and nothing else.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List prices of machines."""
     names = [prices.provider_name(name, prices.providers()) for name in provider or ()]

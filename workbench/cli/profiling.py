@@ -14,9 +14,8 @@ import typer
 import workbench as wb
 from workbench.cli.describing import option, with_options
 from workbench.cli.profile_view import show_gpus, show_profile
-from workbench.cli.tables import print_json
+from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import (
-    JsonOption,
     ScriptArguments,
     StoreOption,
     console,
@@ -45,7 +44,7 @@ class ProfileOptions:
 
     target: Annotated[str, typer.Argument(metavar="RUN_OR_SCRIPT", help=_TARGET)]
     arguments: ScriptArguments = None
-    steps: Annotated[int, option("Optimizer steps to trace.")] = 5
+    steps: Annotated[int, option("Optimizer steps to trace.")] = tracing.STEPS
     first: Annotated[int, option("New run: first step to trace.", "--from")] = tracing.FIRST
     memory: Annotated[
         bool, option("Record allocations too, for the memory timeline.", "--memory")

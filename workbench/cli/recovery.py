@@ -12,10 +12,9 @@ from rich.table import Table
 import workbench as wb
 from workbench.cli.describing import with_options
 from workbench.cli.started import show_started
-from workbench.cli.tables import print_json
+from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import (
     DropOption,
-    JsonOption,
     ReplacedArguments,
     RunArgument,
     StoreOption,

@@ -13,9 +13,8 @@ from rich.table import Table
 
 import workbench as wb
 from workbench.cli.progress import busy
-from workbench.cli.tables import number, print_json, print_json_rows, summary_table
+from workbench.cli.tables import JsonOption, number, print_json, print_json_rows, summary_table
 from workbench.cli.terminal import (
-    JsonOption,
     RunArgument,
     StoreOption,
     console,

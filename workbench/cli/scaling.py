@@ -24,8 +24,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from workbench.cli.describing import with_options
 from workbench.cli.scaling_view import curve_table, rented_table
-from workbench.cli.tables import print_json
-from workbench.cli.terminal import JsonOption, console, errors
+from workbench.cli.tables import JsonOption, print_json
+from workbench.cli.terminal import console, errors
 from workbench.compare.scaling_study import ScalingStudy, measure
 from workbench.compare.studies.bench import LAUNCHED, Bench, OnProgress
 from workbench.compare.studies.bench import Progress as StudyProgress

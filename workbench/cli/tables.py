@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,6 +19,8 @@ from workbench.observe.summary import peak_memory, predicted_peak, throughput, t
 from workbench.observe.view import finite
 from workbench.store.labels import Labels
 from workbench.units import format_bytes, format_ratio, format_seconds, format_usd
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
 
 STYLES = {
     "succeeded": "green",

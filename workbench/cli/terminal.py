@@ -26,7 +26,6 @@ _STORE = declared(LaunchOptions)["store"]
 StoreOption = Annotated[
     str | None, typer.Option(_STORE.flag, metavar=_STORE.option.metavar, help=_STORE.help)
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
 _RUN_HELP = "Run id, unique prefix, name, or 'last'."
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would start.")]

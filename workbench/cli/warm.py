@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from workbench.cli.describing import with_options
-from workbench.cli.tables import print_json
-from workbench.cli.terminal import JsonOption, console
+from workbench.cli.tables import JsonOption, print_json
+from workbench.cli.terminal import console
 from workbench.describe.option import Group
 from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.options import LaunchOptions

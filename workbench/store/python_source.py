@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import threading
+from pathlib import Path
 
 _LOCK = threading.Lock()
 
@@ -19,3 +21,19 @@ def parse_python(source: str | bytes, filename: str = "<unknown>") -> ast.Module
     """
     with _LOCK:
         return ast.parse(source, filename=filename)
+
+
+def script_tree(script: Path) -> ast.Module:
+    """The tree of a script, parsed once as long as its file does not change; only read it.
+
+    Raises:
+        OSError: it cannot be read.
+        SyntaxError, ValueError, RecursionError: as `ast.parse`.
+    """
+    state = script.stat()
+    return _tree(script, state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=2)
+def _tree(script: Path, *_state: int) -> ast.Module:
+    return parse_python(script.read_bytes(), str(script))

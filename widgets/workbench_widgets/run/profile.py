@@ -40,7 +40,12 @@ class Profile(Face):
     status = traitlets.Dict().tag(sync=True)
 
     def __init__(
-        self, run: Any = "last", *, steps: int = 5, memory: bool = False, **unknown: object
+        self,
+        run: Any = "last",
+        *,
+        steps: int = tracing.STEPS,
+        memory: bool = False,
+        **unknown: object,
     ) -> None:
         refuse_unknown("Profile", unknown, _OPTIONS)
         tracing.request_text(2, steps)  # refuses a number that cannot be

@@ -23,6 +23,8 @@ from workbench.store.files import write_text_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
 
+STEPS = 5
+"""Usual number of traced steps."""
 _AHEAD_SECONDS = 2.0
 FIRST = 6  # of a run that has not begun: the first steps are not like the others
 _WARM_STEPS = FIRST - 1
@@ -38,8 +40,8 @@ def request_text(first: int, steps: int, *, memory: bool = False, shapes: bool =
     """
     if not 1 <= steps <= MAX_STEPS:
         raise UsageError(
-            f"{steps} steps cannot be traced: give 1 to {MAX_STEPS}. 5 is usual; each step takes "
-            "about 1 MB per rank."
+            f"{steps} steps cannot be traced: give 1 to {MAX_STEPS}. {STEPS} is usual; each step "
+            "takes about 1 MB per rank."
         )
     if first < 2:
         raise UsageError(

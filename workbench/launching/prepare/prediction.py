@@ -20,7 +20,7 @@ from workbench.launching.prepare.described import check_trained, workload_of
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.step_prediction import predict
 from workbench.store import measurements
-from workbench.store.python_source import parse_python
+from workbench.store.python_source import script_tree
 
 
 def with_prediction(request: Request) -> Request:
@@ -69,7 +69,7 @@ def _of_script(request: Request) -> Request:
 
 def _imported(script: Path) -> Trainer | None:
     try:
-        return imported_trainer(parse_python(script.read_bytes()))
+        return imported_trainer(script_tree(script))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workbench import recipes
 from workbench.errors import UsageError
-from workbench.store.python_source import parse_python
+from workbench.store.python_source import script_tree
 from workbench.store.run_record import RunRecord
 
 MODULE = "-m "
@@ -105,7 +105,7 @@ def spreads_itself(path: Path) -> bool:
 def _imported(path: Path) -> set[str]:
     """The packages that the script names in an import, wherever in it."""
     names: set[str] = set()
-    for node in ast.walk(parse_python(path.read_bytes())):
+    for node in ast.walk(script_tree(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -122,7 +122,7 @@ def spawns_ranks(path: Path) -> bool:
     One that reads the launcher's variables can do without. `Process` alone has other uses too.
     """
     try:
-        nodes = list(ast.walk(parse_python(path.read_bytes())))
+        nodes = list(ast.walk(script_tree(path)))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
@@ -179,10 +179,9 @@ def _no_such_script(path: Path, known: list[str]) -> str:
 def _check_python(path: Path) -> None:
     """Refuse what Python itself could not start, before a GPU is paid for."""
     try:
-        source = path.read_bytes()
-        if b"\0" in source:
+        if b"\0" in path.read_bytes():
             raise UsageError(f"{path} is not a Python script but a binary file.")
-        parse_python(source, str(path))
+        script_tree(path)
     except SyntaxError as error:
         raise UsageError(
             f"{path}, line {error.lineno}: {error.msg}. Fix the script, then launch again."
