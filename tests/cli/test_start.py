@@ -1,12 +1,17 @@
 """How the command starts: what it loads, and what it says when a file of the user's is in the way."""
 
+import contextlib
+import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 import typer.testing
 
+from workbench import cli
+from workbench.cli import entry, shadowing
 from workbench.cli.commands import COMMANDS, load
 from workbench.cli.entry import app
 
@@ -51,27 +56,29 @@ def test_a_near_miss_is_suggested():
     assert "Did you mean 'launch'?" in done.stderr
 
 
+def hidden_by(tmp_path, file, text, *words):
+    """What the command says where a folder of PYTHONPATH has that file."""
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NO_COLOR": "1"}
+    argv = [sys.executable, "-m", "workbench.cli", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+    return path, done
+
+
 @pytest.mark.parametrize(
     ("file", "text", "why"),
     [
         ("typing.py", "raise RuntimeError('mine')", "RuntimeError: mine"),
         ("typing.py", "x = 1", "ImportError: cannot import name"),
         ("csv.py", "def (", "SyntaxError"),
+        ("csv.py", "raise SystemExit(0)", "SystemExit: 0"),
         ("statistics/__init__.py", "1 / 0", "ZeroDivisionError"),
     ],
 )
 def test_a_file_that_hides_a_module_of_python_is_named(file, text, why, tmp_path):
-    path = tmp_path / file
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NO_COLOR": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "workbench.cli", "compare", "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
+    path, done = hidden_by(tmp_path, file, text, "compare", "--help")
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {path} shadows Python's standard module")
     assert why in done.stderr
@@ -79,10 +86,71 @@ def test_a_file_that_hides_a_module_of_python_is_named(file, text, why, tmp_path
     assert f"remove {tmp_path} from PYTHONPATH" in done.stderr
 
 
-def test_a_fault_of_ours_keeps_its_traceback(tmp_path):
-    """A module of the user's that hides nothing of Python's is not blamed."""
-    (tmp_path / "psutil.py").write_text("raise RuntimeError('mine')")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    argv = [sys.executable, "-m", "workbench.cli", "doctor"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
-    assert "Traceback" in done.stderr
+@pytest.mark.parametrize("file", ["rich.py", "typer.py", "psutil.py", "rich/__init__.py"])
+def test_a_file_that_hides_a_package_is_named_and_never_run(file, tmp_path):
+    """As an import it ran: a script that ends by sys.exit() ended the command without a word."""
+    ran = tmp_path / "ran"
+    text = f"open({str(ran)!r}, 'w').close()\nraise SystemExit(0)"
+    path, done = hidden_by(tmp_path, file, text, "doctor")
+    name = file.partition("/")[0].removesuffix(".py")
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"error: {path} shadows the package {name}, so workbench cannot run.\n"
+        f"Next: rename that file, or remove {tmp_path} from PYTHONPATH.\n"
+    )
+    assert not ran.exists()
+
+
+def test_a_file_in_the_working_directory_hides_a_package_for_python_m_alone(tmp_path):
+    (tmp_path / "rich.py").write_text("raise SystemExit(0)")
+    environment = {name: one for name, one in os.environ.items() if name != "PYTHONPATH"}
+    script = "from workbench.cli import main; main()"
+    said = []
+    for argv in (["-m", "workbench.cli"], ["-I", "-c", script]):
+        command = [sys.executable, *argv, "runs", "--store", str(tmp_path / "runs")]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path
+        )
+        said.append(done.stderr)
+    assert f"{tmp_path / 'rich.py'} shadows the package rich" in said[0]
+    assert "call workbench from another folder" in said[0]
+    assert said[1] == ""
+
+
+def test_a_folder_that_packages_were_installed_into_hides_none(tmp_path):
+    """``pip install --target``, named in PYTHONPATH, is a choice of the user's."""
+    (tmp_path / "rich-99.dist-info").mkdir()
+    _, done = hidden_by(tmp_path, "rich.py", "raise RuntimeError('mine')", "runs")
+    assert "RuntimeError: mine" in done.stderr
+    assert "shadows" not in done.stderr
+
+
+def test_every_package_that_the_commands_import_is_guarded():
+    wanted, names = {"training-workbench"}, set()
+    while wanted:
+        name = wanted.pop()
+        names.add(name)
+        for one in importlib.metadata.requires(name) or ():
+            needed = re.split(r"[^\w.-]", one)[0].lower()
+            if "extra ==" not in one and "sys_platform" not in one and needed not in names:
+                with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                    wanted |= {importlib.metadata.metadata(needed)["Name"].lower()} - names
+    modules = {
+        module
+        for module, packages in importlib.metadata.packages_distributions().items()
+        if names & {one.lower() for one in packages}
+    }
+    public = {one for one in modules if not one.startswith(("_", "workbench"))}
+    assert public <= shadowing.PACKAGES, public - shadowing.PACKAGES
+
+
+def test_a_fault_of_ours_keeps_its_traceback(monkeypatch):
+    """Where no file of the user's hides a module, none is blamed."""
+
+    def fail():
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(entry, "run_app", fail)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    with pytest.raises(RuntimeError, match="ours"):
+        cli.main()

@@ -5,19 +5,27 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import workbench as wb
-from workbench.launching.prepare.redact import (
+from workbench.diagnose import offline
+from workbench.launching.capture import SITE_FOLDER
+from workbench.launching.start.start import prepare
+from workbench.store import secrets
+from workbench.store.files import write_json_atomic
+from workbench.store.findings import Finding
+from workbench.store.layout import RunPaths
+from workbench.store.secrets import (
     HIDDEN,
     redact_arguments,
     redact_environment,
     secret_values,
 )
-from workbench.launching.start.start import prepare
-from workbench.store import secrets
 
 VALUE = "Zx9-plainWord"  # no known shape: only where it stands tells
 DRAWN = "9f8A7c6B5d4e3F2a1b0c"
@@ -143,3 +151,76 @@ def test_no_file_of_a_prepared_run_has_a_secret_of_its_arguments(tmp_path: Path)
     for path in paths.directory.rglob("*"):
         text = path.read_text() if path.is_file() else ""
         assert not {one for one in (VALUE, DRAWN, BASIC) if one in text}, path
+
+
+MESSAGES = {  # as an exception says it, between quotes and line ends that JSON escapes
+    "a quoted address": f'GET "https://h.example/x?token={VALUE}" failed',
+    "an address at a line's end": f"at https://h.example/x?token={VALUE}\nretrying",
+    "a backslash after it": f"https://h.example/x?sig={VALUE}\\n",
+    "a header in quotes": f'{{"Authorization": "Basic {BASIC}"}}',
+    "a key without its end": f"-----BEGIN PRIVATE KEY-----\nMIIE{DRAWN}\nand so on",
+}
+
+
+@pytest.mark.parametrize("form", MESSAGES)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_stays_json_where_a_text_in_it_had_a_secret(form: str, indent: int | None) -> None:
+    """exit.json and the view of such a run could not be read: it counted as interrupted."""
+    document = {"message": MESSAGES[form], "steps": [1, 2.5, None], "next": "é\n"}
+    written = secrets.hide_bytes(json.dumps(document, indent=indent).encode())
+    assert written.count(b"\n") == (
+        0 if indent is None else json.dumps(document, indent=2).count("\n")
+    )
+    read = json.loads(written)
+    assert {**read, "message": ""} == {**document, "message": ""}
+    assert HIDDEN in read["message"]
+    assert not {one for one in (VALUE, DRAWN, BASIC) if one in read["message"]}
+
+
+_FAILS = """
+import os, sys
+client = dict(api_key="{drawn}")
+try:
+    raise ValueError(f"refused: {{os.environ['HUB_TOKEN']}} and {{sys.argv[2]}}")
+except ValueError as error:
+    raise RuntimeError(f'401 at "https://h.example/x?token={value}"') from error
+"""
+
+
+def test_a_ranks_record_of_its_exception_has_no_secret(tmp_path: Path) -> None:
+    """Of its variables, its arguments, addresses, and a line of its source."""
+    for name in ("logs", "metrics", "control"):
+        (tmp_path / name).mkdir()
+    script = tmp_path / "train.py"
+    script.write_text(_FAILS.format(drawn=DRAWN, value=VALUE))
+    token, word = "variable-of-mine", "argument-of-mine"
+    environment = {
+        **{name: one for name, one in os.environ.items() if name != "WORKBENCH_RANK_PID"},
+        "PYTHONPATH": str(SITE_FOLDER),
+        "WORKBENCH_RUN_DIR": str(tmp_path),
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "HUB_TOKEN": token,
+    }
+    words = ["--password", word]
+    subprocess.run([sys.executable, script, *words], env=environment, check=False)
+    text = RunPaths(tmp_path).rank_end(0).read_text()
+    end = json.loads(text)
+    assert not {one for one in (VALUE, DRAWN, token, word) if one in text}
+    assert end["exception"] == f'RuntimeError: 401 at "https://h.example/x?token={HIDDEN}"'
+    assert end["chain"][1]["exception"] == f"ValueError: refused: {HIDDEN} and {HIDDEN}"
+    assert "train.py" in end["where"]
+    assert "Traceback" in end["traceback"]
+
+
+def test_findings_that_are_worked_out_again_quote_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run that nobody watched: they are read from its logs, which are the user's."""
+    paths = wb.Store(tmp_path).create("failed")
+    write_json_atomic(paths.run, {"run": "failed", "processes": 1, "device": "cpu"})
+    told = Finding(kind="x", evidence=f"at s3://u:{VALUE}@h/x", cause=VALUE, next="", confidence=1)
+    monkeypatch.setattr(offline, "diagnose_offline", lambda _: [told])
+    monkeypatch.setattr(secrets, "_own_values", lambda: frozenset({VALUE}))
+    (finding,) = offline.diagnose(paths)
+    assert (finding.evidence, finding.cause) == (f"at s3://{HIDDEN}@h/x", HIDDEN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,7 @@ from workbench.store.findings import Finding, read_findings
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
+from workbench.store.secrets import hide_known
 from workbench.store.status import read_status
 
 _LOOKS = 400  # over the whole run
@@ -26,9 +28,17 @@ _TAIL_BYTES = 1 << 16  # what `last_rows` reads
 def diagnose(paths: RunPaths) -> list[Finding]:
     """Findings of a run, living or ended, worst first."""
     recorded = read_findings(paths)
-    findings = diagnose_offline(paths) if recorded is None else recorded
+    findings = _without_secrets(diagnose_offline(paths)) if recorded is None else recorded
     lost = unsupervised(paths)
     return findings if lost is None else [lost, *findings]
+
+
+def _without_secrets(findings: list[Finding]) -> list[Finding]:
+    """They quote logs and exceptions; findings that a supervisor wrote went through the same."""
+    return [
+        replace(one, **{name: hide_known(getattr(one, name)) for name in ("cause", "evidence")})
+        for one in findings
+    ]
 
 
 def diagnose_offline(paths: RunPaths) -> list[Finding]:

@@ -15,8 +15,7 @@ from workbench.engines.launching import CHECKPOINTS, LAUNCH, launch_text, option
 from workbench.engines.refusals import ENGINES, Refusal, refusals
 from workbench.errors import UsageError
 from workbench.launching.prepare.placement import check_address
-from workbench.launching.prepare.redact import redact_arguments, redact_environment
-from workbench.store.secrets import HIDDEN, hide_known
+from workbench.store.secrets import HIDDEN, hide_known, redact_arguments, redact_environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

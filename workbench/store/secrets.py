@@ -7,6 +7,7 @@ script prints itself stays in its own log: that is the user's file.
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
 import json
 import os
@@ -14,6 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any, cast
 
 HIDDEN = "[redacted]"
 _WORDS = {
@@ -86,6 +88,16 @@ _SIGNS = (
 )
 _LEAST_DRAWN = 16
 _SWITCHES = {"", "true", "false", "none", "null", "yes", "no", "on", "off", "1", "0"}
+_COMMIT = {"revision", "commit", "sha", "rev", "hash", "checksum"}
+# A named value inside an argument: {'token': '…'}, api_key=…; not what follows the : of an address.
+_NAMED = re.compile(
+    r"([A-Za-z][\w.-]*)(\\?[\"']?\s*[:=]\s*)(?!//)"
+    r"(?:(\\?[\"'])(.*?)\3|((?![\"'\\{\[])[^\s\"',;&}\])]+))"
+)
+# The same in a line of a script, or an object as Python prints it.
+_QUOTED = re.compile(r"(\w+)(\\?[\"']?\]?\s*[:=]\s*)(\\?[\"'])([\w~+/=.@!$%^&*-]{8,})\3")
+_SHORT_OPTION = "-p"  # of mysql, sshpass and their like; a port or a count is none
+_SCHEMES = {"basic", "bearer", "token", "digest", "negotiate", "apikey"}
 _LEAST_LENGTH = 8  # of a value that is hidden wherever it stands: "train" is a word, too
 
 
@@ -186,9 +198,47 @@ def hide_known(text: str) -> str:
 
 
 def hide_bytes(data: bytes) -> bytes:
-    """Like `hide_known`, for a file's content."""
+    """Like `hide_known`, for a file's content; JSON stays JSON, whatever stood in its texts."""
     text = data.decode("utf-8", errors="surrogateescape")
-    return hide_known(text).encode("utf-8", errors="surrogateescape")
+    hidden = hide_known(text)
+    if hidden == text:
+        return data
+    with contextlib.suppress(ValueError, RecursionError):
+        if text.startswith(("{", "[")):
+            document = _hide_in(json.loads(text), _own_values())
+            indent = 2 if text.startswith(("{\n", "[\n")) else None
+            hidden = json.dumps(
+                document, indent=indent, separators=None if indent else (",", ":")
+            ) + ("\n" if text.endswith("\n") else "")
+    return hidden.encode("utf-8", errors="surrogateescape")
+
+
+def hide_failure(document: dict[str, Any], arguments: Iterable[str]) -> dict[str, Any]:
+    """A rank's record of its end: texts of exceptions and source lines, without secrets.
+
+    `arguments`: the script's. A quoted value of a secret's name is one, too: `api_key="…"`.
+    """
+    learn({}, secret_values(arguments))
+    return _hide_in(document, _own_values(), quoted=True)
+
+
+def _hide_in(value: Any, known: frozenset[str], *, quoted: bool = False) -> Any:
+    """A document of JSON, with the secrets of its texts hidden."""
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return {name: _hide_in(one, known, quoted=quoted) for name, one in items}
+    if isinstance(value, list | tuple):
+        members = cast("Iterable[Any]", value)
+        return [_hide_in(one, known, quoted=quoted) for one in members]
+    if not isinstance(value, str):
+        return value
+    hidden = hide(value, known)
+    return _QUOTED.sub(_hide_quoted, hidden) if quoted else hidden
+
+
+def _hide_quoted(match: re.Match[str]) -> str:
+    name, between, quote, _ = match.groups()
+    return f"{name}{between}{quote}{HIDDEN}{quote}" if is_secret_name(name) else match[0]
 
 
 def learn(environment: Mapping[str, str], values: Iterable[str] = ()) -> None:
@@ -206,3 +256,98 @@ def _own_values() -> frozenset[str]:
     """Also as they read inside JSON and HTML."""
     values = values_of(os.environ) | _LEARNT
     return values | {json.dumps(one)[1:-1] for one in values} | {html.escape(one) for one in values}
+
+
+def redact_arguments(arguments: Iterable[str]) -> list[str]:
+    """Hide the values of secret options and the secrets inside other arguments.
+
+    >>> redact_arguments(["--token", "X", "--lr=1", "wandb.api_key=Y", "--pad_token", "<pad>"])
+    ['--token', '[redacted]', '--lr=1', 'wandb.api_key=[redacted]', '--pad_token', '<pad>']
+    """
+    known = values_of(os.environ)
+    result: list[str] = []
+    before = ""
+    for argument in arguments:
+        if _is_secret_value(before, argument):
+            result.append(HIDDEN)
+        elif _COMMIT & set(re.split(r"[^a-z]+", (before + argument.partition("=")[0]).lower())):
+            result.append(argument)
+        else:
+            result.append(_redact_inside(argument, known))
+        before = argument if argument.startswith("-") and "=" not in argument else ""
+    return result
+
+
+def secret_values(arguments: Iterable[str]) -> list[str]:
+    """The arguments that `redact_arguments` hides, and what it hides inside others."""
+    values: list[str] = []
+    arguments = list(arguments)
+    for plain, redacted in zip(arguments, redact_arguments(arguments), strict=True):
+        if redacted == HIDDEN:
+            values.append(plain)
+        elif plain != redacted:
+            kept = [re.escape(part) for part in redacted.split(HIDDEN)]
+            match = re.fullmatch("(.+?)".join(kept), plain, re.DOTALL)
+            values += match.groups() if match is not None else ()
+    return values
+
+
+def _is_secret_value(option: str, value: str) -> bool:
+    """Whether `value`, which follows `option`, is the option's secret."""
+    if not option or value.startswith("--"):
+        return False
+    if option == _SHORT_OPTION:
+        return not re.fullmatch(r"[\d.:,-]+|[a-z]", value) and not _exists(value)
+    return is_secret(option, value)
+
+
+def _exists(value: str) -> bool:
+    try:
+        return Path(value).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _redact_inside(argument: str, known: frozenset[str]) -> str:
+    """One argument without the secrets in it: JSON by its keys, other text by its named values."""
+    if argument.lstrip()[:1] in {"{", "["}:
+        try:
+            document = json.loads(argument)
+        except (ValueError, RecursionError):
+            document = None
+        if document is not None:
+            redacted = _redact_json(document, known)
+            return argument if redacted == document else json.dumps(redacted)
+    return _NAMED.sub(_hide_named, hide(argument, known))
+
+
+def _redact_json(value: Any, known: frozenset[str]) -> Any:
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return {name: _redact_member(name, one, known) for name, one in items}
+    if isinstance(value, list):
+        return [_redact_json(one, known) for one in cast("list[Any]", value)]
+    return _redact_inside(value, known) if isinstance(value, str) else value
+
+
+def _redact_member(name: str, value: Any, known: frozenset[str]) -> Any:
+    if isinstance(value, str | int) and not isinstance(value, bool) and is_secret(name, str(value)):
+        return HIDDEN
+    return _redact_json(value, known)
+
+
+def _hide_named(match: re.Match[str]) -> str:
+    name, between, quote, quoted, bare = match.groups()
+    value = quoted if quote else bare
+    if value.startswith(HIDDEN[:-1]) or value.lower() in _SCHEMES or not is_secret(name, value):
+        return match[0]
+    return f"{name}{between}{quote or ''}{HIDDEN}{quote or ''}"
+
+
+def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Hide the values of secret variables and secret shapes."""
+    known = values_of(os.environ) | values_of(environment)
+    return {
+        name: HIDDEN if is_secret_name(name) else _redact_inside(value, known)
+        for name, value in environment.items()
+    }

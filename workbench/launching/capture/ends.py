@@ -20,6 +20,7 @@ from .recorder import Recorder, first_step
 from .writers import current_rss_peak, write_json
 
 _REPORTS = ("ProcessRaisedException: ", "ProcessExitedException: ")  # of torch.multiprocessing
+_TEXTS = ("exception", "traceback", "chain", "frame")  # of an end record
 _child_exit_codes: dict[int, int] = {}
 
 
@@ -84,7 +85,7 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
         end.update(peak_memory_bytes=current_rss_peak())
         path = os.path.join(folder, "metrics", f"rank-{rank}.end.json")
         trained = recorder is not None and recorder.steps > first_step()
-        write_json(path, end if trained else {**end, **_told_by_children(path, end)})
+        _write_end(path, end if trained else {**end, **_told_by_children(path, end)})
 
     sys.excepthook = on_exception
     sys.exit = builtins.exit = builtins.quit = on_exit
@@ -123,7 +124,18 @@ def _write_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:
         return
     end.update(steps=recorder.steps, **recorder.end_fields(), time=time.time())
     end.update(peak_memory_bytes=current_rss_peak(), spawned=True)
-    write_json(os.path.join(recorder.folder, "metrics", f"rank-{recorder.rank}.end.json"), end)
+    _write_end(os.path.join(recorder.folder, "metrics", f"rank-{recorder.rank}.end.json"), end)
+
+
+def _write_end(path: str, end: Mapping[str, object]) -> None:
+    """What an exception says may quote a key; the rank knows its own variables and arguments."""
+    if end["exception"] is not None:
+        try:
+            words = getattr(sys, "orig_argv", sys.argv)
+            end = exceptions.secrets_module().hide_failure(end, words)
+        except Exception:
+            end = {name: value for name, value in end.items() if name not in _TEXTS}
+    write_json(path, dict(end))
 
 
 def _told_by_children(path: str, end: Mapping[str, object]) -> dict[str, Any]:

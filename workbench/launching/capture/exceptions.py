@@ -14,17 +14,27 @@ _LONGEST = 12  # exceptions of one chain
 
 
 def frames_module() -> Any:
-    """`diagnose/frames.py`, the one place that decides whose a frame is; loaded by its path."""
-    name = "_workbench_frames"
+    """`diagnose/frames.py`, the one place that decides whose a frame is."""
+    return _module_at("diagnose", "frames")
+
+
+def secrets_module() -> Any:
+    """`store/secrets.py`, the one place that decides what is a secret."""
+    return _module_at("store", "secrets")
+
+
+def _module_at(package: str, module: str) -> Any:
+    """A module of the workbench, by its path: the script's Python may not have the package."""
+    name = f"_workbench_{module}"
     if name not in sys.modules:
         workbench = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        path = os.path.join(workbench, "diagnose", "frames.py")
+        path = os.path.join(workbench, package, f"{module}.py")
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
             raise ImportError(path)
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        loaded = sys.modules[name] = importlib.util.module_from_spec(spec)
         try:
-            spec.loader.exec_module(module)
+            spec.loader.exec_module(loaded)
         except BaseException:
             del sys.modules[name]
             raise

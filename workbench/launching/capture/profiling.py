@@ -17,6 +17,7 @@ import threading
 import time
 from typing import Any
 
+from . import exceptions
 from .pulse import SAVING
 from .recorder import Recorder
 from .writers import write_json
@@ -188,7 +189,7 @@ class Tracer:
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
             with open(f"{self.path}.error", "w", encoding="utf-8") as file:
-                file.write(why[:2000])
+                file.write(exceptions.secrets_module().hide_known(why[:2000]))
 
     def _give_up(self, why: str) -> None:
         """Leave the reason; the training goes on as if nothing had been asked."""

@@ -21,7 +21,6 @@ from workbench.launching.multinode.node_spec import interfaces
 from workbench.launching.multinode.node_view import NodeView, Seen
 from workbench.launching.multinode.reachability import Beacon
 from workbench.launching.prepare.placement import Placement
-from workbench.launching.prepare.redact import redact_arguments
 from workbench.launching.start.launch_spec import LaunchSpec
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
@@ -29,6 +28,7 @@ from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
+from workbench.store.secrets import redact_arguments
 
 WAIT_VARIABLE = "WORKBENCH_NODE_WAIT_SECONDS"
 """Environment of the supervisor: how long machines are waited for, in seconds."""

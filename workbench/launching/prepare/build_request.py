@@ -31,7 +31,6 @@ from workbench.launching.prepare.options import LaunchOptions, with_launch_optio
 from workbench.launching.prepare.placement import check_nodes, check_shares
 from workbench.launching.prepare.prediction import with_prediction
 from workbench.launching.prepare.preflight import checked, usual_port
-from workbench.launching.prepare.redact import redact_arguments
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.targets import resolve, spreads_itself
 from workbench.observe.doctor import NAME_CLASH_FIX, name_clash
@@ -39,6 +38,7 @@ from workbench.observe.trackers import check as check_tracker
 from workbench.recover.policy import Recovery
 from workbench.store import names
 from workbench.store.runs import Store
+from workbench.store.secrets import redact_arguments
 
 MAX_CPU_RANKS = 64
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.launching.log import guarded, log
-from workbench.launching.prepare.redact import redact_arguments
 from workbench.observe.events import cut_after
 from workbench.store.files import LineReader, append_line, parse_line, read_json, read_tail
 from workbench.store.layout import RunPaths
-from workbench.store.secrets import hide_bytes
+from workbench.store.secrets import hide_bytes, redact_arguments
 
 if TYPE_CHECKING:
     from workbench.recover.checkpoints import Checkpoint

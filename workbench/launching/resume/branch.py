@@ -9,7 +9,6 @@ from typing import Any
 from workbench.errors import UsageError
 from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.recorded_environment import is_applied
-from workbench.launching.prepare.redact import HIDDEN
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.targets import target_of
 from workbench.launching.resume.resume import (
@@ -31,6 +30,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import BY_HAND
+from workbench.store.secrets import HIDDEN
 
 
 def rerun(paths: RunPaths) -> Resumed:

@@ -14,7 +14,6 @@ from workbench.launching.prepare.acceptance import check_accepted, seal
 from workbench.launching.prepare.build_request import build_request, check_beside, check_no_secret
 from workbench.launching.prepare.described import recipe_arguments
 from workbench.launching.prepare.layout_flags import check_arguments
-from workbench.launching.prepare.redact import redact_environment
 from workbench.launching.prepare.request import Request, capture_variable
 from workbench.launching.prepare.signatures import vouch
 from workbench.launching.prepare.targets import target_of
@@ -42,6 +41,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
 from workbench.store.record import read_record
 from workbench.store.run_record import RunRecord
+from workbench.store.secrets import redact_environment
 from workbench.store.status import read_status
 
 _TAKEN_UP_SECONDS = 90.0  # longer than a supervisor waits for the one before it

@@ -10,12 +10,12 @@ from workbench import recipes
 from workbench.describe import Strategy
 from workbench.errors import UsageError
 from workbench.launching.prepare.recorded_environment import recorded_value
-from workbench.launching.prepare.redact import HIDDEN
 from workbench.launching.start.warm_server import warm_part
 from workbench.launching.warm.client import WarmSpec
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.resuming import PLACEHOLDER, how_to_resume
 from workbench.store.run_record import RunRecord
+from workbench.store.secrets import HIDDEN
 
 
 class _ResumePoint(TypedDict):

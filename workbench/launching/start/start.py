@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from workbench.errors import StoreError
-from workbench.launching.prepare import redact
 from workbench.launching.prepare.acceptance import seal
 from workbench.launching.prepare.recorded_environment import tuning_variables
 from workbench.launching.prepare.request import Request
@@ -17,6 +16,7 @@ from workbench.launching.prepare.signatures import vouch
 from workbench.launching.start.launch_spec import LaunchSpec, ResumeSpec, make_spec, warm_server
 from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.provenance.record import record_provenance
+from workbench.store import secrets
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
@@ -99,7 +99,7 @@ def provenance(request: Request, keep: Path | None) -> ProvenanceDoc:
         request.script,
         request.arguments,
         request.working_directory,
-        redact.redact_environment(tuning_variables(given)),
+        secrets.redact_environment(tuning_variables(given)),
         ours=request.recipe is not None,
         keep=keep,
     ).document()
@@ -138,7 +138,7 @@ def _record(
     request: Request, paths: RunPaths, marker: str, environment: dict[str, str]
 ) -> RunRecord:
     workload, options = request.workload, request.options.document()
-    options["extra_environment"] = redact.redact_environment(options["extra_environment"])
+    options["extra_environment"] = secrets.redact_environment(options["extra_environment"])
     document = {
         **options,
         "schema": SCHEMA_VERSION,
@@ -149,7 +149,7 @@ def _record(
         "workbench_version": __version__,
         "script": str(request.script),
         "module": request.module,
-        "arguments": redact.redact_arguments(request.arguments),
+        "arguments": secrets.redact_arguments(request.arguments),
         "layout_arguments": list(request.layout_arguments),
         "recipe": request.recipe,
         "strategy": request.strategy.options(),
@@ -162,8 +162,8 @@ def _record(
         "trainer": request.trainer.document() if request.trainer else None,
         "warnings": list(request.warnings),
         "predicted": request.prediction(),
-        "command": redact.redact_arguments(request.command_in(paths.directory)),
-        "environment": redact.redact_environment(environment),
+        "command": secrets.redact_arguments(request.command_in(paths.directory)),
+        "environment": secrets.redact_environment(environment),
         "cpu_threads": request.threads.document(),
         "working_directory": str(request.working_directory),
         "steps_total": request.steps_total,

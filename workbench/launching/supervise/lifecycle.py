@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.launching.log import EXIT_RESERVE, guarded, log
-from workbench.launching.prepare.redact import secret_values
 from workbench.launching.resume.attempts import Attempts
 from workbench.launching.supervise.run_state import RunState
 from workbench.launching.supervise.supervisor import Supervisor
@@ -20,6 +19,7 @@ from workbench.store.files import reserve
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
 from workbench.store.record import read_run
+from workbench.store.secrets import secret_values
 
 if TYPE_CHECKING:
     from workbench.launching.start.launch_spec import LaunchSpec, ResumeSpec
