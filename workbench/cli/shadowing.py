@@ -11,9 +11,10 @@ import sys
 
 PACKAGES = frozenset(
     {
-        *("annotated_doc", "certifi", "charset_normalizer", "click", "gpuhunt", "idna"),
-        *("markdown_it", "mdurl", "psutil", "pygments", "pynvml", "requests", "rich"),
-        *("shellingham", "typer", "typing_extensions", "urllib3"),
+        *("annotated_doc", "annotated_types", "certifi", "charset_normalizer", "click", "gpuhunt"),
+        *("idna", "markdown_it", "mdurl", "psutil", "pydantic", "pydantic_core", "pygments"),
+        *("pynvml", "requests", "rich", "shellingham", "typer", "typing_extensions"),
+        *("typing_inspection", "urllib3"),
     }
 )
 """What the commands import: our dependencies and theirs."""
