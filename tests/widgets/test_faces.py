@@ -118,7 +118,8 @@ def test_comm_pushes_each_snapshot_once_and_ends_with_the_run(run: SampleRun) ->
     run.write(130)
     until(lambda: len(sent) == 2, "the next one")
     run.write(140, phase="ended", outcome="succeeded")
-    until(lambda: sent[-1]["exit"] is not None, "the last one, with exit.json")
+    until(lambda: sent[-1]["view"]["phase"] == "ended", "the last one, with how it ended")
+    assert sent[-1]["view"]["processes_left"] == 0  # of exit.json: the sample's view is an old one
     until(
         lambda: "workbench-snapshots" not in {one.name for one in threading.enumerate()}, "its end"
     )

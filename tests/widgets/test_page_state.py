@@ -48,7 +48,13 @@ def states(folder: Path, *cases: tuple[dict[str, Any], float | None, str, str, s
             "view": {"run": "r-1", **view},
             "age": age,
             "link": {"transport": transport, "kernel": kernel},
-            "status": status and {"state": status, "outcome": None, "message": f"It is {status}."},
+            "status": status
+            and {
+                "state": status,
+                "outcome": None,
+                "message": f"It is {status}.",
+                "ageSeconds": 0.5,
+            },
         }
         for view, age, transport, kernel, status in cases
     ]
@@ -220,16 +226,16 @@ def test_a_failure_is_told_once_and_shows_its_traceback(tmp_path: Path) -> None:
         const actions = {{ stop() {{}}, resume() {{}}, show() {{}}, profile() {{}}, kernel: () => true }};
         const header = new Header("r-1", actions);
         const now = {{ sentence: "", ended: true, silent: false }};
-        const exit = {{ message: {json.dumps(cause)}, failed_rank: 1, processes_left: 0,
-                        traceback: "Traceback …\\nValueError: no such label" }};
+        const end = {{ message: {json.dumps(cause)}, failed_rank: 1, processes_left: 0,
+                       traceback: "Traceback …\\nValueError: no such label" }};
         const seen = (findings) => {{
-          header.drawBanner({{ outcome: "failed", findings }}, exit, now);
+          header.drawBanner({{ outcome: "failed", findings, ...end }}, now);
           return [header.banner.text, header.alarm.node.hidden, header.alarm.text.text,
                   header.traceback.hidden, header.traceOf.text, header.trace.text];
         }};
         const [one, two] = [{json.dumps(finding)}, {json.dumps(other)}];
         const found = [seen([one]), seen([one, two])];
-        header.drawBanner({{ outcome: null, findings: [] }}, null, now);
+        header.drawBanner({{ outcome: null, findings: [] }}, now);
         found.push([header.traceback.hidden, header.trace.text]);
         console.log(JSON.stringify(found));""",
     )
@@ -336,6 +342,100 @@ def test_the_log_shown_first_is_a_ranks_and_no_file_is_asked_for_too_early(tmp_p
         """,
     )
     assert seen == {"starting": [], "running": ["rank-0.log"], "ended": ["launcher.log"]}
+
+
+_FOLLOWING = """
+globalThis.document = { hidden: false, addEventListener() {}, removeEventListener() {} };
+const { RunSource } = await import("./source.js");
+const requests = [], waits = [], sent = [], heard = {}, snapshots = [];
+let files = {};
+globalThis.setTimeout = (call, delay) => (waits.push(delay), 0);
+globalThis.fetch = async (url) => {
+  const name = url.split("/").at(-1);
+  requests.push(name);
+  const headers = new Map([["Date", new Date(files.now * 1000).toUTCString()]]);
+  if (!files[name]) return { ok: false, status: 404, headers };
+  return { ok: true, headers, json: async () => structuredClone(files[name]) };
+};
+const follow = (transport) => {
+  const model = { on: (name, call) => (heard[name] = call), off() {}, send: (one) => sent.push(one.type) };
+  const config = { run: "r-1", run_path: "r-1", transport, refresh_ms: 700 };
+  const context = { config, model, connected: () => true, url: (path) => `/files/${path}` };
+  return new RunSource(context, (one) => snapshots.push(one), () => {});
+};
+"""
+
+
+def test_a_page_asks_for_no_file_that_is_not_there_while_a_run_ends_and_is_resumed(
+    tmp_path: Path,
+) -> None:
+    """Each was a red line in the browser's console: 21 of exit.json during one resume."""
+    seen = run(
+        tmp_path,
+        f"""{_FOLLOWING}
+        const run = {{ run: "r-1" }}, end = {{ outcome: "failed", processes_left: 0, traceback: "T" }};
+        const source = follow("auto");
+        const look = async (view) => {{
+          files = {{ now: 100, "run.json": run, "view.json": {{ written_at: 99, ...view }} }};
+          requests.length = waits.length = 0;
+          await source.poll();
+          const {{ view: shown }} = snapshots.at(-1);
+          return {{ asked: [...requests], wait: waits.at(-1), traceback: shown.traceback ?? null }};
+        }};
+        files = {{ now: 100, "run.json": run, "view.json": {{ phase: "running" }} }};
+        await source.start();
+        const found = {{ running: await look({{ phase: "running" }}),
+          ended: await look({{ phase: "ended", ...end }}),
+          resumed: await look({{ phase: "starting", processes_left: null, traceback: null }}) }};
+        console.log(JSON.stringify({{ ...found, transport: source.transport }}));
+        """,
+    )
+    running, ended, resumed = seen["running"], seen["ended"], seen["resumed"]
+    assert seen["transport"] == "http"
+    assert running["asked"] == ended["asked"] == resumed["asked"] == ["view.json"]
+    assert (ended["traceback"], resumed["traceback"]) == ("T", None)
+    # An ended run is looked at again, though seldom: somebody may resume it in a terminal.
+    assert running["wait"] == resumed["wait"] == 700
+    assert ended["wait"] == 15_000
+
+
+def test_a_run_of_an_earlier_version_tells_its_end_in_a_file_of_its_own(tmp_path: Path) -> None:
+    seen = run(
+        tmp_path,
+        f"""{_FOLLOWING}
+        const source = follow("auto");
+        source.transport = "http";
+        files = {{ now: 100, "view.json": {{ phase: "ended" }}, "exit.json": {{ traceback: "T" }} }};
+        await source.poll();
+        console.log(JSON.stringify([requests, snapshots.at(-1).view.traceback]));
+        """,
+    )
+    assert seen == [["view.json", "exit.json"], "T"]
+
+
+def test_over_the_comm_an_ended_run_is_asked_about_and_followed_again(tmp_path: Path) -> None:
+    seen = run(
+        tmp_path,
+        f"""{_FOLLOWING}
+        const source = follow("comm");
+        await source.start();
+        const told = (message) => heard["msg:custom"](message);
+        told({{ type: "snapshot", view: {{ phase: "ended" }}, age_seconds: 100 }});
+        const asks = source.needsStatus(false);
+        source.askStatus();
+        told({{ type: "status", state: "ended", outcome: "failed" }});
+        const before = [...sent];
+        source.lastStatus.at = 0;
+        source.askStatus();
+        told({{ type: "status", state: "running", outcome: null }});
+        console.log(JSON.stringify({{ asks, before, after: sent.slice(before.length) }}));
+        """,
+    )
+    assert seen == {
+        "asks": True,
+        "before": ["subscribe", "status"],
+        "after": ["status", "subscribe"],
+    }
 
 
 def test_a_lost_kernel_is_said_where_ipywidgets_marks_the_view_around_the_face(

@@ -181,6 +181,13 @@ class ExitDoc(TypedDict):
     ended_at: float
 
 
+OF_THE_END = (
+    *("outcome", "message", "why_not_resumable", "failed_rank", "traceback"),
+    *("processes_left", "ended_at"),
+)
+"""What the view has of `ExitDoc`."""
+
+
 class ComparisonRow(TypedDict, total=False):
     """One term of a run's prediction beside its measurement, see `prediction_error.terms`."""
 
@@ -224,8 +231,12 @@ class ViewDoc(TypedDict):
     name: str
     phase: Phase
     outcome: Outcome | None
-    why_not_resumable: str | None  # as in exit.json; null while it runs
     message: str | None
+    # As in exit.json, null while it runs: a page reads how a run ended from this file alone.
+    why_not_resumable: str | None
+    failed_rank: int | None
+    traceback: str | None
+    processes_left: int | None
     strategy: str
     processes: int
     nodes: int  # ``devices`` and ``host`` are those of node 0

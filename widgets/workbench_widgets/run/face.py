@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.status import read_status
 from workbench_widgets.face import Face, sentence
@@ -17,7 +15,6 @@ from workbench_widgets.fallback_output import show
 from workbench_widgets.run.snapshots import SnapshotPusher
 
 _TRANSPORTS = ("auto", "comm")
-_LEAVES_ENDED_SECONDS = 60.0  # a resumed run's view says "ended" until its supervisor has written
 
 
 class RunFace(Face):
@@ -78,7 +75,8 @@ class RunFace(Face):
             resumed = self.run.resume(checkpoint=checkpoint)
         except Exception as error:  # noqa: BLE001 - whatever it is, the face has to say it
             return {"bad": True, "run": self.run.id, "text": f"Not resumed: {sentence(error)}"}
-        threading.Thread(target=self._follow, name="workbench-follow", daemon=True).start()
+        if self._pusher is not None:
+            self._pusher.start()
         here = resumed.id == self.run.id
         text = "Resumed." if here else f"Resumed as {resumed.id}; open it in the list of runs."
         return {"bad": False, "run": resumed.id, "text": text}
@@ -88,17 +86,6 @@ class RunFace(Face):
         from workbench_widgets.run.profile import trace_and_send  # noqa: PLC0415 - it shows runs, too
 
         trace_and_send(self.run, self.send)
-
-    def _follow(self) -> None:
-        """Push snapshots again once the view has left "ended"."""
-        deadline = time.monotonic() + _LEAVES_ENDED_SECONDS
-        while time.monotonic() < deadline:
-            view = read_json(Path(self.run.directory) / "view.json") or {}
-            if view.get("phase") != "ended":
-                break
-            time.sleep(0.2)
-        if self._pusher is not None:
-            self._pusher.start()
 
     def close(self) -> None:
         """End the widget. The run goes on."""

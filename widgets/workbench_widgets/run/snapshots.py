@@ -18,14 +18,11 @@ def snapshot_of(directory: Path) -> dict[str, Any] | None:
     view = read_json(directory / "view.json")
     if view is None:
         return None
-    ended = view.get("phase") == "ended"
+    if view.get("phase") == "ended" and "processes_left" not in view:  # of an earlier version
+        view |= read_json(directory / "exit.json") or {}
     written_at = view.get("written_at")
-    return {
-        "type": "snapshot",
-        "view": view,
-        "exit": read_json(directory / "exit.json") if ended else None,
-        "age_seconds": time.time() - written_at if written_at else None,
-    }
+    age = time.time() - written_at if written_at else None
+    return {"type": "snapshot", "view": view, "age_seconds": age}
 
 
 class SnapshotPusher:
@@ -60,7 +57,7 @@ class SnapshotPusher:
             if snapshot is not None and snapshot["view"].get("seq") != self._last_seq:
                 self._last_seq = snapshot["view"].get("seq")
                 self._push(snapshot)
-            if snapshot is not None and snapshot["exit"] is not None:
+            if snapshot is not None and snapshot["view"].get("phase") == "ended":
                 with self._lock:
                     if self._last_seq == snapshot["view"].get("seq"):
                         self._thread = None

@@ -66,10 +66,10 @@ export class Header {
     this.stop.node.before(this.profile);
   }
 
-  /** @param {any} given @param {any} exit @param {number|null} ageSeconds since the last heartbeat
+  /** @param {any} given @param {number|null} ageSeconds since the last heartbeat
    * @param {RunState} now */
-  draw(given, exit, ageSeconds, now) {
-    const view = now.ended ? { ...given, phase: "ended", outcome: now.outcome } : given;
+  draw(given, ageSeconds, now) {
+    const view = { ...given, phase: now.phase, outcome: now.outcome };
     setText(this.name, view.name || view.run);
     setAttribute(this.badge, "data-state", now.badge.state);
     setText(this.badge, now.badge.text);
@@ -90,7 +90,7 @@ export class Header {
     this.attempt.hidden = attempt === "";
     this.drawProgress(view);
     this.drawFacts(view, ageSeconds, now);
-    this.drawBanner(view, exit, now);
+    this.drawBanner(view, now);
   }
 
   /** Why Stop would reach nobody from here; "" when it can. @param {RunState} now */
@@ -145,8 +145,8 @@ export class Header {
     );
   }
 
-  /** @param {any} view @param {any} exit @param {RunState} now */
-  drawBanner(view, exit, now) {
+  /** @param {any} view @param {RunState} now */
+  drawBanner(view, now) {
     const sentences = [];
     let tone = "note";
     if (this.lost) {
@@ -156,20 +156,20 @@ export class Header {
       sentences.push(now.sentence);
       tone = "warn";
     }
-    const message = now.ended && now.silent ? "" : exit?.message ?? view.message;
+    const message = now.ended && now.silent ? "" : view.message;
     if (message) sentences.push(message);
     if (["failed", "interrupted", "no-steps", "preempted"].includes(view.outcome)) tone = "bad";
-    if (exit && known(exit.processes_left) && !/process/.test(message ?? "")) {
-      const left = exit.processes_left;
+    if (known(view.processes_left) && !/process/.test(message ?? "")) {
+      const left = view.processes_left;
       sentences.push(left ? `Remaining processes of the run: ${count(left)}.` : "No process of the run remains.");
     }
     if (this.resumeNote.text) sentences.push(this.resumeNote.text);
     if (this.profileNote.text) sentences.push(this.profileNote.text);
     if (this.resumeNote.bad) tone = "bad";
     this.alarm.draw(view, message ?? "");
-    this.traceback.hidden = !exit?.traceback;
-    setText(this.traceOf, `Traceback of rank ${exit?.failed_rank ?? "n/a"}`);
-    setText(this.trace, exit?.traceback ?? "");
+    this.traceback.hidden = !view.traceback;
+    setText(this.traceOf, `Traceback of rank ${view.failed_rank ?? "n/a"}`);
+    setText(this.trace, view.traceback ?? "");
     setAttribute(this.banner, "data-tone", tone);
     setText(this.banner, sentences.join("\n"));
     this.banner.hidden = sentences.length === 0;

@@ -11,7 +11,7 @@ import { Logs } from "./logs.js";
 import { Panel } from "./panel.js";
 import { Ranks } from "./ranks.js";
 import { RunSource } from "./source.js";
-import { runState } from "./state.js";
+import { late, runState } from "./state.js";
 import { readTheme, watchTheme } from "./theme.js";
 import * as timeline from "./timeline.js";
 import * as traces from "./traces.js";
@@ -122,12 +122,12 @@ class Dashboard {
   }
 
   tick() {
-    const { view, exit, ageSeconds } = this.snapshot ?? { view: this.expected(), exit: null, ageSeconds: null };
+    const { view, ageSeconds } = this.snapshot ?? { view: this.expected(), ageSeconds: null };
     const since = (performance.now() - this.receivedAt) / 1000;
     const age = ageSeconds === null ? null : ageSeconds + since;
     const now = runState(view, age, this.source.link(), this.source.status());
-    if (now.silent) this.source.askStatus();
-    this.header.draw(view, exit, age, now);
+    if (this.source.needsStatus(late(view, age))) this.source.askStatus();
+    this.header.draw(view, age, now);
     this.checkpoints.draw(view, now.silent);
   }
 

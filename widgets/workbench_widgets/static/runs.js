@@ -40,7 +40,6 @@ const COLUMNS = [
 
 /** @param {any} row */
 function stateOf(row) {
-  if (row.state === "unsupervised") return { state: "stopping", text: "Not supervised" };
   const phase = row.outcome ? "ended" : row.state;
   return badge({ phase, outcome: row.outcome ?? null });
 }

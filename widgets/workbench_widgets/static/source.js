@@ -5,7 +5,7 @@
  * Both carry the same `view.json`, so the transport may change at any moment without a seam.
  *
  * @typedef {import("./loader.js").Context} Context
- * @typedef {{view: any, exit: any, ageSeconds: number|null}} Snapshot
+ * @typedef {{view: any, ageSeconds: number|null}} Snapshot
  */
 
 const GIVE_UP_AFTER = 3; // failed polls before the connection is called lost
@@ -13,7 +13,7 @@ const LOG_TAIL_BYTES = 24_000;
 const ANSWER_MS = 5000; // a kernel that is busy with another cell may answer no sooner
 const ASK_MS = 3000; // between two questions to the kernel
 const FRESH_MS = 10_000; // how long its answer holds
-const AWAKE_MS = 60_000; // how long a resumed run may take to leave "ended"
+const ENDED_MS = 15_000; // between two looks at a run that has ended: somebody may resume it
 
 /** @param {string} url @param {RequestInit} [options] */
 async function get(url, options = {}) {
@@ -35,13 +35,12 @@ export class RunSource {
     this.closed = false;
     this.ended = false;
     this.timer = 0;
-    this.seq = -1;
-    this.awakeUntil = 0;
     /** What came of asking to resume. @type {(text: string, bad: boolean) => void} */
     this.onResumed = () => {};
     /** What came of asking for a profile. @type {(text: string, busy: boolean) => void} */
     this.onProfiled = () => {};
-    /** What the kernel read from the run's files, when it was asked. @type {import("./state.js").Status|null} */
+    /** What the kernel read from the run's files, and when it was asked.
+     * @type {{answer: import("./state.js").Answer, at: number}|null} */
     this.lastStatus = null;
     this.askedAt = 0;
     this.answeredAt = 0;
@@ -83,7 +82,7 @@ export class RunSource {
   /** @param {number} delay */
   schedule(delay) {
     clearTimeout(this.timer);
-    if (this.closed || this.ended || this.transport !== "http") return;
+    if (this.closed || this.transport !== "http") return;
     this.timer = window.setTimeout(() => this.poll(), delay);
   }
 
@@ -95,8 +94,8 @@ export class RunSource {
       const now = Date.parse(response.headers.get("Date") ?? "") / 1000;
       const view = await response.json();
       this.answered();
-      const exit = view.phase === "ended" ? await this.readExit() : null;
-      this.deliver(view, exit, Number.isFinite(now) && view.written_at ? now - view.written_at : null);
+      const end = view.phase === "ended" && view.processes_left === undefined ? await this.readEnd() : null;
+      this.deliver({ ...view, ...end }, Number.isFinite(now) && view.written_at ? now - view.written_at : null);
     } catch (error) {
       // A run that has just been launched has no view yet: that is waiting, not failing.
       const missing = /** @type {any} */ (error).response?.status === 404;
@@ -105,7 +104,7 @@ export class RunSource {
     }
     const slow = document.hidden ? 8 : 1;
     const backOff = 2 ** Math.min(this.failures, 4);
-    this.schedule(this.context.config.refresh_ms * slow * backOff);
+    this.schedule((this.ended ? ENDED_MS : this.context.config.refresh_ms) * slow * backOff);
   }
 
   answered() {
@@ -120,25 +119,17 @@ export class RunSource {
     }
   }
 
-  /** `exit.json` is written last, so it may still be on its way. */
-  async readExit() {
+  /** How a run of an earlier version ended: its last view does not say it all. */
+  async readEnd() {
     const url = this.url("exit.json");
-    for (let attempt = 0; url && attempt < 4; attempt += 1) {
-      try {
-        return await (await get(url)).json();
-      } catch {
-        await new Promise((resolve) => setTimeout(resolve, 400));
-      }
-    }
-    return null;
+    return url ? (await get(url)).json().catch(() => null) : null;
   }
 
-  /** @param {any} view @param {any} exit @param {number|null} ageSeconds */
-  deliver(view, exit, ageSeconds) {
+  /** @param {any} view @param {number|null} ageSeconds */
+  deliver(view, ageSeconds) {
     if (this.closed) return;
-    this.seq = view.seq;
-    this.ended = view.phase === "ended" && Date.now() > this.awakeUntil;
-    this.onSnapshot({ view, exit, ageSeconds });
+    this.ended = view.phase === "ended";
+    this.onSnapshot({ view, ageSeconds });
   }
 
   /** @param {any} message */
@@ -146,9 +137,9 @@ export class RunSource {
     if (message?.type === "resumed") this.resumed(message);
     if (message?.type === "profiled") this.onProfiled(String(message.text ?? ""), Boolean(message.busy));
     if (message) this.answeredAt = Date.now();
-    if (message?.type === "status") this.lastStatus = { ...message, at: Date.now() };
+    if (message?.type === "status") this.readStatus(message);
     if (message?.type !== "snapshot" || this.transport === "http") return;
-    this.deliver(message.view, message.exit, message.age_seconds);
+    this.deliver(message.view, message.age_seconds);
   }
 
   /** Whether the kernel can be asked: it may be another one than the cell's by now.
@@ -165,18 +156,33 @@ export class RunSource {
     return { transport: this.transport, kernel: this.kernelLink() };
   }
 
-  /** The kernel's answer while it is fresh. */
+  /** The kernel's answer while it is fresh. @returns {import("./state.js").Status|null} */
   status() {
-    return this.lastStatus && Date.now() - this.lastStatus.at < FRESH_MS ? this.lastStatus : null;
+    const age = this.lastStatus ? Date.now() - this.lastStatus.at : FRESH_MS;
+    return this.lastStatus && age < FRESH_MS ? { ...this.lastStatus.answer, ageSeconds: age / 1000 } : null;
   }
 
   /** Asks the kernel what the run's files say now; at most one question is on its way. */
   askStatus() {
     const waiting = this.askedAt > this.answeredAt && Date.now() - this.askedAt < FRESH_MS;
-    const fresh = this.lastStatus && Date.now() - this.lastStatus.at < ASK_MS;
+    const pause = this.ended ? ENDED_MS : ASK_MS;
+    const fresh = this.lastStatus && Date.now() - this.lastStatus.at < pause;
     if (waiting || fresh || ["none", "gone"].includes(this.kernelLink())) return;
     this.askedAt = Date.now();
     this.context.model?.send({ type: "status" });
+  }
+
+  /** @param {import("./state.js").Answer} answer */
+  readStatus(answer) {
+    this.lastStatus = { answer, at: this.askedAt };
+    const resumed = this.ended && answer.state !== "ended" && answer.state !== "interrupted";
+    if (resumed && this.transport === "comm") this.context.model?.send({ type: "subscribe" });
+  }
+
+  /** Whether the kernel has to be asked for the run's state: nothing else tells of it.
+   * @param {boolean} late nothing was written for too long */
+  needsStatus(late) {
+    return late || (this.ended && this.transport === "comm");
   }
 
   /** Asks the kernel for a trace of the next steps. */
@@ -193,8 +199,6 @@ export class RunSource {
   resumed(message) {
     this.onResumed(String(message.text ?? ""), Boolean(message.bad));
     if (message.bad || message.run !== this.context.config.run) return;
-    this.awakeUntil = Date.now() + AWAKE_MS;
-    this.ended = false;
     this.schedule(0);
   }
 

@@ -1,18 +1,26 @@
 // @ts-check
 /**
- * What a page may say of a run's state: from its view, from how old that is, from what the kernel
- * read from the run's files (`workbench.store.status`, as the command line does), and from which
- * link of the page is dead. No DOM here.
+ * What a page may say of a run's state: what the kernel read from the run's files and processes
+ * (`workbench.store.status`, as the command line does) where that is newer than the view; else what
+ * the view says, how old it is, and which link of the page is dead. No DOM here.
  *
- * @typedef {{state: string, outcome: string|null, message: string|null, at: number}} Status
+ * @typedef {{state: string, outcome: string|null, message: string|null}} Answer
+ * @typedef {Answer & {ageSeconds: number}} Status
  * @typedef {{transport: string, kernel: "none"|"gone"|"silent"|"answers"}} Link
- * @typedef {{badge: {state: string, text: string}, sentence: string, followed: boolean,
- *   ended: boolean, outcome: string|null, silent: boolean}} RunState
+ * @typedef {{badge: {state: string, text: string}, sentence: string, phase: string,
+ *   followed: boolean, ended: boolean, outcome: string|null, silent: boolean}} RunState
  */
 
 import { known, seconds } from "./format.js";
 
-const PHASES = { starting: "Starting", running: "Running", stopping: "Stopping", ended: "Ended" };
+const PHASES = {
+  starting: "Starting",
+  running: "Running",
+  stopping: "Stopping",
+  ended: "Ended",
+  unsupervised: "Not supervised",
+  unreadable: "Unreadable",
+};
 const OUTCOMES = {
   succeeded: "Succeeded",
   failed: "Failed",
@@ -21,6 +29,8 @@ const OUTCOMES = {
   interrupted: "Interrupted",
   "no-steps": "No steps",
 };
+const WATCHED = ["starting", "running", "stopping"]; // by a supervisor
+const LATE_AFTER_SECONDS = 2; // a view is written every second
 const SILENT_AFTER_SECONDS = 10;
 const GONE_AFTER_SECONDS = 30; // workbench.store.status.HEARTBEAT_FRESH_SECONDS
 
@@ -36,34 +46,57 @@ export function badge(view) {
  * @param {any} view @param {number|null} age seconds since the view was written */
 export const silent = (view, age) => view.phase !== "ended" && known(age) && age > SILENT_AFTER_SECONDS;
 
+/** Whether the kernel has to be asked what the run's files and processes say by now.
+ * @param {any} view @param {number|null} age seconds since the view was written; null: by no supervisor */
+export const late = (view, age) => view.phase !== "ended" && !(known(age) && age <= LATE_AFTER_SECONDS);
+
 /** @param {any} view @param {number|null} age seconds since the view was written
  * @param {Link} link @param {Status|null} status what the kernel read, if it answered lately
  * @returns {RunState} */
 export function runState(view, age, link, status) {
-  const ended = view.phase === "ended";
+  const told = view.phase === "ended" && status?.state === "ended"; // by the view, with more detail
+  const newer = status && !told && !(known(age) && age <= status.ageSeconds) ? status : null;
+  if (newer && !WATCHED.includes(newer.state)) return unwatched(view, newer, age);
+  const phase = newer ? newer.state : view.phase;
+  const ended = phase === "ended";
   /** @type {RunState} */
-  const usual = { badge: badge(view), sentence: "", followed: !ended, ended, outcome: view.outcome ?? null, silent: false };
-  if (!silent(view, age)) return usual;
+  const usual = {
+    badge: badge({ ...view, phase }),
+    sentence: "",
+    phase,
+    followed: !ended,
+    ended,
+    outcome: ended ? view.outcome ?? null : null,
+    silent: silent(view, age),
+  };
+  if (!usual.silent) return usual;
   const since = seconds(age);
-  const lost = { ...usual, followed: false, silent: true };
-  if (status?.state === "ended" || status?.state === "interrupted") {
-    const outcome = status.outcome ?? "interrupted";
-    const sentence = status.message ?? "";
-    return { ...lost, badge: badge({ phase: "ended", outcome }), sentence, ended: true, outcome };
-  }
-  if (status?.state === "unsupervised") {
-    const sentence = `${status.message ?? "The supervisor has ended; training continues."} The figures are ${since} old.`;
-    return { ...lost, badge: { state: "unsupervised", text: "Not supervised" }, sentence };
-  }
   const dead = link.kernel === "gone" || link.kernel === "silent";
   if (link.transport === "comm" && dead) {
     const why = link.kernel === "gone" ? "The kernel of this cell was restarted or shut down" : "The kernel does not respond";
     const sentence = `${why}, and this page has no other connection to the run; its figures are ${since} old. Training is not affected. Run the cell again.`;
-    return { ...lost, badge: { state: "unsupervised", text: "Not connected" }, sentence };
+    return { ...usual, followed: false, badge: { state: "unsupervised", text: "Not connected" }, sentence };
   }
   const old = `Supervisor silent for ${since}; the figures are that old.`;
-  if (/** @type {number} */ (age) <= GONE_AFTER_SECONDS || status) return { ...usual, sentence: old, silent: true };
+  if (/** @type {number} */ (age) <= GONE_AFTER_SECONDS || newer) return { ...usual, sentence: old };
   const name = view.run ? ` ${view.run}` : "";
   const next = `It has ended, or this machine was suspended; the ranks may still be training. Check with workbench show${name}.`;
-  return { ...lost, badge: { state: "unsupervised", text: "Not supervised" }, sentence: `${old} ${next}` };
+  return { ...usual, followed: false, badge: badge({ phase: "unsupervised" }), sentence: `${old} ${next}` };
+}
+
+/** A run that no supervisor tells of any more. @param {any} view @param {Status} status
+ * @param {number|null} age of the view @returns {RunState} */
+function unwatched(view, { state, outcome: told, message }, age) {
+  const outcome = told ?? (state === "interrupted" ? state : null);
+  const ended = state === "ended" || state === "interrupted";
+  const old = state === "unsupervised" && known(age) ? ` The figures are ${seconds(age)} old.` : "";
+  return {
+    badge: badge(ended ? { phase: "ended", outcome } : { phase: state }),
+    sentence: (message ?? "") + old,
+    phase: ended ? "ended" : view.phase,
+    followed: false,
+    ended,
+    outcome,
+    silent: true,
+  };
 }

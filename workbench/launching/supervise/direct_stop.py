@@ -33,7 +33,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, foreign_reason
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
-from workbench.store.schema import SCHEMA_VERSION, ExitDoc
+from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc
 from workbench.store.status import read_status
 
 _TICK_SECONDS = 0.2
@@ -230,10 +230,7 @@ def _close_view(paths: RunPaths, end: ExitDoc, attempts: Attempts, steps: int) -
     view |= {
         **latest(paths, view, until=time.time()),
         "phase": "ended",
-        "outcome": end["outcome"],
-        "message": end["message"],
-        "why_not_resumable": end["why_not_resumable"],
-        "ended_at": end["ended_at"],
+        **{name: end[name] for name in OF_THE_END},
         "eta_seconds": None,
         "steps": max(steps, int(view.get("steps") or 0)),
         "attempts": attempts.latest(),

@@ -15,10 +15,11 @@ from workbench.launching.resume.attempts import Attempts
 from workbench.launching.supervise.run_state import RunState
 from workbench.launching.supervise.supervisor import Supervisor
 from workbench.store import secrets
-from workbench.store.files import reserve
+from workbench.store.files import read_json, reserve, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
 from workbench.store.record import read_run
+from workbench.store.schema import OF_THE_END
 from workbench.store.secrets import secret_values
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def supervise(directory: str, spec_text: bytes, *, adopting: bool) -> None:
         if adopting or not resume:
             log("the run has ended")
             return
-        paths.exit.unlink()
+        _reopen(supervisor.state)
     guarded("reserve", lambda: reserve(paths.control / "reserve", _RESERVE_BYTES))
     guarded("reserve", lambda: reserve(paths.control / EXIT_RESERVE, _EXIT_BYTES))
     if adopting or spec is None:
@@ -86,6 +87,17 @@ def supervise(directory: str, spec_text: bytes, *, adopting: bool) -> None:
         supervisor.start(spec)
     supervisor.watch()
     os.close(lock)
+
+
+def _reopen(state: RunState) -> None:
+    """The run goes on. exit.json goes last: every reader goes from ended to starting."""
+    view = read_json(state.paths.view)
+    if view is not None:
+        view |= {**dict.fromkeys(OF_THE_END), "phase": "starting", "eta_seconds": None}
+        view |= {"seq": int(view.get("seq") or 0) + 1, "written_at": round(time.time(), 3)}
+        guarded("view.json", lambda: write_json_atomic(state.paths.view, view))
+    state.write("starting")
+    state.paths.exit.unlink()
 
 
 def _learn_secrets(spec: LaunchSpec | None) -> None:

@@ -7,6 +7,7 @@ import json
 import time
 import traceback
 from collections.abc import Mapping
+from typing import Any
 
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts, RankFacts
@@ -25,7 +26,7 @@ from workbench.recover.sealing import Sealer
 from workbench.store.files import write_bytes_atomic, write_json_reserved
 from workbench.store.findings import EXIT_HANG, HANGS, Finding
 from workbench.store.record import read_end
-from workbench.store.schema import SCHEMA_VERSION, ExitDoc, ProcessDoc
+from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc, ProcessDoc
 
 _MARKED_EVERY_SECONDS = 5.0
 _CHECKPOINTS_EVERY_SECONDS = 3.0
@@ -182,16 +183,17 @@ class RunMonitor:
         """Of all attempts, without the pauses between them."""
         return self._seconds_before + time.monotonic() - self._began
 
-    def write_view(self, end: ExitDoc | None = None) -> None:
-        """Replace view.json."""
-        document = self._builder.snapshot(
+    def write_view(self, phase: str | None = None) -> None:
+        """Replace view.json; `phase`: what state.json says, where that is not the attempt's."""
+        self._keep_view(self._view(None) | {"phase": phase or self.phase})
+
+    def _view(self, end: ExitDoc | None) -> dict[str, Any]:
+        told: Mapping[str, object] = end or {"message": self._state.message}
+        return self._builder.snapshot(
             {
                 "phase": "ended" if end else self.phase,
-                "outcome": end["outcome"] if end else None,
-                "message": end["message"] if end else self._state.message,
-                "why_not_resumable": end["why_not_resumable"] if end else None,
+                **{name: told.get(name) for name in OF_THE_END},
                 "started_at": self._state.started_at,
-                "ended_at": end["ended_at"] if end else None,
                 "elapsed_seconds": round(self._elapsed(), 1),
                 "steps": max(self._builder.steps, self._last_pulse),
                 "world_size": self._state.world_size,
@@ -203,6 +205,8 @@ class RunMonitor:
                 "ranks": self._rank_documents(),
             }
         )
+
+    def _keep_view(self, document: dict[str, Any]) -> None:
         guarded("view.json", lambda: write_bytes_atomic(self._paths.view, encode(document)))
 
     def _rank_documents(self) -> dict[int, dict[str, object]]:
@@ -274,9 +278,11 @@ class RunMonitor:
         self._attempts.end(last_step=self.steps, message=message, at=end["ended_at"])
         self._last_look(verdict, self._state.world_size)
         self._state.write("ended")
-        self.write_view(end)
+        view = self._view(end)
+        self._keep_view(view | {"phase": "stopping"})  # until exit.json says more
         self._keep_gap()
         self._write_report(end)
+        self._keep_view(view)
         deadline = time.monotonic() + _EXIT_RETRY_SECONDS
         kept = self._paths.control / EXIT_RESERVE
         while not guarded("exit.json", lambda: write_json_reserved(kept, self._paths.exit, end)):
@@ -288,6 +294,7 @@ class RunMonitor:
     def close(self, verdict: Verdict) -> None:
         """The run goes on with another attempt: keep what ended this one, seal what waits."""
         self._last_look(verdict)
+        self.write_view("starting")
 
     def _why_not_resumable(self, end: Mapping[str, object] | None = None) -> str:
         from workbench.launching.resume.resume import why_not_resumable  # noqa: PLC0415  (needed once)

@@ -24,7 +24,7 @@ _KNOWS_BETTER = {"rank-killed", "killed-for-memory", "out-of-memory"}
 class RunNodes:
     """What a supervisor of several nodes does beyond one of a single node."""
 
-    def __init__(self, state: RunState, write_view: Callable[[], None]) -> None:
+    def __init__(self, state: RunState, write_view: Callable[[str], None]) -> None:
         """`write_view`: replaces view.json, once there is something to show."""
         self._state = state
         self._write_view = write_view
@@ -57,8 +57,9 @@ class RunNodes:
         """Time passes at the other nodes: the heartbeat and the view go on."""
         self._read_notices()
         self._state.message = message or self._state.message
-        self._write_view()
-        self._state.write("starting" if message else "running")
+        phase = "starting" if message else "stopping" if self._state.ladder.active else "running"
+        self._write_view(phase)
+        self._state.write(phase)
 
     def _read_notices(self) -> None:
         """One node that goes away is reason enough for all to save."""

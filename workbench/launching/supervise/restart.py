@@ -134,7 +134,7 @@ class RestartController:
         with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
             newest = pool.submit(newest_intact, self._state.paths)
             while not wait([newest], timeout=_BEAT_SECONDS).done:
-                monitor.write_view()
+                monitor.write_view("starting")
                 self._state.write("starting")
             return newest.result()
 
@@ -206,7 +206,7 @@ class RestartController:
         while time.monotonic() < deadline:
             if self._state.stop_request.reason:
                 return False
-            monitor.write_view()
+            monitor.write_view("starting")
             self._state.write("starting")
             time.sleep(_TICK_SECONDS)
         return not self._state.stop_request.reason

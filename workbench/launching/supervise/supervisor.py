@@ -54,9 +54,9 @@ class Supervisor:
 
         return RunNodes(self.state, self._write_view)
 
-    def _write_view(self) -> None:
+    def _write_view(self, phase: str) -> None:
         if self._monitor is not None:
-            self._monitor.write_view()
+            self._monitor.write_view(phase)
 
     def start(self, spec: LaunchSpec) -> None:
         """Start the launcher of `spec`; see `workbench.launching.start.launch_spec`."""
