@@ -399,6 +399,22 @@ def test_a_page_asks_for_no_file_that_is_not_there_while_a_run_ends_and_is_resum
     assert ended["wait"] == 15_000
 
 
+def test_a_run_without_a_view_is_asked_for_once_while_curves_are_compared(tmp_path: Path) -> None:
+    """A job that waits in a queue has none; the comparison looks every few seconds."""
+    seen = run(
+        tmp_path,
+        f"""{_FOLLOWING}
+        const {{ Comparison }} = await import("./compare.js");
+        const model = {{ on() {{}}, off() {{}}, send: ({{ type, run }}) => sent.push(`${{type}} ${{run}}`) }};
+        const context = {{ config: {{ store_path: "" }}, model, url: (path) => `/files/${{path}}` }};
+        const look = {{ rows: [], views: new Map(), unserved: new Set(), context }};
+        for (const _ of [1, 2, 3]) await Comparison.prototype.load.call(look, "queued");
+        console.log(JSON.stringify([requests, sent]));
+        """,
+    )
+    assert seen == [["view.json"], ["series queued"] * 3]
+
+
 def test_a_run_of_an_earlier_version_tells_its_end_in_a_file_of_its_own(tmp_path: Path) -> None:
     seen = run(
         tmp_path,

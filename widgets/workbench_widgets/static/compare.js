@@ -52,6 +52,8 @@ export class Comparison {
     this.rows = [];
     /** @type {Map<string, any>} */
     this.views = new Map();
+    /** @type {Set<string>} */
+    this.unserved = new Set();
     this.onMessage = (/** @type {any} */ message) => {
       if (message?.type !== "series") return;
       this.views.set(message.view.run, message.view);
@@ -82,9 +84,12 @@ export class Comparison {
     const store = this.context.config.store_path;
     const url = store === null ? null : this.context.url(`${store}/${run}/view.json`.replace(/^\//, ""));
     try {
-      if (!url) throw new Error("not served");
+      if (!url || this.unserved.has(run)) throw new Error("not served");
       const response = await fetch(url, { cache: "no-store" });
-      if (!response.ok) throw new Error(`HTTP ${response.status}`);
+      if (!response.ok) {
+        this.unserved.add(run); // asked for once: each time is a red line in the browser's console
+        throw new Error(`HTTP ${response.status}`);
+      }
       this.views.set(run, await response.json());
     } catch {
       this.context.model?.send({ type: "series", run });
