@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -176,7 +177,12 @@ def test_each_launched_process_spawns_a_group(
 ) -> None:
     replay = Replay(tmp_path, processes=launched)
     for rank in range(launched):
-        start = {"rank": rank, "own_ranks": 2, "own_ranks_at": 1000.0 + rank} | more
+        process = {"pid": 100 + rank, "start_ticks": 1, "boot_id": "b"}
+        start = {"rank": rank, "process": process} | more
         replay.paths.rank_start(rank).write_text(json.dumps(start))
+        for child in (1, 2):
+            note = replay.paths.metrics / f"waits-{100 + rank}-{child}"
+            note.touch()
+            os.utime(note, (1000.0 + rank,) * 2)
     found = kinds(replay.look(1001.0 + waited))
     assert ("spawned-groups" in found) == raised

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -204,7 +205,7 @@ def test_a_training_in_forks_is_said_to_be_unobserved(tmp_path: Path) -> None:
 
 MEETS_ON_A_PORT = """
 import os
-import socket
+import sys
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
@@ -213,34 +214,54 @@ def work(rank, world):
     dist.init_process_group("gloo", rank=rank, world_size=world)
 
 if __name__ == "__main__":
-    mp.spawn(work, args=(2,), nprocs=2)
+    if sys.argv[1] == "mp.spawn":
+        mp.spawn(work, args=(2,), nprocs=2)
+    started = [mp.get_context(sys.argv[1]).Process(target=work, args=(rank, 2)) for rank in (0, 1)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
 """
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", ["mp.spawn", "spawn", "fork"])
 def test_groups_that_each_launched_process_spawns_are_named(
-    tmp_path: Path, start: Callable[..., wb.Run]
+    tmp_path: Path, start: Callable[..., wb.Run], method: str
 ) -> None:
     """Every one of them is a client of the rendezvous, so none is formed."""
     script = tmp_path / "groups.py"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         script.write_text(MEETS_ON_A_PORT.format(port=free.getsockname()[1]))
-    run = start(str(script), (), processes=2)
+    run = start(str(script), (method,), processes=2)
     assert any("starts its ranks itself" in one for one in run.document["warnings"])
     until(lambda: any(one.kind == "spawned-groups" for one in run.findings()), 120, "a finding")
+    (finding,) = (one for one in run.findings() if one.kind == "spawned-groups")
+    assert "started 2 that have waited" in finding.evidence
     run.stop(now=True)
 
 
-def test_processes_that_have_ended_are_no_ranks() -> None:
-    """Of a script that prepares its data by mp.spawn, and then trains."""
-    told: list[dict[str, Any]] = []
-    recorder: Any = SimpleNamespace(note=lambda **facts: told.append(facts))
-    for result in (None, "context"):
-        module = SimpleNamespace(start_processes=lambda *_args, result=result, **_named: result)
-        spawned.note_groups(recorder)["torch.multiprocessing.spawn"](module)
-        assert module.start_processes(print, (), 4, join=True) == result
-    assert [facts["own_ranks"] for facts in told] == [4, None, 4]
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_note_says_that_a_process_waits_for_a_group_only_while_it_does(
+    tmp_path: Path, *, fails: bool
+) -> None:
+    """One that has formed it is an actor or a worker: what it does is not the run's training."""
+    (tmp_path / "metrics").mkdir()
+    seen: list[str] = []
+
+    def create() -> str:
+        seen.extend(one.name for one in RunPaths(tmp_path).waiting)
+        if fails:
+            raise RuntimeError("the port is taken")
+        return "formed"
+
+    module = SimpleNamespace(init_process_group=create)
+    spawned.watch_group(str(tmp_path), 7)["torch.distributed.distributed_c10d"](module)
+    with pytest.raises(RuntimeError) if fails else contextlib.nullcontext():
+        assert module.init_process_group() == "formed"
+    assert seen == [f"waits-7-{os.getpid()}"]
+    assert not list(RunPaths(tmp_path).waiting)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.diagnose import economy, hardware, host, nodes, numbers, progress, script, speed
@@ -120,6 +120,7 @@ class Diagnoser:
         if facts.monotonic >= self._starts_due:
             self._starts_due = facts.monotonic + _STARTS_SECONDS
             self.evidence.starts = read_starts(self._paths, self.evidence.run)
+            self.evidence.group_waits = read_group_waits(self._paths, self.evidence.starts)
             self.evidence.rewinds = read_rewinds(self._paths)
             if not self._compared and self.evidence.steps_seen >= _COMPARED_AFTER:
                 self._compared = True
@@ -240,3 +241,15 @@ def read_starts(paths: RunPaths, run: RunRecord) -> dict[int, RankStart]:
     ranks = range(rank_count(paths, run.processes))
     starts = {rank: read_start(paths, rank) for rank in ranks}
     return {rank: start for rank, start in starts.items() if start is not None}
+
+
+def read_group_waits(paths: RunPaths, starts: Mapping[int, RankStart]) -> dict[int, list[float]]:
+    """See `Evidence.group_waits`."""
+    ranks = {start.process["pid"]: rank for rank, start in starts.items() if start.process}
+    waits: dict[int, list[float]] = {}
+    for note in paths.waiting:
+        with contextlib.suppress(OSError, ValueError):
+            rank = ranks.get(int(note.name.split("-")[1]))
+            if rank is not None:
+                waits.setdefault(rank, []).append(note.stat().st_mtime)
+    return waits

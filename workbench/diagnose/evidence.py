@@ -77,6 +77,8 @@ class Evidence:
     """What a single rank takes for a step of the same micro-batch, from another run."""
     starts: Mapping[int, RankStart] = field(default_factory=dict[int, RankStart])
     """What each rank told of itself at its start and since: versions, samplers, group size."""
+    group_waits: Mapping[int, Sequence[float]] = field(default_factory=dict[int, Sequence[float]])
+    """Rank -> since when (Unix seconds) processes that it started wait to form a group."""
     rewinds: Sequence[Rewind] = ()
     """Where the script went back to a checkpoint of its own within an attempt."""
     outcome: str | None = None

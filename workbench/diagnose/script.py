@@ -39,22 +39,23 @@ def spawned_groups(evidence: Evidence) -> Iterator[Finding]:
     if evidence.processes < 2 or evidence.steps or facts.phase == "ended":
         return
     starting = {
-        rank: start
-        for rank, start in evidence.starts.items()
-        if start.own_ranks and start.group_world_size is None
+        rank: waits
+        for rank, waits in evidence.group_waits.items()
+        if evidence.starts[rank].group_world_size is None
     }
-    waited = facts.time - max((one.own_ranks_at or 0.0 for one in starting.values()), default=0.0)
+    waited = facts.time - max((max(waits) for waits in starting.values()), default=0.0)
     if len(starting) < 2 or waited < _GROUP_FORMS_SECONDS:
         return
-    each = max(start.own_ranks or 0 for start in starting.values())
+    each = max(len(waits) for waits in starting.values())
     yield Finding(
         kind="spawned-groups",
         severity="error",
         confidence=0.9,
-        evidence=f"Each of {len(starting)} launched processes started {each} processes by mp.spawn "
-        f"{waited:.0f} s ago; there is no optimizer step.",
-        cause="The script starts its ranks itself, so every launched process starts a group of "
-        "its own. They meet on one port, or wait for a rendezvous that no process serves.",
+        evidence=f"Each of {len(starting)} launched processes started {each} that have waited "
+        f"{waited:.0f} s in init_process_group(); there is no optimizer step.",
+        cause="The script starts its ranks itself (torch.multiprocessing), so every launched "
+        "process starts a group of its own. They meet on one port, or wait for a rendezvous that "
+        "no process serves.",
         next="Stop the run and launch the script with one process (--nproc 1): the ranks that it "
         "starts are recorded.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,6 +151,11 @@ class RunPaths:
     def rank_end(self, rank: int) -> Path:
         """How `rank` ended."""
         return self.metrics / f"rank-{rank}.end.json"
+
+    @property
+    def waiting(self) -> Iterator[Path]:
+        """Notes ``waits-P-C`` of processes that wait for a group, see `schema`."""
+        return self.metrics.glob("waits-*-*")
 
     @property
     def findings(self) -> Path:

@@ -55,8 +55,6 @@ class RankStart:
     group_world_size: int | None = None  # of the process group that the script formed
     attempt_first_step: int | None = None
     spawned: bool = False  # the script started its process itself
-    own_ranks: int | None = None  # processes that it started by mp.spawn and waits for
-    own_ranks_at: float | None = None
     code: dict[str, Any] | None = None  # see `diagnose.frames.code_tree`
     samplers: list[SamplerDoc] | None = None
     unused_parameters: UnusedParametersDoc | None = None

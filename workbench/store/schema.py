@@ -20,6 +20,8 @@ file                       content                                     written b
 ``metrics/rank-N.pulse``   where rank N is, see `PULSE_FORMAT`         rank N (the capture hook)
 ``metrics/rank-N.stack``   its stacks, when asked for                  rank N (the capture hook)
 ``metrics/rank-N.said.jsonl``  what it told by ``workbench.log``       rank N
+``metrics/waits-P-C``      there while process C, which rank           C (the capture hook)
+                           process P started, waits for a group
 ``attempts.jsonl``         one :class:`AttemptLine` per start and end  the supervisor
 ``checkpoints.jsonl``      one :class:`SavedLine` per checkpoint seen  rank 0 (the capture hook)
 ``findings.json``          what was diagnosed so far, atomic           the supervisor

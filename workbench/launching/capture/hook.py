@@ -46,7 +46,7 @@ def install() -> None:
     patches.keep_local()
     rank = _rank()
     if rank is None:
-        if os.environ.get(spawned.ALONE) and "WORKBENCH_RUN_DIR" in os.environ:
+        if CLAIM in os.environ and "WORKBENCH_RUN_DIR" in os.environ:
             _watch_spawned(os.environ["WORKBENCH_RUN_DIR"])
         return
     if int(os.environ.get("WORLD_SIZE") or "1") == 1:
@@ -63,8 +63,6 @@ def install() -> None:
         recorder = _Current.recorder = Recorder(folder, rank)
         recorder.restarted, recorder.code = restarted, code
         patches.arm(recorder)
-        if spawned.ALONE not in os.environ:
-            patches.when_imported(spawned.note_groups(recorder))
         with contextlib.suppress(Exception):
             profiling.from_environment(recorder)
         _measure(recorder)
@@ -73,8 +71,11 @@ def install() -> None:
 
 
 def _watch_spawned(folder: str) -> None:
-    """A process that the only rank started: it is recorded as a rank once it trains."""
+    """A process that a rank started: one of the only rank is recorded as a rank once it trains."""
     if os.environ.get("WORKBENCH_CAPTURE", "full") != "full":
+        return
+    if not os.environ.get(spawned.ALONE):
+        patches.when_imported(spawned.watch_group(folder, int(os.environ[CLAIM])))
         return
 
     def become(rank: int, world_size: int | None, backend: str | None) -> None:

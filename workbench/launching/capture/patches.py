@@ -7,6 +7,7 @@ sitecustomize, or by the warm server that a rank was forked from) is patched at 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.abc
 import importlib.machinery
@@ -186,7 +187,12 @@ def _patch_group(recorder: Recorder, module: Any) -> None:
 
     @functools.wraps(create)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        result = create(*args, **kwargs)
+        forked = os.getpid() != recorder.owner and not os.environ.get(spawned.ALONE)
+        waits = (
+            spawned.waiting(recorder.folder, recorder.owner) if forked else contextlib.nullcontext()
+        )
+        with waits:
+            result = create(*args, **kwargs)
         try:
             if os.getpid() != recorder.owner:
                 spawned.join_fork(recorder, module, recorder.code)

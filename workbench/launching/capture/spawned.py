@@ -12,8 +12,7 @@ import contextlib
 import functools
 import json
 import os
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from . import ends
@@ -55,28 +54,36 @@ def record(
     ends.record_spawned_end(recorder, code)
 
 
-def note_groups(recorder: Recorder) -> dict[str, Callable[[Any], None]]:
-    """Actions for torch's modules: note while this one of several ranks starts ranks of its own.
-
-    Each of them starts as many, and they meet on one port: usually nobody trains.
-    """
+def watch_group(folder: str, parent: int) -> dict[str, Callable[[Any], None]]:
+    """Actions for torch's modules in a process that one of several ranks started itself."""
 
     def patch(module: Any) -> None:
-        start = module.start_processes
+        create = module.init_process_group
 
-        @functools.wraps(start)
-        def start_processes(
-            fn: Any, args: Any = (), nprocs: int = 1, *more: Any, **named: Any
-        ) -> Any:
-            recorder.note(own_ranks=nprocs, own_ranks_at=time.time())
-            context = start(fn, args, nprocs, *more, **named)
-            if context is None:  # they were waited for, and have ended
-                recorder.note(own_ranks=None)
-            return context
+        @functools.wraps(create)
+        def init_process_group(*args: Any, **kwargs: Any) -> Any:
+            with waiting(folder, parent):
+                return create(*args, **kwargs)
 
-        module.start_processes = start_processes
+        module.init_process_group = init_process_group
 
-    return {"torch.multiprocessing.spawn": patch}
+    return {"torch.distributed.distributed_c10d": patch}
+
+
+@contextlib.contextmanager
+def waiting(folder: str, parent: int) -> Generator[None]:
+    """Leave a note while this process, which the rank `parent` started, waits for a group.
+
+    Each launched process starts as many, and they meet on one port: usually nobody trains.
+    """
+    note = os.path.join(folder, "metrics", f"waits-{parent}-{os.getpid()}")
+    with contextlib.suppress(OSError):
+        os.close(os.open(note, os.O_WRONLY | os.O_CREAT, 0o600))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(note)
 
 
 def join_fork(recorder: Recorder, module: Any, code: Mapping[str, Any]) -> None:
