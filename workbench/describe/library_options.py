@@ -131,6 +131,14 @@ class PipelineOptions(_LibraryOptions):
         bool, Option(help="pp: embedding and head count as a block each."), ESTIMATED
     ] = False
     """Embedding and head each take the place of one block when blocks are dealt out."""
+    balanced_by_flops: Annotated[
+        bool,
+        Option(
+            help="pp: blocks and head are dealt out by FLOPs.", off_flag="no-balanced-by-flops"
+        ),
+        ESTIMATED,
+    ] = False
+    """Blocks are dealt out by their matrix products, the head's counted too (nanotron)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,6 +113,11 @@ class ImplementationAssumptions:
     ] = False
     """AdamW runs as one kernel over all weights (fused=True, Apex, DeepSpeed's): a workload's adamw
     is adamw-fused. False: torch's foreach, with lists of temporaries."""
+    foreach_lists: Annotated[
+        int, Option(help="Lists of temporaries of torch's foreach AdamW.", least=1)
+    ] = 1
+    """Lists of temporaries of torch's foreach AdamW: sqrt and denominator in one since torch 2.1,
+    in two before."""
     master_copy: Annotated[
         bool | None,
         Option(help="fp32 weights beside low-precision ones.", off_flag="no-master-copy"),

@@ -16,6 +16,7 @@ from workbench.estimate.measured import on_device
 from workbench.estimate.parts import Estimate, Peak, StageMemory
 from workbench.estimate.peaks import peaks
 from workbench.estimate.rank import Rank, ranks_of
+from workbench.units import format_bytes
 
 SOURCES = (
     "states: arXiv 1910.02054; activations: arXiv 2205.05198 and saved tensors under fake tensors",
@@ -150,6 +151,23 @@ def _with_slack(rank: Rank, moments: tuple[Peak, ...]) -> Iterator[int]:
     return (moment.total_bytes + slack_bytes(rank, moment.parts) for moment in moments)
 
 
+_FULL_LOGITS = 16 * 2**30
+"""Bytes of full logits from which an estimate without them says so."""
+
+
+def _without_fused_loss(workload: Workload, strategy: Strategy) -> Iterator[str]:
+    """What a long sequence would take if its loss were not the one that is assumed."""
+    if workload.loss == "full" or workload.model.kind in {"vision", "module"}:
+        return
+    logits = 4 * workload.kernels.logits_copies * workload.tokens / strategy.cp
+    size = logits * workload.model.vocab / strategy.tp
+    if size >= _FULL_LOGITS:
+        yield (
+            f"loss {workload.loss}: with the logits of all tokens at once (loss full) these alone "
+            f"would take {format_bytes(round(size))}"
+        )
+
+
 def assumptions(workload: Workload, strategy: Strategy) -> tuple[str, ...]:
     """What the numbers rest on, in words."""
     kernels = workload.kernels
@@ -160,6 +178,7 @@ def assumptions(workload: Workload, strategy: Strategy) -> tuple[str, ...]:
         ),
         f"norms {kernels.norm}, MLP {kernels.activation}{', compiled' * kernels.compiled}",
     ]
+    sentences.extend(_without_fused_loss(workload, strategy))
     traced = workload.model.traced
     measured = workload.model.measured
     if measured is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench.describe import Model, Strategy
+from workbench.describe.counting import block_linears
 from workbench.errors import UsageError
 
 
@@ -58,7 +59,7 @@ def stages(model: Model, strategy: Strategy, accumulate: int) -> tuple[Stage, ..
     kinds = [False] * (model.layers - model.moe_layers) + [True] * model.moe_layers
     chunks: list[list[bool]] = []
     start = 0
-    for size in chunk_sizes(model.layers, strategy):
+    for size in chunk_sizes(model.layers, strategy, head_blocks=_head_blocks(model)):
         chunks.append(kinds[start : start + size])
         start += size
     result: list[Stage] = []
@@ -77,8 +78,13 @@ def stages(model: Model, strategy: Strategy, accumulate: int) -> tuple[Stage, ..
     return tuple(result)
 
 
-def chunk_sizes(layers: int, strategy: Strategy) -> list[int]:
+def chunk_sizes(layers: int, strategy: Strategy, *, head_blocks: float = 0.0) -> list[int]:
     """Blocks of each piece of the model, in the order of the forward pass.
+
+    Args:
+        layers: Blocks of the model.
+        strategy: With its stages and how they are balanced.
+        head_blocks: The head's matrix product, in those of a block.
 
     Raises:
         UsageError: more pieces than blocks.
@@ -90,7 +96,26 @@ def chunk_sizes(layers: int, strategy: Strategy) -> list[int]:
             f"{strategy.pp} stages x {virtual} chunks need at least {parts} "
             f"blocks; the model has {layers}. Use at most pp = {layers}."
         )
+    if strategy.pipeline.balanced_by_flops:
+        return _sizes_by_flops(layers, parts, head_blocks)
     return _chunk_sizes(layers, parts, ends=strategy.pipeline.embedding_as_layer)
+
+
+def _head_blocks(model: Model) -> float:
+    """The head's matrix product, in those of the model's first block."""
+    block = sum(linear.weight for linear in block_linears(model, moe=model.layers == model.moe_layers))
+    return model.vocab * model.hidden / block if block else 0.0
+
+
+def _sizes_by_flops(layers: int, parts: int, head_blocks: float) -> list[int]:
+    """Blocks per chunk: one is full with the block that takes it over its share (nanotron)."""
+    sizes, share = [0] * parts, (layers + head_blocks) / parts
+    part = 0
+    for block in range(1, layers + 1):
+        sizes[part] += 1
+        if block > share * (part + 1) and part < parts - 1:
+            part += 1
+    return sizes
 
 
 def _chunk_sizes(layers: int, parts: int, *, ends: bool) -> list[int]:

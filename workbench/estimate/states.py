@@ -41,7 +41,7 @@ def optimizer_bytes(optimizer: str) -> float:
 _HALVED = {"adamw", "adamw-fused", "sgd-momentum", "lion", "muon"}
 # fp32 (or weight-typed) scratch per trained element during step(): torch's foreach kernels make
 # one list of temporaries; fused, 8-bit and plain SGD do not.
-_FOREACH = {"adamw": 1, "sgd-momentum": 0, "lion": 1, "adafactor": 1}
+_FOREACH = {"sgd-momentum": 0, "lion": 1, "adafactor": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def states(context: RankContext, elements: Elements) -> States:
     unsplit = _unsplit_gradient(context, elements) / ways.gradients
     scratch = _step_scratch(context, elements)
     if scratch and not width.master:
-        scratch += int(_FOREACH.get(workload.optimizer, 0) * unsplit * width.weight)
+        scratch += int(_foreach_lists(context) * unsplit * width.weight)
     weights = sharded(ways.weights, width.weight, width.adapter, frozen)
     master = sharded(ways.optimizer, width.master, 0)
     optimizer = sharded(ways.optimizer, per_state, per_adapter)
@@ -137,10 +137,17 @@ def expert_ways_of(strategy: Strategy) -> int:
     return max(1, strategy.ep * strategy.expert_tp // strategy.tp) if strategy.ep > 1 else 1
 
 
+def _foreach_lists(context: RankContext) -> int:
+    """Lists of temporaries, each as long as the trained weights, during `step()`."""
+    if context.workload.optimizer == "adamw":
+        return context.kernels.foreach_lists
+    return _FOREACH.get(context.workload.optimizer, 0)
+
+
 def _step_scratch(context: RankContext, elements: Elements) -> int:
     among, width = context.ways.optimizer, context.width
     trained = (elements.block + elements.root + elements.experts) / among
-    lists = _FOREACH.get(context.workload.optimizer, 0)
+    lists = _foreach_lists(context)
     if width.master:
         if width.gradient != 2:
             return 0  # gradients are fp32 already, the fused Adam works in place (Megatron)

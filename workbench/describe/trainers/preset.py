@@ -17,6 +17,8 @@ from workbench.describe.workload import ImplementationAssumptions, Workload
 
 _SHOWN = 6
 """Assumptions in one line of text."""
+LONG = 32_768
+"""Tokens of a sequence on one rank from which a job counts as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +163,7 @@ def facts(
         "chunks": strategy.pipeline.virtual_stages > 1,
         "moe": model.experts > 0,
         "offload": bool(strategy.offload),
+        "long": (given.get("seq_len") or 0) >= LONG * strategy.cp,
         "compiled": given.get("kernels") == "compiled" or given.get("compiled") is True,
         "split_experts": not strategy.data_ranks * strategy.cp % strategy.ep,
         str(given.get("precision") or "bf16"): True,

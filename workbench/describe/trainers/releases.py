@@ -16,7 +16,7 @@ _VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:\.x|\.?(?:dev|rc|a|b|post)\d*)?(?=$|[\
 def month_of(release: str, releases: Mapping[str, str], name: str) -> str:
     """The month of a release: a date is its own, a version's stands in the trainer's table.
 
-    A year alone is its last month, a version between two of the table is as the one before it, the
+    A year alone is its middle, July (none of its months is likelier), a version between two of the table is as the one before it, the
     first numbers of several are as the last of them.
 
     Raises:
@@ -25,7 +25,7 @@ def month_of(release: str, releases: Mapping[str, str], name: str) -> str:
     >>> month_of("4.46.1", {"4.45": "2024-09", "5.0": "2026-01"}, "transformers")
     '2024-09'
     >>> month_of("2024-H1", {}, "ms-swift"), month_of("2025", {}, "ms-swift")
-    ('2024-06', '2025-12')
+    ('2024-06', '2025-07')
     """
     text = release.strip().lower().removeprefix("v")
     if not text:
@@ -34,7 +34,9 @@ def month_of(release: str, releases: Mapping[str, str], name: str) -> str:
         year, month, half = date.groups()
         if half:
             return f"{year}-{6 * int(half):02}"
-        return f"{year}-{int(month):02}" if month and 1 <= int(month) <= 12 else f"{year}-12"
+        if month is None:
+            return f"{year}-07"
+        return f"{year}-{int(month):02}" if 1 <= int(month) <= 12 else f"{year}-12"
     if version := _VERSION.match(text):
         given = _numbers(version[1])
         size = len(given)
