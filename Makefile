@@ -15,7 +15,7 @@ RUN = PATH="$(VENV):$$PATH" $(VENV)
 ROOT_ARGS = $(shell test "$$(id -u)" -ne 0 || echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lab test test-all check bench strategies faults engines gpu matrix soak clean
+.PHONY: help venv demo lab test test-all check bench fit strategies faults engines gpu matrix soak clean
 
 help: ## list the targets (this text)
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
@@ -61,6 +61,9 @@ bench: ## measure the workbench itself
 	@$(SETUP) --extras train,lab,dev
 	@test -d .venv/peers || $(VENV)/python -m pip install --quiet --no-deps --target .venv/peers $(PEERS)
 	@$(RUN)/python -m tests.benchmarks
+
+fit: venv ## refit what no source gives, each source of published runs left out in turn
+	@$(RUN)/python -m tests.accuracy.fit_memory
 
 BATTERY = $(CURDIR)/battery
 gpu: ## measure everything on this host's GPU (9 min; again: goes on where it ended)

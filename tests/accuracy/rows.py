@@ -422,13 +422,14 @@ def options_of(row: Row) -> dict[str, Any]:
     return words
 
 
-def job_of(row: Row) -> Job:
-    """The job that a user would describe, its GPU left out.
+def job_of(row: Row, *, named: bool = True) -> Job:
+    """The job that a user would describe, its GPU left out; without its trainer if not `named`.
 
     Raises:
         NotExpressedError: with the reason.
     """
-    return Job.of(model_of(row), gpu=None, cpu=True, **options_of(row))
+    words = options_of(row) | ({} if named else {"trainer": None})
+    return Job.of(model_of(row), gpu=None, cpu=True, **words)
 
 
 def card_of(row: Row) -> int:
@@ -441,14 +442,14 @@ def card_of(row: Row) -> int:
     return int(size * 2**30 * 0.99)
 
 
-def case_of(row: Row) -> Case:
-    """Describe a row.
+def case_of(row: Row, *, named: bool = True) -> Case:
+    """Describe a row; without its trainer if not `named`.
 
     Raises:
         NotExpressedError: with the reason.
     """
     try:
-        card, job = card_of(row), job_of(row)
+        card, job = card_of(row), job_of(row, named=named)
     except WorkbenchError as error:
         raise NotExpressedError(str(error)) from error
     cluster = Cluster(name=row["gpu"], gpus=(Gpu(index=0, name=row["gpu"], memory_bytes=card),))

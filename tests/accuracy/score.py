@@ -5,8 +5,9 @@
 DIR holds memory.csv, throughput.csv, scaling.csv and cost_hours.csv (or some of them) with the
 columns of tests/accuracy/data.
 Rows with primary=1, full_config>=1 and kind measured, oom or fits are scored; one that cannot be
-expressed is skipped with its reason and counted. Errors are fractions; medians and 90th
-percentiles are means over strata (GPU generation x one/multi-node x dense/MoE x train mode).
+expressed is skipped with its reason and counted. Errors are fractions; medians are means over
+strata (GPU generation x one/multi-node x dense/MoE x train mode). Memory: strata of fewer than four
+rows are one stratum, and 90th percentile, sign and share in range are over all rows.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ from tests.accuracy.score_speed import (
 from workbench.errors import WorkbenchError
 from workbench.estimate import Estimate, training_memory
 
+_LEAST = 4
+"""Rows of a stratum; smaller ones say nothing of their own."""
+
 
 def read(path: Path) -> list[Row]:
     with path.open(encoding="utf-8", newline="") as file:
@@ -68,6 +72,9 @@ def score_memory(rows: list[Row]) -> tuple[dict[str, object], list[dict[str, obj
     skipped: collections.Counter[str] = collections.Counter()
     errors: dict[str, list[float]] = collections.defaultdict(list)
     fixed: dict[str, list[float]] = collections.defaultdict(list)
+    signed: list[float] = []
+    inside: list[bool] = []
+    widths: list[float] = []
     false_fits, false_unfits, table = [], [], []
     for row in filter(scorable, rows):
         try:
@@ -90,23 +97,29 @@ def score_memory(rows: list[Row]) -> tuple[dict[str, object], list[dict[str, obj
             measured = float(row["mem_gib"]) * 2**30
             value = getattr(estimate, f"{metric}_bytes")
             errors[case.stratum].append(abs(value / measured - 1))
+            signed.append(value / measured - 1)
+            inside.append(estimate.low * value <= measured <= estimate.high * value)
+            widths.append(estimate.high / estimate.low)
             if has_fixed_shape(row, case):
                 fixed[case.stratum].append(abs(value / measured - 1))
             line |= {"metric": metric, "measured": measured, "predicted": value}
         table.append(line)
-    strata, fixed_strata = _by_stratum(errors), _by_stratum(fixed)
+    strata, fixed_strata = _by_stratum(_merged(errors)), _by_stratum(_merged(fixed))
     document = {
         "scored": sum(map(len, errors.values())),
         "skipped": sum(skipped.values()),
         "median_error": _mean([one["median_error"] for one in strata.values()]),
-        "p90_error": _mean([one["p90_error"] for one in strata.values()]),
+        "p90_error": _over_all(errors, 0.9),
+        "signed_median": round(statistics.median(signed), 4) if signed else None,
+        "in_range": round(statistics.fmean(inside), 4) if inside else None,
+        "high_over_low": round(statistics.median(widths), 4) if widths else None,
         "false_fits": len(false_fits),
         "false_unfits": len(false_unfits),
         "strata": strata,
         "fixed_shape": {
             "scored": sum(map(len, fixed.values())),
             "median_error": _mean([one["median_error"] for one in fixed_strata.values()]),
-            "p90_error": _mean([one["p90_error"] for one in fixed_strata.values()]),
+            "p90_error": _over_all(fixed, 0.9),
             "strata": fixed_strata,
         },
         "skipped_why": dict(skipped),
@@ -116,6 +129,18 @@ def score_memory(rows: list[Row]) -> tuple[dict[str, object], list[dict[str, obj
         "fits_rows": sum("fits" in line for line in table),
     }
     return document, table
+
+
+def _merged(errors: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Strata of at least four rows; the rows of smaller ones as one, left out below four."""
+    small = [one for found in errors.values() if len(found) < _LEAST for one in found]
+    large = {name: found for name, found in errors.items() if len(found) >= _LEAST}
+    return large | ({"other": small} if len(small) >= _LEAST else {})
+
+
+def _over_all(errors: dict[str, list[float]], share: float) -> float | None:
+    every = [one for found in errors.values() for one in found]
+    return round(percentile(every, share), 4) if every else None
 
 
 def _by_stratum(errors: dict[str, list[float]]) -> dict[str, dict[str, float]]:
@@ -141,7 +166,13 @@ def show(document: dict[str, object]) -> None:
     for name, one in document["strata"].items():  # type: ignore[attr-defined]
         print(f"  {name:<52}{one['rows']:>5}{one['median_error']:>9.1%}{one['p90_error']:>9.1%}")
     print(
-        f"  {'mean over strata':<57}{document['median_error']:>9.1%}{document['p90_error']:>9.1%}"
+        f"  {'mean over strata; p90 over all rows':<57}{document['median_error']:>9.1%}"
+        f"{document['p90_error']:>9.1%}"
+    )
+    print(
+        f"  {document['in_range']:.1%} inside the stated range, median high / low "
+        f"{document['high_over_low']:.2f}; median error with its sign "
+        f"{document['signed_median']:+.1%}"
     )
     fixed = document["fixed_shape"]
     print(

@@ -12,6 +12,7 @@ from workbench.describe.trainers import imported_trainer, preset, trainers
 from workbench.describe.trainers.preset import read_value
 from workbench.describe.trainers.releases import month_of
 from workbench.describe.workload import ImplementationAssumptions, Workload
+from workbench.estimate.stages import chunk_sizes
 
 FIELDS = {*flat_names(wb.Strategy), *flat_names(Workload), *flat_names(ImplementationAssumptions)}
 JOB = {"gpu": "h100", "gpus": 8, "strategy": "fsdp"}
@@ -98,6 +99,7 @@ def test_an_assumption_may_depend_on_the_job() -> None:
         ("2025-01", "2025-01"),
         ("2024-H1", "2024-06"),
         ("2025-26", "2025-12"),
+        ("2025", "2025-07"),
         ("", "9999-12"),
     ],
 )
@@ -157,3 +159,23 @@ def test_kbit_preparation_makes_embedding_head_and_norms_fp32() -> None:
     assert more / 2**30 == pytest.approx(1.96, abs=0.01)
     assert job("peft", **qlora).workload.kernels.fp32_unquantized
     assert not job("trl@1.9", **qlora).workload.kernels.fp32_unquantized
+
+
+def test_fp8_in_torchtitan_is_compiled() -> None:
+    def kernels(precision: str) -> tuple[bool, str]:
+        described = job("torchtitan@2025-06", precision=precision)
+        own = described.workload.kernels
+        return own.compiled, own.norm
+
+    assert kernels("fp8") == (True, "fused")
+    assert kernels("bf16") == (False, "upcast")
+
+
+def test_nanotron_ends_a_stage_with_the_block_that_exceeds_its_share() -> None:
+    """build_model of nanotron: the head's FLOPs count, the embedding's do not."""
+    pipeline = wb.Strategy.parse("pp2", 2).with_options(balanced_by_flops=True)
+    assert chunk_sizes(28, pipeline, head_blocks=3.55) == [16, 12]
+    assert chunk_sizes(32, pipeline, head_blocks=2.21) == [18, 14]
+    four = wb.Strategy.parse("pp4", 4).with_options(balanced_by_flops=True)
+    assert chunk_sizes(32, four, head_blocks=2.21) == [9, 9, 8, 6]
+    assert job("nanotron", gpus=4, strategy="pp4").strategy.pipeline.balanced_by_flops

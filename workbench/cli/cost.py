@@ -65,7 +65,7 @@ def answer(options: CostOptions) -> Costed:
         _plan(options, job),
         price_range=priced.price_range,
     )
-    memory = training_memory(workload, strategy, cluster)
+    memory = training_memory(job)
     problem = ""
     if memory.fits is False:
         needs, card = format_bytes(memory.on_card_bytes), format_bytes(memory.card_bytes)

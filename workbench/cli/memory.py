@@ -77,7 +77,7 @@ def answer(job: Job, headroom: float) -> Answered:
         UsageError: the layout is impossible, or headroom is not a share.
     """
     workload, strategy, cluster = job.workload, job.strategy, job.cluster
-    estimate = training_memory(workload, strategy, cluster)
+    estimate = training_memory(job)
     fits = sizing.leaves_headroom(estimate, headroom)
     gpu = accelerator(cluster)
     target_cluster = cluster if isinstance(cluster, Cluster) else Cluster(name=cluster)

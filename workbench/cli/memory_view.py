@@ -136,6 +136,7 @@ def _numbers(report: Answered) -> Table:
         table = _table()
         for name, size, what in rows:
             table.add_row(name, format_bytes(size), what)
+        table.add_row("", "", _range(estimate))
         table.add_row("card", format_bytes(estimate.card_bytes), verdict)
         return table
     table = _table("", "closed form", "simulated", "ratio", "", right=(1, 2, 3))
@@ -157,16 +158,25 @@ def _numbers(report: Answered) -> Table:
     return table
 
 
+def _range(estimate: Estimate) -> str:
+    ends = f"{format_bytes(estimate.low_bytes)} to {format_bytes(estimate.high_bytes)}"
+    return f"{ends} in four of five measured runs"
+
+
 def _verdict(estimate: Estimate, headroom: float | None) -> Text:
     free, card = estimate.headroom_bytes, estimate.card_bytes
     if free is None or card is None:
         return Text("unknown: name one with --gpu")
     if free < 0:
-        return Text(f"does not fit: {format_bytes(-free)} over the limit", style="bold red")
+        least = "; the lower end of the range fits" * (estimate.low_bytes <= card)
+        return Text(f"does not fit: {format_bytes(-free)} over the limit{least}", style="bold red")
     if not estimate.fits:
         text = f"too close: {format_bytes(free)} free, {free / card:.1%} of the card"
         return Text(f"{text}; an estimate needs {SAFETY:.0%}", style="bold red")
     text = f"fits: {format_bytes(free)} free, {free / card:.0%} of the card"
+    if estimate.verdict == "tight":
+        text = f"tight: {format_bytes(free)} free; the upper end of the range does not fit"
+        return Text(text, style="bold yellow")
     if headroom is not None and not sizing.leaves_headroom(estimate, headroom):
         return Text(f"{text}, less than the {headroom:.0%} to keep free", style="bold yellow")
     return Text(text, style="bold green")

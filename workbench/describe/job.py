@@ -299,16 +299,21 @@ class OfJob(Protocol[_P, _R_co]):
 def takes_job(
     function: Callable[Concatenate[Workload, Strategy, Any, _P], _R],
 ) -> OfJob[_P, _R]:
-    """Let a function of workload, strategy and cluster take a `Job` in their place."""
+    """Let a function of workload, strategy and cluster take a `Job` in their place.
+
+    One that has a parameter `trainer` is given the job's.
+    """
+    own = inspect.signature(function)
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> _R:
         if args and isinstance(args[0], Job):
             job, *rest = args
             args = (job.workload, job.strategy, job.cluster, *rest)
+            if "trainer" in own.parameters:
+                kwargs.setdefault("trainer", job.trainer)
         return function(*args, **kwargs)
 
-    own = inspect.signature(function)
     first, strategy, cluster, *more = own.parameters.values()
     shown = [first, *(parameter.replace(default=None) for parameter in (strategy, cluster)), *more]
     called.__dict__["__signature__"] = own.replace(parameters=shown)

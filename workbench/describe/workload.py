@@ -128,6 +128,15 @@ class ImplementationAssumptions:
     ] = None
     """Bytes per accumulated gradient; None = those of the trained parameter (Megatron: 4;
     DeepSpeed's bf16 optimizer: 6, the low-precision gradient beside the fp32 sum)."""
+    flat_gradients: Annotated[
+        bool,
+        Option(
+            help="Low-precision gradients are flattened at the step.",
+            off_flag="no-flat-gradients",
+        ),
+    ] = True
+    """With a master copy: the step flattens low-precision gradients before it makes them fp32
+    (DeepSpeed, InternEvo); False: only the fp32 ones are made (Megatron)."""
     reduce_bytes: Annotated[
         int | None, Option(help="Bytes per gradient on the wire.", choices=(1, 2, 4))
     ] = None

@@ -1,4 +1,4 @@
-"""Beyond the tensors: slack, context and NCCL on the card, and what offload needs of the host."""
+"""Beyond the allocator: context and NCCL on the card, and what offload needs of the host."""
 
 from __future__ import annotations
 
@@ -20,16 +20,6 @@ CUDA_CONTEXT_BYTES = 800 * MIB
 # NCCL: +1.5 GiB with several communicators after the first collectives (ml-engineering); one
 # communicator of one node holds a third of it.
 NCCL_BYTES = 700 * MIB
-# What the caching allocator cannot reuse, as shares of the tensors that fragment it: one fp32 copy
-# of the logits and one block's activations. Fitted to exact replays (tests/estimate), not to runs.
-_LOGITS_SHARE = 0.75
-_REUSE = {"none": 0.5, "selective": 1.0, "full": 1.0}
-# DeepSpeed's engine cannot be replayed without a GPU: share of the activations, beside its buckets
-# and its optimizer's flat copies, which activations do not reuse.
-_DEEPSPEED_SHARE = 0.04
-_REUSED_SHARE = 0.5  # of the activations at most: they split the larger free pieces
-_VARIABLE_LENGTH_SHARE = 0.35
-_ACTIVATIONS = ("activations: blocks", "activations: outside", "logits and loss")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,30 +66,6 @@ def card_parts(strategy: Strategy, where: Cluster | str, slack: int) -> CardPart
             ),
         ),
     )
-
-
-def slack_bytes(rank: Rank, peak: Mapping[str, float]) -> int:
-    """Reserved minus allocated at the moment of `peak`.
-
-    Fragments of the main stream, and what other streams hold at their busiest moment.
-    """
-    context, streams = rank.context, rank.buffers.other_streams
-    workload, strategy, kernels = context.workload, context.strategy, context.kernels
-    moving = sum(peak.get(name, 0.0) for name in _ACTIVATIONS)
-    varies = _VARIABLE_LENGTH_SHARE * moving if workload.variable_length else 0.0
-    if strategy.zero_stage is not None:
-        at_step = "optimizer step" in peak
-        elsewhere = 0.0 if at_step else min(rank.states.step + streams, _REUSED_SHARE * moving)
-        return round(_DEEPSPEED_SHARE * moving + elsewhere + varies)
-    full_logits = workload.loss in {"full", "chunked-output"} and context.model.kind != "vision"
-    full_logits = full_logits and not kernels.compiled_loss
-    logits = 4 * context.tokens * context.model.vocab / strategy.tp if full_logits else 0.0
-    fragments = _LOGITS_SHARE * logits + rank.blocks.largest.live
-    if not streams and context.trains:  # gradients fill what activations leave
-        fragments *= _REUSE[strategy.recompute]
-    if kernels.expandable_segments:
-        fragments /= 2
-    return round(min(fragments, sum(peak.values())) + streams + varies)
 
 
 def host_bytes(ranks: Sequence[Rank], where: Cluster | str) -> int | None:

@@ -10,12 +10,15 @@ from collections.abc import Iterator
 
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import takes_job
+from workbench.describe.trainers import Preset
 from workbench.errors import UsageError
-from workbench.estimate.card import card_parts, cautions, host_bytes, slack_bytes
+from workbench.estimate.card import card_parts, cautions, host_bytes
 from workbench.estimate.measured import on_device
+from workbench.estimate.memory_range import memory_range
 from workbench.estimate.parts import Estimate, Peak, StageMemory
 from workbench.estimate.peaks import peaks
 from workbench.estimate.rank import Rank, ranks_of
+from workbench.estimate.slack import slack_bytes
 from workbench.units import format_bytes
 
 SOURCES = (
@@ -29,14 +32,18 @@ _ROUNDING = 16
 
 @takes_job
 def training_memory(
-    workload: Workload, strategy: Strategy, where: Cluster | str = "cuda"
+    workload: Workload,
+    strategy: Strategy,
+    where: Cluster | str = "cuda",
+    trainer: Preset | None = None,
 ) -> Estimate:
-    """Peak memory of the fullest rank, in named parts.
+    """Peak memory of the fullest rank, in named parts, with a range.
 
     Args:
         workload: What is trained.
         strategy: How it is spread.
         where: A cluster (its card decides whether it fits), or just "cuda" or "cpu".
+        trainer: What trains; the range is wider where it is assumed and not named.
 
     Raises:
         UsageError: the layout is impossible (heads not divisible by tp, more stages than blocks).
@@ -51,13 +58,18 @@ def training_memory(
     parts = {name: size for name, size in peak.parts.items() if size}
     extra = card_parts(strategy, where, reserved - peak.total_bytes)
     on_host = host_bytes(ranks, where)
+    is_named = trainer is None or trainer.is_named or trainer.is_imported
+    spread = memory_range(workload, strategy, is_named=is_named)
     return Estimate(
         parts={**parts, **extra.parts},
         assumptions=(
             *cautions(workload, where, on_host),
             *assumptions(workload, strategy),
             *extra.assumptions,
+            spread.text,
         ),
+        low=spread.low,
+        high=spread.high,
         host_bytes=on_host,
         peak=peak.name,
         peaks={moment.name: moment.total_bytes for moment in fullest.peaks},

@@ -71,6 +71,10 @@ class Estimate:
     """Memory of the card it was asked for; None when unknown."""
     host_bytes: int | None = None
     """Host memory of one node that offload takes; None where nothing is offloaded to it."""
+    low: float = 1.0
+    """Lower end of the range, as a factor on each of the three numbers."""
+    high: float = 1.0
+    """Upper end of the range, as a factor."""
     sources: tuple[str, ...] = ()
     """Where the formulas and constants come from."""
 
@@ -106,6 +110,25 @@ class Estimate:
             return None
         return self.on_card_bytes <= (1 - SAFETY) * self.card_bytes
 
+    @property
+    def low_bytes(self) -> int:
+        """Lower end of the range of `on_card_bytes`."""
+        return round(self.low * self.on_card_bytes)
+
+    @property
+    def high_bytes(self) -> int:
+        """Upper end of the range of `on_card_bytes`: four of five runs lie between."""
+        return round(self.high * self.on_card_bytes)
+
+    @property
+    def verdict(self) -> str:
+        """fits; tight (the upper end of the range would not); does not fit; "" without a card."""
+        if self.card_bytes is None:
+            return ""
+        if not self.fits:
+            return "does not fit"
+        return "fits" if self.high_bytes <= self.card_bytes else "tight"
+
     def document(self) -> dict[str, Any]:
         """Plain JSON form, as kept in run.json and printed by ``workbench memory --json``."""
         return {
@@ -117,6 +140,8 @@ class Estimate:
             "card_bytes": self.card_bytes,
             "headroom_bytes": self.headroom_bytes,
             "fits": self.fits,
+            "verdict": self.verdict or None,
+            "range": {"low_bytes": self.low_bytes, "high_bytes": self.high_bytes},
             "host_bytes": self.host_bytes,
             "peak": self.peak,
             "peaks": dict(self.peaks or {}),

@@ -103,7 +103,9 @@ def chunk_sizes(layers: int, strategy: Strategy, *, head_blocks: float = 0.0) ->
 
 def _head_blocks(model: Model) -> float:
     """The head's matrix product, in those of the model's first block."""
-    block = sum(linear.weight for linear in block_linears(model, moe=model.layers == model.moe_layers))
+    block = sum(
+        linear.weight for linear in block_linears(model, moe=model.layers == model.moe_layers)
+    )
     return model.vocab * model.hidden / block if block else 0.0
 
 

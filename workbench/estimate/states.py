@@ -154,7 +154,8 @@ def _step_scratch(context: RankContext, elements: Elements) -> int:
         if context.strategy.zero_stage == 3:  # flat already, and by sub-groups of 1e9 elements
             return int((4 + 4 * lists) * min(trained, 1e9))
         # A flat copy in low precision, then one in fp32; the optimizer's lists come later.
-        return int(max(6, 4 + 4 * lists) * trained)
+        copies = 6 if context.kernels.flat_gradients else 4
+        return int(max(copies, 4 + 4 * lists) * trained)
     if context.kernels.optimizer_in_backward:
         return 0
     return int(lists * (trained * width.weight + elements.adapters / among * width.adapter))

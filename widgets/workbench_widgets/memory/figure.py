@@ -29,7 +29,8 @@ def figure(choice: JobForm) -> dict[str, Any]:
     return {
         "headline": _headline(cards[0], estimate),
         "fits": cards[0]["fits"],
-        "setting": _setting(workload, layout),
+        "setting": f"{_setting(workload, layout)} {_range(estimate)}",
+        "range": [estimate.low_bytes, estimate.high_bytes],
         "allocated": estimate.allocated_bytes,
         "reserved": estimate.reserved_bytes,
         "on_card": estimate.on_card_bytes,
@@ -63,14 +64,22 @@ def _card(name: str, estimate: Estimate) -> dict[str, Any]:
         "fits": free >= 0,
         "free": free,
         "unverified": "memory_bytes" in gpu.unverified,
-        "says": _verdict(free),
+        "says": _verdict(free, estimate.high_bytes - gpu.memory_bytes),
     }
 
 
-def _verdict(free: int) -> str:
-    if free >= 0:
-        return f"fits, {format_bytes(free)} free"
-    return f"does not fit, {format_bytes(-free)} over the limit"
+def _verdict(free: int, over_at_most: int) -> str:
+    if free < 0:
+        return f"does not fit, {format_bytes(-free)} over the limit"
+    if over_at_most > 0:
+        over = format_bytes(over_at_most)
+        return f"tight, {format_bytes(free)} free; the range ends {over} over the limit"
+    return f"fits, {format_bytes(free)} free"
+
+
+def _range(estimate: Estimate) -> str:
+    ends = f"{format_bytes(estimate.low_bytes)} to {format_bytes(estimate.high_bytes)}"
+    return f"Four of five runs take {ends}."
 
 
 def _headline(card: dict[str, Any], estimate: Estimate) -> str:

@@ -16,8 +16,8 @@ _VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:\.x|\.?(?:dev|rc|a|b|post)\d*)?(?=$|[\
 def month_of(release: str, releases: Mapping[str, str], name: str) -> str:
     """The month of a release: a date is its own, a version's stands in the trainer's table.
 
-    A year alone is its middle, July (none of its months is likelier), a version between two of the table is as the one before it, the
-    first numbers of several are as the last of them.
+    A year alone is its middle, July; a version between two of the table is as the one before it;
+    the first numbers of several are as the last of them.
 
     Raises:
         UsageError: neither a date nor a version of this trainer; the message has known ones.

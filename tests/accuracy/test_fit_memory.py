@@ -1,0 +1,44 @@
+"""The ranges of memory estimates hold for sources that had no part in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.accuracy.fit_memory import Run, inside, ranges_of, runs_of
+from tests.accuracy.score import read
+from workbench.estimate.memory_range import UNNAMED, ranges
+from workbench.estimate.slack import shares
+
+ROWS = read(Path(__file__).parent / "data" / "memory.csv")
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Run]:
+    return runs_of(ROWS)
+
+
+def errors(runs: list[Run]) -> list[tuple[str, str, float]]:
+    return [(run.source, run.kind, run.error(shares())) for run in runs]
+
+
+def test_a_fit_sees_what_the_product_estimates(runs: list[Run]) -> None:
+    """The cached moments give the score's own errors."""
+    assert len(runs) > 220
+    assert {run.metric for run in runs} == {"allocated", "reserved", "on_card"}
+
+
+def test_four_of_five_runs_of_unknown_sources_lie_inside(runs: list[Run]) -> None:
+    share, width, by_kind = inside(errors(runs))
+    assert 0.75 <= share <= 0.90
+    assert width <= 1.35
+    assert by_kind["several axes"][0] > 50
+
+
+def test_the_file_has_the_ranges_of_these_rows(runs: list[Run]) -> None:
+    """`python -m tests.accuracy.fit_memory --write` renews it."""
+    fresh = ranges_of(errors(runs))
+    for kind, one in ranges().items():
+        if kind != UNNAMED:
+            assert one[:2] == pytest.approx(fresh[kind][:2], abs=0.005), kind
