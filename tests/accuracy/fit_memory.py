@@ -39,7 +39,9 @@ Errors = list[tuple[str, str, float]]
 _STEPS = 7  # values that a fit tries of each constant
 _CAP = 0.5  # an error beyond says that a row is described wrongly: it counts no more than this
 _LEAST_SOURCES = 2  # of a kind; with fewer, all kinds together decide
-_WIDER = 0.85  # of the outer 90 %: quantiles of few sources are uncertain
+_OUTER = 0.1  # share of the runs beyond each end, before a range is made wider or narrower
+_HELD = 0.8  # share of left-out runs that a range is to hold
+EVERY = "all"
 
 
 @dataclass(frozen=True)
@@ -115,20 +117,36 @@ def fitted(runs: Sequence[Run]) -> Values:
     return best
 
 
-def ranges_of(errors: Iterable[tuple[str, str, float]]) -> dict[str, MemoryRange]:
-    """Kind -> its range, of (source, kind, ln(measured / estimated)): every source counts alike."""
-    every = list(errors)
+def ranges_of(errors: Errors, wider: Mapping[str, float]) -> dict[str, MemoryRange]:
+    """Kind -> its range: quantiles in which every source counts alike, times `wider`."""
     found = {}
-    for kind in WHY:
-        own = [(source, error) for source, one, error in every if one == kind]
+    for kind in wider:
+        own = [(source, error) for source, one, error in errors if one == kind]
         if len({source for source, _ in own}) < _LEAST_SOURCES:
-            own = [(source, error) for source, _, error in every]
+            own = [(source, error) for source, _, error in errors]
         many = collections.Counter(source for source, _ in own)
         weighted = sorted((error, 1 / many[source]) for source, error in own)
-        low, high = (_quantile(weighted, share) for share in (0.05, 0.95))
-        low, high = math.exp(_WIDER * min(0, low)), math.exp(_WIDER * max(0, high))
+        low, high = (_quantile(weighted, share) for share in (_OUTER, 1 - _OUTER))
+        low, high = math.exp(wider[kind] * min(0, low)), math.exp(wider[kind] * max(0, high))
         found[kind] = MemoryRange(round(low, 3), round(high, 3), kind)
     return found
+
+
+def widening(errors: Errors) -> dict[str, float]:
+    """Kind -> the least factor on its quantiles that holds `_HELD` of runs of left-out sources."""
+    kinds = dict.fromkeys(kind for _, kind, _ in errors)
+    found = dict.fromkeys(WHY, 1.0)
+    for kind in kinds:
+        for step in range(5, 41):
+            share, _ = inside(errors, {kind: step / 20})[kind][1:]
+            found[kind] = step / 20
+            if share >= _HELD:
+                break
+    return found
+
+
+def _kinds(errors: Errors) -> set[str]:
+    return {kind for _, kind, _ in errors}
 
 
 def _quantile(weighted: Sequence[tuple[float, float]], share: float) -> float:
@@ -149,17 +167,17 @@ def left_out(runs: Sequence[Run]) -> Errors:
     return found
 
 
-def inside(errors: Errors) -> tuple[float, float, dict[str, tuple[int, float, float]]]:
-    """Share inside and median high / low, each source left out of its range; the same by kind."""
-    held: dict[str, list[tuple[bool, float]]] = collections.defaultdict(list)
+def inside(errors: Errors, wider: Mapping[str, float]) -> dict[str, tuple[int, float, float]]:
+    """Kind -> its runs, the share of them in the range of the other sources, median high / low."""
+    held: dict[str, list[tuple[bool, float]]] = {kind: [] for kind in wider}
     for source in dict.fromkeys(source for source, _, _ in errors):
-        ranges = ranges_of(one for one in errors if one[0] != source)
-        for _, kind, error in (one for one in errors if one[0] == source):
-            low, high = ranges[kind].low, ranges[kind].high
+        ranges = ranges_of([one for one in errors if one[0] != source], wider)
+        for _, kind, error in (one for one in errors if one[0] == source and one[1] in wider):
+            low, high, _ = ranges[kind]
             held[kind].append((low <= math.exp(error) <= high, high / low))
     every = [one for found in held.values() for one in found]
-    by_kind = {kind: (len(found), *_share_and_width(found)) for kind, found in held.items()}
-    return (*_share_and_width(every), by_kind)
+    own = {kind: (len(found), *_share_and_width(found)) for kind, found in held.items() if found}
+    return own | {EVERY: (len(every), *_share_and_width(every))}
 
 
 def _share_and_width(found: Sequence[tuple[bool, float]]) -> tuple[float, float]:
@@ -204,16 +222,16 @@ def main(arguments: list[str] | None = None) -> int:
     for name, (now, low, high) in constants().items():
         print(f"    {name:<18}{now:>6.2f} refitted {best[name]:.2f} of {low:g} to {high:g}")
     unnamed = [(run.source, UNNAMED, run.error(shares())) for run in runs_of(rows, named=False)]
-    for title, errors in (("trainer named", used), ("trainer not named", unnamed)):
-        share, width, by_kind = inside(errors)
-        print(
-            f"  range, {title}: {share:.1%} inside, median high / low {width:.2f} (source left out)"
-        )
-        for kind, (many, held, wide) in by_kind.items():
-            print(f"    {kind:<18}{many:>4} runs {held:>6.0%} inside, high / low {wide:.2f}")
-    ranges = ranges_of(used) | {UNNAMED: ranges_of(unnamed)[UNNAMED]}
-    for kind, one in ranges.items():
-        print(f"    {kind:<18} x {one.low:.2f} to {one.high:.2f}")
+    ranges: dict[str, MemoryRange] = {}
+    for errors in (used, unnamed):
+        wider = widening(errors)
+        ranges |= {
+            kind: one for kind, one in ranges_of(errors, wider).items() if kind in _kinds(errors)
+        }
+        print("  range: runs, inside with the source left out, median high / low; low, high")
+        for kind, (many, held, wide) in inside(errors, wider).items():
+            ends = f"x {ranges[kind].low:.2f} to {ranges[kind].high:.2f}" if kind in ranges else ""
+            print(f"    {kind:<18}{many:>4} {held:>6.1%} {wide:>6.2f}  {ends}")
     if options.write:
         write(ranges, used + unnamed)
     return 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.accuracy.fit_memory import Run, inside, ranges_of, runs_of
+from tests.accuracy.fit_memory import EVERY, Run, inside, ranges_of, runs_of, widening
 from tests.accuracy.score import read
 from workbench.estimate.memory_range import UNNAMED, ranges
 from workbench.estimate.slack import shares
@@ -30,15 +30,18 @@ def test_a_fit_sees_what_the_product_estimates(runs: list[Run]) -> None:
 
 
 def test_four_of_five_runs_of_unknown_sources_lie_inside(runs: list[Run]) -> None:
-    share, width, by_kind = inside(errors(runs))
-    assert 0.75 <= share <= 0.90
-    assert width <= 1.35
-    assert by_kind["several axes"][0] > 50
+    found = errors(runs)
+    held = inside(found, widening(found))
+    many, share, width = held[EVERY]
+    assert many == len(runs)
+    assert 0.75 <= share <= 0.85
+    assert width <= 1.25
 
 
 def test_the_file_has_the_ranges_of_these_rows(runs: list[Run]) -> None:
     """`python -m tests.accuracy.fit_memory --write` renews it."""
-    fresh = ranges_of(errors(runs))
+    found = errors(runs)
+    fresh = ranges_of(found, widening(found))
     for kind, one in ranges().items():
         if kind != UNNAMED:
             assert one[:2] == pytest.approx(fresh[kind][:2], abs=0.005), kind

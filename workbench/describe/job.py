@@ -120,6 +120,11 @@ class Job:
         return Job.of(self.workload.model, **{**self.given, "trainer": name})
 
     @property
+    def has_named_trainer(self) -> bool:
+        """Whether somebody, or the script by its imports, says what trains."""
+        return self.trainer is not None and (self.trainer.is_named or self.trainer.is_imported)
+
+    @property
     def launched(self) -> Strategy:
         """The strategy as it was given: what its trainer does by itself is not told to a library.
 
@@ -301,7 +306,7 @@ def takes_job(
 ) -> OfJob[_P, _R]:
     """Let a function of workload, strategy and cluster take a `Job` in their place.
 
-    One that has a parameter `trainer` is given the job's.
+    One that has a parameter `is_named` is told whether somebody named the job's trainer.
     """
     own = inspect.signature(function)
 
@@ -310,8 +315,8 @@ def takes_job(
         if args and isinstance(args[0], Job):
             job, *rest = args
             args = (job.workload, job.strategy, job.cluster, *rest)
-            if "trainer" in own.parameters:
-                kwargs.setdefault("trainer", job.trainer)
+            if "is_named" in own.parameters:
+                kwargs.setdefault("is_named", job.has_named_trainer)
         return function(*args, **kwargs)
 
     first, strategy, cluster, *more = own.parameters.values()

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import takes_job
-from workbench.describe.trainers import Preset
 from workbench.errors import UsageError
 from workbench.estimate.card import card_parts, cautions, host_bytes
 from workbench.estimate.measured import on_device
@@ -35,7 +34,8 @@ def training_memory(
     workload: Workload,
     strategy: Strategy,
     where: Cluster | str = "cuda",
-    trainer: Preset | None = None,
+    *,
+    is_named: bool = True,
 ) -> Estimate:
     """Peak memory of the fullest rank, in named parts, with a range.
 
@@ -43,7 +43,7 @@ def training_memory(
         workload: What is trained.
         strategy: How it is spread.
         where: A cluster (its card decides whether it fits), or just "cuda" or "cpu".
-        trainer: What trains; the range is wider where it is assumed and not named.
+        is_named: Whether the trainer is named; the range is wider where it is assumed.
 
     Raises:
         UsageError: the layout is impossible (heads not divisible by tp, more stages than blocks).
@@ -58,7 +58,6 @@ def training_memory(
     parts = {name: size for name, size in peak.parts.items() if size}
     extra = card_parts(strategy, where, reserved - peak.total_bytes)
     on_host = host_bytes(ranks, where)
-    is_named = trainer is None or trainer.is_named or trainer.is_imported
     spread = memory_range(workload, strategy, is_named=is_named)
     return Estimate(
         parts={**parts, **extra.parts},

@@ -20,10 +20,10 @@ UNNAMED = "unnamed trainer"
 WHY: Mapping[str, str] = {
     UNNAMED: "the trainer is not named",
     "variable lengths": "the batches' lengths are those of the data",
-    "offload": "offload depends on the library's buffers",
+    "offload, ZeRO-2, 3": "DeepSpeed's buffers and offload depend on its configuration",
     "adapters": "adapters on a frozen base",
     "fp8": "what is kept in 8 bits differs by release",
-    "several axes": "pipeline, tensor or ZeRO parallelism",
+    "several axes": "pipeline, tensor or ZeRO-1 parallelism",
     "plain": "one GPU, DDP or FSDP",
 }
 """Kind of a job -> why its range is as wide as it is."""
@@ -53,9 +53,10 @@ def kind_of(workload: Workload, strategy: Strategy) -> str:
     'adapters'
     """
     several = strategy.tp * strategy.pp * strategy.ep > 1 or strategy.zero_stage is not None
+    moves = bool(strategy.offload) or strategy.zero_stage in {2, 3}
     kinds = {
         "variable lengths": workload.variable_length,
-        "offload": bool(strategy.offload),
+        "offload, ZeRO-2, 3": moves,
         "adapters": bool(workload.lora_rank),
         "fp8": workload.precision == "fp8",
         "several axes": several,
