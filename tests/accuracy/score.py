@@ -56,7 +56,7 @@ def scorable(row: Row) -> bool:
 
 def predict(row: Row) -> tuple[Case, Estimate]:
     case = case_of(row)
-    return case, training_memory(case.workload, case.strategy, case.cluster)
+    return case, training_memory(case.workload, case.strategy, case.cluster, is_named=True)
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -133,9 +133,7 @@ class PipelineOptions(_LibraryOptions):
     """Embedding and head each take the place of one block when blocks are dealt out."""
     balanced_by_flops: Annotated[
         bool,
-        Option(
-            help="pp: blocks and head are dealt out by FLOPs.", off_flag="no-balanced-by-flops"
-        ),
+        Option(help="pp: blocks and head are dealt out by FLOPs.", off_flag="no-balanced-by-flops"),
         ESTIMATED,
     ] = False
     """Blocks are dealt out by their matrix products, the head's counted too (nanotron)."""

@@ -35,7 +35,7 @@ def training_memory(
     strategy: Strategy,
     where: Cluster | str = "cuda",
     *,
-    is_named: bool = True,
+    is_named: bool = False,
 ) -> Estimate:
     """Peak memory of the fullest rank, in named parts, with a range.
 
@@ -43,7 +43,7 @@ def training_memory(
         workload: What is trained.
         strategy: How it is spread.
         where: A cluster (its card decides whether it fits), or just "cuda" or "cpu".
-        is_named: Whether the trainer is named; the range is wider where it is assumed.
+        is_named: Whether the trainer is known; the range is wider where it is only assumed.
 
     Raises:
         UsageError: the layout is impossible (heads not divisible by tp, more stages than blocks).
