@@ -21,7 +21,17 @@ ROOT = Path(__file__).parent.parent
 # view and report, chooses checkpoints and diagnoses.
 ORDER = (
     *("errors", "units", "version"),
-    *("describe", "estimate", "planning", "store", "provenance", "observe", "recipes", "recover"),
+    *(
+        "describe",
+        "trainer_configs",
+        "estimate",
+        "planning",
+        "store",
+        "provenance",
+        "observe",
+        "recipes",
+        "recover",
+    ),
     *("diagnose", "launching", "measuring", "compare", "engines", "cli"),
 )
 HEAVY = {

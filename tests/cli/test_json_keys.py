@@ -51,6 +51,7 @@ WITHOUT_STORE = {
     "memory": ("memory", "--model", "llama-3-8b", "--gpu", "h100"),
     "memory --inference": ("memory", "--model", "llama-3-8b", "--gpu", "h100", "--inference"),
     "cost": ("cost", "--model", "llama-3-8b", "--gpu", "h100", "--tokens", "1B", "--gpus", "8"),
+    "export --trainer": ("export", "--trainer", "torchtune", "--model", "llama-3-8b"),
     "advise": ("advise", "--model", "llama-3-8b", "--gpus", "8"),
     "plan": ("plan", "--model", "llama-3-8b", "--tokens", "1B", "--max-gpus", "8"),
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
@@ -36,6 +37,11 @@ class Description:
     """Options of a job that the command decides itself: they are read, not listed."""
     job: Annotated[Mapping[str, Any], Group(of=Job)] = field(default_factory=dict[str, Any])
     """Those that were given; the others have the defaults of `Job`."""
+    config: Annotated[
+        Path | None,
+        option("Read the job from a trainer's configuration; options count before it."),
+    ] = None
+    """torchtitan's TOML, YAML of torchtune, Axolotl or LLaMA-Factory, a command line …"""
     measured: Annotated[
         str | None,
         option("What a script trains, as `workbench measure` found it: the script, or its run."),
@@ -136,8 +142,10 @@ def _of_fields(kind: Any) -> _Argument:
         inner[attribute.name] = _argument(
             attribute.name, hints[attribute.name], default, own, hidden
         )
+    # An option of two groups is one parameter, as the later declares it; both read its value.
+    parameters = {one.name: one for argument in inner.values() for one in argument.parameters}
     return _Argument(
-        parameters=[one for argument in inner.values() for one in argument.parameters],
+        parameters=list(parameters.values()),
         read=lambda values: kind(**{name: one.read(values) for name, one in inner.items()}),
     )
 
@@ -217,6 +225,12 @@ def describe(description: Description) -> Job:
         UsageError: a value is impossible; the message says what is allowed.
     """
     values = dict(description.job)
+    if description.config is not None:
+        if description.measured is not None:
+            raise UsageError("--config and --measured both say what is trained. Leave one out.")
+        from workbench.trainer_configs import job_from_config  # noqa: PLC0415  (the mappings)
+
+        return job_from_config(description.config, **values)
     model = values.pop("model", None)
     if description.measured is not None:
         if model is not None:
@@ -225,8 +239,9 @@ def describe(description: Description) -> Job:
         return Job.of(workload.model, **step_options(workload) | values)
     if model is None:
         raise UsageError(
-            "The model is missing. Add --model M (workbench models lists them), or --measured "
-            "train.py for a script that workbench measure has run."
+            "The model is missing. Add --model M (workbench models lists them), --config FILE (a "
+            "trainer's configuration), or --measured train.py for a script that workbench measure "
+            "has run."
         )
     return Job.of(model, **values)
 

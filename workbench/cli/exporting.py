@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,10 +12,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from workbench.cli.describing import option, with_options
-from workbench.cli.tables import JsonOption, print_json
+from workbench.cli.describing import Description, describe, option, with_options
+from workbench.cli.tables import print_json
 from workbench.cli.terminal import StoreOption, console, errors
 from workbench.describe.checks import require_choice
+from workbench.describe.job import options as job_options
 from workbench.describe.option import Group
 from workbench.engines.export_request import ExportRequest, known_provider, plan_entry
 from workbench.engines.exporting import Export, slug
@@ -23,13 +25,15 @@ from workbench.engines.refusals import ENGINES, RENTING, places, starters
 from workbench.errors import UsageError
 from workbench.store.names import check_local
 
-_WHAT = "A run (id, prefix, name or 'last'), a recipe, or a script."
+_WHAT = "A run (id, prefix, name or 'last'), a recipe, or a script; --trainer: or plans.json."
+_LISTED = ("model", "trainer", "gpus")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions:
-    """The options of ``workbench export``."""
+class ExportOptions(Description):
+    """The options of ``workbench export``; with --trainer also those of ``workbench memory``."""
 
+    HIDDEN = tuple(name for name in job_options() if name not in _LISTED)
     what: Annotated[str | None, typer.Argument(metavar="RUN_RECIPE_OR_SCRIPT", help=_WHAT)] = None
     arguments: Annotated[
         list[str] | None,
@@ -55,7 +59,6 @@ class ExportOptions:
     ] = None
     out: Annotated[Path | None, option("Write the files into this folder.", metavar="DIR")] = None
     store: StoreOption = None
-    as_json: JsonOption = False
 
 
 @with_options
@@ -64,10 +67,13 @@ def export(options: ExportOptions) -> None:
     if options.why:
         _why(options)
         return
+    if options.to is None and options.job.get("trainer") is not None:
+        _for_trainer(options)
+        return
     if options.what is None or options.to is None:
         raise UsageError(
             "Give what to export and an engine: workbench export RUN --to ENGINE. Engines: "
-            f"{', '.join(ENGINES)}."
+            f"{', '.join(ENGINES)}. For a trainer's configuration: --trainer NAME."
         )
     if options.out is not None and options.out.exists() and not options.out.is_dir():
         raise UsageError(f"--out {options.out} is a file. Give a folder.")
@@ -80,6 +86,34 @@ def export(options: ExportOptions) -> None:
         print_json({**made.document(), "out": out})
     else:
         _show(made, options.out, written)
+
+
+def _for_trainer(options: ExportOptions) -> None:
+    """The configuration that a trainer reads, of a run, a plan or the job of the options."""
+    from workbench.engines.trainer_export import described  # noqa: PLC0415
+    from workbench.trainer_configs import write_config, write_files  # noqa: PLC0415
+
+    trainer: str = options.job["trainer"]
+    model = options.job.get("model")
+    given = {name: one for name, one in options.job.items() if name != "trainer"}
+    is_typed = options.what is None and (model is not None or options.config is not None)
+    job = describe(replace(options, job=given)) if is_typed else None
+    made = write_config(job or described(options.what, options.rank, options.store), trainer, model)
+    if options.out is not None:
+        check_local(options.out, "--out")
+        write_files(made, options.out)
+    if options.as_json:
+        out = None if options.out is None else str(options.out.absolute())
+        print_json({**made.document(), "out": out})
+        return
+    for note in made.notes:
+        errors.print(f"note: {note}", markup=False, soft_wrap=True)
+    for name, text in made.files.items() if options.out is None else ():
+        console.print(f"[bold]# {escape(name)}[/]")
+        console.print(text, markup=False, soft_wrap=True)
+    if options.out is not None:
+        console.print(f"wrote {', '.join(made.files)} to {options.out}", markup=False)
+    console.print(f"  {shlex.join(made.command)}", markup=False, soft_wrap=True)
 
 
 def _request(options: ExportOptions) -> ExportRequest:

@@ -94,7 +94,7 @@ FORMS: Final = {
     ),
     "plan": JsonForm(
         "plans pareto rejected rejected_total rejected_by_reason combinations global_batch "
-        "explanation sensitivity model seconds misses notes trainer"
+        "explanation sensitivity model workload seconds misses notes trainer"
     ),
     "advise": JsonForm(
         "rule holds verdict reason next steps condition evidence numbers source corrects",
@@ -131,6 +131,7 @@ FORMS: Final = {
     "archive": JsonForm(_LABELS, array=True),
     "delete": JsonForm("run bytes files checkpoints", array=True),
     "export": JsonForm("engine name nodes processes_per_node gpu spot files copies next notes out"),
+    "export --trainer": JsonForm("trainer files command notes unproven out"),
     "export --why": JsonForm(
         "engine provider nodes spot bucket image idle source date", array=True
     ),

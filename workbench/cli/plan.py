@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import typer
@@ -110,6 +110,7 @@ def document(report: Planned) -> dict[str, Any]:
         entry["launch"] = launch_line(plan)
     return result | {
         "model": report.workload.model.name,
+        "workload": asdict(report.workload),
         "seconds": report.seconds,
         "misses": list(report.plans.misses),
         "notes": list(report.notes),

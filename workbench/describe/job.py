@@ -119,6 +119,10 @@ class Job:
         """
         return Job.of(self.workload.model, **{**self.given, "trainer": name})
 
+    def with_notes(self, *notes: str) -> Job:
+        """With further notes on how it was read."""
+        return replace(self, notes=(*self.notes, *notes))
+
     @property
     def has_named_trainer(self) -> bool:
         """Whether somebody, or the script by its imports, says what trains."""

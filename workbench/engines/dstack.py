@@ -12,7 +12,7 @@ from workbench.engines.job import DISK_GB, EngineJob
 from workbench.engines.launching import CHECKPOINTS, LAUNCH, setup_lines
 from workbench.engines.refusals import able, place
 from workbench.engines.skypilot import Made
-from workbench.engines.yaml_text import yaml_text
+from workbench.trainer_configs.yaml_text import yaml_text
 
 FILE, FLEET = "task.dstack.yml", "fleet.dstack.yml"
 _AT = "/workflow"

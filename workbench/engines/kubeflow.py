@@ -12,8 +12,8 @@ from typing import Any
 from workbench.engines.job import EngineJob
 from workbench.engines.launching import CHECKPOINTS, LAUNCH, setup_lines
 from workbench.engines.skypilot import Made
-from workbench.engines.yaml_text import yaml_text
 from workbench.errors import UsageError
+from workbench.trainer_configs.yaml_text import yaml_text
 
 FILE, MAP = "trainjob.yaml", "files.yaml"
 RUNTIME = "torch-distributed"

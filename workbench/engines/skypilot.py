@@ -11,7 +11,7 @@ from workbench.engines.gpu_names import gpu_name, name_notes
 from workbench.engines.job import DISK_GB, EngineJob
 from workbench.engines.launching import CHECKPOINTS, LAUNCH, limited, setup_lines
 from workbench.engines.refusals import able, place
-from workbench.engines.yaml_text import yaml_text
+from workbench.trainer_configs.yaml_text import yaml_text
 
 Made = tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]
 """Files, what to type, notes."""

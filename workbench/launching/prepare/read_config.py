@@ -15,8 +15,8 @@ from typing import Any
 from workbench.describe import Strategy
 from workbench.errors import UsageError
 from workbench.launching.prepare.accelerate_config import FSDP_SWITCHES
-from workbench.launching.prepare.config_fields import Reader, load
 from workbench.launching.prepare.deepspeed_config import NVME_PATH
+from workbench.trainer_configs.config_fields import Reader, load
 
 _KINDS = {
     kind: kind

@@ -1,0 +1,34 @@
+"""Configurations of the trainers that people use: read into a `Job`, and written from one.
+
+`formats` holds, per trainer, which key stands for which field of a job: data, with the file and the
+release in which the keys can be read. Each rule is used in both directions (`rules`), so what is
+written comes back as the same job, and what cannot come back is refused.
+"""
+
+from __future__ import annotations
+
+from workbench.trainer_configs.reading import (
+    TrainerConfig,
+    job_from_config,
+    job_of,
+    read_command_line,
+    read_config,
+)
+from workbench.trainer_configs.writing import (
+    CannotExpressError,
+    TrainerFiles,
+    write_config,
+    write_files,
+)
+
+__all__ = [
+    "CannotExpressError",
+    "TrainerConfig",
+    "TrainerFiles",
+    "job_from_config",
+    "job_of",
+    "read_command_line",
+    "read_config",
+    "write_config",
+    "write_files",
+]

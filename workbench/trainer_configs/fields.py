@@ -1,0 +1,253 @@
+"""The fields that rules speak of: those of a `Job`, and what trainers state in their place.
+
+Beside the options of a job these are derived from it, and back:
+
+- ``data_parallel``: replicated, fsdp, fsdp-grad-op, zero1, zero2 or zero3, where only the kind is
+  stated and the number of ranks follows from the machines;
+- ``global_batch``, ``local_batch`` and ``pipeline_batch``: batches in sequences;
+- ``lora``: whether adapters are trained, and ``lora_attention``, ``lora_mlp``, ``lora_head`` where
+  they are stated apart; ``offload_optimizer``, ``offload_parameters``,
+  ``offload_activations``: each part alone;
+- ``model_text`` and ``model_id``: what names the model; ``model.hidden`` …: its shape;
+- ``positions``: the longest sequence that a model is built for; ``world_size``: ranks.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import fields as fields_of
+from dataclasses import replace
+from typing import Any
+
+from workbench.describe import Cluster, Strategy
+from workbench.describe.catalog import every_published
+from workbench.describe.job import Job, options
+from workbench.describe.model import Model
+from workbench.describe.option import declared
+from workbench.describe.supported import KNOWN_BY, OF_AXIS, backend
+from workbench.describe.workload import ImplementationAssumptions, Workload
+from workbench.errors import UsageError
+from workbench.trainer_configs.document import Document
+
+DEGREES = ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep")
+_OFFLOADS = ("optimizer", "parameters", "activations")
+_ATTENTION = ("q", "k", "v", "o")
+_MLP = ("gate", "up", "down")
+_SHAPE = "model."
+_SHAPE_NEEDS = frozenset({"layers", "hidden", "heads"})
+_REPOSITORY = re.compile(r"Hugging Face (\S+/\S+), config\.json")
+_WORDS = {"dp_replicate": "dp", "dp_shard": "fsdp", "tp": "tp", "cp": "cp", "pp": "pp"}
+
+
+def job_fields(job: Job, model_text: str | None = None) -> dict[str, Any]:
+    """Every field of a job that a rule may write."""
+    workload, strategy = job.workload, job.strategy
+    values = {name: getattr(workload, name) for name in declared(Workload)}
+    values |= {
+        name: getattr(workload.kernels, name) for name in declared(ImplementationAssumptions)
+    }
+    values |= strategy.options()
+    per_rank = workload.micro_batch * workload.accumulate
+    piped = strategy.pp > 1
+    values |= {
+        "data_parallel": data_parallel(strategy),
+        "global_batch": per_rank * strategy.data_ranks,
+        "local_batch": per_rank if piped else workload.micro_batch,
+        "pipeline_batch": workload.micro_batch if piped else None,
+        "lora": workload.lora_rank > 0,
+        "lora_attention": tuple(one for one in workload.lora_targets if one in _ATTENTION),
+        "lora_mlp": "gate" in workload.lora_targets,
+        "lora_head": "head" in workload.lora_targets,
+        **{f"offload_{part}": part in strategy.offload for part in _OFFLOADS},
+        "model_text": model_text or repository_of(workload.model),
+        "model_id": catalog_id(workload.model),
+        "positions": workload.model.max_positions or workload.seq_len,
+        "world_size": strategy.world_size,
+    }
+    shape = workload.model
+    values[f"{_SHAPE}grouped"] = shape.key_value_heads != shape.heads
+    return values | {f"{_SHAPE}{one.name}": getattr(shape, one.name) for one in fields_of(shape)}
+
+
+def data_parallel(strategy: Strategy) -> str:
+    """How data-parallel ranks hold the states; hsdp: sharded in groups that are replicated.
+
+    >>> data_parallel(Strategy.parse("zero2", 4)), data_parallel(Strategy.parse("ddp", 4))
+    ('zero2', 'replicated')
+    """
+    if strategy.zero_stage is not None:
+        return f"zero{strategy.zero_stage}"
+    if strategy.dp_shard > 1 and strategy.dp_replicate > 1:
+        return "hsdp"
+    sharded = strategy.dp_shard > 1 or strategy.name in {"fsdp", "fsdp-grad-op"}
+    return "fsdp" if sharded else "replicated"
+
+
+@functools.cache
+def catalog_id(model: Model) -> str | None:
+    """The catalog's first name of a model of this shape; None = not in it."""
+    for row in every_published():
+        if replace(model, name=row.model.name) == row.model:
+            return row.id
+    return None
+
+
+def repository_of(model: Model) -> str | None:
+    """The Hugging Face repository that the catalog's shape was read from; None = not known."""
+    named = catalog_id(model)
+    rows = [row for row in every_published() if replace(model, name=row.model.name) == row.model]
+    rows.sort(key=lambda row: (row.model.name != model.name, row.id != named))
+    found = (_REPOSITORY.match(row.source) for row in rows)
+    return next((match[1] for match in found if match), None)
+
+
+def placement_of(job: Job) -> dict[str, Any]:
+    """The options that put another job on the same machines."""
+    cluster, world = job.cluster, job.strategy.world_size
+    if not isinstance(cluster, Cluster):
+        return {"gpus": world, "cpu": cluster == "cpu"}
+    card = cluster.accelerator
+    where: dict[str, Any] = {"gpus": world // cluster.nodes, "nodes": cluster.nodes}
+    return where if card is None else where | {"gpu": card.id}
+
+
+def job_options(
+    values: Mapping[str, Any], given: Mapping[str, Any], document: Document
+) -> dict[str, Any]:
+    """The options of a job from what was read; what is given beside it counts.
+
+    Raises:
+        UsageError: the degrees do not fit the machines, or the batches not the degrees.
+    """
+    read = {name: value for name, value in values.items() if value is not None}
+    read |= _offload(read)
+    if "lora_attention" in read or read.get("lora_mlp"):
+        targets = (*read.get("lora_attention", ()), *_MLP * bool(read.get("lora_mlp")))
+        read["lora_targets"] = (*targets, *("head",) * bool(read.get("lora_head")))
+    if read.get("lora") is False:
+        read |= {"lora_rank": 0}
+        read.pop("lora_targets", None)
+    strategy = None
+    if given.get("strategy") is None:
+        strategy = _strategy(read, given, document)
+        read |= _batches(read, given, strategy, document)
+    else:
+        read = {name: one for name, one in read.items() if name not in {*KNOWN_BY, *OF_AXIS}}
+        read |= _batches(read, given, None, document)
+    kept = {name: value for name, value in read.items() if name in options()}
+    made = kept | {name: value for name, value in given.items() if value is not None}
+    if strategy is not None:
+        who = backend(strategy)
+        if who not in {"mesh", "script"}:  # what another library would be told counts for nothing
+            foreign = {
+                name for name, (takers, _) in KNOWN_BY.items() if takers and who not in takers
+            }
+            made = {name: one for name, one in made.items() if name not in foreign - set(given)}
+        nodes = int(made.get("nodes") or 1)
+        made |= {"strategy": strategy}
+        made.setdefault("gpus", max(1, strategy.world_size // nodes))
+    if "model" not in made and (model := _model(read)) is not None:
+        made["model"] = model
+    return made
+
+
+def _offload(read: Mapping[str, Any]) -> dict[str, Any]:
+    stated = {part: read[f"offload_{part}"] for part in _OFFLOADS if f"offload_{part}" in read}
+    return {"offload": tuple(part for part, is_so in stated.items() if is_so)} if stated else {}
+
+
+def _model(read: Mapping[str, Any]) -> Any:
+    if named := read.get("model_id") or read.get("model_text"):
+        return named
+    shape = {name[len(_SHAPE) :]: one for name, one in read.items() if name.startswith(_SHAPE)}
+    shape.pop("grouped", None)
+    if not set(shape) >= _SHAPE_NEEDS:
+        return None
+    values: dict[str, Any] = {"name": f"{shape['layers']} layers, {shape['hidden']} wide", **shape}
+    return Model(**values)
+
+
+def _strategy(read: Mapping[str, Any], given: Mapping[str, Any], document: Document) -> Strategy:
+    """The layout on so many GPUs as are given, else as the file's degrees need."""
+    kind = str(read.get("data_parallel", "replicated"))
+    sharded = kind.startswith(("fsdp", "zero"))
+    degrees = {name: int(read.get(name, 1)) for name in DEGREES}
+    product = math.prod(degrees[name] for name in _WORDS)
+    world = _world(read, given) or product
+    if world % product:
+        stated = ", ".join(f"{name} {one}" for name, one in degrees.items() if one > 1)
+        raise UsageError(
+            f"{document.name}: its degrees ({stated}) multiply to {product}, which does not divide "
+            f"{world} GPUs. Change --gpus or --nodes, or a degree in the file."
+        )
+    free = "dp_shard" if sharded else "dp_replicate"
+    if world > product:
+        if free in read:
+            raise UsageError(
+                f"{document.name}: its degrees multiply to {product}, and {world} GPUs are given. "
+                "Change --gpus or --nodes, or a degree in the file."
+            )
+        degrees[free] *= world // product
+    stage = int(kind[-1]) if kind.startswith("zero") else None
+    return named_strategy(degrees, stage, sharded=sharded)
+
+
+def _world(read: Mapping[str, Any], given: Mapping[str, Any]) -> int | None:
+    gpus, nodes = given.get("gpus"), given.get("nodes")
+    if gpus is not None:
+        return int(gpus) * int(nodes or read.get("nodes") or 1)
+    if "gpus" in read:
+        return int(read["gpus"]) * int(nodes or read.get("nodes") or 1)
+    return int(read["world_size"]) if "world_size" in read else None
+
+
+def named_strategy(
+    degrees: Mapping[str, int], stage: int | None, *, sharded: bool = False
+) -> Strategy:
+    """A strategy under the name that people would type for it.
+
+    >>> named_strategy({"tp": 2, "dp_shard": 4}, None).name, named_strategy({"dp_shard": 8}, 3).name
+    ('fsdp4-tp2', 'zero3')
+    """
+    split = {name: degrees.get(name, 1) for name in _WORDS}
+    above = [name for name, degree in split.items() if degree > 1]
+    words = dict(_WORDS) if stage is None else _WORDS | {"dp_shard": f"zero{stage}x"}
+    experts = f"-ep{degrees['ep']}" if degrees.get("ep", 1) > 1 else ""
+    name = "-".join(f"{words[one]}{split[one]}" for one in above) + experts
+    world = math.prod(split.values())
+    plain = {"dp_replicate": "ddp", "dp_shard": "fsdp" if stage is None else f"zero{stage}"}
+    if not experts and len(above) == 1:
+        name = plain.get(above[0], above[0])
+    elif not above:
+        name = plain["dp_shard"] if sharded else "single"
+    return Strategy.parse(name, world)
+
+
+def _batches(
+    read: Mapping[str, Any], given: Mapping[str, Any], strategy: Strategy | None, document: Document
+) -> dict[str, Any]:
+    """Micro-batch and accumulation, from the batches that the trainer states."""
+    batches: dict[str, Any] = {}
+    piped = strategy is not None and strategy.pp > 1
+    local = read.get("local_batch")
+    if local is not None:
+        batches["micro_batch"] = int(read.get("pipeline_batch") or 1) if piped else local
+    micro = given.get("micro_batch") or batches.get("micro_batch", read.get("micro_batch"))
+    if micro is None or given.get("accumulate") is not None:
+        return batches
+    ranks = 1 if strategy is None else strategy.data_ranks
+    whole = read.get("global_batch")
+    if whole is None:
+        if local is None:
+            return batches
+        whole = local * ranks
+    accumulate, rest = divmod(int(whole), int(micro) * ranks)
+    if strategy is not None and (rest or not accumulate):
+        raise UsageError(
+            f"{document.name}: a global batch of {whole} is not a multiple of the micro-batch "
+            f"{micro} x {ranks} data-parallel ranks. Change the batch, or --gpus."
+        )
+    return {**batches, "accumulate": max(1, accumulate)}

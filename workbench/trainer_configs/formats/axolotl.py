@@ -1,0 +1,225 @@
+"""Axolotl's YAML."""
+
+from __future__ import annotations
+
+from workbench.trainer_configs.document import Document
+from workbench.trainer_configs.format import Format, Group
+from workbench.trainer_configs.formats import deepspeed, transformers
+from workbench.trainer_configs.rules import ANY, MANY, Choice, Names, Number, below, texts
+
+_SCHEMA = "axolotl-ai-cloud/axolotl src/axolotl/utils/schemas/config.py, fsdp.py 0.18"
+_LIGER = "axolotl.integrations.liger.LigerPlugin"
+_CUT = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
+_IN_GROUPS = {"data_parallel": "hsdp"}
+_OF_LORA = {"lora": True}
+_WORDS = {name: words for name, words in transformers.PROJECTIONS.items() if "all" not in name}
+_SWITCHES = {
+    "flash_attention": "flash_attention_2",
+    "sdp_attention": "sdpa",
+    "eager_attention": "eager",
+}
+
+
+def spell_anew(document: Document) -> None:
+    """Give keys of older releases their names in 0.18, and switches of attention their value."""
+    for old, new in (
+        ("sequence_parallel_degree", "context_parallel_size"),
+        ("fsdp_config.fsdp_version", "fsdp_version"),
+        ("fsdp_config.version", "fsdp_version"),
+        ("liger_swiglu", "liger_glu_activation"),
+    ):
+        document.move(old, new)
+    for key, _ in [*document.unknown()]:
+        if key.startswith("fsdp_config.fsdp_"):
+            document.move(key, key.replace(".fsdp_", "."))
+    for switch, name in _SWITCHES.items():
+        if document.get(switch) is True and document.get("attn_implementation") is None:
+            document.put("attn_implementation", name)
+    if "full_shard" in texts(document.get("fsdp")) and document.get("fsdp_version") is None:
+        document.put("fsdp_version", 1)  # the default where only `fsdp` was given
+        document.put("fsdp_config.reshard_after_forward", value=True)
+    if document.get("adapter") == "qlora":
+        document.put("adapter", "lora")
+    if document.get("bf16") in {"auto", "full"}:
+        document.put("bf16", value=True)
+
+
+AXOLOTL = Format(
+    trainer="axolotl",
+    syntax="yaml",
+    file="axolotl.yaml",
+    signatures=(("base_model",),),
+    command="axolotl train {file} --launcher torchrun -- --nnodes {nodes} --nproc_per_node {gpus}",
+    documents={"deepspeed": "deepspeed.json"},
+    completed=transformers.TRANSFORMERS.completed,
+    conflicts=(
+        *(("bf16", "fp16"), ("load_in_4bit", "load_in_8bit"), ("deepspeed", "fsdp_version")),
+        *(("bf16", "float32"), ("fp16", "float32")),
+    ),
+    spell_anew=spell_anew,
+    left_open="data sets, learning rate, number of epochs",
+    lacks={
+        "pp": "it has no pipeline parallelism",
+        "ep": "its expert parallelism is not known here",
+        "tp": "its tensor parallelism is DeepSpeed's AutoTP, which is not known here",
+    },
+    harmless=(
+        *transformers.HARMLESS,
+        *("datasets*", "dataset_*", "plugins", "lora_*", "fsdp", "fsdp_version", "ddp_*"),
+        *("val_set_size", "tokenizer_*", "model_type", "special_tokens*", "fsdp_config.final_*"),
+        *("peft_*", "fsdp_config.sharding_strategy", "flash_attn_*", "*_attention", "adapter"),
+        *("sample_packing_*", "eval_sample_packing", "pad_to_sequence_len", "train_on_inputs"),
+        *("group_by_length", "gc_steps", "rl", "chat_template*", "strict"),
+    ),
+    groups=(
+        Group(
+            source="axolotl-ai-cloud/axolotl src/axolotl/utils/schemas/model.py 0.18",
+            rules=(Number(key="base_model", field="model_text", is_text=True),),
+        ),
+        Group(
+            source="axolotl-ai-cloud/axolotl src/axolotl/utils/schemas/peft.py 0.18",
+            rules=(
+                Choice(
+                    keys=("adapter", "load_in_4bit", "load_in_8bit"),
+                    fields=("lora", "quantization"),
+                    rows=(
+                        (("lora", None, None), (True, "none")),
+                        (("lora", True, None), (True, "nf4-dq")),
+                        (("lora", None, True), (True, "int8")),
+                        ((None, None, None), (False, "none")),
+                    ),
+                ),
+                Number(key="lora_r", field="lora_rank", default=8, when=_OF_LORA),
+                Choice(
+                    keys=("lora_target_linear",),
+                    fields=("lora_targets",),
+                    when=_OF_LORA,
+                    rows=(
+                        ((True,), (("q", "k", "v", "o", "gate", "up", "down"),)),
+                        ((None,), (ANY,)),
+                    ),
+                ),
+                Names(key="lora_target_modules", field="lora_targets", words=_WORDS, when=_OF_LORA),
+            ),
+        ),
+        Group(
+            source="axolotl-ai-cloud/axolotl src/axolotl/utils/schemas/training.py 0.18",
+            rules=(
+                Number(key="micro_batch_size", field="micro_batch", default=1),
+                Number(key="gradient_accumulation_steps", field="accumulate", default=1),
+                Choice(
+                    keys=("optimizer",),
+                    fields=("optimizer", "fused_optimizer"),
+                    rows=transformers.OPTIMIZER.rows,
+                ),
+            ),
+        ),
+        Group(
+            source=_SCHEMA,
+            rules=(
+                Number(key="sequence_len", field="seq_len", default=512),
+                Choice(
+                    keys=("sample_packing",),
+                    fields=("variable_length",),
+                    rows=(((True,), (False,)), ((False,), (True,))),
+                ),
+                *below("deepspeed", (deepspeed.STAGE,)),
+                Choice(
+                    keys=("fsdp_version",),
+                    fields=("data_parallel", "engine"),
+                    rows=(
+                        ((2,), ("fsdp", None)),
+                        ((2,), ("hsdp", None)),
+                        ((1,), ("fsdp", "fsdp1")),
+                        ((None,), ("replicated", ANY)),
+                        *(((None,), (kind, ANY)) for kind in sorted(deepspeed.ZEROS)),
+                    ),
+                ),
+                *below("deepspeed", deepspeed.ZERO),
+                Choice(
+                    keys=("fsdp_config.reshard_after_forward",),
+                    fields=("reshard_after_forward",),
+                    when={"data_parallel": transformers.SHARDED},
+                    rows=(((True,), (True,)), ((False,), (False,)), ((None,), (ANY,))),
+                ),
+                *below("fsdp_config", transformers.FSDP_COMMON),
+                Choice(
+                    keys=("fsdp_config.offload_params",),
+                    fields=("offload_optimizer", "offload_parameters"),
+                    when={"data_parallel": transformers.SHARDED},
+                    rows=(((True,), (True, True)), ((None,), (False, False))),
+                ),
+                Number(key="dp_shard_size", field="dp_shard", written_when=_IN_GROUPS),
+                Number(key="dp_replicate_size", field="dp_replicate", written_when=_IN_GROUPS),
+                Number(
+                    key="context_parallel_size", field="cp", default=1, written_when={"cp": MANY}
+                ),
+                Choice(
+                    keys=("gradient_checkpointing", "fsdp_config.activation_checkpointing"),
+                    fields=("recompute", "recompute_layers"),
+                    rows=(
+                        ((True, ANY), ("full", None)),
+                        (("offload", ANY), ("full", None)),
+                        ((ANY, True), ("full", None)),
+                        ((False, None), ("none", ANY)),
+                        ((None, None), ("none", ANY)),
+                    ),
+                ),
+                Choice(
+                    keys=("activation_offloading",),
+                    fields=("offload_activations",),
+                    rows=(((True,), (True,)), ((None,), (False,))),
+                ),
+                Choice(
+                    keys=("bf16", "fp16", "float32", "bfloat16"),
+                    fields=("precision", "lora", "data_parallel"),
+                    rows=(
+                        ((True, None, None, None), ("bf16", True, ANY)),
+                        ((True, None, None, None), ("bf16-pure", False, "replicated")),
+                        ((True, None, None, None), ("bf16", ANY, ANY)),
+                        ((None, True, None, None), ("fp16", ANY, ANY)),
+                        ((None, None, True, None), ("fp32", ANY, ANY)),
+                        ((None, None, None, True), ("bf16-pure", ANY, ANY)),
+                        ((None, None, None, None), ("bf16", ANY, ANY)),
+                    ),
+                ),
+                Choice(
+                    keys=("attn_implementation",),
+                    fields=transformers.ATTENTION.fields,
+                    rows=transformers.ATTENTION.rows,
+                ),
+                Choice(
+                    keys=(
+                        *("plugins", "liger_rope", "liger_rms_norm", "liger_glu_activation"),
+                        *("liger_fused_linear_cross_entropy", "cut_cross_entropy"),
+                    ),
+                    fields=("loss", "norm", "activation"),
+                    rows=(
+                        (([_LIGER], True, True, True, True, None), ("fused", "fused", "fused")),
+                        (([_CUT], None, None, None, None, True), ("fused", ANY, ANY)),
+                        ((ANY, ANY, True, True, True, ANY), ("fused", "fused", "fused")),
+                        ((ANY, ANY, True, True, None, None), (ANY, "fused", "fused")),
+                        ((ANY, ANY, ANY, ANY, True, ANY), ("fused", ANY, ANY)),
+                        ((ANY, ANY, ANY, ANY, ANY, True), ("fused", ANY, ANY)),
+                        ((ANY, None, None, None, None, None), (ANY, ANY, ANY)),
+                    ),
+                ),
+                Choice(
+                    keys=("chunked_cross_entropy",),
+                    fields=("loss",),
+                    rows=(((True,), ("chunked",)), ((None,), (ANY,))),
+                ),
+                Choice(
+                    keys=("torch_compile",),
+                    fields=("compiled",),
+                    rows=(((True,), (True,)), ((None,), (False,))),
+                ),
+                Choice(
+                    keys=("tiled_mlp",),
+                    fields=("tiled_mlp",),
+                    rows=(((True,), (True,)), ((None,), (False,))),
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,128 @@
+"""LLaMA-Factory's YAML."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from workbench.trainer_configs.format import Format, Group
+from workbench.trainer_configs.formats import deepspeed, transformers
+from workbench.trainer_configs.rules import ANY, Choice, Names, Number, below
+
+_HPARAMS = "hiyouga/LLaMA-Factory src/llamafactory/hparams"
+_OF_LORA = {"lora": True}
+LLAMA_FACTORY: Format = replace(
+    transformers.TRANSFORMERS,
+    trainer="llama-factory",
+    others=(),
+    syntax="yaml",
+    file="train.yaml",
+    signatures=(("finetuning_type",), ("cutoff_len",), ("template", "model_name_or_path")),
+    command="llamafactory-cli train {file}",
+    parsed_by="",
+    conflicts=(("bf16", "fp16"), ("pure_bf16", "fp16"), ("fsdp", "deepspeed")),
+    fixed={"stage": "sft", "do_train": True, "output_dir": "out"},
+    left_open="data set, template, learning rate, number of epochs",
+    harmless=(
+        *transformers.HARMLESS,
+        *("dataset*", "template", "lora_alpha", "lora_dropout", "use_rslora", "cutoff_len"),
+        *("quantization_method", "upcast_*", "neat_packing", "freeze_*", "mask_history"),
+        *("preprocessing_batch_size", "val_size", "quantization_type", "additional_target"),
+    ),
+    groups=(
+        Group(
+            source=f"{_HPARAMS}/model_args.py 0.9.5",
+            rules=(
+                Number(key="model_name_or_path", field="model_text", is_text=True),
+                Choice(
+                    keys=("flash_attn",),
+                    fields=("attention", "flash_version"),
+                    rows=(
+                        (("sdpa",), ("sdpa", ANY)),
+                        (("fa2",), ("flash", 2)),
+                        (("fa3",), ("flash", 3)),
+                        (("disabled",), ("eager", ANY)),
+                        (("auto",), (ANY, ANY)),
+                        ((None,), (ANY, ANY)),
+                    ),
+                ),
+                Choice(
+                    keys=("enable_liger_kernel",),
+                    fields=("loss", "norm", "activation"),
+                    rows=(((True,), ("fused", "fused", "fused")), ((None,), (ANY, ANY, ANY))),
+                ),
+                Choice(
+                    keys=("disable_gradient_checkpointing",),
+                    fields=("recompute", "recompute_layers"),
+                    rows=(((True,), ("none", ANY)), ((None,), ("full", None))),
+                ),
+                Choice(
+                    keys=("quantization_bit", "double_quantization"),
+                    fields=("quantization",),
+                    rows=(
+                        ((4, False), ("nf4",)),
+                        ((4, None), ("nf4-dq",)),
+                        ((4, True), ("nf4-dq",)),
+                        ((8, ANY), ("int8",)),
+                        ((None, ANY), ("none",)),
+                    ),
+                ),
+            ),
+        ),
+        Group(
+            source=f"{_HPARAMS}/finetuning_args.py 0.9.5",
+            rules=(
+                Choice(
+                    keys=("finetuning_type",),
+                    fields=("lora",),
+                    rows=((("lora",), (True,)), (("full",), (False,)), ((None,), (True,))),
+                ),
+                Number(key="lora_rank", field="lora_rank", default=8, when=_OF_LORA),
+                Names(
+                    key="lora_target",
+                    field="lora_targets",
+                    words=transformers.PROJECTIONS,
+                    when=_OF_LORA,
+                    is_joined=True,
+                ),
+                Choice(
+                    keys=("pure_bf16", "bf16", "fp16"),
+                    fields=("precision", "low_precision_weights"),
+                    rows=(
+                        ((True, None, None), ("bf16-pure", ANY)),
+                        ((None, True, None), ("bf16", ANY)),
+                        ((None, None, True), ("fp16", ANY)),
+                        ((True, True, None), ("bf16-pure", ANY)),
+                        ((None, None, None), ("fp32", ANY)),
+                    ),
+                ),
+            ),
+        ),
+        Group(
+            source=f"{_HPARAMS}/data_args.py 0.9.5",
+            rules=(
+                Number(key="cutoff_len", field="seq_len", default=2048),
+                Choice(
+                    keys=("packing",),
+                    fields=("variable_length",),
+                    rows=(((True,), (False,)), ((False,), (True,))),
+                ),
+            ),
+        ),
+        Group(
+            source=transformers.TRAINING_ARGUMENTS,
+            rules=(
+                *transformers.SIZES,
+                *below("deepspeed", (deepspeed.STAGE,)),
+                transformers.DATA_PARALLEL,
+                *below("deepspeed", deepspeed.ZERO),
+                *below("fsdp_config", transformers.FSDP),
+                transformers.OPTIMIZER,
+                Choice(
+                    keys=("torch_compile",),
+                    fields=("compiled",),
+                    rows=(((True,), (True,)), ((None,), (False,))),
+                ),
+            ),
+        ),
+    ),
+)

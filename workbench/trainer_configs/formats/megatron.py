@@ -1,0 +1,258 @@
+"""Megatron-LM's arguments; they give the model by its shape."""
+
+from __future__ import annotations
+
+from workbench.trainer_configs.document import Document
+from workbench.trainer_configs.format import Format, Group
+from workbench.trainer_configs.rules import ANY, MANY, Choice, Number
+
+_ARGUMENTS = "NVIDIA/Megatron-LM megatron/training/arguments.py 0.19 (d98e8a64)"
+_CONFIG = "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py 0.19 (d98e8a64)"
+_SHAPE = (
+    Number(key="num_layers", field="model.layers"),
+    Number(key="hidden_size", field="model.hidden"),
+    Number(key="num_attention_heads", field="model.heads"),
+    Choice(
+        keys=("group_query_attention",),
+        fields=("model.grouped",),
+        rows=(((True,), (True,)), ((None,), (False,))),
+    ),
+    Number(key="num_query_groups", field="model.kv_heads", when={"model.grouped": True}),
+    Number(key="kv_channels", field="model.head_dim"),
+    Number(key="ffn_hidden_size", field="model.mlp_hidden"),
+    Number(key="vocab_size", field="model.vocab", other_keys=("padded_vocab_size",)),
+    Choice(
+        keys=("swiglu",),
+        fields=("model.gated_mlp",),
+        rows=(((True,), (True,)), ((None,), (False,))),
+    ),
+    Choice(
+        keys=("normalization",),
+        fields=("model.norm",),
+        rows=(
+            (("RMSNorm",), ("rmsnorm",)),
+            (("LayerNorm",), ("layernorm",)),
+            ((None,), ("layernorm",)),
+        ),
+    ),
+    Choice(
+        keys=("position_embedding_type",),
+        fields=("model.position",),
+        rows=(
+            (("rope",), ("rope",)),
+            (("learned_absolute",), ("learned",)),
+            (("none",), ("none",)),
+            ((None,), ("learned",)),
+        ),
+    ),
+    Number(
+        key="max_position_embeddings",
+        field="model.max_positions",
+        when={"model.position": "learned"},
+    ),
+    Choice(
+        keys=("untie_embeddings_and_output_weights",),
+        fields=("model.tied_embeddings",),
+        rows=(((True,), (False,)), ((None,), (True,))),
+    ),
+    Choice(
+        keys=("disable_bias_linear", "add_qkv_bias"),
+        fields=("model.qkv_bias", "model.out_bias", "model.mlp_bias"),
+        rows=(
+            ((True, None), (False, False, False)),
+            ((True, True), (True, False, False)),
+            ((None, None), (True, True, True)),
+        ),
+    ),
+    Choice(
+        keys=("qk_layernorm",),
+        fields=("model.qk_norm",),
+        rows=(((True,), (True,)), ((None,), (False,))),
+    ),
+    Number(
+        key="num_experts", field="model.experts", default=0, written_when={"model.experts": MANY}
+    ),
+    Number(
+        key="moe_router_topk",
+        field="model.experts_per_token",
+        default=2,
+        when={"model.experts": MANY},
+    ),
+    Number(key="moe_ffn_hidden_size", field="model.expert_hidden", when={"model.experts": MANY}),
+    Number(
+        key="moe_shared_expert_intermediate_size",
+        field="model.shared_expert_hidden",
+        when={"model.experts": MANY},
+        written_when={"model.shared_expert_hidden": MANY},
+    ),
+)
+
+
+def spell_anew(document: Document) -> None:
+    """Say which arguments others stand for, and that a sequence-length counts as positions."""
+    if document.get("recompute_activations") is not None:
+        document.put("recompute_granularity", "selective")
+    if document.get("group_query_attention") is None and document.get("num_query_groups"):
+        document.notes.append("num_query_groups counts only beside --group-query-attention")
+    if document.get("num_experts") is not None and document.get("moe_ffn_hidden_size") is None:
+        document.move("ffn_hidden_size", "moe_ffn_hidden_size")
+    if document.get("ffn_hidden_size") is None and document.get("hidden_size") is not None:
+        hidden = int(document.get("hidden_size"))
+        gated = document.get("swiglu") is not None
+        document.put("ffn_hidden_size", 8 * hidden // 3 // 64 * 64 if gated else 4 * hidden)
+
+
+MEGATRON_LM = Format(
+    trainer="megatron-lm",
+    others=("megatron-deepspeed",),
+    syntax="arguments",
+    file="pretrain.sh",
+    script="pretrain_gpt.py",
+    dashes=True,
+    signatures=(("num_layers", "hidden_size", "num_attention_heads"), ("micro_batch_size",)),
+    command="bash {file}",
+    left_open="data, tokenizer, learning rate, number of iterations",
+    conflicts=(("bf16", "fp16"), ("use_torch_fsdp2", "use_megatron_fsdp")),
+    fixed={"use_mcore_models": True},
+    spell_anew=spell_anew,
+    lacks={
+        "lora_rank": "its pre-training script trains all parameters",
+        "quantization": "its weights are not quantized",
+        "model": "its arguments cannot build such blocks",
+        "zero_stage": "its distributed optimizer is ZeRO-1; for ZeRO-3 it has FSDP",
+    },
+    harmless=(
+        *("save*", "load*", "log_*", "eval*", "tokenizer_*", "lr*", "*min_lr", "weight_decay"),
+        *("adam_*", "init_method_std", "*_dropout", "rotary_*", "train_*", "exit_*", "manual_gc*"),
+        *("distributed_timeout*", "distributed_backend", "use_mcore_models", "fp8_*", "ckpt_*"),
+        *("clip_grad", "attention_softmax_in_fp32", "no_masked_softmax_fusion", "rope_*"),
+        *("max_position_embeddings", "seed", "moe_router_load*", "moe_aux*", "moe_token_disp*"),
+        *("no_load_*", "no_save_*", "data_*", "split", "vocab_file", "merge_file", "mock_data"),
+        *("attention_backend", "num_workers", "group_query_attention", "transformer_impl"),
+        *("decoupled*", "use_rope_scaling", "apply_layernorm_1p", "calculate_per_token_loss"),
+        *("overlap_param_gather", "make_vocab_size_divisible_by", "no_create_attention*"),
+        *("use_flash_attn", "tensorboard*", "async_*", "empty_unused*", "recompute_activations"),
+    ),
+    groups=(
+        Group(source=f"{_CONFIG}; {_ARGUMENTS}", rules=_SHAPE),
+        Group(
+            source=f"{_ARGUMENTS}; megatron/training/config/training_config.py",
+            rules=(
+                Number(key="seq_length", field="seq_len"),
+                Number(key="max_position_embeddings", field="positions"),
+                Number(key="micro_batch_size", field="micro_batch", default=1),
+                Number(key="global_batch_size", field="global_batch"),
+                Number(key="tensor_model_parallel_size", field="tp", default=1),
+                Number(key="pipeline_model_parallel_size", field="pp", default=1),
+                Number(key="context_parallel_size", field="cp", default=1),
+                Number(key="expert_model_parallel_size", field="ep", default=1),
+                Number(key="expert_tensor_parallel_size", field="expert_tp", when={"ep": MANY}),
+                Choice(
+                    keys=("use_distributed_optimizer", "use_torch_fsdp2"),
+                    fields=("data_parallel", "zero_stage", "pp", "ep"),
+                    rows=(
+                        ((True, None), ("zero1", 1, ANY, ANY)),
+                        ((None, True), ("fsdp", None, 1, 1)),
+                        ((None, None), ("replicated", None, ANY, ANY)),
+                    ),
+                ),
+                Choice(
+                    keys=("torch_fsdp2_no_reshard_after_forward",),
+                    fields=("reshard_after_forward",),
+                    when={"data_parallel": "fsdp"},
+                    rows=(((True,), (False,)), ((None,), (True,))),
+                ),
+                Choice(
+                    keys=("sequence_parallel",),
+                    fields=("sequence_parallel",),
+                    when={"tp": MANY},
+                    rows=(((True,), (True,)), ((None,), (False,))),
+                ),
+                Choice(
+                    keys=("cp_comm_type",),
+                    fields=("cp_method",),
+                    when={"cp": MANY},
+                    rows=(
+                        (("p2p",), ("ring",)),
+                        (("a2a",), ("ulysses",)),
+                        ((None,), ("ring",)),
+                    ),
+                ),
+                Number(
+                    key="num_virtual_stages_per_pipeline_rank",
+                    field="virtual_stages",
+                    default=1,
+                    when={"pp": MANY},
+                    written_when={"virtual_stages": MANY},
+                ),
+                Choice(
+                    keys=(),
+                    fields=("schedule", "virtual_stages"),
+                    when={"pp": MANY},
+                    rows=(((), ("1f1b", 1)), ((), ("interleaved", ANY))),
+                ),
+                Choice(
+                    keys=(
+                        *("recompute_granularity", "recompute_method", "recompute_num_layers"),
+                        "recompute_modules",
+                    ),
+                    fields=("recompute", "recompute_layers", "recompute_parts"),
+                    rows=(
+                        (("full", "uniform", 1, None), ("full", None, ANY)),
+                        (("selective", None, None, None), ("selective", None, ("attention",))),
+                        (
+                            ("selective", ANY, ANY, ["core_attn"]),
+                            ("selective", None, ("attention",)),
+                        ),
+                        (("full", "uniform", ANY, ANY), ("full", None, ANY)),
+                        ((None, ANY, ANY, ANY), ("none", ANY, ANY)),
+                    ),
+                ),
+                Choice(
+                    keys=("bf16", "fp16", "fp8_format"),
+                    fields=("precision",),
+                    rows=(
+                        ((True, None, None), ("bf16",)),
+                        ((None, True, None), ("fp16",)),
+                        ((True, None, "hybrid"), ("fp8",)),
+                        ((True, None, ANY), ("fp8",)),
+                        ((None, None, None), ("fp32",)),
+                    ),
+                ),
+                Choice(
+                    keys=("overlap_grad_reduce",),
+                    fields=("overlap_gradients",),
+                    rows=(((True,), (True,)), ((None,), (False,))),
+                ),
+                Choice(
+                    keys=("tp_comm_overlap",),
+                    fields=("overlap_tp",),
+                    when={"tp": MANY},
+                    rows=(((True,), (True,)), ((None,), (False,))),
+                ),
+                Choice(
+                    keys=("optimizer", "optimizer_cpu_offload"),
+                    fields=("optimizer", "offload_optimizer"),
+                    rows=(
+                        (("adam", None), ("adamw-fused", False)),
+                        (("sgd", None), ("sgd", False)),
+                        (("adam", True), ("adamw-fused", True)),
+                        ((None, None), ("adamw-fused", False)),
+                        ((None, True), ("adamw-fused", True)),
+                    ),
+                ),
+                Choice(
+                    keys=("cross_entropy_loss_fusion",),
+                    fields=("compiled_loss",),
+                    rows=(((True,), (True,)), ((None,), (False,))),
+                ),
+                Choice(
+                    keys=("moe_grouped_gemm",),
+                    fields=("grouped_experts",),
+                    when={"model.experts": MANY},
+                    rows=(((True,), (True,)), ((None,), (ANY,))),
+                ),
+            ),
+        ),
+    ),
+)

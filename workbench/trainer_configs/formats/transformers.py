@@ -1,0 +1,358 @@
+"""Hugging Face's TrainingArguments, and arguments of the scripts around it, TRL's among them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from workbench.describe.workload import LORA_TARGETS
+from workbench.trainer_configs.document import Document
+from workbench.trainer_configs.format import Format, Group
+from workbench.trainer_configs.formats import deepspeed
+from workbench.trainer_configs.rules import ANY, Choice, Names, Number, below, texts
+
+_ALL = LORA_TARGETS[:-1]
+PROJECTIONS = {
+    **{f"{word}_proj": (word,) for word in _ALL},
+    "lm_head": ("head",),
+    "all-linear": _ALL,
+    "all": _ALL,
+    **dict.fromkeys(("c_attn", "Wqkv", "qkv_proj", "query_key_value"), ("q", "k", "v")),
+    "gate_up_proj": ("gate", "up"),
+}
+"""Names of a model's modules -> the layers that they are."""
+OPTIMIZERS = (
+    (("adamw_torch_fused",), ("adamw-fused",)),
+    (("adamw_torch",), ("adamw",)),
+    (("adamw_8bit",), ("adamw-8bit",)),
+    (("adamw_bnb_8bit",), ("adamw-8bit",)),
+    (("adamw_torch_8bit",), ("adamw-8bit",)),
+    (("adamw_torch_4bit",), ("adamw-4bit",)),
+    (("paged_adamw_32bit",), ("paged-adamw",)),
+    (("paged_adamw",), ("paged-adamw",)),
+    (("paged_adamw_8bit",), ("paged-adamw-8bit",)),
+    (("adafactor",), ("adafactor",)),
+    (("lion_32bit",), ("lion",)),
+    (("lion_8bit",), ("lion-8bit",)),
+    (("sgd",), ("sgd",)),
+    (("muon",), ("muon",)),
+)
+"""Names of OptimizerNames -> the optimizer; adamw says by itself that it is not the fused one."""
+OPTIMIZER = Choice(
+    keys=("optim",),
+    fields=("optimizer", "fused_optimizer"),
+    rows=tuple(
+        (keys, (*values, False if values == ("adamw",) else ANY)) for keys, values in OPTIMIZERS
+    ),
+)
+ATTENTION = Choice(
+    keys=("attn_implementation",),
+    fields=("attention", "flash_version"),
+    rows=(
+        (("sdpa",), ("sdpa", ANY)),
+        (("flash_attention_2",), ("flash", 2)),
+        (("flash_attention_3",), ("flash", 3)),
+        (("eager",), ("eager", ANY)),
+    ),
+)
+PRECISION = Choice(
+    keys=("bf16", "fp16", "dtype"),
+    fields=("precision", "low_precision_weights", "lora"),
+    rows=(
+        ((True, None, "bfloat16"), ("bf16", ANY, True)),
+        ((True, None, "bfloat16"), ("bf16-pure", ANY, False)),
+        ((True, None, "float32"), ("bf16", False, ANY)),
+        ((None, True, "float32"), ("fp16", False, False)),
+        ((None, True, "float16"), ("fp16", ANY, True)),
+        ((None, None, "float32"), ("fp32", ANY, ANY)),
+        ((True, None, ANY), ("bf16", ANY, ANY)),
+        ((None, True, ANY), ("fp16", ANY, ANY)),
+        ((None, None, "bfloat16"), ("bf16-pure", ANY, ANY)),
+        ((None, None, "float16"), ("fp16-pure", ANY, ANY)),
+        ((None, None, None), ("fp32", ANY, ANY)),
+        ((None, None, "auto"), ("bf16-pure", ANY, ANY)),
+    ),
+)
+CONVERTED = Choice(
+    keys=("use_liger_kernel", "torch_compile"),
+    fields=("loss", "norm", "activation", "compiled"),
+    rows=(
+        ((True, None), ("fused", "fused", "fused", False)),
+        ((True, True), ("fused", "fused", "fused", True)),
+        ((None, True), (ANY, "fused", "fused", True)),
+        ((None, None), (ANY, ANY, ANY, ANY)),
+    ),
+)
+QUANTIZED = Choice(
+    keys=("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "use_bnb_nested_quant"),
+    fields=("quantization",),
+    rows=(
+        ((True, None, "nf4", True), ("nf4-dq",)),
+        ((True, None, "nf4", None), ("nf4",)),
+        ((True, None, None, True), ("nf4-dq",)),
+        ((True, None, None, None), ("nf4",)),
+        ((None, True, ANY, ANY), ("int8",)),
+        ((None, None, ANY, ANY), ("none",)),
+    ),
+)
+DATA_PARALLEL = Choice(
+    keys=("fsdp",),
+    fields=("data_parallel",),
+    rows=(
+        (("full_shard auto_wrap",), ("fsdp",)),
+        ((True,), ("fsdp",)),
+        ((None,), ("replicated",)),
+        *(((None,), (kind,)) for kind in sorted(deepspeed.ZEROS)),
+    ),
+)
+SHARDED = frozenset({"fsdp", "hsdp"})
+_OF_FSDP = {"data_parallel": SHARDED}
+FSDP_COMMON = (
+    Choice(
+        keys=("state_dict_type",),
+        fields=("state_dict",),
+        when=_OF_FSDP,
+        rows=(
+            (("SHARDED_STATE_DICT",), ("sharded",)),
+            (("FULL_STATE_DICT",), ("full",)),
+            ((None,), (ANY,)),
+        ),
+    ),
+    Choice(
+        keys=("cpu_ram_efficient_loading",),
+        fields=("meta_init",),
+        when=_OF_FSDP,
+        rows=(((True,), (True,)), ((None,), (False,))),
+    ),
+    Choice(
+        keys=("auto_wrap_policy",),
+        fields=("wrap_min_parameters",),
+        when=_OF_FSDP,
+        rows=(
+            (("TRANSFORMER_BASED_WRAP",), (None,)),
+            (("SIZE_BASED_WRAP",), (ANY,)),
+            ((None,), (ANY,)),
+        ),
+    ),
+    Number(key="min_num_params", field="wrap_min_parameters", when={"engine": "fsdp1"}),
+)
+"""fsdp_config, as Axolotl has it too."""
+FSDP = (
+    Choice(
+        keys=("version", "reshard_after_forward"),
+        fields=("engine", "reshard_after_forward"),
+        when=_OF_FSDP,
+        rows=(
+            ((2, True), (None, True)),
+            ((2, False), (None, False)),
+            ((1, "full_shard"), ("fsdp1", True)),
+            ((1, "shard_grad_op"), ("fsdp1", False)),
+            ((2, None), (None, ANY)),
+            ((1, None), ("fsdp1", ANY)),
+            ((None, True), (ANY, True)),
+            ((None, False), (ANY, False)),
+            ((None, None), (ANY, ANY)),
+        ),
+    ),
+    *FSDP_COMMON,
+    Choice(
+        keys=("cpu_offload",),
+        fields=("offload_optimizer", "offload_parameters"),
+        when=_OF_FSDP,
+        rows=(((True,), (True, True)), ((None,), (False, False))),
+    ),
+)
+"""fsdp_config, whose keys are Accelerate's without their prefix."""
+RECOMPUTE = Choice(
+    keys=(
+        "gradient_checkpointing",
+        "activation_checkpointing",
+        "fsdp_config.activation_checkpointing",
+    ),
+    fields=("recompute", "recompute_layers"),
+    rows=(
+        ((True, ANY, ANY), ("full", None)),
+        ((ANY, True, ANY), ("full", None)),
+        ((ANY, ANY, True), ("full", None)),
+        ((False, None, None), ("none", ANY)),
+        ((None, False, None), ("none", ANY)),
+    ),
+)
+SIZES = (
+    Number(key="per_device_train_batch_size", field="micro_batch", default=8),
+    Number(key="gradient_accumulation_steps", field="accumulate", default=1),
+)
+LORA = (
+    Choice(keys=("use_peft",), fields=("lora",), rows=(((True,), (True,)), ((None,), (False,)))),
+    Number(key="lora_r", field="lora_rank", default=16, when={"lora": True}),
+    Names(key="lora_target_modules", field="lora_targets", words=PROJECTIONS, when={"lora": True}),
+    QUANTIZED,
+)
+TRAINING_ARGUMENTS = "huggingface/transformers src/transformers/training_args.py 5.23"
+HARMLESS = (
+    *("lora_alpha", "lora_dropout", "*lora_task_type", "use_rslora", "per_device_eval_batch_size"),
+    *("eval_*", "save_*", "logging_*", "dataloader_*", "optim_args", "lora_modules_to_save"),
+    *("gradient_checkpointing_kwargs*", "activation_checkpointing_kwargs*", "ddp_timeout"),
+    *("ddp_backend", "local_rank", "resume_from_checkpoint", "use_fast_tokenizer", "*seed"),
+    *("fsdp_config.transformer_layer_cls_to_wrap", "fsdp_config.*prefetch", "fsdp_config.xla*"),
+    *("fsdp_config.use_orig_params", "fsdp_config.sync_module_states", "fsdp_config.limit_all_*"),
+    *("preprocessing_*", "bnb_4bit_compute_dtype", "bf16_full_eval", "low_cpu_mem_usage"),
+    *("validation_*", "max_grad_norm", "load_best_model_at_end", "loss_scale*"),
+    *(f"deepspeed.{pattern}" for pattern in deepspeed.HARMLESS),
+)
+
+
+_LEGACY = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True}
+"""Words in ``fsdp`` -> whether gathered weights are freed after forward."""
+
+
+def spell_anew(document: Document) -> None:
+    """Spell what older releases wrote as texts of ``fsdp`` and ``torch_dtype`` as 5.23 does."""
+    document.move("torch_dtype", "dtype")
+    document.move("max_seq_length", "max_length")
+    for key, _ in [*document.unknown()]:
+        if key.startswith("fsdp_config.fsdp_"):
+            document.move(key, key.replace(".fsdp_", "."))
+    document.move("fsdp_config.offload_params", "fsdp_config.cpu_offload")
+    words = texts(document.get("fsdp"))
+    sharded = next((word for word in words if word in _LEGACY), None)
+    if sharded is None:
+        return
+    values: dict[str, object] = {"fsdp": "full_shard auto_wrap"}
+    if "offload" in words:
+        values["fsdp_config.cpu_offload"] = True
+    version = document.get("fsdp_config.version")
+    if version is None:
+        values["fsdp_config.version"] = 2
+    if document.get("fsdp_config.reshard_after_forward") is None:
+        kind = sharded if str(version) == "1" else _LEGACY[sharded]
+        values["fsdp_config.reshard_after_forward"] = kind
+    if sharded == "hybrid_shard":
+        document.notes.append("fsdp=hybrid_shard is read as full_shard over all GPUs")
+    for key, value in values.items():
+        document.put(key, value)
+
+
+_GROUPS = (
+    Group(
+        source="huggingface/transformers examples/pytorch/language-modeling/run_clm.py 5.23",
+        rules=(
+            Number(
+                key="model_name_or_path",
+                field="model_text",
+                other_keys=("model_id", "config_name"),
+                is_text=True,
+            ),
+        ),
+    ),
+    Group(source="huggingface/trl trl/trainer/model_config.py 1.9", rules=(*LORA, ATTENTION)),
+    Group(
+        source=TRAINING_ARGUMENTS,
+        rules=(
+            *SIZES,
+            *below("deepspeed", (deepspeed.STAGE,)),
+            DATA_PARALLEL,
+            *below("deepspeed", deepspeed.ZERO),
+            *below("fsdp_config", FSDP),
+            RECOMPUTE,
+            PRECISION,
+            OPTIMIZER,
+            CONVERTED,
+        ),
+    ),
+)
+
+AGREEING = {
+    "deepspeed.train_micro_batch_size_per_gpu": "per_device_train_batch_size",
+    "deepspeed.gradient_accumulation_steps": "gradient_accumulation_steps",
+    "deepspeed.bf16.enabled": "bf16",
+    "deepspeed.fp16.enabled": "fp16",
+}
+"""Keys of the DeepSpeed file that must be "auto" or say what the arguments say."""
+LACKS = {
+    "tp": "it has no tensor parallelism among its arguments",
+    "pp": "it has no pipeline parallelism",
+    "cp": "its context parallelism is an argument of Accelerate's launcher, not of the trainer",
+    "ep": "it has no expert parallelism among its arguments",
+    "dp_replicate": "its arguments do not shard in groups (hsdp)",
+}
+TRANSFORMERS = Format(
+    trainer="transformers",
+    others=("accelerate", "peft", "pytorch", "alst"),
+    syntax="arguments",
+    file="train.sh",
+    signatures=(
+        ("per_device_train_batch_size",),
+        ("model_name_or_path", "output_dir"),
+        ("model_name_or_path",),
+    ),
+    command="bash {file}",
+    parsed_by="transformers",
+    documents={"fsdp_config": "fsdp.json", "deepspeed": "deepspeed.json"},
+    completed=dict.fromkeys(
+        (
+            *("deepspeed.train_micro_batch_size_per_gpu", "deepspeed.gradient_accumulation_steps"),
+            *("deepspeed.gradient_clipping", "deepspeed.bf16.enabled", "deepspeed.fp16.enabled"),
+        ),
+        "auto",
+    ),
+    conflicts=(("bf16", "fp16"), ("fsdp", "deepspeed"), ("load_in_4bit", "load_in_8bit")),
+    agreeing=AGREEING,
+    harmless=HARMLESS,
+    fixed={"output_dir": "out"},
+    lacks=LACKS,
+    spell_anew=spell_anew,
+    groups=(
+        *_GROUPS,
+        Group(
+            source="huggingface/transformers examples/pytorch/language-modeling/run_clm.py 5.23",
+            rules=(
+                Number(
+                    key="block_size",
+                    field="seq_len",
+                    other_keys=("max_length", "model_max_length"),
+                ),
+            ),
+        ),
+    ),
+)
+TRL = replace(
+    TRANSFORMERS,
+    trainer="trl",
+    others=("unsloth",),
+    syntax="yaml",
+    file="sft.yaml",
+    signatures=(("max_length",), ("packing",), ("max_seq_length",), ("dataset_text_field",)),
+    command=(
+        "accelerate launch --num_machines {nodes} --num_processes {world} -m trl sft "
+        "--config {file}"
+    ),
+    parsed_by="",
+    groups=(
+        *_GROUPS,
+        Group(
+            source="huggingface/trl trl/trainer/sft_config.py 1.9",
+            rules=(
+                Number(key="max_length", field="seq_len", default=1024),
+                Choice(
+                    keys=("packing",),
+                    fields=("variable_length",),
+                    rows=(((True,), (False,)), ((False,), (True,))),
+                ),
+                Choice(
+                    keys=("loss_type",),
+                    fields=("loss",),
+                    rows=(
+                        (("chunked_nll",), ("chunked",)),
+                        (("nll",), ("full",)),
+                        ((None,), (ANY,)),
+                    ),
+                ),
+                Choice(
+                    keys=("activation_offloading",),
+                    fields=("offload_activations",),
+                    rows=(((True,), (True,)), ((None,), (False,))),
+                ),
+            ),
+        ),
+    ),
+)

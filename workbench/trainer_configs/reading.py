@@ -1,0 +1,239 @@
+"""A trainer's configuration as a `Job`: what its keys say, and what of it is not understood."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, cast
+
+from workbench.describe.job import Job, check_names
+from workbench.describe.trainers import trainer as trainer_named
+from workbench.errors import UnknownNameError, UsageError
+from workbench.trainer_configs.document import Document, is_off, is_on, shown
+from workbench.trainer_configs.fields import job_options
+from workbench.trainer_configs.format import Format
+from workbench.trainer_configs.known import FORMATS
+from workbench.trainer_configs.syntax import read_arguments, read_file
+
+_MATTERS = re.compile(
+    r"parallel|offload|checkpointing|recompute|precision|dtype|quant|fp8|fp16|bf16|8bit|4bit|lora"
+    r"|dora|adapter|rank|batch|seq_len|_length|packing|packed|compile|kernel|liger|flash|attn"
+    r"|attention|optim|shard|zero_|fsdp|deepspeed|accumulation|expert|moe|freeze|frozen|galore"
+    r"|unsloth|cross_entropy|loss_fn|virtual|fuse|vocab|layers|hidden|cp_|tp_size"
+)
+"""Words in names of keys that change memory or time."""
+_SHOWN = 6  # keys in one note
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerConfig:
+    """What a trainer's configuration says of a job."""
+
+    format: Format
+    """How the trainer writes it."""
+    trainer: str
+    """The trainer, with its release where one was given."""
+    document: Document
+    """The file's values, for messages about them."""
+    values: Mapping[str, Any]
+    """Fields, as the rules name them."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was not understood, in sentences that name the file."""
+        left = [f"{key}={shown(value)}" for key, value in self.document.unknown()]
+        named = [one for one in left if self._matters(one)]
+        more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+        notes = [f"{self.document.name}: {note}." for note in self.document.notes]
+        if named:
+            keys = f"{', '.join(named[:_SHOWN])}{more}"
+            notes.append(f"{self.document.name}: not understood and left out: {keys}.")
+        return tuple(notes)
+
+    def _matters(self, stated: str) -> bool:
+        key, _, value = stated.partition("=")
+        is_plain = is_off(value) or value in {"auto", "0", "0.0", "1", "[]", "{}"}
+        harmless = any(fnmatchcase(key, pattern) for pattern in self.format.harmless)
+        return not (is_plain or harmless) and _MATTERS.search(key) is not None
+
+    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a job, `model` among them; what is given counts before the file.
+
+        Raises:
+            UsageError: the file contradicts itself or the machines; says file and key.
+        """
+        made = job_options(self.values, given, self.document)
+        made.setdefault("trainer", self.trainer)
+        return made
+
+
+def read_config(path: str | Path, trainer: str | None = None) -> TrainerConfig:
+    """Read a trainer's configuration file.
+
+    Args:
+        path: torchtitan's TOML, the YAML of torchtune, Axolotl, LLaMA-Factory or TRL, DeepSpeed's
+            JSON, or a file with the command line of a transformers or Megatron-LM script.
+        trainer: Whose it is (NAME or NAME@RELEASE); None = as its keys say.
+
+    Raises:
+        UsageError: it cannot be read, is no known trainer's, or contradicts itself.
+    """
+    path = Path(path).expanduser()
+    return _read(Document(str(path), read_file(path)), trainer, path.parent)
+
+
+def read_command_line(words: Sequence[str], trainer: str) -> TrainerConfig:
+    """Read the arguments of a script that uses a known trainer; a file among them is read too.
+
+    Raises:
+        UsageError: the trainer's arguments are not known here, or contradict themselves.
+    """
+    for word in words:
+        path = Path(word)
+        is_file = path.suffix in {".toml", ".yaml", ".yml"} and path.is_file()
+        if is_file and format_of(trainer).syntax != "arguments":
+            return read_config(path, trainer)
+    return _read(Document("the script's arguments", read_arguments(words)), trainer, Path())
+
+
+def job_from_config(path: str | Path, **given: Any) -> Job:
+    """The job that a trainer's configuration describes; options that are given count before it.
+
+    Raises:
+        UsageError: as `read_config`; or the file names no model and none is given.
+    """
+    check_names(given)
+    return job_of(read_config(path, given.get("trainer")), given)
+
+
+def job_of(config: TrainerConfig, given: Mapping[str, Any]) -> Job:
+    """The job of a configuration that was read.
+
+    Raises:
+        UsageError: it names no model and none is given, or a value is impossible.
+    """
+    values = config.options(given)
+    model = values.pop("model", None)
+    if model is None:
+        raise UsageError(
+            f"{config.document.name} names no model that is known here. Add --model M (workbench "
+            "models lists them), or the folder of its config.json."
+        )
+    return Job.of(model, **values).with_notes(*config.notes)
+
+
+def format_of(trainer: str) -> Format:
+    """How a trainer writes its configuration.
+
+    Raises:
+        UnknownNameError: no such trainer.
+        UsageError: its configuration is not known here; the message has those that are.
+    """
+    name = trainer_named(trainer.partition("@")[0]).name
+    for one in FORMATS:
+        if name == one.trainer or name in one.others:
+            return one
+    raise UsageError(
+        f"The configuration of {name} is not known here. Known: "
+        f"{', '.join(one.trainer for one in FORMATS)}."
+    )
+
+
+def _read(document: Document, trainer: str | None, folder: Path) -> TrainerConfig:
+    chosen = _chosen(document, trainer)
+    for key in chosen.documents:
+        named = document.get(key)
+        if isinstance(named, str) and not is_off(named) and not is_on(named):
+            document.put(key, read_file(_beside(folder, named)))
+    values = read_document(document, chosen)
+    return TrainerConfig(
+        format=chosen, trainer=trainer or chosen.trainer, document=document, values=values
+    )
+
+
+def _beside(folder: Path, named: str) -> Path:
+    """A file that a configuration names: relative to where it is started, or to itself."""
+    path = Path(named).expanduser()
+    return path if path.is_absolute() or path.exists() else folder / path
+
+
+def _chosen(document: Document, trainer: str | None) -> Format:
+    """The format that a file's keys belong to; of a trainer that is named, where that has one."""
+    named: Format | None = None
+    if trainer is not None:
+        try:
+            named = format_of(trainer)
+        except UnknownNameError:
+            raise
+        except UsageError:
+            named = None
+    matches = [
+        one
+        for one in FORMATS
+        if any(all(_has(document, key) for key in keys) for keys in one.signatures)
+    ]
+    if named is not None and (named in matches or not matches):
+        return named
+    if matches:
+        return matches[0]
+    raise UsageError(
+        f"{document.name} has no keys of a known trainer: "
+        f"{', '.join(one.trainer for one in FORMATS)}. Add --trainer NAME to say whose it is."
+    )
+
+
+def _has(document: Document, key: str) -> bool:
+    inner: Any = document.values
+    for part in key.split("."):
+        if not isinstance(inner, Mapping) or part not in inner:
+            return False
+        inner = cast("Mapping[str, Any]", inner)[part]
+    return True
+
+
+def read_document(document: Document, chosen: Format) -> dict[str, Any]:
+    """The fields that a document's keys stand for.
+
+    Raises:
+        UsageError: two of its keys contradict each other.
+    """
+    chosen.spell_anew(document)
+    for one, other in chosen.conflicts:
+        if is_stated(document.get(one)) and is_stated(document.get(other)):
+            raise UsageError(
+                f"{document.name}: {one} and {other} contradict each other. Leave one of them out."
+            )
+    _check_agreeing(document, chosen)
+    values: dict[str, Any] = dict(chosen.assumed)
+    for name in ("gpus", "nodes", "world_size"):
+        given = document.get(f"launcher.{name}")
+        if given is not None and str(given).isdecimal():
+            values[name] = int(given)
+    if "gpus" in values and "nodes" in values and "world_size" not in values:
+        values["world_size"] = values["gpus"] * values["nodes"]
+    for rule in chosen.rules:
+        values |= rule.read(document, values)
+    return values
+
+
+def is_stated(value: Any) -> bool:
+    """Whether a key says anything but no."""
+    return not is_off(value) and value not in ("auto", 0, {}, [])
+
+
+def _check_agreeing(document: Document, chosen: Format) -> None:
+    for one, other in chosen.agreeing.items():
+        first, second = document.get(one), document.get(other)
+        if first in {None, "auto"} or second in {None, "auto"}:
+            continue
+        same = (
+            is_on(first) == is_on(second) if isinstance(first, bool) else str(first) == str(second)
+        )
+        if not same:
+            raise UsageError(
+                f"{document.name}: {one} is {shown(first)} and {other} is {shown(second)}. Make "
+                'them equal, or give "auto" in the DeepSpeed file.'
+            )

@@ -1,0 +1,191 @@
+"""How configurations look in a file: YAML, JSON, TOML, or the arguments of a command line."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from workbench.errors import HostError, UsageError
+from workbench.trainer_configs.config_fields import load
+from workbench.trainer_configs.document import put_below
+from workbench.trainer_configs.yaml_text import yaml_text
+
+_MOST_BYTES = 256 << 10
+_LAUNCHER = {
+    **dict.fromkeys(("nproc_per_node", "num_gpus", "gpus_per_node"), "gpus"),
+    **dict.fromkeys(("nnodes", "num_nodes", "num_machines"), "nodes"),
+    "num_processes": "world_size",
+}
+"""Options of torchrun, accelerate launch, deepspeed and Slurm that say how many GPUs there are."""
+_ASSIGNED = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=([^\s;$`(]+)\Z")
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::-([^}]*))?\}?")
+_TO_ESCAPE = re.compile("[\x00-\x1f\x7f]")
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The values of a configuration file, nested; of a script, those of its command line.
+
+    Raises:
+        UsageError: the file cannot be read, or is not what its ending says.
+        HostError: Python before 3.11 without tomli reads no TOML.
+    """
+    if path.suffix in {".yaml", ".yml", ".json"}:
+        return load(path)
+    text = _text(path)
+    if path.suffix == ".toml":
+        return _toml(path, text)
+    return read_arguments(_script_words(path, text))
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        text = data.decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as text: {error}. Give a config file.") from error
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{path} is larger than {_MOST_BYTES} bytes. Give a config file.")
+    return text
+
+
+def _toml(path: Path, text: str) -> dict[str, Any]:
+    for name in ("tomllib", "tomli"):  # the second is the first for Python 3.10
+        try:
+            reader = importlib.import_module(name)
+        except ImportError:
+            continue
+        try:
+            return reader.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{path} is not TOML: {error}. Give a config file.") from error
+    raise HostError("Reading TOML needs Python 3.11, or the package tomli: pip install tomli.")
+
+
+def _script_words(path: Path, text: str) -> list[str]:
+    """Words of a shell script, comments and line ends left out, simple variables filled in."""
+    try:
+        words = shlex.split(text.replace("\\\n", " "), comments=True)
+    except ValueError as error:
+        raise UsageError(f"{path} cannot be read as a command line: {error}.") from error
+    known = {match[1]: match[2] for word in words if (match := _ASSIGNED.match(word))}
+    filled = (
+        _VARIABLE.sub(lambda one: known.get(one[1], one[2] or one[0]), word) for word in words
+    )
+    return [word.strip("()") if word[:1] == "(" or word[-1:] == ")" else word for word in filled]
+
+
+def read_arguments(words: Sequence[str]) -> dict[str, Any]:
+    """Options of a command line by name; those of a launcher give ``gpus`` and ``nodes``.
+
+    >>> read_arguments(["--nproc_per_node=8", "train.py", "--bf16", "--lr", "1e-4"])
+    {'bf16': True, 'lr': '1e-4', 'launcher': {'gpus': '8'}}
+    """
+    values: dict[str, Any] = {}
+    launcher: dict[str, Any] = {}
+    for name, given in _options(words):
+        value: Any = True if not given else given[0] if len(given) == 1 else given
+        if "$" in str(value):  # a variable whose value the file does not say
+            continue
+        place = launcher if name in _LAUNCHER and name not in values else values
+        put_below(place, _LAUNCHER.get(name, name).split("."), value)
+    return values | ({"launcher": launcher} if launcher else {})
+
+
+def _options(words: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    name, given = "", list[str]()
+    for word in words:
+        is_option = word.startswith("--") and len(word) > 2
+        is_script = word.endswith(".py") or word == "-m"
+        if not (is_option or is_script):
+            given.append(word)
+            continue
+        if name:
+            yield name, given
+        name, equals, value = word[2:].partition("=") if is_option else ("", "", "")
+        name, given = name.replace("-", "_"), [value] if equals else []
+    if name:
+        yield name, given
+
+
+def yaml_file(values: Mapping[str, Any], comments: Sequence[str]) -> str:
+    """As YAML, below the comments."""
+    return yaml_text(values, comments)
+
+
+def json_file(values: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
+    """As JSON, which has no comments."""
+    del comments
+    return json.dumps(values, indent=2) + "\n"
+
+
+def toml_file(values: Mapping[str, Any], comments: Sequence[str]) -> str:
+    """As TOML: a table for each mapping, one level deep or more."""
+    lines = [f"# {' '.join(line.split())}" for line in comments]
+    return "\n".join([*lines, *_table("", values)]) + "\n"
+
+
+def _table(name: str, values: Mapping[str, Any]) -> Iterator[str]:
+    plain = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
+    if name and plain:
+        yield ""
+        yield f"[{name}]"
+    for key, value in plain.items():
+        yield f"{key} = {_toml_value(value)}"
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            inner = cast("Mapping[str, Any]", value)
+            yield from _table(f"{name}.{key}" if name else key, inner)
+
+
+def _toml_value(value: Any) -> str:
+    """A value as TOML writes it; of a text every control character is escaped.
+
+    >>> _toml_value(True), _toml_value([1, "a"])
+    ('true', '[1, "a"]')
+    """
+    if isinstance(value, str):
+        text = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + _TO_ESCAPE.sub(_escaped, text) + '"'
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_value, cast('list[Any]', value)))}]"
+    return json.dumps(value)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04X}"
+
+
+def arguments(values: Mapping[str, Any], *, dashes: bool = False) -> list[str]:
+    """As arguments: switches that are on alone, others with their value.
+
+    >>> arguments({"bf16": True, "optim": "sgd", "names": ["q", "v"]})
+    ['--bf16', '--optim', 'sgd', '--names', 'q', 'v']
+    """
+    words: list[str] = []
+    for key, value in values.items():
+        name = f"--{key.replace('_', '-') if dashes else key}"
+        if value is True:
+            words.append(name)
+        elif isinstance(value, list | tuple):
+            words += [name, *map(str, cast("list[Any]", value))]
+        else:
+            words += [name, str(value)]
+    return words
+
+
+def script_file(start: Sequence[str], words: Sequence[str], comments: Sequence[str]) -> str:
+    """A shell script: what starts the training, and one option on each line."""
+    lines: list[str] = [shlex.join(start)]
+    for word in words:
+        if word.startswith("--"):
+            lines.append(f"  {word}")
+        else:
+            lines[-1] += f" {shlex.quote(word)}"
+    head = ["#!/bin/sh", *(f"# {' '.join(line.split())}" for line in comments)]
+    return "\n".join(head) + "\n" + " \\\n".join(lines) + "\n"

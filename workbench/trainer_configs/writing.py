@@ -1,0 +1,288 @@
+"""A `Job` as a trainer's own configuration, which is read back before it is handed out.
+
+What comes back must be the job: a field that does not is refused, with the reason; what the trainer
+decides by itself, and no key of it says, is named in the comment on top.
+"""
+
+from __future__ import annotations
+
+import copy
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from workbench.describe.job import Job
+from workbench.describe.model import Model
+from workbench.describe.option import declared, text_of
+from workbench.describe.trainers import preset
+from workbench.describe.workload import ImplementationAssumptions, Workload
+from workbench.errors import UsageError
+from workbench.trainer_configs.document import Document
+from workbench.trainer_configs.fields import DEGREES, job_fields, placement_of
+from workbench.trainer_configs.format import Format
+from workbench.trainer_configs.reading import TrainerConfig, format_of, job_of, read_document
+from workbench.trainer_configs.rules import InexpressibleError, applies
+from workbench.trainer_configs.syntax import (
+    arguments,
+    json_file,
+    script_file,
+    toml_file,
+    yaml_file,
+)
+
+_FILES = {"yaml": yaml_file, "json": json_file, "toml": toml_file}
+_SOFT = frozenset(
+    {
+        *declared(ImplementationAssumptions),
+        *("loss_chunks", "keep_logits", "attention_mask", "variable_length", "adapter_bytes"),
+        *("find_unused", "static_graph", "overlap_tp", "overlap_ep"),
+    }
+)
+"""What is assumed of a trainer's code or of the data: named where no key says it, not refused."""
+_KINDS = {"hsdp": "dp_replicate", "zero": "zero_stage", "fsdp": "dp_shard"}
+"""Kind of data parallelism -> the field whose reason in `Format.lacks` is meant."""
+_NAMES = {"model_text": "model", "model_id": "model", "data_parallel": "strategy"}
+
+
+class CannotExpressError(UsageError):
+    """The trainer has no way to say what the job is; `fields` has each field with its sentence."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self.fields = dict(fields)
+        super().__init__(" ".join(dict.fromkeys(fields.values())))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerFiles:
+    """A job as files of a trainer. Nothing is written before they are."""
+
+    trainer: str
+    """Name of the trainer, with its release where one was given."""
+    files: Mapping[str, str]
+    """Name -> text; the trainer's own file first."""
+    command: tuple[str, ...]
+    """What to type in their folder."""
+    notes: tuple[str, ...]
+    """What was assumed, and what the files leave open."""
+    unproven: tuple[str, ...]
+    """Which files no parser of the trainer's package read in our tests."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return {
+            "trainer": self.trainer,
+            "files": dict(self.files),
+            "command": list(self.command),
+            "notes": list(self.notes),
+            "unproven": list(self.unproven),
+        }
+
+
+def write_config(job: Job, trainer: str, model: str | None = None) -> TrainerFiles:
+    """A job as a trainer's configuration.
+
+    Args:
+        job: What, how and where.
+        trainer: NAME or NAME@RELEASE.
+        model: What names the model there, a repository or a folder; None = the catalog's.
+
+    Raises:
+        CannotExpressError: (a UsageError) the trainer cannot say it; each field with the reason.
+        UsageError: its configuration is not known here.
+    """
+    chosen = format_of(trainer)
+    job = _trained_by(job, trainer)
+    if model is not None and "/" not in model and not Path(model).exists():
+        model = None  # a name of the catalog, which knows the repository
+    fields = job_fields(job, model) | placement_of(job)
+    document = Document(chosen.file, copy.deepcopy(dict(chosen.fixed)))
+    stated = {name for rule in chosen.rules for name in rule.names}
+    refused = {
+        name: _sentence(chosen, name, fields)
+        for name in DEGREES[2:]
+        if fields[name] > 1 and name not in stated
+    }
+    for rule in chosen.rules:
+        try:
+            rule.write(fields, document)
+        except InexpressibleError as error:
+            named = [one for one in error.fields if one not in _SOFT] or error.fields[:1]
+            if set(error.fields) <= _SOFT:
+                continue
+            refused |= {name: _sentence(chosen, name, fields) for name in named[:1]}
+    if refused:
+        raise CannotExpressError(refused)
+    for key, value in chosen.completed.items():
+        if key.partition(".")[0] in document.values:
+            document.put(key, value)
+    differing = _differences(job, _read_back(document, chosen, job, trainer, model))
+    lost = {name: pair for name, pair in differing.items() if name not in _SOFT}
+    split = {name: pair for name, pair in lost.items() if name in DEGREES and pair[0] > 1}
+    if lost := split or lost:
+        raise CannotExpressError(
+            {name: _sentence(chosen, name, fields, other) for name, (_, other) in lost.items()}
+        )
+    notes = _notes(job, chosen, differing)
+    files, command = _texts(document, chosen, fields, notes)
+    return TrainerFiles(
+        trainer=trainer,
+        files=files,
+        command=command,
+        notes=notes,
+        unproven=() if chosen.parsed_by else (_unproven(chosen),),
+    )
+
+
+def _trained_by(job: Job, trainer: str) -> Job:
+    """The job as the trainer runs it; of one without options every field of it was given."""
+    if job.trainer is not None and job.trainer.text == preset(trainer).text:
+        return job
+    if job.given:
+        return job.with_trainer(trainer)
+    workload = job.workload
+    given = {name: getattr(workload, name) for name in declared(Workload) if name != "lora_targets"}
+    if workload.lora_rank:
+        given["lora_targets"] = workload.lora_targets
+    return Job.of(
+        workload.model,
+        **given,
+        **placement_of(job),
+        strategy=job.strategy,
+        recompute=job.strategy.recompute,
+        trainer=trainer,
+    )
+
+
+def _read_back(
+    document: Document, chosen: Format, job: Job, trainer: str, model: str | None
+) -> Job:
+    again = Document(chosen.file, copy.deepcopy(document.values))
+    config = TrainerConfig(
+        format=chosen, trainer=trainer, document=again, values=read_document(again, chosen)
+    )
+    strategy = job.strategy.options()
+    own = {name: getattr(job.workload, name, strategy.get(name)) for name in chosen.outside}
+    given = placement_of(job) | own
+    stated = {"model_text", "model_id", "model.layers"} & set(config.values)
+    shape = model is not None or not stated  # read where the name leads, or not stated at all
+    return job_of(config, {**given, "model": job.workload.model} if shape else given)
+
+
+def _differences(job: Job, again: Job) -> dict[str, tuple[Any, Any]]:
+    """Fields in which a job comes back as another, with both values."""
+    pairs: dict[str, tuple[Any, Any]] = {}
+    if _shape(job.workload.model) != _shape(again.workload.model):
+        pairs["model"] = (job.workload.model, again.workload.model)
+    sides = [_flat(one) for one in (job, again)]
+    for name, value in sides[0].items():
+        if sides[1][name] != value:
+            pairs[name] = (value, sides[1][name])
+    return pairs
+
+
+def _shape(model: Model) -> Model:
+    """A model without its name, and with what follows from its sizes said."""
+    heads = {"kv_heads": model.key_value_heads, "head_dim": model.head_width}
+    return replace(model, name="", **heads)
+
+
+def _flat(job: Job) -> dict[str, Any]:
+    workload = job.workload
+    values = {name: getattr(workload, name) for name in declared(Workload)}
+    if not workload.lora_rank:
+        values.pop("lora_targets")
+    kernels = declared(ImplementationAssumptions)
+    values |= {name: getattr(workload.kernels, name) for name in kernels}
+    strategy = job.strategy.options()
+    del strategy["name"]
+    if job.strategy.recompute != "selective":
+        del strategy["recompute_parts"]
+    return {"lora_targets": None} | values | {"recompute_parts": None} | strategy
+
+
+def _sentence(chosen: Format, name: str, fields: Mapping[str, Any], other: Any = None) -> str:
+    title = preset(chosen.trainer).trainer.title
+    value = fields.get(name)
+    if name == "data_parallel":
+        name = _KINDS.get(str(value)[:4], name)
+    if name in {"model", "model_text", "model_id"} and "model" not in chosen.lacks:
+        return (
+            f"No name of {title} for the model {fields['model.name']} is known. Give --model with "
+            "its repository or the folder of its config.json."
+        )
+    if name.startswith("model"):
+        name, value = "model", fields["model.name"]
+    what = f"{_NAMES.get(name, name).replace('_', ' ')} {text_of(value)}"
+    if name in _KINDS.values() and isinstance(value, str):
+        what = f"strategy {value}"
+    reason = chosen.lacks.get(name)
+    if reason is None:
+        reason = "no key of its configuration says so"
+        if other is not None:
+            reason += f", it would be {text_of(other)}"
+    return f"{title} cannot express {what}: {reason}. Change it, or export to another trainer."
+
+
+def _notes(job: Job, chosen: Format, differing: Mapping[str, tuple[Any, Any]]) -> tuple[str, ...]:
+    assumed = [] if job.trainer is None else [job.trainer.note]
+    unsaid = ", ".join(
+        f"{name.replace('_', ' ')} {text_of(value)}" for name, (value, _) in differing.items()
+    )
+    if unsaid:
+        assumed.append(f"No key says what the estimate assumes of the code: {unsaid}.")
+    assumed.append(f"Not decided here: {chosen.left_open}.")
+    return (*assumed, *(() if chosen.parsed_by else (_unproven(chosen),)))
+
+
+def _unproven(chosen: Format) -> str:
+    title = preset(chosen.trainer).trainer.title
+    source = chosen.groups[-1].source
+    return (
+        f"{chosen.file}: not parsed by {title} itself here; its keys were read in its source "
+        f"({source})."
+    )
+
+
+def _texts(
+    document: Document, chosen: Format, fields: Mapping[str, Any], notes: tuple[str, ...]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The files, and what to type."""
+    gpus, nodes = int(fields["gpus"]), int(fields.get("nodes", 1))
+    words = {"file": chosen.file, "gpus": gpus, "nodes": nodes, "world": gpus * nodes}
+    words["recipe"] = next((name for name, when in chosen.recipes if applies(when, fields)), "")
+    command = tuple(shlex.split(chosen.command.format(**words)))
+    comments = (
+        f"Written by workbench export --trainer {chosen.trainer}, for {nodes} x {gpus} GPUs.",
+        f"Start: {shlex.join(command)}",
+        *notes,
+    )
+    values = dict(document.values)
+    beside: dict[str, str] = {}
+    for key, name in chosen.documents.items():
+        inner = values.get(key)
+        if isinstance(inner, dict):
+            beside[name] = json_file(cast("dict[str, Any]", inner))
+            values[key] = name
+    if chosen.syntax == "arguments":
+        start = ("torchrun", f"--nnodes={nodes}", f"--nproc-per-node={gpus}", chosen.script)
+        options = arguments(values, dashes=chosen.dashes)
+        return {chosen.file: script_file(start, options, comments), **beside}, command
+    return {chosen.file: _FILES[chosen.syntax](values, comments), **beside}, command
+
+
+def write_files(made: TrainerFiles, folder: Path) -> list[Path]:
+    """Write the files into `folder`, which is made; returns their paths.
+
+    Raises:
+        UsageError: one of them is there already.
+    """
+    paths = [folder / name for name in made.files]
+    for path in paths:
+        if path.exists():
+            raise UsageError(f"{path} is there already. Give another folder with --out.")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in zip(paths, made.files.values(), strict=True):
+        path.write_text(text, encoding="utf-8")
+    return paths
