@@ -27,7 +27,7 @@ from workbench.describe.catalog import every_published
 from workbench.describe.job import Job, options
 from workbench.describe.model import Model
 from workbench.describe.option import declared
-from workbench.describe.supported import KNOWN_BY, OF_AXIS, backend
+from workbench.describe.supported import backend, scopes
 from workbench.describe.workload import ImplementationAssumptions, Workload
 from workbench.errors import UsageError
 from workbench.trainer_configs.document import Document
@@ -135,23 +135,28 @@ def job_options(
         strategy = _strategy(read, given, document)
         read |= _batches(read, given, strategy, document)
     else:
-        read = {name: one for name, one in read.items() if name not in {*KNOWN_BY, *OF_AXIS}}
+        read = {name: one for name, one in read.items() if name not in scopes()}
         read |= _batches(read, given, None, document)
     kept = {name: value for name, value in read.items() if name in options()}
     made = kept | {name: value for name, value in given.items() if value is not None}
     if strategy is not None:
-        who = backend(strategy)
-        if who not in {"mesh", "script"}:  # what another library would be told counts for nothing
-            foreign = {
-                name for name, (takers, _) in KNOWN_BY.items() if takers and who not in takers
-            }
-            made = {name: one for name, one in made.items() if name not in foreign - set(given)}
+        made = {
+            name: one for name, one in made.items() if name in given or _counts(strategy, name, one)
+        }
         nodes = int(made.get("nodes") or 1)
         made |= {"strategy": strategy}
         made.setdefault("gpus", max(1, strategy.world_size // nodes))
     if "model" not in made and (model := _model(read)) is not None:
         made["model"] = model
     return made
+
+
+def _counts(strategy: Strategy, name: str, value: Any) -> bool:
+    """Whether an option is one that this strategy's library or script reads."""
+    scope, who = scopes().get(name), backend(strategy)
+    if scope is None or not scope.set_by:
+        return True
+    return who in scope.set_by or scope.script_may(who, value)
 
 
 def _offload(read: Mapping[str, Any]) -> dict[str, Any]:
