@@ -109,6 +109,38 @@ def test_json_is_printed_row_by_row_as_before(paths: RunPaths, tmp_path: Path) -
     assert CliRunner().invoke(app, [*words, "--json", "--rank", "0"]).stdout == "[]\n"
 
 
+@pytest.mark.parametrize("rank", [None, 1])
+@pytest.mark.parametrize("tail", [1, 7, 100, 2 * STEPS])
+def test_the_last_steps_are_read_from_the_ends_of_the_files(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch, rank: int | None, tail: int
+) -> None:
+    """A run of a million steps on eight ranks took a minute of CPU for its last three."""
+    lines = paths.rank_metrics(1).read_text().splitlines(keepends=True)
+    paths.rank_metrics(1).write_text("".join(lines[:-4]))  # it lags behind
+    rows = list(events.iterate_metrics(paths, RANKS, rank))
+    monkeypatch.setattr(events, "_BLOCK_BYTES", 500)
+    read, real = list[int](), events.read_tail
+    monkeypatch.setattr(
+        events, "read_tail", lambda path, most: read.append(most) or real(path, most)
+    )
+    assert list(events.iterate_metrics(paths, RANKS, rank, tail)) == rows[-tail:]
+    longest = max(map(len, lines))
+    assert max(read) <= max(500, 2 * tail * longest)
+
+
+def test_the_last_steps_of_a_run_that_did_some_again_are_those_of_its_last_pass(
+    paths: RunPaths,
+) -> None:
+    again = {**row(590, 0), "rewound_from": STEPS, "loss": 9.0}
+    for rank in range(RANKS):
+        with paths.rank_metrics(rank).open("a") as file:
+            file.write(json.dumps({**again, "time": again["time"] + 99}) + "\n")
+        paths.rank_rewinds(rank).write_text(json.dumps(again) + "\n")
+    rows = list(events.iterate_metrics(paths, RANKS))
+    assert [one["step"] for one in rows[-2:]] == [589, 590]
+    assert list(events.iterate_metrics(paths, RANKS, None, 2)) == rows[-2:]
+
+
 def test_diagnosing_holds_a_bounded_part(paths: RunPaths, most_held: list[int]) -> None:
     offline.diagnose_offline(paths)
     assert max(most_held) < STEPS / 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -131,6 +132,74 @@ def test_a_writer_goes_on_with_the_line_that_a_full_disk_tore(
     writer.close()
     writer.write(b'{"step": 2}\n')
     assert read(tmp_path / "lines") == [1, 2]
+
+
+class Disk:
+    """Takes `room` bytes in all, then refuses."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self._write = room, os.write
+
+    def write(self, handle: int, data: bytes) -> int:
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, "full")
+        written = self._write(handle, data[: self.room])
+        self.room -= written
+        return written
+
+
+@pytest.mark.parametrize("torn", [0, 5, 30, 31])
+@pytest.mark.parametrize("closes", [None, 1, 3])
+def test_no_step_is_lost_to_a_disk_that_is_full_for_a_while_after_a_torn_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: int, closes: int | None
+) -> None:
+    """Whichever byte it is that has no room."""
+    records = [json.dumps({"step": one, "time": float(one)}).encode() + b"\n" for one in range(6)]
+    path = tmp_path / "rank-0.jsonl"
+    for room in range(70):
+        path.write_bytes(records[0][:torn])
+        writer, disk = LineWriter(str(path)), Disk(room)
+        monkeypatch.setattr(os, "write", disk.write)
+        for number, record in enumerate(records[1:], 1):
+            disk.room += 1000 * (number == 4)
+            writer.write(record)
+            if number == closes:
+                writer.close()
+        monkeypatch.undo()
+        writer.close()
+        assert read(path)[-5:] == [1, 2, 3, 4, 5], room
+
+
+def test_attempts_that_a_full_disk_refused_come_with_the_next(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = len(json.dumps(line(1)))
+    for room in range(whole + 2):
+        paths.attempts.write_bytes(b"")
+        attempts, disk = Attempts(paths), Disk(room)
+        monkeypatch.setattr(os, "write", disk.write)
+        attempts._write(line(1))
+        assert paths.attempts.read_bytes() in {b"", json.dumps(line(1)).encode() + b"\n"}
+        disk.room = 1000
+        attempts._write(line(2))
+        monkeypatch.undo()
+        assert [one["attempt"] for one in read_attempts(paths)] == [1, 2], room
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+@pytest.mark.parametrize("glued", [b"", b'{"step": 4, "ti'])
+def test_the_step_of_the_checkpoint_stays_where_only_its_newline_is_missing(
+    paths: RunPaths, cut: int, glued: bytes
+) -> None:
+    """A disk was full for one byte; the next attempt begins behind that step."""
+    path = paths.rank_metrics(0)
+    for number in range(1, 5):
+        by_line_writer(path, {"step": number, "time": float(number), "loss": 1.0})
+    record = json.dumps({"step": 5, "time": 5.0, "loss": 1.0}).encode() + b"\n"
+    path.write_bytes(path.read_bytes() + glued + record[: len(record) - cut])
+    cut_after(path, 5, paths.metrics / "rank-0.lost.1")
+    by_line_writer(path, {"step": 6, "time": 6.0, "loss": 1.0})
+    assert [row["step"] for row in read_metrics(paths, 1)] == [1, 2, 3, 4, 5, 6]
 
 
 def begun(paths: RunPaths, number: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import deque
 from itertools import islice
 from typing import Annotated, Any
 
@@ -58,9 +57,7 @@ def metrics(
     as_json: JsonOption = False,
 ) -> None:
     """Print loss, lr, grad norm and step time of every optimizer step."""
-    rows = wb.attach(run, store).iterate_metrics(rank)
-    if tail is not None:
-        rows = iter(deque(rows, maxlen=tail))
+    rows = wb.attach(run, store).iterate_metrics(rank, tail)
     if as_json:
         print_json_rows(rows)
         return

@@ -131,14 +131,18 @@ class Run:
         """
         return list(self.iterate_metrics(rank))
 
-    def iterate_metrics(self, rank: int | None = None) -> Iterator[dict[str, Any]]:
+    def iterate_metrics(
+        self, rank: int | None = None, tail: int | None = None
+    ) -> Iterator[dict[str, Any]]:
         """The rows of `metrics` one after another, in bounded memory however long the run.
+
+        `tail`: the last rows alone, from the ends of the files.
 
         Raises:
             UsageError: the run has no such rank.
         """
         self._check_rank(rank)
-        return iterate_metrics(self._paths, self._ranks(), rank)
+        return iterate_metrics(self._paths, self._ranks(), rank, tail)
 
     def logs(self, rank: int | None = None, tail: int | None = None) -> str:
         """Output of `rank`, or of the launcher and all ranks, each under a heading.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from workbench.observe.data_ranks import DataRanks
 from workbench.observe.rewinds import last_steps, read_rewinds, rewind_of
@@ -21,6 +20,7 @@ from workbench.store.layout import RunPaths
 
 _NUMBER = (int, float)
 _BLOCK_BYTES = 1 << 16
+_VALUES = ("time", "loss", "lr", "grad_norm", "step_seconds")  # of a row that `metrics` prints
 _PASS = 1 << 48  # more than any step: steps of a later pass come after all before it
 _PATIENCE_SECONDS = 3.0  # after that a step is taken with the ranks that reported it
 
@@ -114,16 +114,16 @@ class MetricStream:
         while unread and (final or chunks < 2 * len(self._readers)):
             rank = min(unread, key=lambda rank: self.ranks[rank].place)
             for line in unread[rank].read():
-                self._take(rank, line)
+                self.take(rank, line)
             chunks += 1
             if unread[rank].at_end:
                 del unread[rank]
             passed = min((self.ranks[one].place for one in unread), default=0) if recorded else 0
             rows += self._ready(at_end=not unread, passed=passed)
         self.at_end = not unread
-        return [*rows, *self._ready(at_end=True, final=True)] if final else rows
+        return [*rows, *self.rest()] if final else rows
 
-    def _take(self, rank: int, line: dict[str, Any]) -> None:  # noqa: C901  (one branch a field)
+    def take(self, rank: int, line: dict[str, Any]) -> None:  # noqa: C901  (one branch a field)
         """Account for one line. The supervisor's hot path: hundreds of calls a second."""
         get = line.get
         step, ended, loss = get("step"), get("time"), get("loss")
@@ -166,6 +166,10 @@ class MetricStream:
             row.backward_at[rank] = entered
         if isinstance(waited, _NUMBER):
             row.data_seconds[rank] = waited
+
+    def rest(self) -> Iterator[StepRow]:
+        """Rows of all that was taken and not given yet, complete or not."""
+        return self._ready(at_end=True, final=True)
 
     def _rewound(self, now: RankNow, line: dict[str, Any]) -> None:
         rewind = rewind_of(line)
@@ -257,13 +261,9 @@ def _kept_bytes(block: bytes, step: int, *, from_start: bool) -> int | None:
         start = block.rfind(b"\n", 0, position - 1) + 1
         if start == 0 and not from_start:
             return None  # the line may begin in the block before
-        try:
-            line = json.loads(block[start:position])
-        except ValueError:
-            line = None
-        number: Any = cast("dict[str, Any]", line).get("step") if isinstance(line, dict) else None
-        if type(number) is int and number <= step and block.endswith(b"\n", 0, position):
-            return position
+        number = (parse_line(block[start:position])[0] or {}).get("step")
+        if type(number) is int and number <= step:
+            return position  # also where a full disk took its newline: who appends ends it first
         position = start
     return 0
 
@@ -277,27 +277,60 @@ def recorded_rows(paths: RunPaths, ranks: int) -> Iterator[StepRow]:
 
 
 def iterate_metrics(
-    paths: RunPaths, ranks: int, rank: int | None = None
+    paths: RunPaths, ranks: int, rank: int | None = None, tail: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """All metric lines of `rank`, or of every step with values averaged over ranks.
 
     Rows have the keys step, rank (None for the mean), time, loss, lr, grad_norm, step_seconds.
     Non-finite values come as floats; callers that write JSON turn them into null. Memory is bounded
-    however long the run.
+    however long the run. The last `tail` rows alone cost no more than they are.
     """
-    keys = ("time", "loss", "lr", "grad_norm", "step_seconds")
-    if rank is None:
-        for row in recorded_rows(paths, ranks):
-            yield {"step": row.step, "rank": None, **{key: getattr(row, key) for key in keys}}
+    if tail is not None and not read_rewinds(paths, rank or 0):
+        yield from deque(_rows_of_tails(paths, ranks, rank, tail), maxlen=tail)
         return
+    rows = _rows_of_rank(paths, rank) if rank is not None else _means(recorded_rows(paths, ranks))
+    yield from rows if tail is None else deque(rows, maxlen=tail)
+
+
+def _means(rows: Iterable[StepRow]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        yield {"step": row.step, "rank": None, **{key: getattr(row, key) for key in _VALUES}}
+
+
+def _rows_of_rank(paths: RunPaths, rank: int) -> Iterator[dict[str, Any]]:
     reader, last = LineReader(paths.rank_metrics(rank)), last_steps(read_rewinds(paths, rank))
     while lines := reader.read():
         for line in lines:
             if rewind_of(line) is not None:
                 last = last[1:]
             if isinstance(line.get("step"), int) and not (last and line["step"] > last[0]):
-                values = {key: line.get(key) for key in keys}
-                yield {"step": line["step"], "rank": rank, **values}
+                yield _values(line, rank)
+
+
+def _values(line: dict[str, Any], rank: int) -> dict[str, Any]:
+    return {"step": line["step"], "rank": rank, **{key: line.get(key) for key in _VALUES}}
+
+
+def _rows_of_tails(
+    paths: RunPaths, ranks: int, rank: int | None, count: int
+) -> Iterable[dict[str, Any]]:
+    """At least the last `count` rows of a run that did no step again, from its files' ends."""
+    if rank is not None:
+        lines = _tail_lines(paths.rank_metrics(rank), count)
+        return [_values(line, rank) for line in lines if isinstance(line.get("step"), int)]
+    stream = MetricStream(paths, ranks)
+    for one in range(ranks):
+        for line in _tail_lines(paths.rank_metrics(one), count):
+            stream.take(one, line)
+    return _means(stream.rest())
+
+
+def _tail_lines(path: Path, count: int) -> list[dict[str, Any]]:
+    """At least the last `count` lines, where there are as many."""
+    size, budget = os.lstat(path).st_size if path.exists() else 0, _BLOCK_BYTES
+    while len(lines := last_rows(path, budget)) < count and budget < size:
+        budget *= 2
+    return lines
 
 
 def read_metrics(paths: RunPaths, ranks: int, rank: int | None = None) -> list[dict[str, Any]]:

@@ -242,7 +242,12 @@ def append_line(path: Path, line: bytes) -> None:
     try:
         size = os.fstat(handle).st_size
         torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-        os.write(handle, (b"\n" if torn else b"") + line + b"\n")
+        data = (b"\n" if torn else b"") + line + b"\n"
+        written = os.write(handle, data)
+        if written < len(data):  # the disk is full: leave nothing of it, it may be tried again
+            if os.fstat(handle).st_size == size + written:
+                os.ftruncate(handle, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     finally:
         os.close(handle)
 

@@ -30,6 +30,7 @@ class Attempts:
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
+        self._unwritten: list[bytes] = []
         self._watching = False
         self.lines = read_attempts(paths)
         self._ended = read_json(paths.exit) or {}  # gone by the time that the next one begins
@@ -168,12 +169,15 @@ class Attempts:
 
     def _write(self, line: dict[str, Any]) -> None:
         self.lines.append(line)
-
-        def append() -> None:
-            append_line(self._paths.attempts, hide_bytes(json.dumps(line).encode()))
-
-        guarded("attempts.jsonl", append)
+        self._unwritten.append(hide_bytes(json.dumps(line).encode()))
+        guarded("attempts.jsonl", self._write_all)
         log(f"attempt {line['attempt']} {line['event']}: {json.dumps(line)}")
+
+    def _write_all(self) -> None:
+        """A line that a full disk refused comes with the next one, before it."""
+        while self._unwritten:
+            append_line(self._paths.attempts, self._unwritten[0])
+            self._unwritten.pop(0)
 
 
 def furthest(paths: RunPaths) -> int:
