@@ -14,12 +14,21 @@ ROOT = Path(__file__).parent.parent
 DECLARED = (
     "workbench/describe/library_options.py",
     '    """Options of torch\'s FSDP."""\n',
-    '    cast_buffers: Annotated[bool, Option(help="FSDP: keep buffers in fp32.")] = False\n',
+    (
+        '    cast_buffers: Annotated[bool, Option(help="FSDP: keep buffers in fp32.")] = False\n'
+        "    backward_prefetch: Annotated[str, Option(help='FSDP1: none, pre or post.', "
+        "choices=('none', 'pre', 'post')), Scope(set_by=('fsdp',), name='FSDP1', "
+        "needs=('engine', 'fsdp1'))] = 'none'\n"
+    ),
 )
 WRITTEN = (
     "workbench/launching/prepare/accelerate_config.py",
-    "FSDP_SWITCHES = {",
-    '"cast_buffers": ("fsdp_cast_buffers", False), ',
+    "FSDP_KEYS = {",
+    (
+        '"cast_buffers": FsdpKey(key="fsdp_cast_buffers", absent=False), '
+        '"backward_prefetch": FsdpKey(key="fsdp_backward_prefetch", absent="none", words='
+        '{"NO_PREFETCH": "none", "BACKWARD_PRE": "pre", "BACKWARD_POST": "post"}), '
+    ),
 )
 COUNTED = (
     "workbench/estimate/states.py",
@@ -54,6 +63,18 @@ assert '"fsdp_cast_buffers": true' in launched.shell()
 (text,) = [text for path, text in launched.config_files.items() if path.endswith(".yaml")]
 pathlib.Path("accelerate.yaml").write_text(text)
 assert wb.read_strategy("accelerate.yaml")[0].fsdp.cast_buffers is True
+for name in (None, "fsdp1"):
+    more = {"options": {"backward_prefetch": "pre", "engine": name}}
+    try:
+        prefetched = wb.request("gpt", **spread | more)
+        assert name == "fsdp1"
+    except wb.UsageError as error:
+        assert name is None and "backward prefetch (pre) is an option of FSDP1" in str(error)
+(text,) = [text for path, text in prefetched.config_files.items() if path.endswith(".yaml")]
+assert '"fsdp_backward_prefetch": "BACKWARD_PRE"' in text
+assert "backward_prefetch" not in launched.shell()
+pathlib.Path("fsdp1.yaml").write_text(text)
+assert wb.read_strategy("fsdp1.yaml")[0].fsdp.backward_prefetch == "pre"
 exported = export(launched.job, "slurm")
 assert any('"fsdp_cast_buffers": true' in text for text in exported.files.values())
 try:

@@ -30,6 +30,8 @@ class Scope:
     """Backends that a launch passes it to; () = none of them: it is for estimates alone."""
     name: str = "estimates"
     """What a sentence calls them."""
+    needs: tuple[str, Any] | None = None
+    """A field of the strategy and the value without which they do not read it; None = no field."""
     by_script: tuple[Backend, ...] = ("script", "mesh")
     """Backends under which a script may do it by itself: an estimate counts it, a launch does not
     set it. A script that splits its own model may do anything."""
@@ -83,7 +85,7 @@ class FsdpOptions(_LibraryOptions):
     wrap_min_parameters: Annotated[
         int | None,
         Option(help="FSDP1: wrap each module above so many parameters.", least=1),
-        Scope(set_by=("fsdp",), name="FSDP1 (engine fsdp1)"),
+        Scope(set_by=("fsdp",), name="FSDP1 (engine fsdp1)", needs=("engine", "fsdp1")),
     ] = None
     """FSDP1: wrap by size, each module above so many parameters; None = by the block's class."""
     state_dict: Annotated[
@@ -106,7 +108,7 @@ class DeepSpeedOptions(_LibraryOptions):
     live_parameters: Annotated[
         int | None,
         Option(help="zero3: most gathered.", least=1),
-        Scope(set_by=("deepspeed",), name="DeepSpeed's ZeRO-3"),
+        Scope(set_by=("deepspeed",), name="DeepSpeed's ZeRO-3", needs=("zero_stage", 3)),
     ] = None
     """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""
     offload_device: Annotated[

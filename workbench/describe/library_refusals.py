@@ -16,11 +16,6 @@ def check_fsdp(strategy: Strategy, device: str) -> None:
     if strategy.offload:
         _check_fsdp_offload(strategy, device)
     if strategy.engine != "fsdp1":
-        if strategy.fsdp.wrap_min_parameters is not None:
-            raise UsageError(
-                "Wrapping by size is FSDP1's: FSDP2 then tries containers that have no forward "
-                "(ModuleList, ModuleDict). Add engine fsdp1, or leave it out (wrap by class)."
-            )
         return
     if strategy.dp_replicate > 1:
         raise UsageError(
@@ -86,8 +81,6 @@ def check_deepspeed(strategy: Strategy, device: str) -> None:
             "DeepSpeed compiles its asynchronous I/O when it first offloads to NVMe (libaio, g++, "
             "ninja); CPU ranks compile nothing. Use offload device cpu, or a GPU."
         )
-    if strategy.deepspeed.live_parameters is not None and stage != 3:
-        raise UsageError(f"live parameters is an option of zero3, not of zero{stage}.")
 
 
 def check_mesh(strategy: Strategy, device: str) -> None:

@@ -150,6 +150,12 @@ def check_given(strategy: Strategy, given: Collection[str]) -> None:
             _check_option(strategy, who, option)
 
 
+def is_read(strategy: Strategy, who: Backend, scope: Scope) -> bool:
+    """Whether a launch of the strategy by that backend reads options of that scope."""
+    field, value = scope.needs or ("", None)
+    return who in scope.set_by and (not field or getattr(strategy, field) == value)
+
+
 def _check_known(strategy: Strategy, who: Backend) -> None:
     for option, scope in scopes().items():
         if option == "reshard_after_forward" and who == "script" and strategy.pp > 1:
@@ -179,7 +185,7 @@ def _check_axes(strategy: Strategy) -> None:
 
 def _check_option(strategy: Strategy, who: Backend, option: str) -> None:
     value, scope = strategy.options()[option], scopes()[option]
-    if value == _DEFAULTS[option] or who in scope.set_by:
+    if value == _DEFAULTS[option] or is_read(strategy, who, scope):
         return
     by_script = " of the launch: the script does it itself, and an estimate counts it"
     raise UsageError(

@@ -9,6 +9,7 @@ from typing import Any
 
 import workbench as wb
 from workbench.describe.checks import require_choice, require_positive
+from workbench.describe.library_options import Scope
 from workbench.describe.option import declared
 from workbench.describe.strategy import NAMES
 from workbench.describe.supported import scopes
@@ -35,18 +36,21 @@ THREE = {DEFAULT: None, "yes": True, "no": False}
 _FSDP = ("fsdp", "fsdp-grad-op", "hsdp")
 _ZERO = ("zero1", "zero2", "zero3")
 _KINDS = {"ddp": "ddp", "fsdp": "fsdp", "deepspeed": "zero"}
+
+
+def _readers(scope: Scope) -> set[str]:
+    """What must be at work for an option of that scope to matter."""
+    if scope.needs is not None:
+        field, value = scope.needs
+        return {f"zero{value}" if field == "zero_stage" else str(value)}
+    return {scope.axis} if scope.axis else {_KINDS[one] for one in scope.set_by}
+
+
 _WHERE: dict[str, set[str]] = {
     "engine": {"fsdp", "zero1"},
-    **{
-        name: {_KINDS[one] for one in scope.set_by}
-        for name, scope in scopes().items()
-        if scope.set_by
-    },
-    **{name: {scope.axis} for name, scope in scopes().items() if scope.axis},
+    **{name: _readers(one) for name, one in scopes().items() if one.axis or one.set_by},
     "offload_device": {"zero3-offload"},
     "reshard_after_forward": {"reshard"},
-    "wrap_min_parameters": {"fsdp1"},
-    "live_parameters": {"zero3"},
     "sync_every_micro_batch": {"ddp", "fsdp"},  # each ZeRO stage does one or the other
 }
 """Control -> what must be at work for it to matter; the others always do."""

@@ -14,21 +14,46 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from workbench.describe import Strategy
-from workbench.describe.supported import Backend, backend, check_supported, why_not
+from workbench.describe.supported import (
+    Backend,
+    backend,
+    check_supported,
+    is_read,
+    scopes,
+    why_not,
+)
 from workbench.launching.prepare.deepspeed_config import DEEPSPEED_NAME, deepspeed_text
 from workbench.launching.prepare.placement import NAMES
 
 __all__ = ["check_supported", "command", "config_text", "environment", "files", "why_not"]
 
 CONFIG_NAME = "accelerate.yaml"
-FSDP_SWITCHES = {"meta_init": ("fsdp_cpu_ram_efficient_loading", True)}
-"""Option of FSDP -> its key in an fsdp_config, and what Accelerate takes an absent key for.
 
-They are written here and read back in read_config.py.
-"""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FsdpKey:
+    """How an option of FSDP stands in an fsdp_config; it is written and read back by this."""
+
+    key: str
+    """Its key there."""
+    absent: Any
+    """What Accelerate takes an absent key for."""
+    words: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the file says -> the option's value; {} = a switch."""
+
+    def written(self, value: Any) -> Any:
+        """The value as the file has it."""
+        return next((word for word, meant in self.words.items() if meant == value), value)
+
+
+FSDP_KEYS = {"meta_init": FsdpKey(key="fsdp_cpu_ram_efficient_loading", absent=True)}
+"""Options of FSDP that stand in the file as they are."""
 CPU_RANKS = Path(__file__).with_name("cpu_ranks.py")
 _NOTE = "# Ranks on CPU: the environment then has ACCELERATE_USE_CPU=true beside this file.\n"
 _NO_BLOCK = (
@@ -118,7 +143,11 @@ def _fsdp(strategy: Strategy, wrap: str | None) -> dict[str, object]:
         "fsdp_reshard_after_forward": strategy.fsdp.reshard_after_forward,
         "fsdp_auto_wrap_policy": "SIZE_BASED_WRAP" if by_size else "TRANSFORMER_BASED_WRAP",
         "fsdp_state_dict_type": f"{strategy.fsdp.state_dict.upper()}_STATE_DICT",
-        **{key: getattr(strategy.fsdp, option) for option, (key, _) in FSDP_SWITCHES.items()},
+        **{
+            one.key: one.written(getattr(strategy.fsdp, option))
+            for option, one in FSDP_KEYS.items()
+            if is_read(strategy, "fsdp", scopes()[option])
+        },
         "fsdp_activation_checkpointing": strategy.recompute == "full",
         "fsdp_offload_params": "parameters" in strategy.offload,
     }

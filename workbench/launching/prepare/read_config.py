@@ -14,7 +14,7 @@ from typing import Any
 
 from workbench.describe import Strategy
 from workbench.errors import UsageError
-from workbench.launching.prepare.accelerate_config import FSDP_SWITCHES
+from workbench.launching.prepare.accelerate_config import FSDP_KEYS
 from workbench.launching.prepare.deepspeed_config import NVME_PATH
 from workbench.trainer_configs.config_fields import Reader, load
 
@@ -153,9 +153,9 @@ def _fsdp(section: Reader, degrees: dict[str, Any], machines: int) -> dict[str, 
     options["offload"] += ("activations",) * bool(
         section.flag("fsdp_activation_checkpointing_offload")
     )
-    for option, (key, absent) in FSDP_SWITCHES.items():
-        given = section.flag(key)
-        options[option] = absent if given is None else given
+    for option, one in FSDP_KEYS.items():
+        given = section.choice(one.key, one.words) if one.words else section.flag(one.key)
+        options[option] = one.absent if given is None else given
     if str(section.values.get("fsdp_state_dict_type")) not in {"LOCAL_STATE_DICT", "2"}:
         kind = section.choice("fsdp_state_dict_type", _STATE_DICTS)
         options["state_dict"] = kind or ("full" if old else "sharded")
