@@ -63,6 +63,7 @@ LITERAL: dict[str, tuple[tuple[Any, str], ...]] = {
     "submit": ((nodes, "_submit"),),
     "submit --dry-run": ((nodes, "_show_script"),),
     "calibrate": ((calibrating, "document"),),
+    "calibrate --from": ((calibrating, "stack_document"),),
     "scale": ((ScalingStudy, "document"), (scaling, "scale")),
     "study batch-size": ((Tuning, "document"),),
     "study accumulate": ((Tuning, "document"),),

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.estimate.sample_stack import measured, stack
 from workbench.describe import Cluster, Conditions, Model, Workload
 from workbench.estimate.memory import training_memory
 from workbench.planning.layout_search import LayoutSearch
@@ -21,6 +22,11 @@ CLUSTERS = (
     ("h100", 8, 4, "8x400 infiniband"),
     ("b200", 4, 3, "8x400 roce"),
 )
+_SIZES = {"tensors_bytes": 40e9, "states_bytes": 10e9, "predicted_bytes": 40e9}
+QUICKER, SLOWER = (
+    stack(measured(precision="bf16", step_ratio=ratio, peak_bytes=ratio * 40e9, **_SIZES))
+    for ratio in (0.6, 1.5)
+)
 
 
 def cases(seed: int, count: int):
@@ -32,6 +38,7 @@ def cases(seed: int, count: int):
         micro_batch=1,
         precision=pick.choice(["bf16", "bf16-pure"]),
         lora_rank=pick.choice([0, 0, 8]),
+        calibration=pick.choice([None, QUICKER, SLOWER]),
     )
     gpu, per_node, nodes, network = pick.choice(CLUSTERS)
     cluster = Cluster.rented(gpu, per_node, nodes, network=network)

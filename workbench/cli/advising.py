@@ -18,6 +18,8 @@ from workbench.compare.calibration.calibrate import measured_conditions
 from workbench.describe import Cluster
 from workbench.describe.detection import detect_host
 from workbench.describe.job import Job
+from workbench.estimate import step_time, training_memory
+from workbench.estimate.stack_factor import sentences_of
 from workbench.planning.advice import Advice, RunFacts, advise, known_offer
 
 USUAL_GPU = "h100"
@@ -53,8 +55,9 @@ def advise_command(options: AdviseOptions) -> None:
     if options.as_json:
         print_json([one.document() for one in advice])
         return
-    if note:
-        typer.echo(f"note: {note}", err=True)
+    for one in (note, *_calibration_notes(job)):
+        if one:
+            typer.echo(f"note: {one}", err=True)
     show(plain_console(), Lines(*(_paragraph(one) for one in advice)))
 
 
@@ -91,6 +94,15 @@ def _job(options: AdviseOptions) -> tuple[Job, str]:
     name = gpu.id if gpu else USUAL_GPU
     again = replace(options, job={**options.job, "gpu": name})
     return describe(again), f"no --gpu was given: {name} is assumed."
+
+
+def _calibration_notes(job: Job) -> tuple[str, ...]:
+    """What measured runs of the stack change in the job's estimates."""
+    if job.workload.calibration is None:
+        return ()
+    memory = training_memory(job).assumptions
+    known = isinstance(job.cluster, Cluster) and job.cluster.accelerator is not None
+    return sentences_of(step_time(job).assumptions if known else (), memory)
 
 
 def _paragraph(advice: Advice) -> Any:

@@ -1,9 +1,14 @@
-"""``workbench calibrate``: measure this host, beside the catalog; estimates then use it."""
+"""``workbench calibrate``: measure this host beside the catalog, or one run beside its prediction.
+
+Estimates then use what was measured.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -12,46 +17,153 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from workbench.cli.describing import Description, describe, option, with_options
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import StoreOption, console
 from workbench.compare.calibration.calibrate import QUICK_SECONDS, USUAL_SECONDS, kept
 from workbench.compare.calibration.calibrate import calibrate as measure
+from workbench.compare.calibration.figures import FIGURES
+from workbench.compare.calibration.stack import calibrate as calibrate_stack
+from workbench.describe.job import Job
+from workbench.describe.option import Group
+from workbench.describe.stack import NONE, StackMeasurement
+from workbench.errors import UsageError
 from workbench.estimate.calibration import Calibration
 from workbench.estimate.calibration_check import amount, lines, troubles
+from workbench.store import stack_calibrations
 from workbench.store.calibrations import folder
 from workbench.units import format_ratio, format_seconds
 
-_CPU_HELP = "Measure the CPU of a machine with GPUs."
 
+@dataclass(frozen=True, kw_only=True)
+class CalibrateOptions:
+    """The options of ``workbench calibrate``."""
 
-def calibrate(
-    *,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Take a third of the time, for a first estimate.")
-    ] = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help=_CPU_HELP)] = False,
+    quick: Annotated[bool, option("Take a third of the time, for a first estimate.", "--quick")] = (
+        False
+    )
+    cpu: Annotated[bool, option("Measure the CPU of a machine with GPUs.", "--cpu")] = False
     show: Annotated[
         bool,
-        typer.Option(
-            "--show", help="Show the latest measurements only; exit code 1 if there are none."
+        option("Show the latest measurements only; exit code 1 if there are none.", "--show"),
+    ] = False
+    from_run: Annotated[
+        str | None,
+        option(
+            "Correct the next estimates of this run's trainer by what it measured.",
+            "--from",
+            metavar="RUN",
         ),
-    ] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Measure this host in a minute: matmul, memory, collectives, disk, loader, real steps."""
-    if show:
-        calibration = kept(store, cpu=cpu)
-        if calibration is None:
+    ] = None
+    measured: Annotated[
+        str | None,
+        option(
+            f"The same from figures of the job described: {', '.join(FIGURES)}.",
+            "--measured",
+            metavar="NAME=N,…",
+        ),
+    ] = None
+    name: Annotated[str | None, option("What to call these figures, for --calibration.")] = None
+    job: Annotated[Mapping[str, Any], Group(of=Job)] = field(default_factory=dict[str, Any])
+    """What the figures are of."""
+    store: StoreOption = None
+    as_json: JsonOption = False
+
+
+@with_options
+def calibrate(options: CalibrateOptions) -> None:
+    """Measure this host in a minute, or let one measured run correct the next estimates."""
+    if options.from_run is not None or options.measured is not None:
+        _calibrate_stack(options)
+        return
+    _refuse_job(options)
+    stacks = stack_calibrations.read(options.store) if options.show else []
+    if options.show:
+        calibration = kept(options.store, cpu=options.cpu)
+        if calibration is None and (options.as_json or not stacks):
             hint = "This host is not calibrated yet. Next: workbench calibrate"
-            print_json(None) if as_json else console.print(hint, markup=False)
+            print_json(None) if options.as_json else console.print(hint, markup=False)
             raise typer.Exit(1)
     else:
-        calibration = _measured(QUICK_SECONDS if quick else USUAL_SECONDS, store, cpu=cpu)
-    if as_json:
-        print_json(document(calibration))
+        seconds = QUICK_SECONDS if options.quick else USUAL_SECONDS
+        calibration = _measured(seconds, options.store, cpu=options.cpu)
+    if calibration is not None:
+        if options.as_json:
+            print_json(document(calibration))
+            return
+        _print(calibration, options.store)
+    for one in stacks:
+        console.print(_line(one), markup=False, soft_wrap=True)
+
+
+def _refuse_job(options: CalibrateOptions) -> None:
+    given = [*options.job, *(["name"] if options.name is not None else [])]
+    if given:
+        raise UsageError(
+            f"--{given[0].replace('_', '-')} describes a job whose figures are known. Add "
+            "--measured tokens_per_second=N (workbench calibrate --help), or leave it out."
+        )
+
+
+def _calibrate_stack(options: CalibrateOptions) -> None:
+    """Keep what a run or somebody's figures say, and show what it changes."""
+    if options.quick or options.show or (options.from_run is None) == (options.measured is None):
+        raise UsageError("Give --from RUN or --measured FIGURES, without --quick and --show.")
+    job = None
+    if options.measured is not None:
+        cpu = {"cpu": True} if options.cpu else {}
+        job = describe(Description(job={**options.job, **cpu}, calibration=NONE))
     else:
-        _print(calibration, store)
+        _refuse_job(options)
+    measurement = calibrate_stack(
+        job,
+        run=options.from_run,
+        measured=options.measured,
+        name=options.name,
+        store=options.store,
+    )
+    if options.as_json:
+        print_json(stack_document(measurement))
+        return
+    console.print(_line(measurement), markup=False, soft_wrap=True)
+    console.print(
+        "The next estimates of this trainer count it; choose with --calibration "
+        f"{measurement.name}, switch off with --calibration none",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def stack_document(measurement: StackMeasurement) -> dict[str, Any]:
+    """The JSON form of what was measured of a stack; keys are a contract."""
+    peak, predicted = measurement.peak_bytes, measurement.predicted_bytes
+    return {
+        "name": measurement.name,
+        "figures": measurement.figures,
+        "measured_at": measurement.measured_at,
+        "is_run": measurement.is_run,
+        "stack": measurement.stack._asdict(),
+        "gpu": measurement.gpu,
+        "step_ratio": measurement.step_ratio,
+        "memory_ratio": peak / predicted if peak is not None and predicted else None,
+        "version": measurement.version,
+    }
+
+
+def _line(one: StackMeasurement) -> str:
+    """What was measured of a stack, in one line."""
+    stack, ratios = one.stack, stack_document(one)
+    trainer = f"{stack.trainer}@{stack.release}" if stack.release else stack.trainer
+    where = one.gpu or stack.arch or stack.device
+    words = [
+        f"{what} {ratios[key]:.2f} x the prediction"
+        for what, key in (("step", "step_ratio"), ("memory", "memory_ratio"))
+        if ratios[key] is not None
+    ]
+    return (
+        f"{one.name} ({one.date}): {trainer} on {where}, {stack.precision}, {stack.trained}: "
+        f"{one.figures}; {', '.join(words)}"
+    )
 
 
 def _measured(seconds: float, store: str | None, *, cpu: bool) -> Calibration:

@@ -128,7 +128,7 @@ COMMANDS = {
     "calibrate": Source(
         "calibrating",
         "calibrate",
-        "Measure this host in a minute: matmul, memory, collectives, disk, loader, real steps.",
+        "Measure this host in a minute, or let one measured run correct the next estimates.",
     ),
     "measure": Source(
         "measuring",

@@ -19,9 +19,11 @@ from workbench.cli.tables import JsonOption
 from workbench.describe import Strategy
 from workbench.describe.job import Job, options
 from workbench.describe.option import Declared, Group, Option, declared, flattened, groups, text_of
+from workbench.describe.stack import ALL, CALIBRATION
 from workbench.errors import UsageError
 from workbench.store.measurements import named, step_options
 from workbench.store.runs import Store
+from workbench.store.stack_calibrations import calibrated
 
 
 def option(text: str, *names: str, metavar: str | None = None) -> Any:
@@ -47,6 +49,8 @@ class Description:
         option("What a script trains, as `workbench measure` found it: the script, or its run."),
     ] = None
     """In the place of a model; its step gives the defaults of the other options."""
+    calibration: Annotated[str, CALIBRATION] = ALL
+    """What was measured of the trainer's stack corrects the estimates."""
     as_json: JsonOption = False
 
 
@@ -236,14 +240,16 @@ def describe(description: Description) -> Job:
         if model is not None:
             raise UsageError("--model and --measured both say what is trained. Leave one out.")
         workload = named(Store(), description.measured).workload
-        return Job.of(workload.model, **step_options(workload) | values)
+        return calibrated(
+            Job.of(workload.model, **step_options(workload) | values), description.calibration
+        )
     if model is None:
         raise UsageError(
             "The model is missing. Add --model M (workbench models lists them), --config FILE (a "
             "trainer's configuration), or --measured train.py for a script that workbench measure "
             "has run."
         )
-    return Job.of(model, **values)
+    return calibrated(Job.of(model, **values), description.calibration)
 
 
 def as_options(strategy: Strategy) -> str:

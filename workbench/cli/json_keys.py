@@ -119,6 +119,9 @@ FORMS: Final = {
         array=True,
     ),
     "calibrate": JsonForm("calibration lines troubles"),
+    "calibrate --from": JsonForm(
+        "name figures measured_at is_run stack gpu step_ratio memory_ratio version"
+    ),
     "scale": JsonForm("study target device cores curves failed notes rented"),
     "study batch-size": JsonForm(_TUNING),
     "study accumulate": JsonForm(_TUNING),

@@ -24,6 +24,7 @@ from workbench.cli.terminal import (
 from workbench.compare.profile.tracing import traced_from_the_start
 from workbench.describe.option import Group
 from workbench.diagnose.nodes import node_command
+from workbench.estimate.stack_factor import sentences_of
 from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import MODULE
@@ -130,6 +131,8 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
     if checked.predicted is not None:
         table = "\n".join(f"#   {line}" for line in str(checked.predicted).splitlines())
         console.print(f"# memory predicted per rank:\n{table}", markup=False)
+        for one in sentences_of(checked.predicted.assumptions):
+            console.print(f"# {one}", markup=False, soft_wrap=True)
     if checked.predicted_time is not None:
         table = "\n".join(f"#   {line}" for line in str(checked.predicted_time).splitlines())
         console.print(

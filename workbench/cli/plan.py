@@ -24,7 +24,8 @@ from workbench.describe.detection import detect_host
 from workbench.describe.job import options
 from workbench.errors import UsageError
 from workbench.estimate.cost.plan import RunPlan, checkpoint_bytes
-from workbench.planning import Limits, Space, plan_on
+from workbench.estimate.stack_factor import sentences_of
+from workbench.planning import Limits, Plans, Space, plan_on
 from workbench.planning import plan as find_plans
 from workbench.planning.planner import PLAIN
 from workbench.planning.space import ANY_SCRIPT, DATA
@@ -73,9 +74,15 @@ def answer(options: PlanOptions) -> Planned:
         workload=search.workload,
         plans=plans,
         seconds=time.perf_counter() - began,
-        notes=search.notes,
+        notes=(*search.notes, *_calibration_notes(plans)),
         trainer=search.trainer,
     )
+
+
+def _calibration_notes(plans: Plans) -> tuple[str, ...]:
+    """What measured runs of the stack changed in the plans."""
+    pairs = ((one.step.assumptions, one.memory.assumptions) for one in plans.plans)
+    return sentences_of(*(assumptions for pair in pairs for assumptions in pair))
 
 
 def question(options: PlanOptions) -> Question:

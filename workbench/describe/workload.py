@@ -7,6 +7,7 @@ from typing import Annotated
 
 from workbench.describe.model import Model
 from workbench.describe.option import Option, check_declared
+from workbench.describe.stack import StackCalibration
 from workbench.errors import UsageError
 
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "bf16-pure", "fp16-pure")
@@ -284,6 +285,8 @@ class Workload:
     """The caller holds on to the model's output (`out.logits`) during backward."""
     kernels: ImplementationAssumptions = field(default_factory=ImplementationAssumptions)
     """Which intermediate results the implementation keeps."""
+    calibration: StackCalibration | None = None
+    """What was measured of the stack that trains; None = nothing, or it is not to count."""
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -313,6 +316,13 @@ class Workload:
     def compute_bytes(self) -> int:
         """Bytes of a weight or activation as computed with."""
         return 4 if self.precision == "fp32" else 2
+
+    @property
+    def trained(self) -> str:
+        """full, lora or qlora."""
+        if not self.lora_rank:
+            return "full"
+        return "lora" if self.quantization == "none" else "qlora"
 
     @property
     def tokens(self) -> int:

@@ -18,6 +18,8 @@ from workbench.estimate.parts import Estimate, Peak, StageMemory
 from workbench.estimate.peaks import peaks
 from workbench.estimate.rank import Rank, ranks_of
 from workbench.estimate.slack import slack_bytes
+from workbench.estimate.stack_factor import MemoryTerms, facts_of, memory_terms
+from workbench.estimate.timing import CALIBRATION
 from workbench.units import format_bytes
 
 SOURCES = (
@@ -54,18 +56,26 @@ def training_memory(
     by_stage = tuple(_stage_memory(rank) for rank in ranks)
     fullest = max(by_stage, key=lambda stage: stage.peak.total_bytes)
     peak = fullest.peak
-    reserved = max(stage.peak.total_bytes + stage.slack_bytes for stage in by_stage)
+    device = where if isinstance(where, str) else where.device
+    terms = _terms(workload, device)
+    taken = [stage.peak.total_bytes + stage.slack_bytes for stage in by_stage]
+    changes = [
+        _change(terms, rank, stage.peak.total_bytes)
+        for rank, stage in zip(ranks, by_stage, strict=True)
+    ]
+    reserved, change = max(zip(taken, changes, strict=True), key=sum)
     parts = {name: size for name, size in peak.parts.items() if size}
     extra = card_parts(strategy, where, reserved - peak.total_bytes)
     on_host = host_bytes(ranks, where)
     spread = memory_range(workload, strategy, is_named=is_named)
     return Estimate(
-        parts={**parts, **extra.parts},
+        parts={**parts, **({CALIBRATION: change} if change else {}), **extra.parts},
         assumptions=(
             *cautions(workload, where, on_host),
             *assumptions(workload, strategy),
             *extra.assumptions,
             spread.text,
+            *terms.sentences,
         ),
         low=spread.low,
         high=spread.high,
@@ -92,19 +102,26 @@ def needed_bytes(workload: Workload, strategy: Strategy) -> int:
         known = fullest.get(rank.stage.content)
         if known is None or rank.stage.in_flight > known.stage.in_flight:
             fullest[rank.stage.content] = rank
-    reserved = max(max(_with_slack(rank, peaks(rank))) for rank in fullest.values())
+    terms = _terms(workload, "cuda")
+    reserved = 0
+    for rank in fullest.values():
+        moments = peaks(rank)
+        tensors = max(moment.total_bytes for moment in moments)
+        size = max(_with_slack(rank, moments)) + _change(terms, rank, tensors)
+        reserved = max(reserved, size)
     return sum(card_parts(strategy, "cuda", reserved).parts.values())
 
 
 def least_bytes(workload: Workload, strategy: Strategy) -> int:
     """A lower bound of `needed_bytes` over micro-batches and recompute: states and buffers."""
     stay = strategy.offload or workload.kernels.optimizer_in_backward
-    reserved = 0
+    reserved, terms = 0, _terms(workload, "cuda")
     for rank in {rank.stage.content: rank for rank in ranks_of(workload, strategy)}.values():
         held, buffers = rank.states, rank.buffers
         step = buffers.step + held.step + (0 if stay else held.gradients)
         most = max(step, buffers.forward, buffers.first_backward, buffers.backward)
-        reserved = max(reserved, held.weights + held.master + held.optimizer + most)
+        size = held.weights + held.master + held.optimizer + most
+        reserved = max(reserved, size + _change(terms, rank, size))
     return sum(card_parts(strategy, "cuda", reserved - _ROUNDING).parts.values())
 
 
@@ -139,6 +156,20 @@ def check_layout(workload: Workload, strategy: Strategy) -> None:
             f"The interleaved schedule needs a multiple of {strategy.pp} micro-batches, "
             f"not {workload.accumulate}."
         )
+
+
+def _terms(workload: Workload, device: str) -> MemoryTerms:
+    """What measured runs of its stack say about the workload's memory."""
+    calibration = workload.calibration
+    if calibration is None:
+        return MemoryTerms()
+    return memory_terms(calibration, facts_of(calibration, workload, device))
+
+
+def _change(terms: MemoryTerms, rank: Rank, tensors: int) -> int:
+    """Bytes by which the terms change what a rank takes."""
+    held = rank.states
+    return terms.correction(held.weights + held.master + held.optimizer, tensors)
 
 
 def _stage_memory(rank: Rank) -> StageMemory:

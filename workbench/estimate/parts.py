@@ -12,6 +12,8 @@ CONTEXT, COMMUNICATION = "framework context", "communication library"
 SLACK = "allocator slack"
 SAFETY = 0.04
 """Share of the card that must stay free for a run to count as fitting: the estimate's own error."""
+STATES = ("parameters", "master copy", "optimizer states")
+"""Parts that live all the time."""
 OUTSIDE_ALLOCATOR = frozenset({CONTEXT, COMMUNICATION, SLACK})
 """Parts of the card that ``max_memory_allocated()`` does not count."""
 

@@ -7,6 +7,7 @@ child process loads torch and transformers; this module loads neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from workbench.describe import Strategy, Workload
@@ -106,7 +107,8 @@ def _request(
     common = {"steps": steps, "card_bytes": card_bytes}
     if isinstance(what, Workload):
         layout = strategy if strategy is not None else Strategy(name="single")
-        return {**common, "workload": what, "strategy": layout}
+        plain = replace(what, calibration=None)
+        return {**common, "workload": plain, "strategy": layout}
     if not callable(what):
         raise UsageError(f"Give a Workload or a function, not {type(what).__name__}.")
     return {**common, "function": what, "strategy": strategy}

@@ -27,6 +27,7 @@ from workbench.estimate.optimizer_time import optimizer_seconds
 from workbench.estimate.pipeline.time import pipeline_seconds
 from workbench.estimate.rank import Rank, ranks_of
 from workbench.estimate.rates import Machine, machine
+from workbench.estimate.stack_factor import calibrated
 from workbench.estimate.timing import COMMUNICATION, StepTime
 
 SPREAD = 0.015
@@ -93,7 +94,7 @@ def step_time(
         low, high = ROOFLINE
     peak = accelerator.peak_flops(workload.precision)
     flops = sum(model_flops(workload).values()) * workload.accumulate * strategy.data_ranks
-    return StepTime(
+    step = StepTime(
         parts={name: seconds * ratio for name, seconds in parts.items() if seconds > 0},
         low=low,
         high=high,
@@ -105,6 +106,7 @@ def step_time(
         assumptions=_assumptions(workload, strategy, network, given),
         sources=SOURCES,
     )
+    return calibrated(step, workload, "cuda", accelerator.arch)
 
 
 def _check(workload: Workload, strategy: Strategy, cluster: Cluster) -> Accelerator:

@@ -10,6 +10,8 @@ from workbench.units import format_seconds
 
 COMMUNICATION = "exposed communication"
 """Prefix of every part that is waiting for other GPUs: "exposed communication: tp" …"""
+CALIBRATION = "stack calibration"
+"""Part by which measured runs of the stack correct the others; below 0 where they were quicker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,11 @@ class StepTime:
     def hfu(self) -> float | None:
         """As `mfu`, recomputation counted as work."""
         return self.peak_flops and self.hardware_flops / self.step_seconds / self.peak_flops
+
+    @property
+    def calibration_factor(self) -> float:
+        """By what measured runs of the stack multiplied the other parts; 1 = there are none."""
+        return self.step_seconds / (self.step_seconds - self.parts.get(CALIBRATION, 0.0))
 
     @property
     def exposed_seconds(self) -> float:

@@ -13,6 +13,9 @@ from workbench.store.run_record import PredictedDoc, PredictedMemoryDoc, Predict
 from workbench.store.status import read_status
 from workbench.units import UNKNOWN, format_count
 
+CALIBRATION = "stack calibration"
+"""As `estimate.timing.CALIBRATION`, which the light supervisor does not import."""
+
 
 def predicted_memory(predicted: PredictedDoc | None) -> PredictedMemoryDoc:
     """The memory estimate of a run; empty when there is none."""
@@ -22,6 +25,12 @@ def predicted_memory(predicted: PredictedDoc | None) -> PredictedMemoryDoc:
 def predicted_time(predicted: PredictedDoc | None) -> PredictedTimeDoc:
     """The step time of a run; empty when none was predicted."""
     return (predicted or {}).get("time") or {}
+
+
+def calibration_factor(time: PredictedTimeDoc) -> float:
+    """By what measured runs of its stack had multiplied a predicted step; 1 = by nothing."""
+    total, parts = time.get("step_seconds"), time.get("parts") or {}
+    return total / (total - parts.get(CALIBRATION, 0.0)) if total else 1.0
 
 
 def predicted_peak(predicted: PredictedDoc | None, device: str | None) -> float | None:

@@ -17,6 +17,7 @@ from workbench.estimate.network import groups, links
 from workbench.estimate.optimizer_time import optimizer_seconds
 from workbench.estimate.rank import ranks_of
 from workbench.estimate.rates import machine
+from workbench.estimate.stack_factor import stack_factor
 from workbench.estimate.step_time import SPREAD
 from workbench.planning.search_context import NodeGroup, SearchContext
 from workbench.planning.space import ParallelLayout
@@ -46,10 +47,11 @@ class LowerBounds:
     def __init__(self, context: SearchContext, where: NodeGroup) -> None:
         self._context, self._where = context, where
         given = context.conditions or Conditions()
-        self._ratio = given.measured_ratio or 1.0
         self._links = links(where.cluster, given)
         work, accelerator = context.workload, where.cluster.accelerator
         assert accelerator is not None, "`SearchContext.ideal` has timed one of them"
+        factor = stack_factor(work, "cuda", accelerator.arch)
+        self._ratio = factor * (given.measured_ratio or 1.0)
         self._gpu = machine(accelerator, work.precision, work.kernels.flash_version, given)
         self._besides: dict[tuple[int, tuple[str, ...], int], _Beside] = {}
         nodes = max(1, where.cluster.nodes)

@@ -204,7 +204,7 @@ class SearchContext:
             alone = replace(s, **degrees, **plain, pipeline=replace(s.pipeline, virtual_stages=1))
             step = step_time(self.work(size, 1), alone, nodes, self.conditions)
             counted = _WORK if inner * copies > 1 else (*_WORK, "kernel launches")
-            known = sum(step.parts.get(name, 0.0) for name in counted)
+            known = sum(step.parts.get(name, 0.0) for name in counted) * step.calibration_factor
             self._micro[full] = known
         return known
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 from workbench.describe import Cluster, Strategy
 from workbench.describe.job import Job
 from workbench.describe.option import Group, Option, declared, groups
+from workbench.describe.stack import ALL, CALIBRATION
 from workbench.errors import UnknownNameError, UsageError
 from workbench.recover.policy import Recovery
 from workbench.store.runs import Store
@@ -96,6 +97,8 @@ class LaunchOptions:
         ),
     ] = ()
     """Fed from the run's files beside the training."""
+    calibration: Annotated[str, CALIBRATION] = ALL
+    """See `workbench calibrate`; a run starts the same with any."""
     store: Annotated[
         str | os.PathLike[str] | Store | None,
         Option(help="Run store [default: $WORKBENCH_STORE or ./runs].", metavar="DIR"),

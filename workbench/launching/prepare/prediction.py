@@ -19,7 +19,8 @@ from workbench.estimate.parts import CONTEXT
 from workbench.launching.prepare.described import check_trained, workload_of
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.step_prediction import predict
-from workbench.store import measurements
+from workbench.store import measurements, stack_calibrations
+from workbench.store.calibrations import host_key
 from workbench.store.python_source import script_tree
 
 
@@ -35,6 +36,14 @@ def with_prediction(request: Request) -> Request:
     where = "cpu" if request.device == "cpu" else request.cluster
     if request.trainer is not None:
         strategy = request.trainer.on(strategy)
+    stack = stack_calibrations.of_stack(
+        request.store.root,
+        request.trainer,
+        request.options.calibration,
+        host_key=host_key(request.cluster, cpu=True) if request.device == "cpu" else "",
+    )
+    request = replace(request, workload=replace(workload, calibration=None))
+    workload = replace(workload, calibration=stack or workload.calibration)
     step = predict(workload, strategy, request.cluster, request.device, request.store)
     memory = memory_of(request.recipe, workload, strategy, where)
     if request.trainer is not None and request.trainer.assumptions:

@@ -9,6 +9,7 @@ from workbench.describe import Cluster, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.calibration import read as read_measured
 from workbench.estimate.host_step import predict_step
+from workbench.estimate.stack_factor import calibrated, sentences_of
 from workbench.estimate.timing import StepTime
 from workbench.observe.prediction_error.corrections import Correction, correction
 from workbench.store import calibrations
@@ -27,9 +28,12 @@ class Basis:
     """Of this host in the store's calibrations, where the run's correction will be kept."""
     correction: Correction | None = None
     """By which it was corrected already; None = too few runs like it yet."""
+    calibration: tuple[str, ...] = ()
+    """What measured runs of its stack say, where no correction is known."""
 
     def __str__(self) -> str:
-        return self.source if self.correction is None else f"{self.source}, {self.correction}"
+        known = () if self.correction is None else (str(self.correction),)
+        return ", ".join([self.source, *known, *self.calibration])
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form, beside that of the step time."""
@@ -38,6 +42,7 @@ class Basis:
             "source": self.source,
             "host_key": self.host_key,
             "correction": None if known is None else asdict(known),
+            "calibration": list(self.calibration),
         }
 
 
@@ -47,7 +52,7 @@ def predict(
     """Step time and what it rests on; None where nothing is known to say it from.
 
     Args:
-        workload: What is trained.
+        workload: What is trained; three runs like it here say more than its stack's measurements.
         strategy: How it is spread.
         cluster: This host, as detected.
         device: ``cuda`` or ``cpu``: a host with GPUs can train on its CPU too.
@@ -60,16 +65,20 @@ def predict(
     key = calibrations.host_key(cluster, cpu=cpu)
     kept = calibrations.read_calibration(store.root, key)
     measured = read_measured(kept)
+    lines = calibrations.read_corrections(store.root, key)
+    known = correction(lines, device=device, strategy=strategy.name)
+    plain = replace(workload, calibration=None)
     try:
-        step = predict_step(workload, strategy, here, measured)
+        step = predict_step(workload if known is None else plain, strategy, here, measured)
     except UsageError:
         return None  # whatever has no prediction may run all the same
     if step is None or not step.step_seconds > 0:
         return None
     source = measured.source if measured is not None and measured.fits(here) else CATALOG
-    lines = calibrations.read_corrections(store.root, key)
-    known = correction(lines, device=device, strategy=strategy.name)
-    basis = Basis(source=source, host_key=key, correction=known)
+    if cpu and known is None:
+        step = calibrated(step, workload, "cpu")
+    says = sentences_of(step.assumptions)
+    basis = Basis(source=source, host_key=key, correction=known, calibration=says)
     return (step if known is None else corrected(step, known)), basis
 
 

@@ -9,7 +9,12 @@ from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from workbench.observe.prediction_error.terms import OTHERS, PEAK, STEP, PredictionError
-from workbench.observe.summary import predicted_time
+from workbench.observe.summary import (
+    CALIBRATION,
+    calibration_factor,
+    predicted_memory,
+    predicted_time,
+)
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
@@ -110,24 +115,38 @@ def correction_lines(
     `predicted` is the prediction as the model made it, before earlier runs corrected it: else each
     run would correct the correction.
     """
-    if gap.steady_steps < FEWEST_STEPS or _troubled(findings):
-        return []
-    if run.nodes > 1 or "nsys" in "".join(run.command[:1]):
-        return []  # it measured a network, or a profiler around every step
-    if gap.row(OTHERS).within is False:
-        return []  # it measured who else was there
-    corrected = predicted_time(run.predicted).get("correction")
+    if run.nodes > 1 or why_no_measure(run, gap, findings):
+        return []  # several nodes measure a network too
+    time = predicted_time(run.predicted)
+    corrected = time.get("correction")
     factor = corrected["factor"] if corrected else 1.0
+    factor *= calibration_factor(time)
     lines: list[dict[str, Any]] = []
-    for what, name, divisor in ((STEPS, STEP, factor), (BYTES, PEAK, 1.0)):
+    parts = predicted_memory(run.predicted).get("parts") or {}
+    extra = parts.get(CALIBRATION, 0.0)
+    for what, name, divisor, added in ((STEPS, STEP, factor, 0.0), (BYTES, PEAK, 1.0, extra)):
         row = gap.row(name)
         if row.measured is None or not row.predicted:
             continue
-        predicted = row.predicted / divisor
+        predicted = row.predicted / divisor - added
         ratio = row.measured / predicted
         values = {"predicted": predicted, "measured": row.measured, "ratio": ratio}
         lines.append({**_about(run), "what": what, **values})
     return lines
+
+
+def why_no_measure(run: RunRecord, gap: PredictionError, findings: Sequence[Finding]) -> str | None:
+    """Why a run measured something else than its stack on its machine; None = it did."""
+    if gap.steady_steps < FEWEST_STEPS:
+        return f"it has {gap.steady_steps} steady steps, fewer than {FEWEST_STEPS}"
+    troubles = [one.kind for one in findings if one.kind in _TROUBLES]
+    if troubles:
+        return f"it had {', '.join(troubles)}"
+    if "nsys" in "".join(run.command[:1]):
+        return "a profiler surrounded every step"
+    if gap.row(OTHERS).within is False:
+        return "other processes took part of the cores"
+    return None
 
 
 def _about(run: RunRecord) -> dict[str, Any]:
@@ -145,10 +164,6 @@ def _about(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def _troubled(findings: Sequence[Finding]) -> bool:
-    return any(one.kind in _TROUBLES for one in findings)
-
-
 def record_prediction_error(paths: RunPaths, run: RunRecord, findings: Sequence[Finding]) -> None:
     """Write comparison.json from the last view, and what it says about the host's predictions.
 
@@ -159,10 +174,23 @@ def record_prediction_error(paths: RunPaths, run: RunRecord, findings: Sequence[
     if not kept or not kept.get("final"):
         return
     write_json_atomic(paths.comparison, kept, indent=2)
+    gap = PredictionError.read(kept)
+    if why_no_measure(run, gap, findings) is None:
+        _record_stack(paths, run, gap)
     key = predicted_time(run.predicted).get("host_key")
-    lines = correction_lines(run, PredictionError.read(kept), findings) if key else []
+    lines = correction_lines(run, gap, findings) if key else []
     if lines:
         from workbench.store import calibrations  # noqa: PLC0415  (the catalog, needed once)
 
         for line in lines:
             calibrations.append_correction(paths.directory.parent, str(key), line)
+
+
+def _record_stack(paths: RunPaths, run: RunRecord, gap: PredictionError) -> None:
+    """Let the run correct the next prediction of its stack."""
+    from workbench.observe.prediction_error.stack import stack_measurement  # noqa: PLC0415
+    from workbench.store import stack_calibrations  # noqa: PLC0415  (the catalog, needed once)
+
+    measurement = stack_measurement(run, gap)
+    if measurement is not None:
+        stack_calibrations.keep(paths.directory.parent, measurement)

@@ -1,0 +1,299 @@
+"""What measured runs of a stack say about another job of it: a factor of its time, bytes of memory.
+
+Both are best linear unbiased predictions (kriging): how far a measurement counts is its correlation
+with the job, and `NOISE` says how much of what one run shows is its own. Time is scaled as one:
+scaling compute alone is no better on the published runs, and layouts keep their order. Memory's
+residual is shared out between the states, which are book-keeping, everything that lives and dies
+with a step, and a fixed amount (library workspaces), in proportion to what each usually errs by.
+`python -m tests.accuracy.score_calibration` prints what one row brings the others of its stack to.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from workbench.describe.stack import StackCalibration, StackFacts, StackMeasurement
+from workbench.describe.workload import Workload
+from workbench.estimate.timing import CALIBRATION, StepTime
+from workbench.units import GIB
+
+NOISE = 0.25
+"""Variance that is one configuration's own, over the variance that its stack shares. Fitted: from
+0.15 to 0.6 one published row brings the others of its stack equally close; rather the lower end,
+since the prediction was fitted to those very stacks and knows others less well."""
+UNTOLD = 2.0
+"""The same for the range: what it keeps whatever is measured. Fitted: with one row measured 78 % of
+the others lie inside, with all others measured 82 %."""
+TIME_CORRELATION: Mapping[str, float] = {"release": 0.6, "arch": 0.35, "precision": 0.8}
+"""What a difference leaves of the correlation of two jobs' step times. Fitted to published rows."""
+MEMORY_CORRELATION: Mapping[str, float] = {"release": 0.8, "arch": 1.0, "precision": 0.8}
+"""The same of memory, which does not depend on the card."""
+USUAL_ERRORS = (0.03, 0.3, 0.5 * GIB)
+"""Standard deviations: shares of the states and of the rest, a fixed amount. Fitted as above."""
+OWN_ERROR = 0.05
+"""Share of its prediction by which one configuration's memory differs from its stack's."""
+NEWEST_REPEATS, NEWEST_LAYOUTS = 20, 8
+"""Measurements that count: of one configuration, whose median is taken, and configurations."""
+_LIMITS = ((-0.2, 0.2), (-0.6, 2.0))
+"""Shares by which states and the rest may be corrected."""
+_UNLIKE = {
+    "trainer": "of another trainer ({})",
+    "device": "of another kind of device ({})",
+    "trained": "it trained {}",
+    "has_experts": "only one of the two models has experts",
+    "release": "release {}",
+    "arch": "GPU generation {}",
+    "precision": "precision {}",
+}
+
+
+class _Repeats(NamedTuple):
+    """One configuration, measured once or several times."""
+
+    latest: StackMeasurement
+    step_ratio: float | None
+    peak_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeFactor:
+    """By what the prediction of a step is multiplied."""
+
+    factor: float = 1.0
+    """Measured over predicted, as far as it is expected of this job."""
+    narrowed: float = 1.0
+    """Width of the range over what it is without a measurement, on a logarithmic scale."""
+    sentences: tuple[str, ...] = ()
+    """Where it comes from, and what does not count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryTerms:
+    """By what the prediction of a rank's memory is changed."""
+
+    states: float = 0.0
+    """Share of weights, master copy and optimizer states."""
+    rest: float = 0.0
+    """Share of everything else that PyTorch allocates."""
+    fixed_bytes: float = 0.0
+    """Whatever the job."""
+    sentences: tuple[str, ...] = ()
+    """Where it comes from, and what does not count."""
+
+    def correction(self, states: float, tensors: float) -> int:
+        """Bytes to add to a rank: with them it still grows with its states and with the rest.
+
+        Args:
+            states: Its weights, master copy and optimizer states.
+            tensors: All that PyTorch allocates.
+        """
+        change = self.states * states + self.rest * (tensors - states) + self.fixed_bytes
+        return round(max(change, -0.5 * tensors))
+
+
+def facts_of(
+    calibration: StackCalibration, workload: Workload, device: str, arch: str = ""
+) -> StackFacts:
+    """What decides which measurements count for a workload of the calibration's stack."""
+    return StackFacts(
+        trainer=calibration.trainer,
+        release=calibration.release,
+        device=device,
+        arch=arch,
+        precision=workload.precision,
+        trained=workload.trained,
+        has_experts=workload.model.experts > 0,
+    )
+
+
+def sentences_of(*estimates: Iterable[str]) -> tuple[str, ...]:
+    """What the assumptions of estimates say of a stack's calibration, each once."""
+    every = (one for assumptions in estimates for one in assumptions)
+    return tuple(dict.fromkeys(one for one in every if one.startswith(CALIBRATION)))
+
+
+def stack_factor(workload: Workload, device: str, arch: str = "") -> float:
+    """By what a prediction of its step is multiplied; 1 = nothing was measured of its stack."""
+    calibration = workload.calibration
+    if calibration is None:
+        return 1.0
+    return time_factor(calibration, facts_of(calibration, workload, device, arch)).factor
+
+
+def calibrated(step: StepTime, workload: Workload, device: str, arch: str = "") -> StepTime:
+    """The step as measured runs of the stack correct it, with a part of its own."""
+    calibration = workload.calibration
+    if calibration is None:
+        return step
+    known = time_factor(calibration, facts_of(calibration, workload, device, arch))
+    extra = step.step_seconds * (known.factor - 1)
+    return replace(
+        step,
+        parts={**step.parts, CALIBRATION: extra} if extra else step.parts,
+        low=step.low**known.narrowed,
+        high=step.high**known.narrowed,
+        assumptions=(*step.assumptions, *known.sentences),
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def time_factor(calibration: StackCalibration, facts: StackFacts) -> TimeFactor:
+    """Of a job with these facts."""
+    known = [one for one in _configurations(calibration) if one.step_ratio is not None]
+    shared = [_correlation(facts, one.latest.stack, TIME_CORRELATION) for one in known]
+    used = [(one, share) for one, share in zip(known, shared, strict=True) if share > 0]
+    unused = [one for one, share in zip(known, shared, strict=True) if not share]
+    notes = _notes(calibration, facts, unused)
+    if not used:
+        return TimeFactor(sentences=notes)
+    stacks = [one.latest.stack for one, _ in used]
+    table = [[_correlation(a, b, TIME_CORRELATION) for b in stacks] for a in stacks]
+    for index, row in enumerate(table):
+        row[index] += NOISE
+    towards = [share for _, share in used]
+    logs = [math.log(one.step_ratio or 1.0) for one, _ in used]
+    weights = solve(table, towards)
+    explained = _dot(weights, towards)
+    factor = math.exp(_dot(weights, logs))
+    says = f"step time x {factor:.2f}"
+    return TimeFactor(
+        factor=factor,
+        narrowed=math.sqrt(1 - min(1.0, explained) / (1 + UNTOLD)),
+        sentences=(_sentence(says, [one for one, _ in used], facts, "step_ratio"), *notes),
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTerms:
+    """Of a job with these facts; the generation of its GPU does not matter."""
+    facts = facts._replace(arch="")
+    known = [one for one in _configurations(calibration) if one.peak_ratio is not None]
+    used = [one for one in known if _correlation(facts, one.latest.stack, MEMORY_CORRELATION) > 0]
+    notes = _notes(calibration, facts, [one for one in known if one not in used])
+    if not used:
+        return MemoryTerms(sentences=notes)
+    features = [_features(one.latest) for one in used]
+    stacks = [one.latest.stack for one in used]
+    table = [
+        [
+            _correlation(a, b, MEMORY_CORRELATION) * _dot(x, y)
+            for b, y in zip(stacks, features, strict=True)
+        ]
+        for a, x in zip(stacks, features, strict=True)
+    ]
+    missed: list[float] = []
+    for index, one in enumerate(used):
+        predicted = one.latest.predicted_bytes or 1.0
+        table[index][index] += (OWN_ERROR * predicted) ** 2
+        missed.append(((one.peak_ratio or 1.0) - 1) * predicted)
+    blame = solve(table, missed)
+    shares = [_correlation(facts, stack, MEMORY_CORRELATION) for stack in stacks]
+    states, rest, fixed = (
+        usual * sum(c * a * x[at] for c, a, x in zip(shares, blame, features, strict=True))
+        for at, usual in enumerate(USUAL_ERRORS)
+    )
+    (least, most), (least_rest, most_rest) = _LIMITS
+    terms = MemoryTerms(
+        states=min(most, max(least, states)),
+        rest=min(most_rest, max(least_rest, rest)),
+        fixed_bytes=fixed,
+    )
+    says = f"memory: states {terms.states:+.1%}, the rest {terms.rest:+.1%}, {fixed / GIB:+.2f} GiB"
+    return replace(terms, sentences=(_sentence(says, used, facts, "peak_ratio"), *notes))
+
+
+def _features(measured: StackMeasurement) -> list[float]:
+    """Its states, the rest and the fixed amount, each times what it usually errs by."""
+    states, tensors = measured.states_bytes or 0.0, measured.tensors_bytes or 0.0
+    parts = (states, max(0.0, tensors - states), 1.0)
+    return [usual * part for usual, part in zip(USUAL_ERRORS, parts, strict=True)]
+
+
+@functools.lru_cache(maxsize=64)
+def _configurations(calibration: StackCalibration) -> tuple[_Repeats, ...]:
+    """The newest configurations, each with the medians of its newest measurements."""
+    groups: dict[object, list[StackMeasurement]] = {}
+    for one in calibration.measurements:
+        earlier = groups.pop((one.facts, one.layout), [])
+        groups[one.facts, one.layout] = [*earlier, one]  # the latest last
+    return tuple(_repeats(group[-NEWEST_REPEATS:]) for group in groups.values())[-NEWEST_LAYOUTS:]
+
+
+def _repeats(group: Sequence[StackMeasurement]) -> _Repeats:
+    steps = [one.step_ratio for one in group if one.step_ratio is not None]
+    peaks = [
+        one.peak_bytes / one.predicted_bytes
+        for one in group
+        if one.peak_bytes is not None and one.predicted_bytes
+    ]
+    with_peak = [one for one in group if one.peak_bytes is not None]
+    return _Repeats(
+        latest=(with_peak or group)[-1],
+        step_ratio=statistics.median(steps) if steps else None,
+        peak_ratio=statistics.median(peaks) if peaks else None,
+    )
+
+
+def _correlation(one: StackFacts, other: StackFacts, kept: Mapping[str, float]) -> float:
+    """Of what two jobs miss their predictions by; 0 where one says nothing about the other."""
+    share = 1.0
+    for name in _differing(one, other):
+        share *= kept.get(name, 0.0)
+    return share
+
+
+def _differing(one: StackFacts, other: StackFacts) -> list[str]:
+    """The facts in which two jobs differ; a release or a generation that is not known is none."""
+    return [
+        name
+        for name, mine, its in zip(StackFacts._fields, one, other, strict=True)
+        if mine != its and not (name in {"release", "arch"} and "" in {mine, its})
+    ]
+
+
+def _sentence(says: str, used: Sequence[_Repeats], facts: StackFacts, name: str) -> str:
+    latest = used[-1]
+    ratio: float = getattr(latest, name)
+    more = f" and {len(used) - 1} other configurations" if len(used) > 1 else ""
+    unlike = _differing(facts, latest.latest.stack)
+    words = [_UNLIKE[one].format(getattr(latest.latest.stack, one)) for one in unlike]
+    weaker = f"; {', '.join(words)}, so it counts less" if words else ""
+    return (
+        f"{CALIBRATION}: {says}, from {latest.latest.source}{more} "
+        f"(measured {ratio:.2f} x its prediction{weaker})"
+    )
+
+
+def _notes(
+    calibration: StackCalibration, facts: StackFacts, unused: Sequence[_Repeats]
+) -> tuple[str, ...]:
+    """Why the newest of those that do not count does not."""
+    for one in reversed(unused):
+        stack = one.latest.stack
+        if calibration.is_named or stack.device == facts.device:
+            words = [_UNLIKE[it].format(getattr(stack, it)) for it in _differing(facts, stack)]
+            return (f"{CALIBRATION}: {one.latest.source} does not apply: {', '.join(words)}",)
+    return ()
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum(x * y for x, y in zip(one, other, strict=True))
+
+
+def solve(table: Sequence[Sequence[float]], goals: Sequence[float]) -> list[float]:
+    """The solution of a small system whose matrix is positive definite.
+
+    >>> solve([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0])
+    [1.0, 0.5]
+    """
+    rows = [[*row, goal] for row, goal in zip(table, goals, strict=True)]
+    for at, pivot in enumerate(rows):
+        for row in rows[:at] + rows[at + 1 :]:
+            share = row[at] / pivot[at]
+            row[at:] = [mine - share * its for mine, its in zip(row[at:], pivot[at:], strict=True)]
+    return [row[-1] / row[at] for at, row in enumerate(rows)]

@@ -1,0 +1,178 @@
+"""What was measured of software stacks, kept beside the calibrations of hosts.
+
+``<store>/calibrations/stacks.corrections.jsonl`` holds one measurement a line, oldest first:
+finished runs add theirs, ``workbench calibrate --from`` and ``--measured`` add others.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any, cast
+
+from workbench.describe.job import Job
+from workbench.describe.recorded import from_document
+from workbench.describe.stack import (
+    ALL,
+    NONE,
+    StackCalibration,
+    StackFacts,
+    StackMeasurement,
+)
+from workbench.describe.trainers import Preset
+from workbench.describe.trainers.table import DEFAULT
+from workbench.errors import UnknownNameError, UsageError
+from workbench.store.calibrations import append_correction, read_corrections
+from workbench.version import __version__
+
+KEY = "stacks"
+SANE = (0.1, 10.0)
+"""Measured over predicted; beyond, something else went on."""
+_BYTES = ("peak_bytes", "predicted_bytes", "tensors_bytes", "states_bytes")
+_NUMBERS = ("measured_at", "step_ratio", *_BYTES)
+
+
+def keep(root: str | os.PathLike[str] | None, measurement: StackMeasurement) -> None:
+    """Add a measurement; one of the same name no longer counts.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    append_correction(root, KEY, asdict(measurement))
+
+
+def read(root: str | os.PathLike[str] | None) -> list[StackMeasurement]:
+    """All measurements that can be read, oldest first, the last of each name."""
+    by_name: dict[str, StackMeasurement] = {}
+    for line in read_corrections(root, KEY):
+        measurement = _read(line)
+        if measurement is not None:
+            by_name.pop(measurement.name, None)
+            by_name[measurement.name] = measurement
+    return list(by_name.values())
+
+
+def of_stack(
+    root: str | os.PathLike[str] | None,
+    trainer: Preset | None,
+    name: str = ALL,
+    *,
+    host_key: str = "",
+) -> StackCalibration | None:
+    """What a job of a trainer is to be corrected by; None where there is nothing.
+
+    Args:
+        root: The store [default: $WORKBENCH_STORE or ./runs].
+        trainer: Of the job; None = what every job assumes.
+        name: The measurement that is to count alone; `NONE` = none, `ALL` = all of the trainer.
+        host_key: CPU that the job runs on; "" = not known, or a GPU.
+
+    Raises:
+        UnknownNameError: there is no such measurement.
+        UsageError: it stands beside the predictions of another version.
+    """
+    if name == NONE:
+        return None
+    own, every = of_trainer(trainer), read(root)
+    if name != ALL:
+        chosen = [_named(every, name)]
+    else:
+        chosen = [
+            one
+            for one in every
+            if one.stack.trainer == own.trainer
+            and one.version == __version__
+            and (not host_key or one.host_key in {"", host_key})
+        ]
+    if not chosen:
+        return None
+    return replace(own, measurements=tuple(chosen), is_named=name != ALL)
+
+
+def of_trainer(trainer: Preset | None) -> StackCalibration:
+    """The stack of a trainer, without measurements; None = what every job assumes."""
+    if trainer is None:
+        return StackCalibration(trainer=DEFAULT)
+    return StackCalibration(trainer=trainer.trainer.name, release=trainer.release)
+
+
+def calibrated(job: Job, name: str = ALL, store: str | os.PathLike[str] | None = None) -> Job:
+    """The job with what was measured of its stack: estimates and plans of it are corrected.
+
+    Args:
+        job: What, how and where.
+        name: The measurement that is to count alone, "all" of the trainer, or "none".
+        store: The run store [default: $WORKBENCH_STORE or ./runs].
+
+    Raises:
+        UnknownNameError: there is no such measurement.
+        UsageError: it stands beside the predictions of another version.
+    """
+    known = of_stack(store, job.trainer, name)
+    return replace(job, workload=replace(job.workload, calibration=known))
+
+
+def _named(every: list[StackMeasurement], name: str) -> StackMeasurement:
+    names = [one.name for one in every]
+    fits = [one for one in every if one.name == name]
+    fits = fits or [one for one in every if name and one.name.startswith(name)]
+    if len(fits) > 1:
+        some = ", ".join(one.name for one in fits[:6])
+        raise UsageError(f"--calibration {name!r} fits {len(fits)} measurements: {some}.")
+    if not fits and not names:
+        raise UsageError(
+            f"--calibration {name!r}: nothing was measured of a stack yet. Next: workbench "
+            "calibrate --from RUN, or --measured tokens_per_second=N with a job's options."
+        )
+    if not fits:
+        raise UnknownNameError.near("calibration", name, [*names, ALL, NONE])
+    if fits[0].version != __version__:
+        raise UsageError(
+            f"{fits[0].name} was measured beside the predictions of version {fits[0].version}; "
+            f"this is {__version__}. Repeat: workbench calibrate --from {fits[0].name}"
+        )
+    return fits[0]
+
+
+def _read(line: Mapping[str, Any]) -> StackMeasurement | None:
+    """The measurement of a line that anybody may have written; None = it is not all there."""
+    try:
+        measurement = from_document(StackMeasurement, line)
+    except (TypeError, ValueError):
+        return None
+    texts = [
+        getattr(measurement, one.name) for one in fields(StackMeasurement) if one.type == "str"
+    ]
+    numbers = [getattr(measurement, name) for name in _NUMBERS]
+    sound = (
+        all(isinstance(text, str) for text in texts)
+        and all(one is None or _is_amount(one) for one in numbers)
+        and _are_facts(measurement.facts)
+        and isinstance(measurement.gpu, str | None)
+        and _is_amount(measurement.measured_at)
+        and (measurement.peak_bytes is None or all(getattr(measurement, one) for one in _BYTES))
+        and is_sane(measurement)
+    )
+    return measurement if sound else None
+
+
+def is_sane(measurement: StackMeasurement) -> bool:
+    """Whether what was measured is near enough to its prediction to correct others."""
+    ratios = [measurement.step_ratio]
+    if measurement.peak_bytes is not None and measurement.predicted_bytes:
+        ratios.append(measurement.peak_bytes / measurement.predicted_bytes)
+    return all(one is None or SANE[0] <= one <= SANE[1] for one in ratios)
+
+
+def _are_facts(value: object) -> bool:
+    if not isinstance(value, tuple):
+        return False
+    facts = cast("tuple[object, ...]", value)
+    return len(facts) == len(StackFacts._fields) and all(isinstance(one, str) for one in facts[:-1])
+
+
+def _is_amount(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and value >= 0
