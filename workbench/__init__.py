@@ -9,7 +9,6 @@
     print(wb.plan(workload, tokens=10e9).explain())        # which machines, which layout, and why
     wb.attach("last")                                      # from any notebook or terminal
     wb.export(run, "slurm").write("job")                   # the same as files of an engine
-    wb.calibrate(job, measured="9,100 tokens/s, 61 GiB")   # corrects a wb.calibrated(job)
     wb.scale("gpt", sizes=[1, 2, 4])                       # what more ranks gain and lose
 
 Glossary. *Rank*: one training process. *World size*: number of ranks. *Step*: one optimizer step.
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from workbench import recipes
-    from workbench.compare.calibration.stack import calibrate
     from workbench.compare.scaling_study import scale
     from workbench.describe import Cluster, Model, Strategy, Workload
     from workbench.describe.detection import detect_host
@@ -69,7 +67,6 @@ if TYPE_CHECKING:
     from workbench.observe.rows import runs
     from workbench.planning.planner import plan
     from workbench.store.runs import Store
-    from workbench.store.stack_calibrations import calibrated
 
 _HOMES = {
     "Cluster": "workbench.describe",
@@ -88,8 +85,6 @@ _HOMES = {
     "WorkbenchError": "workbench.errors",
     "Workload": "workbench.describe",
     "attach": "workbench.launching.launch",
-    "calibrate": "workbench.compare.calibration.stack",
-    "calibrated": "workbench.store.stack_calibrations",
     "detect_host": "workbench.describe.detection",
     "doctor": "workbench.observe.doctor",
     "explain": "workbench.estimate",
@@ -134,8 +129,6 @@ __all__ = [
     "Workload",
     "__version__",
     "attach",
-    "calibrate",
-    "calibrated",
     "detect_host",
     "doctor",
     "explain",

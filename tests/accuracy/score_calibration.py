@@ -30,7 +30,7 @@ from workbench.errors import WorkbenchError
 from workbench.estimate import step_time, training_memory
 from workbench.estimate.parts import STATES
 from workbench.estimate.stack_factor import facts_of, memory_terms, time_factor
-from workbench.store.stack_calibrations import is_sane, of_trainer
+from workbench.store.stack_calibrations import is_near, of_trainer
 
 DATA = Path(__file__).parent / "data"
 
@@ -203,7 +203,7 @@ def _stacks(known: Sequence[Known], fits: Fits) -> Iterator[tuple[Known, list[Kn
                 one
                 for one in group
                 if one is not target
-                and is_sane(one.measurement)
+                and is_near(one.measured / one.predicted)
                 and fits(one.measurement, target.measurement)
             ]
             if others:

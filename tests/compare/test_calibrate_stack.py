@@ -15,6 +15,7 @@ from tests.compare.made_runs import make_run
 from tests.estimate.sample_stack import job, measured
 from tests.widgets.sample_gap import MEMORY, RUN, STEADY, TIME, VIEW
 from workbench.compare.calibration.figures import read_figures
+from workbench.compare.calibration.stack import calibrate, calibrated
 from workbench.observe.prediction_error.comparison import compare
 from workbench.observe.prediction_error.corrections import record_prediction_error
 from workbench.observe.prediction_error.stack import stack_measurement
@@ -69,7 +70,7 @@ def test_one_figure_in_any_form_is_the_same_measurement(tmp_path: Path) -> None:
     step = wb.step_time(job())
     assert step.mfu is not None
     ratios = [
-        wb.calibrate(job(), measured=figures, store=tmp_path).step_ratio
+        calibrate(job(), measured=figures, store=tmp_path).step_ratio
         for figures in (
             {"step_seconds": 1.2 * step.step_seconds},
             {"tokens_per_second": step.tokens_per_second / 1.2},
@@ -82,10 +83,10 @@ def test_one_figure_in_any_form_is_the_same_measurement(tmp_path: Path) -> None:
     (kept,) = stack_calibrations.read(tmp_path)  # the last of that name counts
     assert kept.name == "torchtitan-llama-3-8b-h100-sxm"
     plain = wb.step_time(job())
-    known = wb.step_time(wb.calibrated(job(seq_len=8192, micro_batch=4), store=tmp_path))
+    known = wb.step_time(calibrated(job(seq_len=8192, micro_batch=4), store=tmp_path))
     larger = wb.step_time(job(seq_len=8192, micro_batch=4))
     assert known.step_seconds / larger.step_seconds == pytest.approx(1.2**0.8)
-    again = wb.calibrate(wb.calibrated(job(), store=tmp_path), measured="1 s", store=tmp_path)
+    again = calibrate(calibrated(job(), store=tmp_path), measured="1 s", store=tmp_path)
     assert again.step_ratio == pytest.approx(1 / plain.step_seconds)  # beside the plain prediction
 
 
@@ -109,18 +110,18 @@ def test_impossible_and_doubtful_figures_are_refused(
     tmp_path: Path, figures: dict[str, float], message: str
 ) -> None:
     with pytest.raises(wb.UsageError) as refused:
-        wb.calibrate(job(), measured=figures, store=tmp_path)
+        calibrate(job(), measured=figures, store=tmp_path)
     assert message in str(refused.value)
     assert not stack_calibrations.read(tmp_path)
 
 
 def test_a_cpu_s_step_is_not_stated(tmp_path: Path) -> None:
     with pytest.raises(wb.UsageError, match="needs a GPU of the catalog"):
-        wb.calibrate(job(gpu=None, cpu=True), measured="1 s", store=tmp_path)
+        calibrate(job(gpu=None, cpu=True), measured="1 s", store=tmp_path)
     with pytest.raises(wb.UsageError, match="Give a run that has ended, or a job"):
-        wb.calibrate(job(), store=tmp_path)
+        calibrate(job(), store=tmp_path)
     with pytest.raises(wb.UsageError, match="cannot name a measurement"):
-        wb.calibrate(job(), measured="1 s", name="none", store=tmp_path)
+        calibrate(job(), measured="1 s", name="none", store=tmp_path)
 
 
 def test_a_run_says_how_it_compares_with_the_plain_prediction() -> None:
@@ -185,7 +186,7 @@ def test_a_name_chooses_and_none_switches_off(tmp_path: Path) -> None:
     plain = wb.step_time(job()).step_seconds
 
     def ratio(name: str) -> float:
-        return wb.step_time(wb.calibrated(job(), name, tmp_path)).step_seconds / plain
+        return wb.step_time(calibrated(job(), name, tmp_path)).step_seconds / plain
 
     assert ratio("none") == 1
     assert 1.2 < ratio("all") < 1.6
@@ -198,7 +199,7 @@ def test_a_name_chooses_and_none_switches_off(tmp_path: Path) -> None:
         with pytest.raises(wb.UsageError, match=message):
             ratio(name)
     with pytest.raises(wb.UsageError, match="nothing was measured of a stack yet"):
-        wb.calibrated(job(), "run-one", tmp_path / "empty")
+        calibrated(job(), "run-one", tmp_path / "empty")
 
 
 @pytest.mark.parametrize(
@@ -215,26 +216,26 @@ def test_a_run_that_says_nothing_is_refused(
 ) -> None:
     make_run(tmp_path, "a", **about)
     with pytest.raises(wb.UsageError, match=message):
-        wb.calibrate(run="a", store=tmp_path)
+        calibrate(run="a", store=tmp_path)
 
 
 def test_an_unknown_a_running_and_a_foreign_run_are_refused(tmp_path: Path) -> None:
     with pytest.raises(wb.RunNotFoundError):
-        wb.calibrate(run="nothing", store=tmp_path)
+        calibrate(run="nothing", store=tmp_path)
     paths = make_run(tmp_path, "a", workload=RECORD.workload)
     paths.directory.chmod(0o777)
     with pytest.raises(wb.StoreError, match="cannot be used to calibrate"):
-        wb.calibrate(run="a", store=tmp_path)
+        calibrate(run="a", store=tmp_path)
     paths.directory.chmod(0o700)
     paths.exit.unlink()
     with pytest.raises(wb.UsageError, match="has not ended"):
-        wb.calibrate(run="a", store=tmp_path)
+        calibrate(run="a", store=tmp_path)
 
 
 def test_a_finished_run_is_taken_by_hand_too(tmp_path: Path) -> None:
     predicted = {"time": {**TIME, "step_seconds": 0.4, "parts": {"matmul": 0.4}}}
     make_run(tmp_path, "a", workload=RECORD.workload, predicted=predicted)
-    known = wb.calibrate(run="last", store=tmp_path)
+    known = calibrate(run="last", store=tmp_path)
     assert (known.name, known.step_ratio) == ("a", pytest.approx(0.5 / 0.4))
 
 
@@ -259,7 +260,7 @@ def test_the_commands_correct_each_other(command: Command, tmp_path: Path) -> No
     shown = command("calibrate", "--show", **here)
     assert "monday (" in shown.out
     assert shown.code == 0
-    assert "Unknown calibration" in command("memory", *JOB, "--calibration", "m", **here).err
+    assert "Unknown calibration" in command("memory", *JOB, "--calibration", "x", **here).err
 
 
 @pytest.mark.parametrize(

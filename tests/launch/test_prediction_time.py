@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +26,11 @@ from workbench.observe.prediction_error.corrections import (
     correction_lines,
     record_prediction_error,
 )
-from workbench.store import calibrations
+from workbench.observe.prediction_error.stack import stack_measurement
+from workbench.store import calibrations, stack_calibrations
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 
 SMALL = ["--layers", "2", "--hidden", "64", "--seq-len", "64", "--steps", "60", "--eval-every", "0"]
@@ -248,3 +251,38 @@ def test_a_real_run_is_compared_kept_and_counted(
     assert " predicted (" in text
     assert "compared" in text
     assert wb.Store(store).ids() == [run.id]  # the calibrations are no run
+    _corrects_the_next_of_another_size(run, quiet=quiet)
+
+
+def _corrects_the_next_of_another_size(run: wb.Run, *, quiet: bool) -> None:
+    store = run.directory.parent
+    known = stack_calibrations.read(store)
+    assert [one.name for one in known] == [run.id] * quiet
+    if not quiet:  # nothing else is wrong with it
+        record = read_run(RunPaths(run.directory))
+        assert record is not None
+        measurement = stack_measurement(record, read_prediction_error(RunPaths(run.directory)))
+        assert measurement is not None
+        stack_calibrations.keep(store, measurement)
+        known = [measurement]
+    how: dict[str, Any] = {"strategy": "ddp", "processes": 1, "cpu": True, "store": store}
+    larger = [*SMALL, "--hidden", "128"]
+    plain = wb.request("gpt", larger, calibration="none", **how)
+    corrected = wb.request("gpt", larger, **how)
+    for memory, step in ((plain.predicted, plain.predicted_time),):
+        assert memory is not None
+        assert step is not None
+        assert "stack calibration" not in {*memory.parts, *step.parts}
+    assert corrected.predicted is not None
+    measured, predicted = known[0].peak_bytes, known[0].predicted_bytes
+    assert measured is not None
+    assert predicted is not None
+    moved = corrected.predicted.parts["stack calibration"]
+    assert 0.5 < moved / (measured - predicted) < 1.2
+    assert f"from run {run.id}" in corrected.predicted.assumptions[-1]
+    if known[0].step_ratio is not None:
+        assert corrected.predicted_time is not None
+        assert plain.predicted_time is not None
+        now = corrected.predicted_time.step_seconds / plain.predicted_time.step_seconds
+        assert math.log(now) == pytest.approx(0.8 * math.log(known[0].step_ratio))
+        assert f"from run {run.id}" in str(corrected.predicted_basis)

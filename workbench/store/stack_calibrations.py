@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, cast
 
@@ -153,17 +153,21 @@ def _read(line: Mapping[str, Any]) -> StackMeasurement | None:
         and isinstance(measurement.gpu, str | None)
         and _is_amount(measurement.measured_at)
         and (measurement.peak_bytes is None or all(getattr(measurement, one) for one in _BYTES))
-        and is_sane(measurement)
+        and all(map(is_near, _ratios(measurement)))
     )
     return measurement if sound else None
 
 
-def is_sane(measurement: StackMeasurement) -> bool:
+def is_near(ratio: float) -> bool:
     """Whether what was measured is near enough to its prediction to correct others."""
-    ratios = [measurement.step_ratio]
+    return SANE[0] <= ratio <= SANE[1]
+
+
+def _ratios(measurement: StackMeasurement) -> Iterator[float]:
+    if measurement.step_ratio is not None:
+        yield measurement.step_ratio
     if measurement.peak_bytes is not None and measurement.predicted_bytes:
-        ratios.append(measurement.peak_bytes / measurement.predicted_bytes)
-    return all(one is None or SANE[0] <= one <= SANE[1] for one in ratios)
+        yield measurement.peak_bytes / measurement.predicted_bytes
 
 
 def _are_facts(value: object) -> bool:

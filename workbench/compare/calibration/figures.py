@@ -20,7 +20,7 @@ from workbench.estimate.step_time import step_time
 from workbench.estimate.timing import StepTime
 from workbench.observe.prediction_error.stack import layout_text
 from workbench.store.names import slug
-from workbench.store.stack_calibrations import SANE, of_trainer
+from workbench.store.stack_calibrations import SANE, is_near, of_trainer
 from workbench.units import GIB, format_bytes, format_seconds
 from workbench.version import __version__
 
@@ -181,7 +181,7 @@ def _step(job: Job, figure: str, value: float) -> dict[str, Any]:
     step = step_time(job)
     ratio = _seconds(figure, value, step, job) / step.step_seconds
     _check_unit(figure, value, ratio, step.gpus)
-    if not SANE[0] <= ratio <= SANE[1]:
+    if not is_near(ratio):
         raise UsageError(
             f"{figure} = {value:g} is a step of {format_seconds(ratio * step.step_seconds)}, "
             f"{ratio:.2g} times the predicted {format_seconds(step.step_seconds)}. {SANE[0]:g} to "
@@ -221,7 +221,7 @@ def _peak(job: Job, figure: str, value: float) -> dict[str, Any]:
         raise UsageError(
             f"{figure} = {value:g} is impossible: the card has {format_bytes(estimate.card_bytes)}."
         )
-    if not SANE[0] <= peak / predicted <= SANE[1]:
+    if not is_near(peak / predicted):
         raise UsageError(
             f"{figure} = {value:g} is {peak / predicted:.2g} times the predicted "
             f"{format_bytes(predicted)}. Check the job's options and the unit."

@@ -1,4 +1,10 @@
-"""One measured run of a software stack, or figures of one, kept to correct the next estimates."""
+"""One measured run of a software stack, or figures of one, kept to correct the next estimates.
+
+from workbench.compare.calibration.stack import calibrate, calibrated
+
+calibrate(job, measured="9,100 tokens/s, 61.2 GiB")    # or calibrate(run="last")
+print(wb.step_time(calibrated(larger_job)))            # commands do this by themselves
+"""
 
 from __future__ import annotations
 
@@ -20,8 +26,10 @@ from workbench.store.ownership import check_own
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.runs import Store
-from workbench.store.stack_calibrations import SANE
+from workbench.store.stack_calibrations import SANE, calibrated
 from workbench.version import __version__
+
+__all__ = ["calibrate", "calibrated"]
 
 
 def calibrate(

@@ -17,7 +17,7 @@ from workbench.observe.summary import (
     predicted_time,
 )
 from workbench.store.run_record import RunRecord
-from workbench.store.stack_calibrations import is_sane
+from workbench.store.stack_calibrations import is_near
 from workbench.units import format_bytes, format_seconds
 from workbench.version import __version__
 
@@ -27,7 +27,8 @@ _NO_TENSORS = OUTSIDE_ALLOCATOR | {CALIBRATION}
 def stack_measurement(run: RunRecord, gap: PredictionError) -> StackMeasurement | None:
     """The run's step and peak beside what was predicted before anything corrected it.
 
-    None where its workload is not known, or neither of them was both predicted and measured.
+    None where its workload is not known, or neither of them was both predicted and measured, near
+    enough to each other.
     """
     if run.workload is None:
         return None
@@ -35,12 +36,12 @@ def stack_measurement(run: RunRecord, gap: PredictionError) -> StackMeasurement 
     values: dict[str, float] = {}
     step, peak = gap.row(STEP), gap.row(PEAK)
     plain = _plain_step(run, step.predicted)
-    if step.measured is not None and plain:
+    if step.measured is not None and plain and is_near(step.measured / plain):
         values["step_ratio"] = step.measured / plain
         figures.append(f"step {format_seconds(step.measured)}")
     parts = predicted_memory(run.predicted).get("parts") or {}
     expected = (peak.predicted or 0.0) - parts.get(CALIBRATION, 0.0)
-    if peak.measured is not None and expected > 0:
+    if peak.measured is not None and expected > 0 and is_near(peak.measured / expected):
         tensors = sum(size for name, size in parts.items() if name not in _NO_TENSORS)
         states = sum(parts.get(name, 0.0) for name in STATES)
         values |= {"peak_bytes": peak.measured, "predicted_bytes": expected}
@@ -50,7 +51,7 @@ def stack_measurement(run: RunRecord, gap: PredictionError) -> StackMeasurement 
         return None
     accelerator = cast("dict[str, Any]", run.cluster.get("accelerator") or {})
     on_gpu = run.device == "cuda"
-    measurement = StackMeasurement(
+    return StackMeasurement(
         name=run.run,
         figures=", ".join(figures),
         measured_at=run.created_at,
@@ -62,7 +63,6 @@ def stack_measurement(run: RunRecord, gap: PredictionError) -> StackMeasurement 
         version=run.workbench_version or __version__,
         **values,
     )
-    return measurement if is_sane(measurement) else None
 
 
 def _plain_step(run: RunRecord, predicted: float | None) -> float | None:
