@@ -11,13 +11,15 @@ import pytest
 
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
-from workbench_widgets import Calibration
+from workbench_widgets import Calibration, CostCalculator
 from workbench_widgets.host import calibration as face
+from workbench_widgets.job_form import JobForm
 
 from tests.conftest import until
+from tests.estimate.sample_stack import measured
 from tests.estimate.test_calibration import calibrated, on_gpus
 from workbench.describe.detection import detect_host
-from workbench.store import calibrations
+from workbench.store import calibrations, stack_calibrations
 
 
 def keep(store: Path, **more: Any) -> Any:
@@ -92,6 +94,19 @@ def test_what_goes_wrong_is_said_on_the_page(
     until(lambda: widget.shown["title"].startswith("measured"), 30, "the result")
     assert widget.result is found
     widget.close()
+
+
+def test_a_measured_stack_corrects_the_calculators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path))
+    form = JobForm.from_options({"model": "llama-3-8b", "gpu": "h100", "trainer": "torchtitan"})
+    assert form.job().workload.calibration is None
+    stack_calibrations.keep(tmp_path, measured(step_ratio=0.7))
+    parts = CostCalculator(model="llama-3-8b", gpu="h100", trainer="torchtitan").figure["step"]
+    (part,) = [one for one in parts["parts"] if one["name"] == "stack calibration"]
+    assert part["share"] < 0
+    assert form.workload().calibration is not None
 
 
 def test_unknown_options_are_refused() -> None:

@@ -13,6 +13,7 @@ from workbench.describe.job import PRESET, Job, default, options, read_model
 from workbench.describe.option import declared, flat_names
 from workbench.describe.placement import Placement
 from workbench.describe.workload import USUAL_SEQ_LEN, usual_seq_len
+from workbench.store.stack_calibrations import calibrated
 from workbench_widgets.controls import control_value, option_value
 from workbench_widgets.form import Form
 
@@ -133,7 +134,7 @@ class JobForm(Form):
         Raises:
             UsageError: a control says something that cannot be; the message says what is allowed.
         """
-        return Job.of(self["model"], **self.options())
+        return calibrated(Job.of(self["model"], **self.options()))
 
     def workload(self) -> wb.Workload:
         """What is trained.
@@ -141,9 +142,8 @@ class JobForm(Form):
         Raises:
             UsageError: a value that the engine does not have.
         """
-        return Job.of(
-            self["model"], **self.options() | {"strategy": "single", "gpus": 1, "nodes": 1}
-        ).workload
+        alone = {"strategy": "single", "gpus": 1, "nodes": 1}
+        return calibrated(Job.of(self["model"], **self.options() | alone)).workload
 
     def options(self) -> dict[str, Any]:
         """The options of the job as `Job.of` takes them, without those that have no effect.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import takes_job
 from workbench.errors import UsageError
-from workbench.estimate.card import card_parts, cautions, host_bytes
+from workbench.estimate.card import CPU_CONTEXT_BYTES, card_parts, cautions, host_bytes
 from workbench.estimate.measured import on_device
 from workbench.estimate.memory_range import memory_range
 from workbench.estimate.parts import Estimate, Peak, StageMemory
@@ -59,15 +59,16 @@ def training_memory(
     device = where if isinstance(where, str) else where.device
     terms = _terms(workload, device)
     taken = [stage.peak.total_bytes + stage.slack_bytes for stage in by_stage]
+    beside = CPU_CONTEXT_BYTES if device == "cpu" else 0
     changes = [
-        _change(terms, rank, stage.peak.total_bytes)
+        _change(terms, rank, stage.peak.total_bytes, beside)
         for rank, stage in zip(ranks, by_stage, strict=True)
     ]
     reserved, change = max(zip(taken, changes, strict=True), key=sum)
     parts = {name: size for name, size in peak.parts.items() if size}
     extra = card_parts(strategy, where, reserved - peak.total_bytes)
     on_host = host_bytes(ranks, where)
-    spread = memory_range(workload, strategy, is_named=is_named)
+    spread = memory_range(workload, strategy, is_named=is_named).narrowed(terms.narrowed)
     return Estimate(
         parts={**parts, **({CALIBRATION: change} if change else {}), **extra.parts},
         assumptions=(
@@ -166,10 +167,10 @@ def _terms(workload: Workload, device: str) -> MemoryTerms:
     return memory_terms(calibration, facts_of(calibration, workload, device))
 
 
-def _change(terms: MemoryTerms, rank: Rank, tensors: int) -> int:
+def _change(terms: MemoryTerms, rank: Rank, tensors: int, beside: int = 0) -> int:
     """Bytes by which the terms change what a rank takes."""
     held = rank.states
-    return terms.correction(held.weights + held.master + held.optimizer, tensors)
+    return terms.correction(held.weights + held.master + held.optimizer, tensors, beside)
 
 
 def _stage_memory(rank: Rank) -> StageMemory:

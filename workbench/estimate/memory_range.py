@@ -43,6 +43,10 @@ class MemoryRange(NamedTuple):
         ends = f"x {self.low:.2f} to {self.high:.2f}"
         return f"range {ends}, four of five published runs: {WHY[self.kind]}"
 
+    def narrowed(self, exponent: float) -> MemoryRange:
+        """The range with its ends raised to a power: 1 leaves it as it is, less narrows it."""
+        return self._replace(low=self.low**exponent, high=self.high**exponent)
+
 
 def kind_of(workload: Workload, strategy: Strategy) -> str:
     """What decides the range of a job whose trainer is known: one of `WHY`.

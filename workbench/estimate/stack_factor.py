@@ -82,18 +82,21 @@ class MemoryTerms:
     """Share of everything else that PyTorch allocates."""
     fixed_bytes: float = 0.0
     """Whatever the job."""
+    narrowed: float = 1.0
+    """As `TimeFactor.narrowed`."""
     sentences: tuple[str, ...] = ()
     """Where it comes from, and what does not count."""
 
-    def correction(self, states: float, tensors: float) -> int:
+    def correction(self, states: float, tensors: float, beside: float = 0.0) -> int:
         """Bytes to add to a rank: with them it still grows with its states and with the rest.
 
         Args:
             states: Its weights, master copy and optimizer states.
             tensors: All that PyTorch allocates.
+            beside: What else is measured with them: a CPU rank's libraries.
         """
         change = self.states * states + self.rest * (tensors - states) + self.fixed_bytes
-        return round(max(change, -0.5 * tensors))
+        return round(max(change, -0.5 * (tensors + beside)))
 
 
 def facts_of(
@@ -151,19 +154,13 @@ def time_factor(calibration: StackCalibration, facts: StackFacts) -> TimeFactor:
     notes = _notes(calibration, facts, unused)
     if not used:
         return TimeFactor(sentences=notes)
-    stacks = [one.latest.stack for one, _ in used]
-    table = [[_correlation(a, b, TIME_CORRELATION) for b in stacks] for a in stacks]
-    for index, row in enumerate(table):
-        row[index] += NOISE
-    towards = [share for _, share in used]
+    weights, narrowed = _weights(facts, [one for one, _ in used], TIME_CORRELATION)
     logs = [math.log(one.step_ratio or 1.0) for one, _ in used]
-    weights = solve(table, towards)
-    explained = _dot(weights, towards)
     factor = math.exp(_dot(weights, logs))
     says = f"step time x {factor:.2f}"
     return TimeFactor(
         factor=factor,
-        narrowed=math.sqrt(1 - min(1.0, explained) / (1 + UNTOLD)),
+        narrowed=narrowed,
         sentences=(_sentence(says, [one for one, _ in used], facts, "step_ratio"), *notes),
     )
 
@@ -202,9 +199,24 @@ def memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTerm
         states=min(most, max(least, states)),
         rest=min(most_rest, max(least_rest, rest)),
         fixed_bytes=fixed,
+        narrowed=_weights(facts, used, MEMORY_CORRELATION)[1],
     )
     says = f"memory: states {terms.states:+.1%}, the rest {terms.rest:+.1%}, {fixed / GIB:+.2f} GiB"
     return replace(terms, sentences=(_sentence(says, used, facts, "peak_ratio"), *notes))
+
+
+def _weights(
+    facts: StackFacts, used: Sequence[_Repeats], kept: Mapping[str, float]
+) -> tuple[list[float], float]:
+    """How much each configuration counts for a job, and what they leave of its range."""
+    stacks = [one.latest.stack for one in used]
+    table = [[_correlation(a, b, kept) for b in stacks] for a in stacks]
+    for index, row in enumerate(table):
+        row[index] += NOISE
+    towards = [_correlation(facts, stack, kept) for stack in stacks]
+    weights = solve(table, towards)
+    explained = min(1.0, _dot(weights, towards))
+    return weights, math.sqrt(1 - explained / (1 + UNTOLD))
 
 
 def _features(measured: StackMeasurement) -> list[float]:

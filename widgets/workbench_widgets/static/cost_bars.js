@@ -21,7 +21,7 @@ export function drawRows(list, rows) {
     setText(title, name);
     setText(value, says);
     setAttribute(row, "data-wins", String(Boolean(chosen)));
-    setAttribute(bar, "style", `width: ${((100 * (share ?? 0)) / most).toFixed(2)}%`);
+    setAttribute(bar, "style", `width: ${((100 * Math.max(0, share ?? 0)) / most).toFixed(2)}%`);
     setAttribute(bar, "aria-label", `${name} ${says}`);
   });
 }

@@ -47,7 +47,7 @@ const percent = (value, whole) => `${((100 * value) / whole).toFixed(3)}%`;
 export function stack(bar, parts, whole, labelled = false) {
   const segments = parts.map((part) => ({
     ...look(part.name),
-    share: part.bytes / whole,
+    share: Math.max(0, part.bytes) / whole, // a calibration may take bytes away
     says: `${part.name} ${bytes(part.bytes)}`,
     label: labelled ? part.name : "",
   }));
