@@ -56,7 +56,7 @@ class Errors:
     """Errors, each with the weight of its row."""
 
     label: str
-    values: tuple[tuple[float, float, str, bool | None], ...]
+    values: tuple[tuple[float, float, str, bool], ...]
     """Error, weight, source, and whether the measurement lay in the range."""
 
     def percentile(self, share: float) -> float:
@@ -107,7 +107,7 @@ def memories(rows: Iterable[Row]) -> Iterator[Known]:
             continue
         try:
             case = case_of(row)
-            estimate = training_memory(case.workload, case.strategy, case.cluster)
+            estimate = training_memory(case.workload, case.strategy, case.cluster, is_named=True)
         except (NotExpressedError, WorkbenchError):
             continue
         predicted = getattr(estimate, f"{metric_of(row)}_bytes")
@@ -119,7 +119,8 @@ def memories(rows: Iterable[Row]) -> Iterator[Known]:
             tensors_bytes=estimate.allocated_bytes,
             states_bytes=sum(estimate.parts.get(name, 0) for name in STATES),
         )
-        yield Known(row["source_id"], predicted, known.peak_bytes or 0.0, known)
+        low, high = estimate.low, estimate.high
+        yield Known(row["source_id"], predicted, known.peak_bytes or 0.0, known, low, high)
 
 
 def _measurement(row: Row, workload: Workload, **figures: float) -> StackMeasurement:
@@ -145,11 +146,12 @@ def corrected_time(measured: Sequence[Known], target: Known) -> tuple[float, flo
 
 
 def corrected_memory(measured: Sequence[Known], target: Known) -> tuple[float, float, float]:
-    """The same of memory, which has no range of its own."""
+    """The same of memory."""
     one = target.measurement
     terms = memory_terms(_calibration(measured), one.stack)
     change = terms.correction(one.states_bytes or 0.0, one.tensors_bytes or 0.0)
-    return target.predicted + change, 0.0, 0.0
+    value = target.predicted + change
+    return value, value * target.low**terms.narrowed, value * target.high**terms.narrowed
 
 
 def _calibration(measured: Sequence[Known]) -> StackCalibration:
@@ -166,7 +168,7 @@ Fits = Callable[[StackMeasurement, StackMeasurement], bool]
 
 def one_row(known: Sequence[Known], corrected: Corrected, fits: Fits, label: str) -> Errors:
     """Every row with each other one of its stack measured before it."""
-    values: list[tuple[float, float, str, bool | None]] = []
+    values: list[tuple[float, float, str, bool]] = []
     for target, others in _stacks(known, fits):
         for other in others:
             error, inside = _error(corrected([other], target), target, corrected)
@@ -176,7 +178,7 @@ def one_row(known: Sequence[Known], corrected: Corrected, fits: Fits, label: str
 
 def all_rows(known: Sequence[Known], corrected: Corrected, fits: Fits, label: str) -> Errors:
     """Every row with all others of its stack measured before it."""
-    values: list[tuple[float, float, str, bool | None]] = []
+    values: list[tuple[float, float, str, bool]] = []
     for target, others in _stacks(known, fits):
         error, inside = _error(corrected(others, target), target, corrected)
         values.append((error, 1.0, target.source, inside))
@@ -185,7 +187,7 @@ def all_rows(known: Sequence[Known], corrected: Corrected, fits: Fits, label: st
 
 def no_row(known: Sequence[Known], corrected: Corrected, fits: Fits, label: str) -> Errors:
     """The same rows without any measurement."""
-    values: list[tuple[float, float, str, bool | None]] = []
+    values: list[tuple[float, float, str, bool]] = []
     for target, _ in _stacks(known, fits):
         error, inside = _error(corrected([], target), target, corrected)
         values.append((error, 1.0, target.source, inside))
@@ -212,12 +214,13 @@ def _stacks(known: Sequence[Known], fits: Fits) -> Iterator[tuple[Known, list[Kn
 
 def _error(
     value: tuple[float, float, float], target: Known, corrected: Corrected
-) -> tuple[float, bool | None]:
+) -> tuple[float, bool]:
     """Of tokens per second, or of bytes; and whether what was measured lies in the range."""
     middle, low, high = value
+    inside = low <= target.measured <= high
     if corrected is corrected_memory:
-        return abs(middle / target.measured - 1), None
-    return abs(target.measured / middle - 1), low <= target.measured <= high
+        return abs(middle / target.measured - 1), inside
+    return abs(target.measured / middle - 1), inside
 
 
 def same_kind(one: StackMeasurement, other: StackMeasurement) -> bool:
@@ -269,10 +272,9 @@ def main() -> int:
 
 
 def _print(name: str, errors: Errors) -> None:
-    inside = f"{errors.inside:9.0%}" if any(one[3] is not None for one in errors.values) else ""
     print(
         f"{name:<52}{errors.rows:>6}{errors.sources:>9}{errors.percentile(0.5):9.1%}"
-        f"{errors.percentile(0.9):9.1%}{inside}"
+        f"{errors.percentile(0.9):9.1%}{errors.inside:9.0%}"
     )
 
 

@@ -148,20 +148,18 @@ def calibrated(step: StepTime, workload: Workload, device: str, arch: str = "") 
 def time_factor(calibration: StackCalibration, facts: StackFacts) -> TimeFactor:
     """Of a job with these facts."""
     known = [one for one in _configurations(calibration) if one.step_ratio is not None]
-    shared = [_correlation(facts, one.latest.stack, TIME_CORRELATION) for one in known]
-    used = [(one, share) for one, share in zip(known, shared, strict=True) if share > 0]
-    unused = [one for one, share in zip(known, shared, strict=True) if not share]
-    notes = _notes(calibration, facts, unused)
+    used = [one for one in known if _correlation(facts, one.latest.stack, TIME_CORRELATION) > 0]
+    notes = _notes(calibration, facts, [one for one in known if one not in used])
     if not used:
         return TimeFactor(sentences=notes)
-    weights, narrowed = _weights(facts, [one for one, _ in used], TIME_CORRELATION)
-    logs = [math.log(one.step_ratio or 1.0) for one, _ in used]
+    weights, narrowed = _weights(facts, used, TIME_CORRELATION)
+    logs = [math.log(one.step_ratio or 1.0) for one in used]
     factor = math.exp(_dot(weights, logs))
     says = f"step time x {factor:.2f}"
     return TimeFactor(
         factor=factor,
         narrowed=narrowed,
-        sentences=(_sentence(says, [one for one, _ in used], facts, "step_ratio"), *notes),
+        sentences=(_sentence(says, used, facts, "step_ratio"), *notes),
     )
 
 
