@@ -28,6 +28,7 @@ from workbench.describe.stack import StackCalibration, StackMeasurement
 from workbench.describe.trainers import preset
 from workbench.errors import WorkbenchError
 from workbench.estimate import step_time, training_memory
+from workbench.estimate.memory_range import MemoryRange
 from workbench.estimate.parts import STATES
 from workbench.estimate.stack_factor import facts_of, memory_terms, time_factor
 from workbench.store.stack_calibrations import is_near, of_trainer
@@ -151,7 +152,9 @@ def corrected_memory(measured: Sequence[Known], target: Known) -> tuple[float, f
     terms = memory_terms(_calibration(measured), one.stack)
     change = terms.correction(one.states_bytes or 0.0, one.tensors_bytes or 0.0)
     value = target.predicted + change
-    return value, value * target.low**terms.narrowed, value * target.high**terms.narrowed
+    usual = MemoryRange(target.low, target.high)
+    spread = usual.centred() if terms.is_measured else usual
+    return value, value * spread.low, value * spread.high
 
 
 def _calibration(measured: Sequence[Known]) -> StackCalibration:

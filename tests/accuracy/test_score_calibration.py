@@ -36,3 +36,4 @@ def test_one_measured_row_brings_the_others_of_its_stack_closer() -> None:
     assert 0.72 < one.inside < 0.9
     none, one = before_and_after(list(memories(read(DATA / "memory.csv"))), corrected_memory)
     assert one.percentile(0.5) < min(0.06, none.percentile(0.5))
+    assert 0.72 < one.inside < 0.9

@@ -109,6 +109,8 @@ def test_memory_is_corrected_where_it_is_not_book_keeping() -> None:
     assert 1.2 < memory.allocated_bytes / plain.allocated_bytes < 1.3
     assert memory.parts[CALIBRATION] == memory.total_bytes - plain.total_bytes
     assert "from run run-a" in memory.assumptions[-1]
+    assert memory.low == pytest.approx(1 / memory.high)
+    assert plain.high / plain.low > memory.high / memory.low  # nobody named the trainer
     # A job of many states is touched less than one of many activations.
     shares: list[float] = []
     for options in ({"optimizer": "adamw", "strategy": "zero1"}, {"micro_batch": 16}):

@@ -68,7 +68,8 @@ def training_memory(
     parts = {name: size for name, size in peak.parts.items() if size}
     extra = card_parts(strategy, where, reserved - peak.total_bytes)
     on_host = host_bytes(ranks, where)
-    spread = memory_range(workload, strategy, is_named=is_named).narrowed(terms.narrowed)
+    spread = memory_range(workload, strategy, is_named=is_named or terms.is_measured)
+    spread = spread.centred() if terms.is_measured else spread
     return Estimate(
         parts={**parts, **({CALIBRATION: change} if change else {}), **extra.parts},
         assumptions=(

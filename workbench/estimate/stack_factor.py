@@ -82,8 +82,8 @@ class MemoryTerms:
     """Share of everything else that PyTorch allocates."""
     fixed_bytes: float = 0.0
     """Whatever the job."""
-    narrowed: float = 1.0
-    """As `TimeFactor.narrowed`."""
+    is_measured: bool = False
+    """Whether a measurement applies."""
     sentences: tuple[str, ...] = ()
     """Where it comes from, and what does not count."""
 
@@ -152,13 +152,19 @@ def time_factor(calibration: StackCalibration, facts: StackFacts) -> TimeFactor:
     notes = _notes(calibration, facts, [one for one in known if one not in used])
     if not used:
         return TimeFactor(sentences=notes)
-    weights, narrowed = _weights(facts, used, TIME_CORRELATION)
+    stacks = [one.latest.stack for one in used]
+    table = [[_correlation(a, b, TIME_CORRELATION) for b in stacks] for a in stacks]
+    for index, row in enumerate(table):
+        row[index] += NOISE
+    towards = [_correlation(facts, stack, TIME_CORRELATION) for stack in stacks]
+    weights = solve(table, towards)
+    explained = min(1.0, _dot(weights, towards))
     logs = [math.log(one.step_ratio or 1.0) for one in used]
     factor = math.exp(_dot(weights, logs))
     says = f"step time x {factor:.2f}"
     return TimeFactor(
         factor=factor,
-        narrowed=narrowed,
+        narrowed=math.sqrt(1 - explained / (1 + UNTOLD)),
         sentences=(_sentence(says, used, facts, "step_ratio"), *notes),
     )
 
@@ -197,24 +203,10 @@ def memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTerm
         states=min(most, max(least, states)),
         rest=min(most_rest, max(least_rest, rest)),
         fixed_bytes=fixed,
-        narrowed=_weights(facts, used, MEMORY_CORRELATION)[1],
+        is_measured=True,
     )
     says = f"memory: states {terms.states:+.1%}, the rest {terms.rest:+.1%}, {fixed / GIB:+.2f} GiB"
     return replace(terms, sentences=(_sentence(says, used, facts, "peak_ratio"), *notes))
-
-
-def _weights(
-    facts: StackFacts, used: Sequence[_Repeats], kept: Mapping[str, float]
-) -> tuple[list[float], float]:
-    """How much each configuration counts for a job, and what they leave of its range."""
-    stacks = [one.latest.stack for one in used]
-    table = [[_correlation(a, b, kept) for b in stacks] for a in stacks]
-    for index, row in enumerate(table):
-        row[index] += NOISE
-    towards = [_correlation(facts, stack, kept) for stack in stacks]
-    weights = solve(table, towards)
-    explained = min(1.0, _dot(weights, towards))
-    return weights, math.sqrt(1 - explained / (1 + UNTOLD))
 
 
 def _features(measured: StackMeasurement) -> list[float]:
