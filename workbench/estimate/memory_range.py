@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,10 +18,6 @@ from workbench.describe import Strategy, Workload
 FILE = Path(__file__).with_name("memory_ranges.csv")
 UNNAMED = "unnamed trainer"
 """Kind of a job whose trainer nobody named: any of them may run it."""
-CENTRED = 1.1
-"""Width of a range around a corrected estimate over the usual one, on a logarithmic scale. Fitted:
-after one published row 78 % of the others of its stack lie inside, after all others 82 %
-(tests/accuracy/score_calibration.py)."""
 WHY: Mapping[str, str] = {
     UNNAMED: "the trainer is not named",
     "variable lengths": "the batches' lengths are those of the data",
@@ -48,8 +45,12 @@ class MemoryRange(NamedTuple):
         return f"range {ends}, four of five published runs: {WHY[self.kind]}"
 
     def centred(self) -> MemoryRange:
-        """Around an estimate that a measured run of the same stack has corrected."""
-        half = (self.high / self.low) ** (CENTRED / 2)
+        """As wide around an estimate that a measured run of the same stack has corrected.
+
+        After one published row 76 % of the others of its stack lie inside, after all others 80 %
+        (tests/accuracy/score_calibration.py).
+        """
+        half = math.sqrt(self.high / self.low)
         return self._replace(low=1 / half, high=half)
 
 

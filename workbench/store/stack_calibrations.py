@@ -145,12 +145,12 @@ def _read(line: Mapping[str, Any]) -> StackMeasurement | None:
     texts = [
         getattr(measurement, one.name) for one in fields(StackMeasurement) if one.type == "str"
     ]
+    texts += [measurement.gpu or ""]
     numbers = [getattr(measurement, name) for name in _NUMBERS]
     sound = (
         all(isinstance(text, str) for text in texts)
         and all(one is None or _is_amount(one) for one in numbers)
         and _are_facts(measurement.facts)
-        and isinstance(measurement.gpu, str | None)
         and _is_amount(measurement.measured_at)
         and (measurement.peak_bytes is None or all(getattr(measurement, one) for one in _BYTES))
         and all(map(is_near, _ratios(measurement)))
