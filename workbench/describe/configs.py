@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from workbench.errors import UsageError
 
 # The language part of multimodal models, by the names in use.
 NESTED = ("text_config", "llm_config", "language_config")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 MOST_BYTES = 50_000_000  # a config is a few kilobytes; a file of weights is not one
 
 
@@ -29,6 +31,24 @@ class ReadConfig:
     """The shape."""
     notes: tuple[str, ...]
     """What was read by analogy, taken from defaults or left out: sentences."""
+
+
+def cached_config(repository: str) -> Path | None:
+    """The config.json of a repository that Hugging Face's cache on this host holds; None = not."""
+    if not _REPOSITORY.fullmatch(repository):
+        return None
+    home = os.environ.get("HF_HOME") or Path("~/.cache/huggingface").expanduser()
+    cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home, "hub"))
+    folder = cache / f"models--{repository.replace('/', '--')}"
+    try:
+        commits = [(folder / "refs" / "main").read_text(encoding="utf-8").strip()]
+    except (OSError, ValueError):
+        commits = sorted(path.name for path in folder.glob("snapshots/*"))
+    for commit in commits:
+        config = folder / "snapshots" / commit / "config.json"
+        if "/" not in commit and config.is_file():
+            return config
+    return None
 
 
 def from_config(config: Mapping[str, Any] | str | Path | object) -> Model:

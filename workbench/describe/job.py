@@ -207,18 +207,27 @@ def check_names(values: Mapping[str, Any]) -> None:
 
 
 def read_model(text: str) -> tuple[Model, tuple[str, ...]]:
-    """The model of the catalog or of a config file, and what was assumed while reading it.
+    """The model of the catalog, of a config file, or of a repository in Hugging Face's cache.
+
+    With it comes what was assumed while reading it.
 
     Raises:
         UsageError: no such file or name, or a config that lacks something.
     """
     from workbench.describe.catalog import model  # noqa: PLC0415  (reads a data file)
-    from workbench.describe.configs import read_config  # noqa: PLC0415
+    from workbench.describe.configs import cached_config, read_config  # noqa: PLC0415
 
     path = Path(text).expanduser()
     named_as_file = path.suffix == ".json" or text.startswith((".", "/", "~"))
     if not path.exists() and not named_as_file:
-        return model(text), ()
+        try:
+            return model(text), ()
+        except UnknownNameError:
+            cached = cached_config(text)
+            if cached is None:
+                raise
+            found = read_config(cached)
+            return replace(found.model, name=text.rpartition("/")[2]), tuple(found.notes)
     read = read_config(path)
     return read.model, tuple(read.notes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -122,7 +122,21 @@ def job_of(config: TrainerConfig, given: Mapping[str, Any]) -> Job:
             f"{config.document.name} names no model that is known here. Add --model M (workbench "
             "models lists them), or the folder of its config.json."
         )
-    return Job.of(model, **values).with_notes(*config.notes)
+    job = Job.of(model, **values)
+    return job.with_notes(*config.notes, *_left_open(config, given, job))
+
+
+def _left_open(config: TrainerConfig, given: Mapping[str, Any], job: Job) -> Iterator[str]:
+    """What the configuration leaves open and changes the answer most."""
+    if "seq_len" not in config.values and given.get("seq_len") is None:
+        yield (
+            f"{config.document.name} does not say the sequence length: {job.workload.seq_len} "
+            "tokens are assumed (--seq-len)."
+        )
+    stated = {"gpus", "world_size", "dp_replicate", "dp_shard"} & set(config.values)
+    if not stated and given.get("gpus") is None and given.get("strategy") is None:
+        gpus = job.strategy.world_size
+        yield f"{config.document.name} does not say on how many GPUs: {gpus} assumed (--gpus)."
 
 
 def format_of(trainer: str) -> Format:

@@ -1,6 +1,7 @@
 """What is known of a run before it starts: workload, memory of a rank, time of a step.
 
-Of a recipe from its arguments, of a script from the job that describes it, or from its measurement.
+Of a recipe from its arguments; of a script from the job that describes it, from its measurement, or
+from its arguments and configuration where a known trainer reads them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any
 
 from workbench import recipes
 from workbench.describe import Strategy, Workload
+from workbench.describe.job import Job
 from workbench.describe.trainers import Trainer, imported_trainer, preset
+from workbench.errors import HostError, UsageError
 from workbench.estimate import Estimate, training_memory
 from workbench.estimate.card import CPU_CONTEXT_BYTES, CPU_CONTEXT_OF_CUDA_BUILD_BYTES
 from workbench.estimate.parts import CONTEXT
@@ -22,15 +25,20 @@ from workbench.launching.prepare.step_prediction import predict
 from workbench.store import measurements, stack_calibrations
 from workbench.store.calibrations import host_key
 from workbench.store.python_source import script_tree
+from workbench.trainer_configs import job_of, read_command_line
 
 
 def with_prediction(request: Request) -> Request:
     """Add what is known of the training: workload, memory of a rank and time of a step."""
+    strategy, notes = request.strategy, tuple[str, ...]()
     if request.recipe is not None:
         request = _of_recipe(request, request.recipe)
     else:
         request = _of_script(request)
-    workload, strategy = request.workload, request.strategy
+        if request.workload is None and (job := _of_arguments(request)) is not None:
+            request = replace(request, workload=job.workload, trainer=job.trainer)
+            strategy, notes = job.strategy, job.notes[1:]  # without the trainer's own note
+    workload = request.workload
     if workload is None:
         return request
     where = "cpu" if request.device == "cpu" else request.cluster
@@ -47,7 +55,7 @@ def with_prediction(request: Request) -> Request:
     step = predict(workload, strategy, request.cluster, request.device, request.store)
     memory = memory_of(request.recipe, workload, strategy, where)
     if request.trainer is not None and request.trainer.assumptions:
-        assumptions = (request.trainer.note, *memory.assumptions)
+        assumptions = (request.trainer.note, *notes, *memory.assumptions)
         memory = replace(memory, assumptions=assumptions)
     return replace(
         request,
@@ -74,6 +82,29 @@ def _of_script(request: Request) -> Request:
         return replace(request, workload=job.workload, trainer=trainer)
     known = measurements.find(request.store, request.script, request.arguments)
     return replace(request, workload=known and known.workload, trainer=trainer)
+
+
+def _of_arguments(request: Request) -> Job | None:
+    """The job that a known trainer reads from the script's arguments; None = they do not say it.
+
+    How the work is spread is the launch's, unless that leaves it to the script (single, ddp).
+    """
+    if request.trainer is None:
+        return None
+    cluster, nodes = request.cluster, request.cluster.nodes
+    given: dict[str, Any] = {"nodes": nodes, "gpus": request.strategy.world_size // nodes}
+    if request.device == "cpu":
+        given["cpu"] = True
+    elif cluster.accelerator is not None:
+        given["gpu"] = cluster.accelerator.id
+    if request.strategy.name not in {"single", "ddp"}:
+        given["strategy"] = request.strategy
+    try:
+        job = job_of(read_command_line(request.arguments, request.trainer.text), given)
+    except (UsageError, HostError):
+        return None
+    trainer = None if job.trainer is None else replace(job.trainer, is_imported=True)
+    return replace(job, trainer=trainer)
 
 
 def _imported(script: Path) -> Trainer | None:

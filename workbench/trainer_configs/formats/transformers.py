@@ -193,7 +193,7 @@ HARMLESS = (
     *("eval_*", "save_*", "logging_*", "dataloader_*", "optim_args", "lora_modules_to_save"),
     *("gradient_checkpointing_kwargs*", "activation_checkpointing_kwargs*", "ddp_timeout"),
     *("ddp_backend", "local_rank", "resume_from_checkpoint", "use_fast_tokenizer", "*seed"),
-    *("fsdp_config.transformer_layer_cls_to_wrap", "fsdp_config.*prefetch", "fsdp_config.xla*"),
+    *("*transformer_layer_cls_to_wrap", "fsdp_config.*prefetch", "fsdp_config.xla*"),
     *("fsdp_config.use_orig_params", "fsdp_config.sync_module_states", "fsdp_config.limit_all_*"),
     *("preprocessing_*", "bnb_4bit_compute_dtype", "bf16_full_eval", "low_cpu_mem_usage"),
     *("validation_*", "max_grad_norm", "load_best_model_at_end", "loss_scale*"),

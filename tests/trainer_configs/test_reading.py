@@ -1,0 +1,272 @@
+"""Configurations as people write them, read into jobs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench as wb
+from workbench.describe.job import read_model
+from workbench.trainer_configs import job_from_config, read_command_line, read_config
+
+TORCHTITAN = """
+[job]
+description = "Llama 3 70B"
+[model]
+name = "llama3"
+flavor = "70B"
+[optimizer]
+name = "AdamW"
+lr = 1.5e-4
+[training]
+local_batch_size = 8
+seq_len = 8192
+steps = 1000
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8
+enable_async_tensor_parallel = false
+[activation_checkpoint]
+mode = "full"
+"""
+TORCHTUNE = """
+model:
+  _component_: torchtune.models.llama3_1.lora_llama3_1_8b
+  lora_attn_modules: ['q_proj', 'v_proj', 'output_proj']
+  apply_lora_to_mlp: True
+  lora_rank: 64
+  lora_alpha: 128
+tokenizer:
+  _component_: torchtune.models.llama3.llama3_tokenizer
+  path: /tmp/tokenizer.model
+  max_seq_len: 4096
+dataset: {_component_: torchtune.datasets.alpaca_dataset, packed: True}
+optimizer: {_component_: torch.optim.AdamW, fused: True, lr: 3e-4}
+loss: {_component_: torchtune.modules.loss.CEWithChunkedOutputLoss}
+batch_size: 2
+gradient_accumulation_steps: 8
+dtype: bf16
+enable_activation_checkpointing: True
+enable_activation_offloading: False
+clip_grad_norm: null
+"""
+AXOLOTL = """
+base_model: NousResearch/Meta-Llama-3-8B
+load_in_4bit: true
+adapter: qlora
+lora_r: 32
+lora_alpha: 16
+lora_target_linear: true
+sequence_len: 4096
+sample_packing: true
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+optimizer: paged_adamw_8bit
+bf16: auto
+gradient_checkpointing: true
+flash_attention: true
+plugins: [axolotl.integrations.liger.LigerPlugin]
+liger_rope: true
+liger_rms_norm: true
+liger_glu_activation: true
+liger_fused_linear_cross_entropy: true
+fsdp: [full_shard, auto_wrap]
+fsdp_config:
+  fsdp_offload_params: true
+  fsdp_state_dict_type: FULL_STATE_DICT
+  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer
+datasets: [{path: tatsu-lab/alpaca, type: alpaca}]
+"""
+LLAMA_FACTORY = """
+model_name_or_path: Qwen/Qwen2.5-7B-Instruct
+stage: sft
+do_train: true
+finetuning_type: lora
+lora_target: all
+lora_rank: 16
+quantization_bit: 4
+deepspeed: ds_z2.json
+template: qwen
+cutoff_len: 1024
+per_device_train_batch_size: 4
+gradient_accumulation_steps: 2
+bf16: true
+flash_attn: fa2
+"""
+ZERO2 = {
+    "train_micro_batch_size_per_gpu": "auto",
+    "bf16": {"enabled": "auto"},
+    "zero_optimization": {
+        "stage": 2,
+        "overlap_comm": True,
+        "reduce_bucket_size": 5e8,
+        "allgather_bucket_size": "auto",
+        "offload_optimizer": {"device": "cpu", "pin_memory": True},
+    },
+}
+MEGATRON = """
+#!/bin/bash
+GPUS_PER_NODE=8
+NNODES=2
+TP_SIZE=4
+DISTRIBUTED_ARGS=( --nproc_per_node $GPUS_PER_NODE --nnodes $NNODES --master_addr $MASTER )
+MODEL_ARGS=(
+    --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336
+    --num-attention-heads 32 --group-query-attention --num-query-groups 8
+    --swiglu --normalization RMSNorm --disable-bias-linear  # as Llama 3 8B
+    --untie-embeddings-and-output-weights --position-embedding-type rope
+    --vocab-size 128256 --seq-length 8192 --max-position-embeddings 8192
+)
+torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py ${MODEL_ARGS[@]} \\
+    --micro-batch-size 1 --global-batch-size 128 --bf16 \\
+    --tensor-model-parallel-size $TP_SIZE --pipeline-model-parallel-size 2 \\
+    --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce \\
+    --recompute-granularity selective --lr 1.5e-4 --train-iters 1000
+"""
+ARGUMENTS = """
+torchrun --nproc_per_node=4 train.py \\
+    --model_name_or_path meta-llama/Llama-2-7b-hf --data_path data.json --bf16 True \\
+    --per_device_train_batch_size 4 --gradient_accumulation_steps 8 --model_max_length 2048 \\
+    --fsdp "full_shard auto_wrap offload" \\
+    --fsdp_transformer_layer_cls_to_wrap LlamaDecoderLayer --tf32 True --learning_rate 2e-5
+"""
+
+
+def read(folder: Path, name: str, text: str, **given: Any) -> wb.Job:
+    file = folder / name
+    file.write_text(text)
+    return job_from_config(file, gpu="h100", **given)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib is in Python 3.11")
+def test_torchtitan(tmp_path: Path) -> None:
+    job = read(tmp_path, "llama3_70b.toml", TORCHTITAN, gpus=8, nodes=8)
+    assert (job.workload.model.layers, job.workload.seq_len) == (80, 8192)
+    assert (job.strategy.tp, job.strategy.dp_shard, job.strategy.sequence_parallel) == (8, 8, True)
+    assert (job.workload.micro_batch, job.workload.accumulate) == (8, 1)
+    assert (job.strategy.recompute, job.workload.optimizer) == ("full", "adamw-fused")
+    with pytest.raises(wb.UsageError, match=r"llama3_70b.toml.*tp 8.*does not divide 12 GPUs"):
+        read(tmp_path, "llama3_70b.toml", TORCHTITAN, gpus=12)
+
+
+def test_torchtune(tmp_path: Path) -> None:
+    job = read(tmp_path, "8B_lora.yaml", TORCHTUNE, gpus=2)
+    work = job.workload
+    assert (work.lora_rank, work.lora_targets) == (64, ("q", "v", "o", "gate", "up", "down"))
+    assert (work.precision, work.seq_len, work.loss) == ("bf16-pure", 4096, "chunked-output")
+    assert (work.micro_batch, work.accumulate, job.strategy.dp_shard) == (2, 8, 2)
+    assert job.trainer is not None
+    assert job.trainer.trainer.name == "torchtune"
+    assert not [note for note in job.notes if "understood" in note]
+
+
+def test_axolotl(tmp_path: Path) -> None:
+    job = read(tmp_path, "qlora.yml", AXOLOTL, gpus=4)
+    work = job.workload
+    assert (work.quantization, work.lora_rank, len(work.lora_targets)) == ("nf4-dq", 32, 7)
+    assert (work.loss, work.kernels.norm, work.attention) == ("fused", "fused", "flash")
+    assert (work.optimizer, work.precision) == ("paged-adamw-8bit", "bf16")
+    assert (job.strategy.dp_shard, job.strategy.engine) == (4, "fsdp1")
+    assert job.strategy.offload == ("optimizer", "parameters")
+    assert not [note for note in job.notes if "understood" in note]
+
+
+def test_llama_factory_and_its_deepspeed_file(tmp_path: Path) -> None:
+    (tmp_path / "ds_z2.json").write_text(json.dumps(ZERO2))
+    job = read(tmp_path, "sft.yaml", LLAMA_FACTORY, gpus=8)
+    assert (job.strategy.zero_stage, job.strategy.offload) == (2, ("optimizer",))
+    assert (job.strategy.overlap_gradients, job.strategy.reduce_bucket) == (True, 500_000_000)
+    assert (job.workload.quantization, job.workload.seq_len) == ("nf4-dq", 1024)
+    assert job.workload.lora_targets == ("q", "k", "v", "o", "gate", "up", "down")
+    other = {**ZERO2, "train_micro_batch_size_per_gpu": 2}
+    (tmp_path / "ds_z2.json").write_text(json.dumps(other))
+    with pytest.raises(wb.UsageError, match=r"\.train_micro_batch_size_per_gpu is 2 and per"):
+        read(tmp_path, "sft.yaml", LLAMA_FACTORY, gpus=8)
+
+
+def test_megatron_lm(tmp_path: Path) -> None:
+    job = read(tmp_path, "pretrain.sh", MEGATRON)
+    assert job.workload.model.parameters == wb.Model.catalog("llama-3-8b").parameters
+    strategy = job.strategy
+    assert (strategy.tp, strategy.pp, strategy.dp_shard, strategy.zero_stage) == (4, 2, 2, 1)
+    assert (job.workload.micro_batch, job.workload.accumulate) == (1, 64)
+    assert (strategy.recompute, strategy.recompute_parts) == ("selective", ("attention",))
+    with pytest.raises(wb.UsageError, match="global batch of 128 is not a multiple"):
+        read(tmp_path, "pretrain.sh", MEGATRON, nodes=3)
+
+
+def test_arguments_of_a_transformers_script(tmp_path: Path) -> None:
+    job = read(tmp_path, "train.sh", ARGUMENTS)
+    assert (job.strategy.name, job.strategy.world_size) == ("fsdp", 4)
+    assert job.strategy.offload == ("optimizer", "parameters")
+    assert (job.workload.micro_batch, job.workload.accumulate) == (4, 8)
+    assert (job.workload.seq_len, job.workload.model.layers) == (2048, 32)
+    assert not [note for note in job.notes if "understood" in note]
+
+
+def test_what_is_given_counts_before_the_file(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"micro_batch": 1, "optimizer": "sgd", "model": "gpt2", "seq_len": 512}
+    job = read(tmp_path, "train.sh", ARGUMENTS, strategy="ddp", gpus=2, trainer="trl@0.20", **given)
+    work = job.workload
+    assert (work.micro_batch, work.optimizer, work.model.layers) == (1, "sgd", 12)
+    assert (job.strategy.name, job.strategy.world_size) == ("ddp", 2)
+    assert job.trainer is not None
+    assert job.trainer.text == "trl@0.20"
+
+
+def test_keys_that_matter_and_are_not_understood_are_named(tmp_path: Path) -> None:
+    text = AXOLOTL + "galore_rank: 128\nwandb_project: mine\nexpert_parallel_size: 2\n"
+    notes = " ".join(read(tmp_path, "qlora.yml", text, gpus=4).notes)
+    assert "not understood and left out: galore_rank=128, expert_parallel_size=2." in notes
+    assert "wandb" not in notes
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.yaml", AXOLOTL + "load_in_8bit: true\n", "a.yaml: load_in_4bit and load_in_8bit"),
+        (
+            "b.yaml",
+            "micro_batch_size: many\nbase_model: gpt2\n",
+            "b.yaml: micro_batch_size is many",
+        ),
+        ("c.yaml", "learning_rate: 1\n", "c.yaml has no keys of a known trainer: torchtitan"),
+        ("d.json", '{"zero_optimization": {"stage": 2}}', "d.json names no model"),
+        ("e.sh", "python t.py --model_name_or_path gpt2 --bf16 --fp16", "bf16 and fp16 contradict"),
+    ],
+)
+def test_contradictions_name_file_and_key(tmp_path: Path, name: str, text: str, words: str) -> None:
+    with pytest.raises(wb.UsageError, match=words):
+        read(tmp_path, name, text)
+
+
+def test_a_script_s_arguments_may_name_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "qlora.yml"
+    file.write_text(AXOLOTL)
+    assert read_command_line([str(file)], "axolotl").values["lora_rank"] == 32
+    assert read_config(file).trainer == "axolotl"
+    words = ["--model_name_or_path", "gpt2", "--max_length", "512"]
+    assert read_command_line(words, "trl").values["seq_len"] == 512
+
+
+def test_a_repository_in_the_cache_is_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"model_type": "llama", "num_hidden_layers": 3, "hidden_size": 96, "vocab_size": 500}
+    config |= {"num_attention_heads": 6, "intermediate_size": 256}
+    folder = tmp_path / "hub" / "models--someone--tiny-model"
+    snapshot = folder / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("abc")
+    (snapshot / "config.json").write_text(json.dumps(config))
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    model, _ = read_model("someone/tiny-model")
+    assert (model.name, model.layers, model.hidden) == ("tiny-model", 3, 96)
+    with pytest.raises(wb.UnknownNameError):
+        read_model("someone/other-model")
