@@ -50,7 +50,7 @@ def test_a_rank_that_trains_itself_keeps_its_place(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_the_process_that_leads_the_training_is_recorded(tmp_path: Path, world: int) -> None:
     ranks = Ranks(tmp_path, "spawns.py", "--world", str(world))
     assert ranks.wait(300) == [0]
@@ -73,7 +73,7 @@ def test_the_process_that_leads_the_training_is_recorded(tmp_path: Path, world: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("method", ["spawn", pytest.param("fork", marks=pytest.mark.full)])
 def test_each_process_is_recorded_under_its_own_rank(tmp_path: Path, method: str) -> None:
     ranks = Ranks(tmp_path, "spawns.py", "--world", "3", "--method", method)
     assert ranks.wait(300) == [0]
@@ -108,6 +108,7 @@ def test_a_hang_of_a_spawned_rank_names_it(start: Callable[..., wb.Run]) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_an_exception_in_a_spawned_process_names_its_line(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, "spawns.py", "--fail-at", "3")
     assert ranks.wait(300) == [1]
@@ -133,7 +134,7 @@ def verdict_of(ranks: Ranks, exit_code: int) -> Verdict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.full), 2])
 def test_the_verdict_names_the_spawned_rank_that_raised(tmp_path: Path, rank: int) -> None:
     ranks = Ranks(tmp_path, "spawns.py", "--world", "3", "--fail-at", "3", "--fail-rank", str(rank))
     assert ranks.wait(300) == [1]
@@ -148,6 +149,7 @@ def test_the_verdict_names_the_spawned_rank_that_raised(tmp_path: Path, rank: in
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_killed_process_is_a_failure_though_its_parent_exits_with_0(tmp_path: Path) -> None:
     arguments = ("--world", "1", "--kill-at", "3", "--ignore-exit-codes")
     ranks = Ranks(tmp_path, "spawns.py", *arguments)
@@ -168,6 +170,7 @@ def test_the_verdict_names_the_spawned_rank_that_was_killed(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_script_that_ignores_how_its_processes_ended_has_not_succeeded(tmp_path: Path) -> None:
     arguments = ("--world", "2", "--fail-at", "3", "--fail-rank", "1", "--ignore-exit-codes")
     ranks = Ranks(tmp_path, "spawns.py", *arguments)
@@ -192,6 +195,7 @@ def test_a_run_tells_of_the_spawned_rank_that_failed(start: Callable[..., wb.Run
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_training_in_forks_is_said_to_be_unobserved(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, "spawns.py", "--world", "1", "--method", "fork")
     assert ranks.wait(300) == [0]

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 from tests.measure.cases import CASES
 from tests.measure.harness import Case, ledger_bytes, measured, predicted_bytes
 
-QUICK = {"plain_loop.py", "audio.py", "recommender.py"}
+QUICK = {"plain_loop.py", "recommender.py"}
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ SAME = [
     pytest.param("raw_ddp.py", ("--steps", "6"), "ddp", {}, id="raw_ddp.py"),
     pytest.param("accelerate_loop.py", ("--steps", "4"), "single", {}, id="accelerate_loop.py"),
     pytest.param("gpt", SAVING, "fsdp", {}, id="fsdp"),
-    pytest.param("gpt", SAVING, "zero2", {}, id="zero2"),
+    pytest.param("gpt", SAVING, "zero2", {}, marks=pytest.mark.full, id="zero2"),
     *(
         pytest.param(
             "gpt", SAVING, name, options, id=f"{name} {options or ''}", marks=pytest.mark.full
