@@ -16,7 +16,8 @@ from pathlib import Path
 
 import workbench as wb
 from workbench.observe import trackers
-from workbench.observe.view import ViewBuilder, encode
+from workbench.observe.view import ViewBuilder
+from workbench.observe.view_json import encode
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 

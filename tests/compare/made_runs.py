@@ -7,7 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from workbench.observe.view import ViewBuilder, encode
+from workbench.observe.view import ViewBuilder
+from workbench.observe.view_json import encode
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 

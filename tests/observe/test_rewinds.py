@@ -19,7 +19,8 @@ from workbench.observe.report_recovery import lost
 from workbench.observe.rewinds import read_rewinds
 from workbench.observe.trackers.progress import Progress
 from workbench.observe.trackers.source import Source
-from workbench.observe.view import ViewBuilder, encode
+from workbench.observe.view import ViewBuilder
+from workbench.observe.view_json import encode
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 

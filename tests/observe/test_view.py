@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from tests.faults.matrix import record
-from workbench.observe import view
+from workbench.observe import view, view_json
 from workbench.observe.events import MetricStream
+from workbench.observe.log_tails import log_lines
 from workbench.observe.svg import Line, chart, ticks
 from workbench.observe.thinning import ThinnedTable
-from workbench.observe.view import ViewBuilder, encode, log_lines
+from workbench.observe.view import ViewBuilder
+from workbench.observe.view_json import encode
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import VIEW_MAX_BYTES
@@ -270,3 +272,33 @@ def test_the_comparison_is_made_now_and_then_and_at_the_end(
     assert builder.snapshot(now(phase="ended", ended_at=1.8e9))["comparison"]["final"]
     assert builder.snapshot(now(phase="ended", ended_at=1.8e9))["comparison"]["final"]
     assert made == ["running", "ended", "ended"]
+
+
+def test_the_encoded_view_is_the_snapshot_and_encodes_each_row_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve looks over rising strides, a rewind, columns that begin late and GPUs."""
+    paths = directory(tmp_path)
+    run = RunRecord.of({**run_document(1, gpus=2), "tokens_per_step": None})
+    quick, whole = ViewBuilder(paths, run), ViewBuilder(paths, run)
+    encoded = list[object]()
+    monkeypatch.setattr(
+        view_json, "_text", lambda one, real=view_json._text: real(encoded.append(one) or one)
+    )
+    monkeypatch.setattr(view.time, "time", lambda: 1.7e9)
+    first = 1
+    for look in range(12):
+        rows = range(first, first + 100)
+        extra = {"grad_norm": 1.5} if look > 3 else {}
+        samples = {"samples": 8} if look > 5 else {}
+        write_steps(paths, 0, rows, step_seconds=0.5, **extra, **samples)
+        first = rows[-1] - 30 if look == 7 else rows[-1] + 1
+        for builder in (quick, whole):
+            builder.read()
+            builder.add_sample(sample(1.7e9 + look, 2))
+        moment = now(elapsed_seconds=float(look), ended_at=None)
+        data = quick.encoded(moment)
+        assert json.loads(data) == json.loads(encode(whole.snapshot(moment)))
+    encoded.clear()
+    quick.encoded(now())
+    assert len(encoded) < 200  # of 3,000: the rows that are not full, and those of the samples

@@ -17,7 +17,7 @@ from tests.security.payloads import MARKUP, TERMINAL
 from tests.security.test_code_execution import ROOT, SOURCES, calls
 from workbench.cli.tables import runs_table, summary_table
 from workbench.compare import export
-from workbench.observe.view import log_lines
+from workbench.observe.log_tails import log_lines
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.printable import printable

@@ -16,7 +16,7 @@ from rich.table import Table
 from workbench.compare.lineage import Branch, origin, origin_text, trees
 from workbench.observe.prediction_error.terms import COST, MFU, STEP, TOKENS, PredictionError
 from workbench.observe.summary import peak_memory, predicted_peak, throughput, throughput_text
-from workbench.observe.view import finite
+from workbench.observe.view_json import finite
 from workbench.store.labels import Labels
 from workbench.units import format_bytes, format_ratio, format_seconds, format_usd
 

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from workbench.observe.curves import Curve, read_curve, view_curve
 from workbench.observe.rows import COLUMNS, SOURCES, kept_row, row, stamp
-from workbench.observe.view import finite
+from workbench.observe.view_json import finite
 from workbench.store.files import reading_once
 from workbench.store.layout import RunPaths
 from workbench.store.runs import Store

@@ -36,14 +36,21 @@ RULES: tuple[Rule, ...] = (
     *nodes.RULES,
     *numbers.RULES,
     *progress.RULES,
-    *speed.RULES,
     *script.RULES,
-    *host.RULES,
     *economy.RULES,
 )
-# Over a minute and more of samples: they need not be looked at every second.
-SLOW_RULES: tuple[Rule, ...] = (*hardware.RULES, speed.low_utilisation, economy.unused_gpu)
+# Over many steps or a minute and more of samples: they need not be looked at every second.
+SLOW_RULES: tuple[Rule, ...] = (
+    *numbers.SLOW_RULES,
+    *speed.RULES,
+    *host.RULES,
+    *hardware.RULES,
+    speed.low_utilisation,
+    economy.unused_gpu,
+)
 _SLOW_SECONDS = 3.0
+
+_AT_ONCE = (*numbers.RULES, *numbers.SLOW_RULES, *script.RULES)  # need no time to be sure
 
 _CLEAR_SECONDS = 20.0
 # What the noise of a shared machine can look like for a moment has to last before it is raised.
@@ -113,6 +120,7 @@ class Diagnoser:
         """All findings of the run so far, worst first. Called once a second, takes milliseconds."""
         if facts.attempt != self.evidence.facts.attempt:
             self.evidence.new_attempt()
+            self._slow_due = 0.0
         self.evidence.facts = facts
         self.evidence.standing = {
             key for key, kept in self._kept.items() if kept.finding.cleared_at is None
@@ -171,7 +179,7 @@ class Diagnoser:
         self.evidence.facts = facts
         self.evidence.starts = read_starts(self._paths, self.evidence.run)
         self.evidence.rewinds = read_rewinds(self._paths)
-        raised = [one for rule in (*numbers.RULES, *script.RULES) for one in self._ask(rule)]
+        raised = [one for rule in _AT_ONCE for one in self._ask(rule)]
         for one in raised:
             if one.kind not in _HOLD_SECONDS:
                 self._merge_one(one, facts)
@@ -184,10 +192,9 @@ class Diagnoser:
 
     def _follow_kills(self, facts: Facts) -> None:
         if self._kills is not None:
-            for one in facts.ranks.values():
-                here = one.process is not None and one.process["boot_id"] == boot_id()
-                if here and one.alive and one.process is not None:
-                    self._kills.watch(one.process["pid"])
+            living = [one.process for one in facts.ranks.values() if one.alive and one.process]
+            here = [process["pid"] for process in living if process["boot_id"] == boot_id()]
+            self._kills.watch(here, facts.monotonic)
             self._kills.look()
 
     def _ask(self, rule: Rule) -> list[Finding]:

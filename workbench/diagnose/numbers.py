@@ -170,8 +170,7 @@ def _separate(evidence: Evidence, what: str, confidence: float) -> Finding:
 
 def _spread(values: Sequence[float]) -> float:
     """Standard deviation; `statistics` computes it exactly, and thirty times as slowly."""
-    middle = mean(values)
-    return math.sqrt(sum((value - middle) ** 2 for value in values) / len(values))
+    return math.dist(values, [mean(values)] * len(values)) / math.sqrt(len(values))
 
 
 def _middle(values: Sequence[float]) -> tuple[float, float]:
@@ -180,7 +179,8 @@ def _middle(values: Sequence[float]) -> tuple[float, float]:
     return middle, _MAD * median(abs(value - middle) for value in values)
 
 
-RULES = (nan_loss, nan_gradient, loss_spike, divergence, plateau, ranks_diverge)
+RULES = (nan_loss, nan_gradient, loss_spike, divergence)
+SLOW_RULES = (plateau, ranks_diverge)
 
 
 _FIRST_LOOK = 20  # steps: by then a wrapped model has told of itself

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import cast
 
@@ -23,6 +24,7 @@ from workbench.units import format_bytes
 _GROUPS = Path("/sys/fs/cgroup")
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _HOST = Path("/proc/vmstat")  # of the whole machine, where groups keep no count
+_MOVED_SECONDS = 5.0  # between two looks at which groups a rank is in
 _SWITCHES = 3
 _ALLOCATION = re.compile(
     r"Tried to allocate ([\d.]+ [KMGT]iB)|tried to allocate (\d+) bytes", re.IGNORECASE
@@ -36,11 +38,22 @@ class OomKills:
         self._file = _file(paths)
         self._first: dict[str, int] = {}
         self._last: dict[str, int] = {}
+        self._watched: set[int] = set()
+        self._due = 0.0
         self._read("self")
 
-    def watch(self, pid: int) -> None:
-        """Also follow the groups that a rank is in now; it may be moved to another."""
-        self._read(str(pid))
+    def watch(self, pids: Collection[int], now: float) -> None:
+        """Also follow the groups that these ranks are in at `now`, on the monotonic clock.
+
+        A new rank's at once; those of the others now and then, since a rank may be moved.
+        """
+        if now >= self._due:
+            self._due = now + _MOVED_SECONDS
+            self._watched.clear()
+        for pid in pids:
+            if pid not in self._watched:
+                self._watched.add(pid)
+                self._read(str(pid))
 
     def look(self) -> None:
         """Read the counters again: a group that is removed with its last process takes them."""

@@ -49,10 +49,11 @@ def straggler(evidence: Evidence) -> Iterator[Finding]:
 
 def _compared(evidence: Evidence, rows: list[StepRow]) -> list[StepRow] | None:
     """The latest steps that all ranks reported; None while there are too few to compare."""
+    ranks = evidence.processes
     reported = [
         row
         for row in rows
-        if len(row.backward_at) == evidence.processes == len(row.ended_at) and row.step_seconds
+        if len(row.backward_at) == ranks == len(row.ended_at) and row.step_seconds
     ]
     if len(reported) < 10:
         return None

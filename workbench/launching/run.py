@@ -21,9 +21,9 @@ from workbench.launching.supervise import direct_stop
 from workbench.launching.supervise.reattach import may_adopt
 from workbench.observe.current_view import current_view
 from workbench.observe.events import iterate_metrics, metric_bytes
+from workbench.observe.log_tails import log_text
 from workbench.observe.rank_count import rank_count
 from workbench.observe.summary import summarise
-from workbench.observe.view import log_text
 from workbench.recover.checkpoints import Checkpoint, verify
 from workbench.recover.script_checkpoints import every_checkpoint
 from workbench.store.files import read_json, read_texts

@@ -7,11 +7,12 @@ can meet a half-written beat; it reads again until two readings agree.
 from __future__ import annotations
 
 import math
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.store.files import read_file
+from workbench.store.files import open_file
 from workbench.store.schema import PULSE_FORMAT, PULSE_MAGIC, PULSE_PHASES
 
 _BYTES = struct.calcsize(PULSE_FORMAT)
@@ -42,14 +43,20 @@ class Pulse:
 def read_pulse(path: Path) -> Pulse | None:
     """The latest whole beat; None where there is none (no hook, not begun, another format)."""
     before = b""
-    for _ in range(_TRIES):
-        try:
-            data = read_file(path, _BYTES)
-        except OSError:
-            return None
-        if data == before:
-            break
-        before = data
+    try:
+        handle = open_file(path)
+    except OSError:
+        return None
+    try:
+        for _ in range(_TRIES):
+            data = os.pread(handle, _BYTES, 0)
+            if data == before:
+                break
+            before = data
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
     return _parse(before)
 
 

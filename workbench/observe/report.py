@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.observe.log_tails import log_lines
 from workbench.observe.prediction_error.comparison import read_prediction_error
 from workbench.observe.prediction_error.terms import PredictionError, PredictionTerm
 from workbench.observe.rank_count import rank_count
@@ -15,7 +16,6 @@ from workbench.observe.report_recovery import STYLE as TROUBLE_STYLE
 from workbench.observe.report_recovery import troubles
 from workbench.observe.summary import predicted_memory
 from workbench.observe.svg import Line, chart
-from workbench.observe.view import log_lines
 from workbench.store.files import read_json, read_tail, write_text_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run

@@ -16,7 +16,7 @@ from workbench.observe.curves import Curve, view_curve
 from workbench.observe.prediction_error.comparison import read_prediction_error
 from workbench.observe.prediction_error.terms import STEP
 from workbench.observe.summary import peak_memory, predicted_peak, summarise
-from workbench.observe.view import finite
+from workbench.observe.view_json import finite
 from workbench.store.files import read_json, reading_once, write_json_atomic
 from workbench.store.labels import Labels, read_labels
 from workbench.store.layout import RunPaths

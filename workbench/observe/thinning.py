@@ -6,11 +6,12 @@ Means stay means, minima and maxima survive. Appending is O(1) amortised; memory
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 Rule = Literal["last", "mean", "min", "max"]
 Number = float | int | None
+_REDUCE = {"mean": sum, "min": min, "max": max}
 
 
 class ThinnedTable:
@@ -18,27 +19,38 @@ class ThinnedTable:
 
     def __init__(self, columns: Mapping[str, Rule], capacity: int) -> None:
         self.stride = 1
+        self.rewritten = 0
+        """How often rows that were there before have changed or gone."""
         self._rules = dict(columns)
         self._capacity = max(4, capacity - capacity % 2)
         self._columns: dict[str, list[Number]] = {name: [] for name in columns}
-        self._open: dict[str, list[Number]] = {name: [] for name in columns}
-        self._open_rows = 0
+        # The row that is not full yet: what was merged at the last look, and what came since.
+        self._merged = {name: Merged(rule) for name, rule in columns.items()}
+        self._merged_rows = 0
+        self._new: list[tuple[Number, ...]] = []
+
+    @property
+    def names(self) -> Collection[str]:
+        """Its columns."""
+        return self._rules.keys()
 
     def append(self, row: Mapping[str, Number]) -> None:
         """Add a row; missing columns are unknown (None)."""
-        for name, values in self._open.items():
-            values.append(row.get(name))
-        self._open_rows += 1
-        if self._open_rows >= self.stride:
+        self._new.append(tuple(map(row.get, self._rules)))
+        if self._merged_rows + len(self._new) >= self.stride:
             self._close()
 
     def _close(self) -> None:
-        for name, values in self._open.items():
-            self._columns[name].append(round_significant(merge(self._rules[name], values)))
-            values.clear()
-        self._open_rows = 0
+        for name, value in (self.unfinished() or {}).items():
+            self._columns[name].append(value)
+        self._forget_unfinished()
         if len(next(iter(self._columns.values()))) >= self._capacity:
             self._halve()
+
+    def _forget_unfinished(self) -> None:
+        self._merged = {name: Merged(rule) for name, rule in self._rules.items()}
+        self._merged_rows = 0
+        self._new.clear()
 
     def _halve(self) -> None:
         for name, values in self._columns.items():
@@ -48,41 +60,84 @@ class ThinnedTable:
                 for index in range(0, len(values), 2)
             ]
         self.stride *= 2
+        self.rewritten += 1
 
     def drop_beyond(self, name: str, limit: float) -> None:
         """Take back the rows at the end whose value in column `name` is over `limit`.
 
         A row that stands for several goes as a whole.
         """
-        for table in (self._columns, self._open):
-            values = table[name]
-            kept = len(values)
-            while kept and (values[kept - 1] or 0) > limit:
-                kept -= 1
-            for column in table.values():
-                del column[kept:]
-        self._open_rows = len(self._open[name])
+        values = self._columns[name]
+        kept = len(values)
+        while kept and (values[kept - 1] or 0) > limit:
+            kept -= 1
+        for column in self._columns.values():
+            del column[kept:]
+        place = list(self._rules).index(name)
+        if (self._merged[name].value or 0) > limit:
+            self._forget_unfinished()
+        while self._new and (self._new[-1][place] or 0) > limit:
+            self._new.pop()
+        self.rewritten += 1
 
     def columns(self) -> dict[str, list[Number]]:
         """All rows by column, the unfinished last one included."""
-        if not self._open_rows:
-            return {name: list(values) for name, values in self._columns.items()}
+        last = [] if (row := self.unfinished()) is None else [row]
         return {
-            name: [*values, round_significant(merge(self._rules[name], self._open[name]))]
-            for name, values in self._columns.items()
+            name: [*values, *(row[name] for row in last)] for name, values in self._columns.items()
         }
+
+    def finished(self, since: int) -> Iterator[dict[str, Number]]:
+        """The rows that are full, from number `since` on; they stay until `rewritten` changes."""
+        columns = [values[since:] for values in self._columns.values()]
+        return (dict(zip(self._columns, row, strict=True)) for row in zip(*columns, strict=True))
+
+    def unfinished(self) -> dict[str, Number] | None:
+        """The last row, to which more will be added; None where there is none."""
+        for merged, values in zip(
+            self._merged.values(), zip(*self._new, strict=True), strict=False
+        ):
+            merged.add(values)
+        self._merged_rows += len(self._new)
+        self._new.clear()
+        if not self._merged_rows:
+            return None
+        return {name: round_significant(one.value) for name, one in self._merged.items()}
+
+
+class Merged:
+    """Values that become one, taken in bit by bit."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self._value: Number = None
+        self._count = 0
+
+    def add(self, values: Sequence[Number]) -> None:
+        """Take in more, of which there is at least one."""
+        if self._rule == "last":
+            self._value = values[-1]
+            return
+        known = [value for value in values if value is not None and math.isfinite(value)]
+        if not known:
+            return
+        self._count += len(known)
+        before = [] if self._value is None else [self._value]
+        self._value = _REDUCE[self._rule]([*before, *known])
+
+    @property
+    def value(self) -> Number:
+        """What they are together; None when none is known."""
+        if self._rule != "mean" or self._value is None:
+            return self._value
+        return self._value / self._count
 
 
 def merge(rule: Rule, values: Sequence[Number]) -> Number:
     """Combine values by `rule`, leaving unknown and non-finite ones out; None when none is left."""
-    if rule == "last":
-        return values[-1]
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known:
-        return None
-    if rule == "mean":
-        return sum(known) / len(known)
-    return min(known) if rule == "min" else max(known)
+    merged = Merged(rule)
+    merged.add(values)
+    return merged.value
 
 
 def round_significant(value: Number) -> Number:

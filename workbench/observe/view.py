@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import time
-from pathlib import Path
 from typing import Any, cast
 
 from workbench.observe.events import MetricStream, RecentSteps, StepRow, last_rows
+from workbench.observe.log_tails import LogTail
 from workbench.observe.prediction_error.comparison import compare
 from workbench.observe.prediction_error.steady_steps import StepSample
 from workbench.observe.rewinds import rewind_fields
-from workbench.observe.thinning import Rule, ThinnedTable
+from workbench.observe.thinning import Number, Rule, ThinnedTable
 from workbench.observe.timeline import Timeline
-from workbench.store.files import read_file, read_tail
+from workbench.observe.view_json import TableText, encode, encode_parts
 from workbench.store.layout import RunPaths
-from workbench.store.printable import printable
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION, VIEW_MAX_BYTES, SystemLine
 
 _STEP_ROWS = 320
-_LOOKS_PER_COMPARISON = 5
+_LOOKS_PER_COMPARISON = 10
 _SAMPLE_BYTES = 1 << 19
-_FULL_BYTES = 256 << 20  # of a log that is shown in full
-_TAIL_BYTES = 8 << 20  # of its end
 _LOG_BYTES = 12_000  # all ranks' log tails together
-_EXTREME_RANKS = 16  # shown where there is no room for all
-_MAX_PEAKS = 512  # of more ranks only the fullest one's
 _STEP_COLUMNS: dict[str, Rule] = {
     "step": "last",
     "time": "last",
@@ -49,6 +43,7 @@ _HOST_COLUMNS: dict[str, Rule] = {
     "run_cpu_percent": "mean",
     "disk_free_bytes": "min",
 }
+_REQUIRED = ("step", "time")  # columns that are there without a value
 _GPU_COLUMNS: dict[str, Rule] = {
     "time": "last",
     "util": "mean",
@@ -77,6 +72,10 @@ class ViewBuilder:
         self._steps = ThinnedTable(_STEP_COLUMNS, _STEP_ROWS)
         self._host = ThinnedTable(_HOST_COLUMNS, 120)
         self._devices = {gpu["index"]: ThinnedTable(_GPU_COLUMNS, rows) for gpu in gpus}
+        self._steps_text = TableText(self._steps, _with_rates)
+        self._host_text = TableText(self._host)
+        self._device_texts = {index: TableText(table) for index, table in self._devices.items()}
+        self._logs: dict[int, LogTail] = {}
         self._timeline = Timeline(run.processes)
         self._sample = StepSample(paths)
         self._may_grow = run.processes == 1
@@ -161,11 +160,35 @@ class ViewBuilder:
 
     def snapshot(self, now: dict[str, Any]) -> dict[str, Any]:
         """The ViewDoc, to be written by `encode`; `now` has the supervisor's fields."""
+        document = self._document(now)
+        tables = {"series": self._series(), **self._hardware()}
+        return document | tables | {"comparison": self._compared(document)}
+
+    def encoded(self, now: dict[str, Any], **shown: Any) -> bytes:
+        """`snapshot` with what is `shown` instead, encoded: of the tables only what is new."""
+        document = self._document(now)
+        document |= {"comparison": self._compared(document), **shown}
+        data = encode_parts(document, self._table_texts())
+        return (
+            data
+            if len(data) <= VIEW_MAX_BYTES
+            else encode(document | {"series": self._series(), **self._hardware()})
+        )
+
+    def _compared(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Medians of all steps are hardly new ones at each look."""
+        if document.get("ended_at") or self._seq % _LOOKS_PER_COMPARISON == 1:
+            steady = self._sample.steady()
+            self._comparison = compare(self.run, document | self._hardware(), steady).document()
+        return self._comparison
+
+    def _document(self, now: dict[str, Any]) -> dict[str, Any]:
+        """All but the tables and the comparison."""
         self._seq += 1
         written_at = time.time()
         ended, elapsed = now.get("ended_at"), now["elapsed_seconds"]
         price = self.run.usd_per_hour
-        document: dict[str, Any] = {
+        return {
             "schema": SCHEMA_VERSION,
             "seq": self._seq,
             "written_at": round(written_at, 3),
@@ -190,9 +213,6 @@ class ViewBuilder:
             "throughput_upper_bound": self.upper_bound(),
             "usd_per_hour": price,
             "usd_so_far": None if price is None else round(price * elapsed / 3600, 4),
-            "series": self._series(),
-            "devices": self._device_documents(),
-            "host": self._host_document(),
             "predicted": self.run.predicted,
             "peak_memory_bytes": [rank.memory_bytes for rank in self.stream.ranks.values()],
             "lines_skipped": self.stream.lines_skipped,
@@ -200,28 +220,46 @@ class ViewBuilder:
             **now,
             "ranks": self._ranks(now.get("ranks", {})),
         }
-        if ended or self._seq % _LOOKS_PER_COMPARISON == 1:  # medians of all steps, hardly new ones
-            self._comparison = compare(self.run, document, self._sample.steady()).document()
-        return document | {"comparison": self._comparison}
+
+    def _hardware(self) -> dict[str, Any]:
+        host, devices = self._host_fields(), self._device_fields()
+        return {
+            "host": {**host, "series": self._host.columns()},
+            "devices": [
+                {**fields, "series": self._devices[index].columns()}
+                for index, fields in devices.items()
+            ],
+        }
+
+    def _table_texts(self) -> dict[str, str]:
+        """Series, host and devices as JSON."""
+        series = self._steps_text.text(self._hidden, required=_REQUIRED)
+        host = encode_parts(self._host_fields(), {"series": self._host_text.text()})
+        devices = (
+            encode_parts(fields, {"series": self._device_texts[index].text()}).decode()
+            for index, fields in self._device_fields().items()
+        )
+        return {"series": series, "host": host.decode(), "devices": f"[{','.join(devices)}]"}
 
     def _series(self) -> dict[str, list[Any]]:
         columns = self._steps.columns()
-        tokens, samples = columns.pop("tokens"), columns.pop("samples")
-        lengths = columns["step_seconds"]
-        columns["tokens_per_second"] = [
-            round(count / seconds) if count and seconds else None
-            for count, seconds in zip(tokens, lengths, strict=True)
+        rows = [
+            _with_rates(dict(zip(columns, row, strict=True)))
+            for row in zip(*columns.values(), strict=True)
         ]
-        if self._tokens is None:  # one rate is drawn
-            columns["samples_per_second"] = [
-                round(count / seconds, 2) if count and seconds else None
-                for count, seconds in zip(samples, lengths, strict=True)
-            ]
+        names = _with_rates(dict.fromkeys(columns))
+        shown = {name: [row[name] for row in rows] for name in names}
         return {
             name: values
-            for name, values in columns.items()
-            if name in {"step", "time"} or any(value is not None for value in values)
+            for name, values in shown.items()
+            if name not in self._hidden
+            and (name in _REQUIRED or any(value is not None for value in values))
         }
+
+    @property
+    def _hidden(self) -> tuple[str, ...]:
+        """One rate is drawn."""
+        return () if self._tokens is None else ("samples_per_second",)
 
     def _eta(self, elapsed: float) -> float | None:
         total, limit, median = self.run.steps_total, self.run.seconds_total, None
@@ -233,25 +271,23 @@ class ViewBuilder:
             left.append(max(0.0, begun + limit - time.time()))
         return round(min(left), 1) if left and elapsed else None
 
-    def _device_documents(self) -> list[dict[str, Any]]:
-        return [
-            {
+    def _device_fields(self) -> dict[int, dict[str, Any]]:
+        return {
+            gpu["index"]: {
                 "id": f"gpu{gpu['index']}",
                 "name": gpu["name"],
                 "memory_total_bytes": gpu["memory_bytes"],
                 "power_limit_w": gpu.get("power_limit_w"),
-                "series": self._devices[gpu["index"]].columns(),
             }
             for gpu in self._gpus
-        ]
+        }
 
-    def _host_document(self) -> dict[str, Any]:
+    def _host_fields(self) -> dict[str, Any]:
         cluster = self.run.cluster
         return {
             "name": cluster.get("name"),
             "cores": cluster.get("cpu_cores"),
             "memory_total_bytes": cluster.get("memory_bytes"),
-            "series": self._host.columns(),
         }
 
     def _ranks(self, extra: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -263,11 +299,23 @@ class ViewBuilder:
                 "loss": now.loss,
                 "late_seconds": now.late_seconds,
                 "peak_memory_bytes": now.memory_bytes,
-                "log_tail": log_lines(read_tail(self.paths.rank_log(rank), each), each),
+                "log_tail": self._log(rank).lines(each),
                 **extra.get(rank, {}),
             }
             for rank, now in self.stream.ranks.items()
         ]
+
+    def _log(self, rank: int) -> LogTail:
+        return self._logs.setdefault(rank, LogTail(self.paths.rank_log(rank)))
+
+
+def _with_rates(row: dict[str, Number]) -> dict[str, Number]:
+    """A row of the steps as it is shown: with rates for what a step holds."""
+    tokens, samples = row.pop("tokens"), row.pop("samples")
+    seconds = row["step_seconds"]
+    row["tokens_per_second"] = round(tokens / seconds) if tokens and seconds else None
+    row["samples_per_second"] = round(samples / seconds, 2) if samples and seconds else None
+    return row
 
 
 def recent_samples(paths: RunPaths) -> list[SystemLine]:
@@ -277,98 +325,3 @@ def recent_samples(paths: RunPaths) -> list[SystemLine]:
         if "time" in sample and "gpus" in sample:
             samples.append(cast("SystemLine", sample))
     return samples
-
-
-def log_lines(text: str, budget: int = 12_000) -> list[str]:
-    r"""Printable lines of a log's end: escapes gone, a progress bar's ``\r`` states collapsed.
-
-    >>> log_lines("10%\r50%\r100%\nok \x1b[31mred\x1b[0m")
-    ['100%', 'ok red']
-    """
-    lines = [
-        printable(line.rstrip("\r").rpartition("\r")[2]).replace("\r", "")
-        for line in text.split("\n")
-    ]
-    while lines and not lines[-1]:
-        lines.pop()
-    lines = lines[-200:]
-    while len(lines) > 1 and sum(map(len, lines)) > budget:
-        lines.pop(0)
-    return lines
-
-
-def log_text(path: Path, tail: int | None) -> str:
-    """A whole log, or its last `tail` lines with progress bars collapsed."""
-    if tail is None:
-        try:
-            return read_file(path, _FULL_BYTES).decode("utf-8", errors="replace")
-        except OSError:  # not there, a link to elsewhere, or beyond what a screen is for
-            return read_tail(path, _FULL_BYTES)
-    budget = min(_TAIL_BYTES, 400 * tail)
-    return "\n".join(log_lines(read_tail(path, budget), budget)[-tail:])
-
-
-def encode(document: dict[str, Any]) -> bytes:
-    """Strict JSON within the size limit: log tails give way first, then every second row."""
-    data = _dumps(document)
-    while len(data) > VIEW_MAX_BYTES:
-        tails = [rank for rank in document["ranks"] if len(rank["log_tail"]) > 2]
-        for rank in tails:
-            rank["log_tail"] = rank["log_tail"][len(rank["log_tail"]) // 2 :]
-        if not tails and not _thin(document):
-            _drop_ranks(document)
-            return _dumps(document)
-        data = _dumps(document)
-    return data
-
-
-def _drop_ranks(document: dict[str, Any]) -> None:
-    """Keep the ranks that one would look for: gone, behind, late, fullest. Says how many go."""
-    ranks = document["ranks"]
-    document["timeline"] = {"step": [], "ranks": []}
-    wanted = sorted(ranks, key=_unremarkable)[:_EXTREME_RANKS]
-    document["ranks"] = sorted(wanted, key=lambda one: one["rank"])
-    document["ranks_hidden"] = len(ranks) - len(wanted)
-    peaks = document["peak_memory_bytes"]
-    if len(peaks) > _MAX_PEAKS:
-        document["peak_memory_bytes"] = [max((one for one in peaks if one), default=None)]
-
-
-def _unremarkable(one: dict[str, Any]) -> tuple[Any, ...]:
-    ended, alive = one.get("ended"), one.get("alive")
-    failed = ended not in {None, "ok"} or alive is False
-    return (
-        not failed,
-        one.get("step") or 0,
-        -(one.get("late_seconds") or 0.0),
-        -(one.get("peak_memory_bytes") or 0),
-    )
-
-
-def _dumps(document: dict[str, Any]) -> bytes:
-    try:
-        return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
-    except ValueError:  # rare: a NaN outside the tables
-        return json.dumps(finite(document), allow_nan=False, separators=(",", ":")).encode()
-
-
-def _thin(document: dict[str, Any]) -> bool:
-    """Drop every second row of all tables; False when they are short already."""
-    tables = [device["series"] for device in document["devices"]]
-    tables += [document["series"], document["host"]["series"]]
-    long = [table for table in tables if len(table.get("time", [])) > 16]
-    for table in long:
-        for name, values in table.items():
-            table[name] = values[:-1:2] + values[-1:]
-    return bool(long)
-
-
-def finite(value: Any) -> Any:
-    """Replace NaN and infinities by None, all the way down (strict JSON knows neither)."""
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in cast("list[Any]", value)]
-    return value

@@ -19,6 +19,11 @@ _HIDDEN = re.compile(
 )
 
 
+def is_printable(text: str) -> bool:
+    """Whether `printable` would leave lines that are short enough as they are."""
+    return "\x1b" not in text and _HIDDEN.search(text) is None
+
+
 def printable(text: str, *, colours: bool = False, max_line: int | None = MAX_LINE) -> str:
     r"""`text` without escape sequences, control characters and hidden text, its lines cut.
 

@@ -21,6 +21,7 @@ REAPER_MARKER = "WORKBENCH_KEEPER_OF"
 """In the environment of a warm launcher's parent, which is no part of the run; what descends from
 it is."""
 _PROC = "/proc"
+_SCAN_AGAIN_SECONDS = 60.0
 _MAX_ENVIRONMENT = 4 << 20  # the kernel's own bound for one exec is about 2 MiB
 
 
@@ -60,6 +61,10 @@ def identify(pid: int) -> ProcessDoc | None:
     fields = stat_fields(pid)
     if fields is None:
         return None
+    return _identity(pid, fields)
+
+
+def _identity(pid: int, fields: list[str]) -> ProcessDoc:
     return {"pid": pid, "start_ticks": int(fields[19]), "boot_id": boot_id()}
 
 
@@ -117,18 +122,8 @@ def _names_of(pid: int, value: str, names: Collection[str]) -> list[str]:
 
 def find_marked(marker: str) -> list[ProcessDoc]:
     """All living processes whose environment holds this run's marker, except the caller's own."""
-    return _living(_marked_pids(marker, (MARKER,))[MARKER])
-
-
-def _marked_pids(marker: str, names: Collection[str]) -> dict[str, list[int]]:
-    """Variable -> the processes in which it holds the marker; each environment is read once."""
-    marked: dict[str, list[int]] = {name: [] for name in names}
-    own = os.getpid()
-    for pid in _all_pids() if marker else ():
-        if pid != own:
-            for name in _names_of(pid, marker, names):
-                marked[name].append(pid)
-    return marked
+    others = [pid for pid in _all_pids() if pid != os.getpid()] if marker else []
+    return _living(pid for pid in others if has_variable(pid, MARKER, marker))
 
 
 def _all_pids() -> list[int]:
@@ -174,13 +169,70 @@ def members(
     The parents of a warm launcher are found by themselves. What descends through one of `besides`
     only (a tracker, a hook) is no part of the run.
     """
-    marked = _marked_pids(marker, (MARKER, REAPER_MARKER))
-    by_pid = {process["pid"]: process for process in _living(marked[MARKER])}
-    reapers = [process["pid"] for process in _living(marked[REAPER_MARKER])]
-    if parents or reapers:
-        below = descendants(*parents, *reapers, besides=besides)
-        by_pid |= {process["pid"]: process for process in below}
-    return list(by_pid.values())
+    return MemberScan(marker).look(parents, besides)
+
+
+class MemberScan:
+    """`members`, for who looks again and again: reads what is new since the look before.
+
+    A machine has thousands of other processes, and hardly any new one in a few seconds. What was
+    new is read twice, since a child has its parent's environment until it starts its own program.
+    Now and then all are read: a number may have gone to another process.
+    """
+
+    def __init__(self, marker: str) -> None:
+        self._marker = marker
+        self._forget()
+
+    def _forget(self) -> None:
+        self._forget_at = time.monotonic() + _SCAN_AGAIN_SECONDS
+        self._seen, self._new = set[int](), set[int]()
+        self._marked = dict[int, ProcessDoc]()
+        self._below = dict[int, ProcessDoc]()
+        self._reapers = set[int]()
+
+    def look(
+        self, parents: Collection[int] = (), besides: Collection[int] = ()
+    ) -> list[ProcessDoc]:
+        """The members at this moment; the arguments are those of `members`."""
+        if time.monotonic() >= self._forget_at:
+            self._forget()
+        pids = set(_all_pids())
+        unread = (pids - self._seen) | (self._new & pids)
+        self._new, self._seen = pids - self._seen, pids
+        children: dict[int, list[ProcessDoc]] = {}
+        for pid in unread:
+            fields = stat_fields(pid)
+            if fields is None or has_ended(fields):
+                continue
+            process = _identity(pid, fields)
+            children.setdefault(int(fields[1]), []).append(process)
+            self._read_markers(process)
+        queue = [
+            child
+            for root in (*parents, *self._reapers, *self._below)
+            for child in children.get(root, ())
+        ]
+        while queue:
+            process = queue.pop()
+            pid = process["pid"]
+            if pid not in besides and self._below.get(pid) != process:
+                self._below[pid] = process
+                queue += children.get(pid, ())
+        self._reapers &= pids
+        self._marked = {pid: one for pid, one in self._marked.items() if pid in pids}
+        self._below = {pid: one for pid, one in self._below.items() if pid in pids}
+        return list((self._marked | self._below).values())
+
+    def _read_markers(self, process: ProcessDoc) -> None:
+        pid = process["pid"]
+        if not self._marker or pid == os.getpid():
+            return
+        names = _names_of(pid, self._marker, (MARKER, REAPER_MARKER))
+        if MARKER in names:
+            self._marked[pid] = process
+        if REAPER_MARKER in names:
+            self._reapers.add(pid)
 
 
 def send_signal(process: ProcessDoc, number: int) -> bool:

@@ -18,7 +18,7 @@ from workbench.compare.runs import MOST
 from workbench.compare.runs import compare as set_beside
 from workbench.observe.curves import Curve
 from workbench.observe.thinning import Number, round_significant
-from workbench.observe.view import finite
+from workbench.observe.view_json import finite
 from workbench.store.labels import change_labels
 from workbench.units import format_bytes
 from workbench_widgets.face import Face, sentence

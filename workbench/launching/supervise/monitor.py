@@ -20,7 +20,7 @@ from workbench.launching.supervise.run_state import RunState
 from workbench.observe.gpu import GpuSampler
 from workbench.observe.host import HostSampler
 from workbench.observe.prediction_error.corrections import record_prediction_error
-from workbench.observe.view import ViewBuilder, encode, recent_samples
+from workbench.observe.view import ViewBuilder, recent_samples
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.sealing import Sealer
 from workbench.store.files import write_bytes_atomic, write_json_reserved
@@ -142,7 +142,7 @@ class RunMonitor:
         self._processes.check_world(None if first is None else time.monotonic() - first)
         now = time.monotonic()
         if now >= self._marked_due:
-            self._marked = self._state.members()
+            self._marked = self._state.latest_members()
             self._marked_due = now + (_MARKED_EVERY_SECONDS if self._state.ranks else 1.0)
         if now < self._sample_due:
             return
@@ -185,29 +185,29 @@ class RunMonitor:
 
     def write_view(self, phase: str | None = None) -> None:
         """Replace view.json; `phase`: what state.json says, where that is not the attempt's."""
-        self._keep_view(self._view(None) | {"phase": phase or self.phase})
+        self._keep_view(self._now(None), phase or self.phase)
 
-    def _view(self, end: ExitDoc | None) -> dict[str, Any]:
+    def _now(self, end: ExitDoc | None) -> dict[str, Any]:
+        """What the view says of this moment beside the metrics."""
         told: Mapping[str, object] = end or {"message": self._state.message}
-        return self._builder.snapshot(
-            {
-                "phase": "ended" if end else self.phase,
-                **{name: told.get(name) for name in OF_THE_END},
-                "started_at": self._state.started_at,
-                "elapsed_seconds": round(self._elapsed(), 1),
-                "steps": max(self._builder.steps, self._last_pulse),
-                "world_size": self._state.world_size,
-                "restarts": self._state.restarts,
-                "attempt": self._attempts.number,
-                "attempts": self._attempts.latest(),
-                "checkpoints": [one.document() for one in self._checkpoints[:_CHECKPOINTS]],
-                "findings": [one.document() for one in self.findings[:_FINDINGS]],
-                "ranks": self._rank_documents(),
-            }
-        )
+        return {
+            "phase": "ended" if end else self.phase,
+            **{name: told.get(name) for name in OF_THE_END},
+            "started_at": self._state.started_at,
+            "elapsed_seconds": round(self._elapsed(), 1),
+            "steps": max(self._builder.steps, self._last_pulse),
+            "world_size": self._state.world_size,
+            "restarts": self._state.restarts,
+            "attempt": self._attempts.number,
+            "attempts": self._attempts.latest(),
+            "checkpoints": [one.document() for one in self._checkpoints[:_CHECKPOINTS]],
+            "findings": [one.document() for one in self.findings[:_FINDINGS]],
+            "ranks": self._rank_documents(),
+        }
 
-    def _keep_view(self, document: dict[str, Any]) -> None:
-        guarded("view.json", lambda: write_bytes_atomic(self._paths.view, encode(document)))
+    def _keep_view(self, now: dict[str, Any], phase: str) -> None:
+        data = self._builder.encoded(now, phase=phase)
+        guarded("view.json", lambda: write_bytes_atomic(self._paths.view, data))
 
     def _rank_documents(self) -> dict[int, dict[str, object]]:
         documents: dict[int, dict[str, object]] = {}
@@ -278,11 +278,11 @@ class RunMonitor:
         self._attempts.end(last_step=self.steps, message=message, at=end["ended_at"])
         self._last_look(verdict, self._state.world_size)
         self._state.write("ended")
-        view = self._view(end)
-        self._keep_view(view | {"phase": "stopping"})  # until exit.json says more
+        now = self._now(end)
+        self._keep_view(now, "stopping")  # until exit.json says more
         self._keep_gap()
         self._write_report(end)
-        self._keep_view(view)
+        self._keep_view(now, "ended")
         deadline = time.monotonic() + _EXIT_RETRY_SECONDS
         kept = self._paths.control / EXIT_RESERVE
         while not guarded("exit.json", lambda: write_json_reserved(kept, self._paths.exit, end)):

@@ -112,12 +112,14 @@ class RunState:
     """Ranks in the process group that the script formed; None: not known yet."""
     warm: bool = False
     """Whether launcher and ranks are forks of a warm server."""
+    _scan: processes.MemberScan = field(init=False)
     _supervisor: ProcessDoc | None = field(
         default_factory=lambda: processes.identify(os.getpid()), init=False
     )
 
     def __post_init__(self) -> None:
         """Begin without an attempt."""
+        self._scan = processes.MemberScan(self.run.marker)
         self.begin_attempt()
 
     @classmethod
@@ -165,10 +167,16 @@ class RunState:
 
         They descend from this supervisor, or came to its watcher when an earlier one was killed.
         """
+        return self._members_by(processes.MemberScan(self.run.marker))
+
+    def latest_members(self) -> list[ProcessDoc]:
+        """`members`, at little cost: what has become a member without being new comes later."""
+        return self._members_by(self._scan)
+
+    def _members_by(self, scan: processes.MemberScan) -> list[ProcessDoc]:
         watcher = self.watcher.parent
         parents = [os.getpid()] if watcher is None else [os.getpid(), watcher]
-        besides = {*self.sidecars.pids, os.getpid()}
-        return processes.members(self.run.marker, parents, besides=besides)
+        return scan.look(parents, besides={*self.sidecars.pids, os.getpid()})
 
     def write(self, phase: str) -> None:
         """Heartbeat. A disk that refuses is tried again with the next one."""

@@ -143,7 +143,7 @@ def _median_of(
 
 
 def _median(values: Iterable[float]) -> float | None:
-    ordered = sorted(value for value in values if math.isfinite(value))
+    ordered = sorted(filter(math.isfinite, values))
     if not ordered:
         return None
     middle = len(ordered) // 2

@@ -1,0 +1,61 @@
+"""The ends of the ranks' logs, made fit for a screen."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from workbench.store.files import read_file, read_tail
+from workbench.store.printable import MAX_LINE, is_printable, printable
+
+_FULL_BYTES = 256 << 20  # of a log that is shown in full
+_TAIL_BYTES = 8 << 20  # of its end
+
+
+class LogTail:
+    """The end of one growing log; read again only when the file has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: tuple[int, ...] | None = None
+        self._lines: list[str] = []
+
+    def lines(self, budget: int) -> list[str]:
+        """Its last lines, of `budget` characters together."""
+        try:
+            about = os.lstat(self._path)
+        except OSError:
+            return []
+        stamp = (about.st_ino, about.st_size, about.st_mtime_ns, budget)
+        if stamp != self._stamp:
+            self._lines = log_lines(read_tail(self._path, budget), budget)
+            self._stamp = stamp
+        return self._lines
+
+
+def log_lines(text: str, budget: int = 12_000) -> list[str]:
+    r"""Printable lines of a log's end: escapes gone, a progress bar's ``\r`` states collapsed.
+
+    >>> log_lines("10%\r50%\r100%\nok \x1b[31mred\x1b[0m")
+    ['100%', 'ok red']
+    """
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+    if max(map(len, lines)) > MAX_LINE or not is_printable("\n".join(lines)):  # seldom
+        lines = [printable(line) for line in lines]
+    while lines and not lines[-1]:
+        lines.pop()
+    lines = lines[-200:]
+    while len(lines) > 1 and sum(map(len, lines)) > budget:
+        lines.pop(0)
+    return lines
+
+
+def log_text(path: Path, tail: int | None) -> str:
+    """A whole log, or its last `tail` lines with progress bars collapsed."""
+    if tail is None:
+        try:
+            return read_file(path, _FULL_BYTES).decode("utf-8", errors="replace")
+        except OSError:  # not there, a link to elsewhere, or beyond what a screen is for
+            return read_tail(path, _FULL_BYTES)
+    budget = min(_TAIL_BYTES, 400 * tail)
+    return "\n".join(log_lines(read_tail(path, budget), budget)[-tail:])

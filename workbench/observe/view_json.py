@@ -1,0 +1,139 @@
+"""view.json as text: within its size, and no row of a table is encoded twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, cast
+
+from workbench.observe.thinning import Number, ThinnedTable
+from workbench.store.schema import VIEW_MAX_BYTES
+
+_EXTREME_RANKS = 16  # shown where there is no room for all
+_MAX_PEAKS = 512  # of more ranks only the fullest one's
+
+_NUMBERS = (int, float)
+
+Row = dict[str, Number]
+
+
+class TableText:
+    """JSON of a table's columns. Only the rows since the last look are encoded."""
+
+    def __init__(self, table: ThinnedTable, shown: Callable[[Row], Row] = dict) -> None:
+        """`shown`: what is shown of a row."""
+        self._table, self._shown = table, shown
+        self._forget()
+
+    def _forget(self) -> None:
+        self._rewritten = self._table.rewritten
+        self._rows = 0
+        unknown = self._shown(dict.fromkeys(self._table.names))
+        self._columns: dict[str, list[str]] = {name: [] for name in unknown}
+        self._valued: set[str] = set()
+
+    def text(self, hidden: Collection[str] = (), *, required: Collection[str] | None = None) -> str:
+        """The object of all columns but `hidden` ones.
+
+        `required`: the only columns that are there without a value; None = all of them.
+        """
+        self._add_finished()
+        row = self._table.unfinished()
+        last = {} if row is None else self._shown(row)
+        columns: list[str] = []
+        for name, texts in self._columns.items():
+            valued = name in self._valued or last.get(name) is not None
+            if name not in hidden and (required is None or name in required or valued):
+                shown = [*texts, _text(last[name])] if last else texts
+                columns.append(f'"{name}":[{",".join(shown)}]')
+        return f"{{{','.join(columns)}}}"
+
+    def _add_finished(self) -> None:
+        if self._table.rewritten != self._rewritten:
+            self._forget()
+        for row in self._table.finished(self._rows):
+            self._rows += 1
+            for name, value in self._shown(row).items():
+                self._columns[name].append(_text(value))
+                if value is not None:
+                    self._valued.add(name)
+
+
+def _text(value: Number) -> str:
+    """JSON of a table's value, which is finite."""
+    if value is None:
+        return "null"
+    return repr(value) if type(value) in _NUMBERS else json.dumps(value, allow_nan=False)
+
+
+def encode_parts(document: dict[str, Any], texts: Mapping[str, str]) -> bytes:
+    """Strict JSON of `document` with members that are JSON already, whatever its size."""
+    more = "".join(f',"{name}":{text}' for name, text in texts.items())
+    return dumps(document)[:-1] + more.encode() + b"}"
+
+
+def encode(document: dict[str, Any]) -> bytes:
+    """Strict JSON within the size limit: log tails give way first, then every second row."""
+    data = dumps(document)
+    while len(data) > VIEW_MAX_BYTES:
+        tails = [rank for rank in document["ranks"] if len(rank["log_tail"]) > 2]
+        for rank in tails:
+            rank["log_tail"] = rank["log_tail"][len(rank["log_tail"]) // 2 :]
+        if not tails and not _thin(document):
+            _drop_ranks(document)
+            return dumps(document)
+        data = dumps(document)
+    return data
+
+
+def _drop_ranks(document: dict[str, Any]) -> None:
+    """Keep the ranks that one would look for: gone, behind, late, fullest. Says how many go."""
+    ranks = document["ranks"]
+    document["timeline"] = {"step": [], "ranks": []}
+    wanted = sorted(ranks, key=_unremarkable)[:_EXTREME_RANKS]
+    document["ranks"] = sorted(wanted, key=lambda one: one["rank"])
+    document["ranks_hidden"] = len(ranks) - len(wanted)
+    peaks = document["peak_memory_bytes"]
+    if len(peaks) > _MAX_PEAKS:
+        document["peak_memory_bytes"] = [max((one for one in peaks if one), default=None)]
+
+
+def _unremarkable(one: dict[str, Any]) -> tuple[Any, ...]:
+    ended, alive = one.get("ended"), one.get("alive")
+    failed = ended not in {None, "ok"} or alive is False
+    return (
+        not failed,
+        one.get("step") or 0,
+        -(one.get("late_seconds") or 0.0),
+        -(one.get("peak_memory_bytes") or 0),
+    )
+
+
+def dumps(document: dict[str, Any]) -> bytes:
+    """Strict JSON."""
+    try:
+        return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:  # rare: a NaN outside the tables
+        return json.dumps(finite(document), allow_nan=False, separators=(",", ":")).encode()
+
+
+def _thin(document: dict[str, Any]) -> bool:
+    """Drop every second row of all tables; False when they are short already."""
+    tables = [device["series"] for device in document["devices"]]
+    tables += [document["series"], document["host"]["series"]]
+    long = [table for table in tables if len(table.get("time", [])) > 16]
+    for table in long:
+        for name, values in table.items():
+            table[name] = values[:-1:2] + values[-1:]
+    return bool(long)
+
+
+def finite(value: Any) -> Any:
+    """Replace NaN and infinities by None, all the way down (strict JSON knows neither)."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in cast("list[Any]", value)]
+    return value
