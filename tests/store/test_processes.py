@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -104,3 +106,36 @@ def test_members_reads_each_environment_once(monkeypatch: pytest.MonkeyPatch) ->
     environments = [path for path in read if path.endswith("/environ")]
     assert environments
     assert len(environments) == len(set(environments))
+
+
+def test_a_second_scan_reads_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New ones are read twice: the first time they may still have the environment of a fork."""
+    marker, read, real = uuid.uuid4().hex, list[str](), processes._read
+
+    def note(path: str, most: int) -> bytes:
+        read.append(path)
+        return real(path, most)
+
+    with contextlib.ExitStack() as ended:
+        parent = ended.enter_context(_sleeping({}))
+        scan = processes.MemberScan(marker)
+        assert scan.look([parent.pid]) == []
+        scan.look([parent.pid])
+        marked = ended.enter_context(_sleeping({processes.MARKER: marker}))
+        monkeypatch.setattr(processes, "_read", note)
+        for _ in range(4):
+            assert {one["pid"] for one in scan.look([parent.pid])} == {marked.pid}
+        assert read.count(f"/proc/{marked.pid}/environ") == 2
+        assert f"/proc/{parent.pid}/environ" not in read
+        below_us = processes.MemberScan(marker)
+        assert {one["pid"] for one in below_us.look([os.getpid()], [parent.pid])} >= {marked.pid}
+        marked.kill()
+        marked.wait()
+        assert scan.look([parent.pid]) == []
+
+
+@contextlib.contextmanager
+def _sleeping(variables: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "1000"], env={**os.environ, **variables}) as process:
+        yield process
+        process.kill()

@@ -156,8 +156,9 @@ class RestartController:
         hang = next((finding for finding in standing if finding.kind in HANGS), None)
         if hang is not None and not (self._recovery.restarts and self._recovery.restart_on_hang):
             hang = None
-        if hang is None and self._all_trained():
+        if hang is None:
             hang = next((finding for finding in standing if finding.kind == EXIT_HANG), None)
+            hang = hang if hang is not None and self._all_trained() else None
         if hang is None:
             self._timeout.reset()
             return
