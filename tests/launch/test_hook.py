@@ -8,7 +8,9 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from tests.conftest import until  # noqa: E402
 from tests.faults.matrix import record  # noqa: E402
-from workbench.launching.capture import graceful_stop, writers  # noqa: E402
+from workbench.launching.capture import batches, graceful_stop, writers  # noqa: E402
 from workbench.launching.capture.hook import _program  # noqa: E402
 from workbench.launching.capture.patches import _AfterImport  # noqa: E402
 from workbench.launching.capture.pulse import FORWARD  # noqa: E402
@@ -108,7 +110,6 @@ def test_a_saved_checkpoint_has_every_line_before_it(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writers, "_LOOK_SECONDS", 30.0)  # the thread would look again at last
-    monkeypatch.setattr(writers, "_MAX_LOOK_SECONDS", 30.0)
     written = Path(recorder._lines.path)
     for last in (20, 40):
         while recorder.steps < last:
@@ -117,6 +118,45 @@ def test_a_saved_checkpoint_has_every_line_before_it(
         with graceful_stop.saving(recorder, "recipe"):
             until(lambda last=last: len(written.read_text().splitlines()) == last, 5, "lines")
     assert recorder.pulse.phase == FORWARD
+
+
+def test_the_writing_thread_sleeps_while_no_lines_come_and_writes_the_next_one_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "_LOOK_SECONDS", 0.001)
+    path = tmp_path / "lines.jsonl"
+    path.touch()
+    written = writers.LaterLines(str(path), dict, lambda: None)
+    for number in range(3):
+        monkeypatch.setattr(writers, "_LOOK_SECONDS", 30.0)
+        written.write({"step": number})
+        until(lambda number=number: path.read_text().count("\n") > number, 5, "the line")
+        monkeypatch.setattr(writers, "_LOOK_SECONDS", 0.001)
+        written.wake()
+        until(lambda: written.idle, 5, "sleep")
+
+
+def test_a_step_costs_few_calls(recorder: Recorder) -> None:
+    """Between two steps of a model each call of ours costs several times what it does in a loop."""
+    calls: Counter[str] = Counter()
+
+    def count(frame: Any, event: str, _argument: Any) -> None:
+        if event == "call" and "capture" in Path(frame.f_code.co_filename).parts:
+            calls[frame.f_code.co_name] += 1
+
+    def step() -> None:
+        recorder.backward(torch.tensor(1.0, requires_grad=True))
+        recorder.grad_norm(torch.tensor(1.0))
+        recorder.step(0.1)
+        batches.measure([torch.ones(2, 3)], fingerprint=False)
+
+    for _ in range(20):
+        step()
+    sys.setprofile(count)
+    for _ in range(10):
+        step()
+    sys.setprofile(None)
+    assert sum(calls.values()) <= 10 * 18, calls
 
 
 def test_a_rank_that_goes_on_quickly_is_seen_where_it_stands(recorder: Recorder) -> None:

@@ -20,10 +20,14 @@ class Batch(NamedTuple):
 
 
 NOTHING = Batch()
+_PLAIN = {tuple, list}
 
 
 def measure(batch: Any, *, fingerprint: bool) -> Batch:
     """Count one batch as a DataLoader hands it over."""
+    first = batch[0] if type(batch) in _PLAIN and batch else None
+    if not fingerprint and hasattr(first, "untyped_storage") and first.dim():
+        return Batch(None, int(first.shape[0]))  # by far the most usual
     leaf = next(_tensors(batch), None)
     samples = None if leaf is None else int(leaf.shape[0])
     return Batch(_tokens(batch), samples, _fingerprint(batch) if fingerprint else None)

@@ -18,6 +18,7 @@ class _Unused:
 
     models: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
     looks = 0
+    waiting = False  # asking the set costs two calls a step
 
 
 def patch_ddp(recorder: Recorder, module: Any) -> None:
@@ -31,7 +32,7 @@ def patch_ddp(recorder: Recorder, module: Any) -> None:
         construct(self, *args, **kwargs)
         recorder.models.add(self)
         _Unused.models.add(self)
-        _Unused.looks = 0
+        _Unused.looks, _Unused.waiting = 0, True
 
     owner.__init__ = init
 
@@ -76,9 +77,10 @@ def look_for_unused(recorder: Recorder) -> None:
     A model none of whose parameters has a gradient has not been trained yet (the other half of a
     GAN); it is looked at again.
     """
-    if not _Unused.models or _Unused.looks >= _LOOKS:
+    if not _Unused.waiting:
         return
     _Unused.looks += 1
+    _Unused.waiting = bool(_Unused.models) and _Unused.looks < _LOOKS
     for model in list(_Unused.models):
         trained = [(n, p) for n, p in model.module.named_parameters() if p.requires_grad]
         unused = [name for name, parameter in trained if parameter.grad is None]

@@ -12,6 +12,7 @@ from typing import Any
 
 _DRAIN_SECONDS = 3.0
 _AT_HAND = {float, type(None)}
+_STEPS_UNASKED = 16
 _MAX_WAITING = 64  # steps a device may lag before its values are waited for
 
 
@@ -21,6 +22,8 @@ class ScalarReader:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._device: Any = None
+        self._plain: type[Any] = torch.Tensor
+        self._unasked = 0  # steps before it is asked again whether there is a GPU at work
         self._waiting: collections.deque[tuple[dict[str, Any], Any, Any]] = collections.deque()
 
     def waits_for(self, losses: list[Any], norm: Any) -> bool:
@@ -83,7 +86,11 @@ class ScalarReader:
 
     def device_memory(self) -> int | None:
         """Peak allocated on this rank's GPU; None on CPU. Reads a counter, no synchronisation."""
+        if self._unasked:
+            self._unasked -= 1
+            return None
         if not self._torch.cuda.is_initialized():
+            self._unasked = _STEPS_UNASKED
             return None
         return self._torch.cuda.max_memory_allocated(self._device)  # None: the current one
 
@@ -107,12 +114,12 @@ class ScalarReader:
 
     def scalar(self, value: Any) -> Any:
         """A number, or a detached one-element tensor on a device; None for anything else."""
+        if type(value) is self._plain and not value.is_cuda:  # by far the most usual
+            return float(value.item()) if value.numel() == 1 else None
         if isinstance(value, (int, float)):
             return float(value)
         if not isinstance(value, self._torch.Tensor) or value.numel() != 1:
             return None
-        if type(value) is self._torch.Tensor and not value.is_cuda:
-            return float(value.item())  # by far the most usual
         local = value.detach()
         if hasattr(local, "full_tensor"):  # a norm over shards; every rank that clips is here
             local = local.full_tensor()

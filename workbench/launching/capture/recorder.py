@@ -19,6 +19,7 @@ from .writers import LaterLines, LineWriter, write_json
 
 _STOP_POLL_SECONDS = 0.2
 _FLUSH_SECONDS = 2.0
+_VALUES = StepRecord._fields.index("loss")
 _MAX_LOSSES = 1024  # a script without a torch optimizer never takes a step that would empty them
 
 
@@ -133,7 +134,8 @@ class Recorder:
         self.steps += 1
         record = self._record(entered, lr)
         self.pulse.beat(FORWARD, self.steps)
-        self._lines.start()  # it also writes the pulse, whether or not a line waits for a device
+        if self._lines.idle:  # its thread also writes the pulse, where a line waits for a device
+            self._lines.rouse()
         self._hand_over(record, losses, norm)
 
     def _record(self, entered: float, lr: float | None) -> StepRecord:
@@ -162,7 +164,7 @@ class Recorder:
             if not reader.waits_for(losses, norm):
                 loss = sum(losses) if losses else None
                 self.nonfinite.step(record.step, loss, norm)
-                self._lines.write(record._replace(loss=loss, grad_norm=norm))
+                self._lines.write(StepRecord(*record[:_VALUES], loss, norm))
                 return
         line = record.line()
         if self.rewound_from is not None:

@@ -18,8 +18,7 @@ from typing import Any
 _MAX_PENDING_BYTES = 1 << 20
 _MAX_PENDING_LINES = 100_000  # lines kept in memory while the disk refuses them (about 20 MB)
 _LINES_AT_ONCE = 512
-_LOOK_SECONDS = 0.05
-_MAX_LOOK_SECONDS = 0.25
+_LOOK_SECONDS = 0.25
 _FLUSH_LOOK_SECONDS = 0.001
 
 
@@ -107,9 +106,10 @@ _ENCODE = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make o
 class LaterLines:
     """Lines of JSON, made and written by a thread: a disk that stalls does not hold up training.
 
-    The thread looks for lines every 50 ms, less often where they come faster than that: up to
-    250 ms. It costs less than a system call per line, and is what a SIGKILL may lose: so a save
-    of a checkpoint, from which a resume goes on, has the lines before it written first.
+    A line that comes 250 ms after the one before and later is written at once. Where they come
+    faster, the thread writes all that there are every 250 ms: it costs less than a system call per
+    line, and is what a SIGKILL may lose. So a save of a checkpoint, from which a resume goes on,
+    has the lines before it written first. While none come, the thread sleeps.
     """
 
     def __init__(
@@ -120,23 +120,28 @@ class LaterLines:
         self._attend = attend  # called whenever the thread looks for lines
         self._lines: collections.deque[Any] = collections.deque()
         self._handed = self._done = 0  # each counted by one thread alone
+        self.idle = True
+        """Whether the thread sleeps until it is roused."""
         self._thread: threading.Thread | None = None
         self._wake = threading.Lock()  # held while the thread may sleep
 
-    def start(self) -> None:
-        """Start the thread, unless it runs."""
-        if self._thread is None:
-            self._wake.acquire(blocking=False)
-            self._thread = threading.Thread(target=self._carry, name="workbench-lines", daemon=True)
-            self._thread.start()
+    def rouse(self) -> None:
+        """Start the thread, or wake it: a line or a beat of the pulse has come. Call it if idle."""
+        self.idle = False  # once is enough, however long the thread takes to come
+        if self._thread is not None:
+            self.wake()
+            return
+        self._wake.acquire(blocking=False)
+        self._thread = threading.Thread(target=self._carry, name="workbench-lines", daemon=True)
+        self._thread.start()
 
     def write(self, line: Any) -> None:
         """Hand over what makes one line, which must not change from now on; returns at once."""
         if len(self._lines) < _MAX_PENDING_LINES:  # else nobody has taken one for very long
             self._handed += 1
             self._lines.append(line)
-        if self._thread is None:
-            self.start()
+        if self.idle:
+            self.rouse()
 
     def flush(self, seconds: float) -> bool:
         """Wait until all is written, but no longer than `seconds`; whether it is."""
@@ -163,9 +168,14 @@ class LaterLines:
                 written += 1
             if writer.flush():
                 self._done = written
+            # From here on whoever comes with something sees that it has to wake us.
+            self.idle = self._done == written == before
             self._attend()
-            wait = min(max(written - before, 1) * _LOOK_SECONDS, _MAX_LOOK_SECONDS)
-            self._wake.acquire(timeout=wait)
+            if not self.idle:
+                self._wake.acquire(timeout=_LOOK_SECONDS)
+            elif not self._lines:
+                self._wake.acquire()
+            self.idle = False
 
 
 class PatientFile(io.RawIOBase):
