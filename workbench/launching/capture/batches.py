@@ -25,7 +25,7 @@ _PLAIN = {tuple, list}
 
 def measure(batch: Any, *, fingerprint: bool) -> Batch:
     """Count one batch as a DataLoader hands it over."""
-    first = batch[0] if type(batch) in _PLAIN and batch else None
+    first: Any = batch[0] if type(batch) in _PLAIN and batch else None
     if not fingerprint and hasattr(first, "untyped_storage") and first.dim():
         return Batch(None, int(first.shape[0]))  # by far the most usual
     leaf = next(_tensors(batch), None)

@@ -164,7 +164,7 @@ class Recorder:
             if not reader.waits_for(losses, norm):
                 loss = sum(losses) if losses else None
                 self.nonfinite.step(record.step, loss, norm)
-                self._lines.write(StepRecord(*record[:_VALUES], loss, norm))
+                self._lines.write(StepRecord._make((*record[:_VALUES], loss, norm)))
                 return
         line = record.line()
         if self.rewound_from is not None:
