@@ -9,7 +9,12 @@ import pytest
 from tests.benchmarks.__main__ import main
 from tests.benchmarks.rows import BENCHMARKS, Size
 
-NEEDS = {"start": "accelerate", "supervisor": "accelerate", "paint": "selenium"}
+NEEDS = {
+    "start": "accelerate",
+    "warm": "accelerate",
+    "supervisor": "accelerate",
+    "paint": "selenium",
+}
 
 
 def test_help_and_a_wrong_name_measure_nothing(

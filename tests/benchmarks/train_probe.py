@@ -17,7 +17,7 @@ model = torch.nn.Sequential(*[torch.nn.Linear(640, 640) for _ in range(4)])
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 model, optimizer = accelerator.prepare(model, optimizer)
 inputs = torch.randn(256, 640)
-ends = []
+ends, spent = [], []
 for _ in range(steps):
     loss = model(inputs).pow(2).mean()
     accelerator.backward(loss)
@@ -25,10 +25,12 @@ for _ in range(steps):
     optimizer.step()
     optimizer.zero_grad()
     ends.append(time.time())
+    spent.append(time.process_time())
 if accelerator.is_main_process:
     durations = sorted(late - early for early, late in itertools.pairwise(ends[10:]))
     summary = {
         "first_step_at": ends[0],
+        "first_step_cpu": spent[0],
         "median": durations[len(durations) // 2] if durations else None,
         "mean": sum(durations) / len(durations) if durations else None,
         "threads": os.environ.get("OMP_NUM_THREADS"),

@@ -69,7 +69,7 @@ def test_members_are_found_by_marker_by_keeper_and_by_descent() -> None:
     ]
     marked, reaper, helper = (process.pid for process in started)
     try:
-        until(lambda: len(processes.descendants(marked, reaper, helper)) == 3, 30, "the children")
+        until(lambda: _names(marked, reaper, helper) == ["sleep"] * 3, 30, "the children")
         (of_reaper,) = (one["pid"] for one in processes.descendants(reaper))
         (of_helper,) = (one["pid"] for one in processes.descendants(helper))
 
@@ -87,6 +87,12 @@ def test_members_are_found_by_marker_by_keeper_and_by_descent() -> None:
         for process in started:
             process.kill()
             process.wait()
+
+
+def _names(*parents: int) -> list[str]:
+    """Of their descendants; a fork has its parent's until it starts its own program."""
+    below = processes.descendants(*parents)
+    return [Path(f"/proc/{one['pid']}/comm").read_text().strip() for one in below]
 
 
 def test_members_reads_each_environment_once(monkeypatch: pytest.MonkeyPatch) -> None:
