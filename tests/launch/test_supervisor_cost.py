@@ -128,7 +128,8 @@ def opened(watched: Watched, seconds: int, steps: int = 40) -> list[str]:
 
 
 def test_a_look_opens_few_files_and_none_of_other_processes(watched: Watched) -> None:
-    others = set(os.listdir("/proc")) - {str(process.pid) for process in watched.started}
+    below_us = processes.descendants(os.getpid())  # members, those of other tests too
+    others = set(os.listdir("/proc")) - {str(process["pid"]) for process in below_us}
     for _ in range(12):
         watched.second()
     files = opened(watched, 20)
