@@ -34,13 +34,21 @@ from workbench.estimate.rank import Rank, ranks_of
 from workbench.estimate.slack import constants, shares, slack_bytes
 
 Values = Mapping[str, float]
+Shape = tuple[float, float]
+"""Share of the runs beyond each end, and the factor on the quantiles' logarithms."""
 Errors = list[tuple[str, str, float]]
 """(source, kind, log(measured / estimated)) of runs."""
 _STEPS = 7  # values that a fit tries of each constant
 _CAP = 0.5  # an error beyond says that a row is described wrongly: it counts no more than this
 _LEAST_SOURCES = 2  # of a kind; with fewer, all kinds together decide
-_OUTER = 0.1  # share of the runs beyond each end, before a range is made wider or narrower
-_HELD = 0.8  # share of left-out runs that a range is to hold
+_OUTER = (
+    0.05,
+    0.075,
+    0.1,
+    0.125,
+    0.15,
+)  # shares of the runs beyond each end, before a range is made wider
+_HELD = 0.78  # share of left-out runs that a range holds at least; all kinds together then hold 0.8
 EVERY = "all"
 
 
@@ -117,36 +125,30 @@ def fitted(runs: Sequence[Run]) -> Values:
     return best
 
 
-def ranges_of(errors: Errors, wider: Mapping[str, float]) -> dict[str, MemoryRange]:
-    """Kind -> its range: quantiles in which every source counts alike, times `wider`."""
+def ranges_of(errors: Errors, shapes: Mapping[str, Shape]) -> dict[str, MemoryRange]:
+    """Kind -> its range: quantiles in which every source counts alike, made wider."""
     found = {}
-    for kind in wider:
+    for kind, (outer, wider) in shapes.items():
         own = [(source, error) for source, one, error in errors if one == kind]
         if len({source for source, _ in own}) < _LEAST_SOURCES:
             own = [(source, error) for source, _, error in errors]
         many = collections.Counter(source for source, _ in own)
         weighted = sorted((error, 1 / many[source]) for source, error in own)
-        low, high = (_quantile(weighted, share) for share in (_OUTER, 1 - _OUTER))
-        low, high = math.exp(wider[kind] * min(0, low)), math.exp(wider[kind] * max(0, high))
+        low, high = (_quantile(weighted, share) for share in (outer, 1 - outer))
+        low, high = math.exp(wider * min(0, low)), math.exp(wider * max(0, high))
         found[kind] = MemoryRange(round(low, 3), round(high, 3), kind)
     return found
 
 
-def widening(errors: Errors) -> dict[str, float]:
-    """Kind -> the least factor on its quantiles that holds `_HELD` of runs of left-out sources."""
-    kinds = dict.fromkeys(kind for _, kind, _ in errors)
-    found = dict.fromkeys(WHY, 1.0)
-    for kind in kinds:
-        for step in range(5, 41):
-            share, _ = inside(errors, {kind: step / 20})[kind][1:]
-            found[kind] = step / 20
-            if share >= _HELD:
-                break
+def shapes_of(errors: Errors) -> dict[str, Shape]:
+    """Kind -> the shape whose ranges are narrowest of those that hold `_HELD` of left-out runs."""
+    found: dict[str, Shape] = {}
+    for kind in dict.fromkeys(kind for _, kind, _ in errors):
+        every = [(outer, step / 20) for outer in _OUTER for step in range(8, 41)]
+        tried = [(*inside(errors, {kind: shape})[kind][1:], shape) for shape in every]
+        enough = [one for one in tried if one[0] >= _HELD] or [max(tried)]
+        found[kind] = min(enough, key=lambda one: one[1])[2]
     return found
-
-
-def _kinds(errors: Errors) -> set[str]:
-    return {kind for _, kind, _ in errors}
 
 
 def _quantile(weighted: Sequence[tuple[float, float]], share: float) -> float:
@@ -167,12 +169,12 @@ def left_out(runs: Sequence[Run]) -> Errors:
     return found
 
 
-def inside(errors: Errors, wider: Mapping[str, float]) -> dict[str, tuple[int, float, float]]:
+def inside(errors: Errors, shapes: Mapping[str, Shape]) -> dict[str, tuple[int, float, float]]:
     """Kind -> its runs, the share of them in the range of the other sources, median high / low."""
-    held: dict[str, list[tuple[bool, float]]] = {kind: [] for kind in wider}
+    held: dict[str, list[tuple[bool, float]]] = {kind: [] for kind in shapes}
     for source in dict.fromkeys(source for source, _, _ in errors):
-        ranges = ranges_of([one for one in errors if one[0] != source], wider)
-        for _, kind, error in (one for one in errors if one[0] == source and one[1] in wider):
+        ranges = ranges_of([one for one in errors if one[0] != source], shapes)
+        for _, kind, error in (one for one in errors if one[0] == source and one[1] in shapes):
             low, high, _ = ranges[kind]
             held[kind].append((low <= math.exp(error) <= high, high / low))
     every = [one for found in held.values() for one in found]
@@ -201,7 +203,8 @@ def write(ranges: Mapping[str, MemoryRange], errors: Errors) -> None:
     with FILE.open("w", encoding="utf-8", newline="") as opened:
         table = csv.writer(opened, lineterminator="\n")
         table.writerow(["kind", "low", "high", "rows", "sources"])
-        for kind, one in ranges.items():
+        for kind in WHY:
+            one = ranges[kind]
             own = [source for source, other, _ in errors if other == kind]
             table.writerow([kind, one.low, one.high, len(own), len(set(own))])
 
@@ -224,12 +227,10 @@ def main(arguments: list[str] | None = None) -> int:
     unnamed = [(run.source, UNNAMED, run.error(shares())) for run in runs_of(rows, named=False)]
     ranges: dict[str, MemoryRange] = {}
     for errors in (used, unnamed):
-        wider = widening(errors)
-        ranges |= {
-            kind: one for kind, one in ranges_of(errors, wider).items() if kind in _kinds(errors)
-        }
+        shapes = shapes_of(errors)
+        ranges |= ranges_of(errors, shapes)
         print("  range: runs, inside with the source left out, median high / low; low, high")
-        for kind, (many, held, wide) in inside(errors, wider).items():
+        for kind, (many, held, wide) in inside(errors, shapes).items():
             ends = f"x {ranges[kind].low:.2f} to {ranges[kind].high:.2f}" if kind in ranges else ""
             print(f"    {kind:<18}{many:>4} {held:>6.1%} {wide:>6.2f}  {ends}")
     if options.write:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.accuracy.fit_memory import EVERY, Run, inside, ranges_of, runs_of, widening
+from tests.accuracy.fit_memory import EVERY, Run, inside, ranges_of, runs_of, shapes_of
 from tests.accuracy.score import read
 from workbench.estimate.memory_range import UNNAMED, ranges
 from workbench.estimate.slack import shares
@@ -31,7 +31,7 @@ def test_a_fit_sees_what_the_product_estimates(runs: list[Run]) -> None:
 
 def test_four_of_five_runs_of_unknown_sources_lie_inside(runs: list[Run]) -> None:
     found = errors(runs)
-    held = inside(found, widening(found))
+    held = inside(found, shapes_of(found))
     many, share, width = held[EVERY]
     assert many == len(runs)
     assert 0.75 <= share <= 0.85
@@ -41,7 +41,7 @@ def test_four_of_five_runs_of_unknown_sources_lie_inside(runs: list[Run]) -> Non
 def test_the_file_has_the_ranges_of_these_rows(runs: list[Run]) -> None:
     """`python -m tests.accuracy.fit_memory --write` renews it."""
     found = errors(runs)
-    fresh = ranges_of(found, widening(found))
+    fresh = ranges_of(found, shapes_of(found))
     for kind, one in ranges().items():
         if kind != UNNAMED:
             assert one[:2] == pytest.approx(fresh[kind][:2], abs=0.005), kind

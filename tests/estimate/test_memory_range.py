@@ -110,3 +110,18 @@ def test_a_loss_that_is_assumed_for_long_sequences_says_what_it_saves() -> None:
     assert short.workload.loss == "full"
     full = Job.of("llama-3-8b", gpu="h200", seq_len=131072, loss="full", trainer="transformers")
     assert full.workload.loss == "full"
+
+
+def test_fsdp1_keeps_gradients_of_frozen_weights_that_lie_beside_adapters() -> None:
+    """LitGPT wraps whole blocks and does not synchronise while it accumulates."""
+    lora = {"gpu": "a100", "gpus": 4, "strategy": "fsdp", "lora_rank": 8, "micro_batch": 1}
+
+    def gradients(trainer: str, accumulate: int) -> float:
+        job = Job.of("llama-2-13b", trainer=trainer, accumulate=accumulate, **lora)
+        (rank,) = ranks_of(job.workload, job.strategy)
+        moment = next(one for one in peaks(rank) if one.name == "end of backward")
+        return moment.parts["gradients"] / (2 * rank.elements.frozen_linear)
+
+    assert gradients("litgpt", accumulate=8) == pytest.approx(1, rel=0.01)
+    assert gradients("litgpt", accumulate=1) < 0.3
+    assert gradients("torchtune", accumulate=8) < 0.01

@@ -22,6 +22,7 @@ _SHOW = (
 _STARTED = "run dir command config_files"
 _MEMORY = (
     "parts total_bytes allocated_bytes reserved_bytes on_card_bytes card_bytes headroom_bytes fits "
+    "verdict range "
     "host_bytes peak peaks per_stage assumptions sources gpu gpu_unverified model parameters "
     "strategy world_size notes trainer"
 )

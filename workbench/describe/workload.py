@@ -129,6 +129,16 @@ class ImplementationAssumptions:
     ] = None
     """Bytes per accumulated gradient; None = those of the trained parameter (Megatron: 4;
     DeepSpeed's bf16 optimizer: 6, the low-precision gradient beside the fp32 sum)."""
+    frozen_gradients: Annotated[
+        bool,
+        Option(
+            help="FSDP1: frozen weights beside adapters get gradients.",
+            off_flag="no-frozen-gradients",
+        ),
+    ] = False
+    """LoRA under FSDP1: frozen weights lie in one flat parameter with the adapters, so gradients of
+    all of a block's weights exist (use_orig_params=True); False: only the adapters' (FSDP2, PEFT's
+    wrap policy)."""
     flat_gradients: Annotated[
         bool,
         Option(

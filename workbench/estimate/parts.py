@@ -143,7 +143,9 @@ class Estimate:
             "headroom_bytes": self.headroom_bytes,
             "fits": self.fits,
             "verdict": self.verdict or None,
-            "range": {"low_bytes": self.low_bytes, "high_bytes": self.high_bytes},
+            "range": None
+            if self.low == self.high
+            else {"low_bytes": self.low_bytes, "high_bytes": self.high_bytes},
             "host_bytes": self.host_bytes,
             "peak": self.peak,
             "peaks": dict(self.peaks or {}),

@@ -97,6 +97,7 @@ def states(context: RankContext, elements: Elements) -> States:
             + frozen_bytes / among
         )
 
+    flat = float(_frozen_gradient_bytes(context, elements))
     unsplit = _unsplit_gradient(context, elements) / ways.gradients
     scratch = _step_scratch(context, elements)
     if scratch and not width.master:
@@ -113,14 +114,22 @@ def states(context: RankContext, elements: Elements) -> States:
         master=0 if optimizer_away else master,
         optimizer=0 if optimizer_away else optimizer,
         on_host=weights_away * weights + optimizer_away * (master + optimizer),
-        gradients=sharded(ways.gradients, width.gradient, width.adapter)
+        gradients=sharded(ways.gradients, width.gradient, width.adapter, flat)
         + int(unsplit * width.gradient),
         step=0 if optimizer_away else scratch,
         gradients_unsharded=int(
             (base + elements.experts) * max(width.gradient, width.weight)
             + elements.adapters * width.adapter
+            + flat
         ),
     )
+
+
+def _frozen_gradient_bytes(context: RankContext, elements: Elements) -> int:
+    """Gradients that frozen weights get because they share a flat parameter with adapters."""
+    if not context.kernels.frozen_gradients or context.trains or not context.is_fsdp:
+        return 0
+    return context.width.frozen * elements.frozen_linear
 
 
 def _unsplit_gradient(context: RankContext, elements: Elements) -> int:
