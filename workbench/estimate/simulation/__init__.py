@@ -4,5 +4,7 @@ Parent side, without torch: ``result`` (what comes back) and ``process`` (the ch
 Child side: ``child`` (entry point), ``build`` (shape -> torch module), ``heads`` (head and loss),
 ``layouts`` (the strategy), ``optimizers``, ``step`` (one training step), ``pipeline`` (its stages),
 ``tracker`` (sees every storage), ``trace`` (what it saw) and ``allocator`` (what CUDA's allocator
-would have reserved for it). ``refusal`` says why something cannot be simulated.
+would have reserved for it). A user's own step runs in ``user``, on the card of ``cuda`` and
+``cuda_queries`` and among the ranks of ``distributed``. ``refusal`` says why something cannot be
+simulated.
 """

@@ -22,23 +22,26 @@ FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20
 class Buckets:
     """Allocates the buckets and installs the copies into them."""
 
-    def __init__(self, parameters: list[Any], tracker: Tracker, *, views: bool) -> None:
+    def __init__(
+        self, parameters: list[Any], tracker: Tracker, *, views: bool, bucket_bytes: int = BUCKET
+    ) -> None:
         self.sync = True
         self._storage: list[Any] = []
-        pending: list[Any] = []
-        size, cap = 0, FIRST_BUCKET
+        pending: dict[Any, list[Any]] = {}  # a bucket holds one dtype
+        caps: dict[Any, int] = {}
         for parameter in reversed(parameters):
-            pending.append(parameter)
-            size += _local(parameter).numel() * parameter.element_size()
-            if size >= cap:
-                self._bucket(pending, tracker, views=views)
-                pending, size, cap = [], 0, BUCKET
-        if pending:
-            self._bucket(pending, tracker, views=views)
+            group = pending.setdefault(parameter.dtype, [])
+            group.append(parameter)
+            size = sum(_local(each).numel() * each.element_size() for each in group)
+            if size >= caps.get(parameter.dtype, min(FIRST_BUCKET, bucket_bytes)):
+                self._bucket(pending.pop(parameter.dtype), tracker, views=views)
+                caps[parameter.dtype] = bucket_bytes
+        for group in pending.values():
+            self._bucket(group, tracker, views=views)
 
     def _bucket(self, parameters: list[Any], tracker: Tracker, *, views: bool) -> None:
         total = sum(_local(parameter).numel() for parameter in parameters)
-        storage = torch.empty(total, dtype=parameters[0].dtype)
+        storage = torch.empty(total, dtype=parameters[0].dtype, device=parameters[0].device)
         tracker.add(storage, GRADIENTS)
         self._storage.append(storage)
         offset = 0

@@ -71,7 +71,13 @@ def _answer(line: bytes, report: Any) -> dict[str, Any]:
         request = loads(base64.b64decode(line))  # noqa: S301  (written by our own parent)
         steps, strategy = request["steps"], request["strategy"]
         if "function" in request:
-            result = run_function(request["function"], strategy, steps=steps, report=report)
+            result = run_function(
+                request["function"],
+                strategy,
+                steps=steps,
+                report=report,
+                card_bytes=request["card_bytes"],
+            )
         else:
             result = run_workload(request["workload"], strategy, steps=steps, report=report)
     except CannotSimulateError as error:

@@ -40,6 +40,8 @@ class Block:
     """What it is, where known; else `Trace.part_of` concludes it from its life."""
     host: bool = False
     """It would be in host memory on a GPU (AdamW's step counters): not counted."""
+    on_cpu: bool = True
+    """Its tensor says "cpu": host memory in a job that uses a card (see `Trace.keep_card`)."""
 
 
 @dataclass(slots=True)
@@ -55,11 +57,15 @@ class Trace:
         if self.phases[-1][1] != phase:
             self.phases.append((len(self.events), phase))
 
-    def allocate(self, size: int, stream: int = 0, *, saving: bool = True) -> int:
+    def allocate(
+        self, size: int, stream: int = 0, *, saving: bool = True, on_cpu: bool = True
+    ) -> int:
         """Record an allocation and return the block's number."""
         number = len(self.blocks)
         phase = len(self.phases) - 1
-        self.blocks.append(Block(size=rounded(size), stream=stream, phase=phase, saving=saving))
+        self.blocks.append(
+            Block(size=rounded(size), stream=stream, phase=phase, saving=saving, on_cpu=on_cpu)
+        )
         self.events.append(number)
         return number
 
@@ -67,6 +73,17 @@ class Trace:
         """Record the release of block `number`."""
         self.blocks[number].died = len(self.phases) - 1
         self.events.append(-number - 1)
+
+    def keep_card(self) -> bool:
+        """Count CPU tensors as host memory if the job put anything on a card; say whether it did.
+
+        A job that names no device is meant for the card as a whole.
+        """
+        if all(block.on_cpu for block in self.blocks):
+            return False
+        for block in self.blocks:
+            block.host = block.host or block.on_cpu
+        return True
 
     def part_of(self, block: Block) -> str:
         """The part a block belongs to: as marked, else by when it lived."""

@@ -16,15 +16,16 @@ from torch._guards import active_fake_mode
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from workbench.estimate.simulation.cuda import on_card
 from workbench.estimate.simulation.trace import UNSHARDED, Trace
 
 _WAIT = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001  (its only name)
 
 
 class _Reference(weakref.ref):
-    """A weak reference that knows the key of its storage."""
+    """A weak reference that knows the key and the place of its storage."""
 
-    __slots__ = ("key",)
+    __slots__ = ("key", "on_cpu")
 
 
 class Tracker(TorchDispatchMode):
@@ -77,7 +78,7 @@ class Tracker(TorchDispatchMode):
         storage = tensor.untyped_storage()
         key = storage._cdata  # noqa: SLF001  (the identity of a storage)
         if key not in self._live:
-            self._born(key, storage, storage.nbytes())
+            self._born(key, storage, storage.nbytes(), on_cpu=not on_card(tensor))
         if part is not None:
             number = self._live[key][0]
             if number >= 0:
@@ -98,11 +99,12 @@ class Tracker(TorchDispatchMode):
         if known is None:
             return
         number, reference = known
+        on_cpu = reference.on_cpu
         if number >= 0:
             self.trace.free(number)
         number = -1
         if size:
-            number = self._allocate(size)
+            number = self._allocate(size, on_cpu=on_cpu)
             self.trace.blocks[number].part = UNSHARDED
         self._live[storage._cdata] = (number, reference)  # noqa: SLF001
 
@@ -110,15 +112,16 @@ class Tracker(TorchDispatchMode):
         """Stop recording releases: what still lives at the end of the run belongs to it."""
         self._live.clear()
 
-    def _born(self, key: int, storage: Any, size: int) -> None:
+    def _born(self, key: int, storage: Any, size: int, *, on_cpu: bool) -> None:
         reference = _Reference(storage, self._gone)
-        reference.key = key
-        self._live[key] = (self._allocate(size) if size else -1, reference)
+        reference.key, reference.on_cpu = key, on_cpu
+        self._live[key] = (self._allocate(size, on_cpu=on_cpu) if size else -1, reference)
 
-    def _allocate(self, size: int) -> int:
+    def _allocate(self, size: int, *, on_cpu: bool) -> int:
         stream = self._stream_of()
         number = self._streams.setdefault(id(stream), (len(self._streams), stream))[0]
-        return self.trace.allocate(size, number, saving=torch.is_grad_enabled())
+        saving = torch.is_grad_enabled()
+        return self.trace.allocate(size, number, saving=saving, on_cpu=on_cpu)
 
     def _gone(self, reference: Any) -> None:
         known = self._live.pop(reference.key, None)

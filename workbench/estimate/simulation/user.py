@@ -6,20 +6,21 @@ before the first one builds). If it returns anything else, each call of it count
 Parameters, gradients and states are recognised where torch tells: when a module registers a
 parameter, when ``backward`` is called and around an optimizer's step.
 """
+# ruff: noqa: SLF001 - a module's own parameters, without its children's
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportPrivateUsage=false
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -30,9 +31,11 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from workbench.describe import Strategy
+from workbench.estimate.simulation.cuda import one_card
+from workbench.estimate.simulation.cuda_queries import Memory
+from workbench.estimate.simulation.distributed import ranks_of_one_process
 from workbench.estimate.simulation.emulation import CudaBehaviour
 from workbench.estimate.simulation.optimizers import states_of
 from workbench.estimate.simulation.patches import apply_patches
@@ -49,11 +52,20 @@ from workbench.estimate.simulation.trace import (
 )
 from workbench.estimate.simulation.tracker import Tracker
 
+_CARD_BYTES = 80 << 30  # what torch.cuda answers where no card was named
+
 
 def run_function(
-    function: Callable[[], Any], strategy: Strategy | None, *, steps: int, report: Report
+    function: Callable[[], Any],
+    strategy: Strategy | None,
+    *,
+    steps: int,
+    report: Report,
+    card_bytes: int | None = None,
 ) -> dict[str, Any]:
     """Run the user's function and steps; `strategy` only sizes the fake process group.
+
+    It sees one CUDA device of `card_bytes`, whatever this machine has.
 
     Raises:
         CannotSimulateError: it reads values, which fake tensors do not have.
@@ -61,13 +73,17 @@ def run_function(
     began = time.perf_counter()
     notes = apply_patches()
     ranks = strategy.world_size if strategy is not None else 1
-    if ranks > 1:
-        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
+    _forget_results(fake)
     tracker = Tracker(fake)
+    memory = Memory(tracker.trace, card_bytes or _CARD_BYTES)
     gc.disable()
     try:
-        with fake, tracker, CudaBehaviour(), _watching(tracker):
+        with contextlib.ExitStack() as simulated:
+            for world in (fake, tracker, CudaBehaviour(), one_card(fake, memory)):
+                simulated.enter_context(world)
+            simulated.enter_context(ranks_of_one_process(tracker, ranks))
+            simulated.enter_context(_watching(tracker))
             _run(function, tracker, steps, report)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise CannotSimulateError(
@@ -77,15 +93,27 @@ def run_function(
     finally:
         gc.enable()
         tracker.close()
-        if ranks > 1:
-            dist.destroy_process_group()
-    notes.append("only what the function itself does is in it; DDP is not simulated")
+    if tracker.trace.keep_card():
+        notes.append("tensors on the CPU are host memory: only what lies on cuda is counted")
+    notes.append("only what the function itself does is in it; of DDP its buckets")
     return analyse(tracker.trace) | {
         "per_stage": [],
         "seconds": time.perf_counter() - began,
         "assumptions": notes,
         "versions": versions(),
     }
+
+
+def _forget_results(fake: FakeTensorMode) -> None:
+    """Keep no weak reference to results: `Module.to` swaps parameters, which forbids any."""
+    converter = fake.fake_tensor_converter
+    remember = converter.set_tensor_memo
+
+    def remember_inputs(tensor: Any, result: Any) -> None:
+        if not tensor.is_meta:
+            remember(tensor, result)
+
+    converter.set_tensor_memo = remember_inputs  # type: ignore[method-assign]
 
 
 def _run(function: Callable[[], Any], tracker: Tracker, steps: int, report: Report) -> None:
@@ -110,15 +138,18 @@ def _run(function: Callable[[], Any], tracker: Tracker, steps: int, report: Repo
 @contextmanager
 def _watching(tracker: Tracker) -> Generator[None]:
     """Recognise parameters, backward passes and optimizer steps while the block runs."""
-    parameters: weakref.WeakSet[Any] = weakref.WeakSet()
+    # Modules, not parameters: `Module.to` swaps fake parameters, which no weak reference may hold.
+    modules: weakref.WeakSet[Any] = weakref.WeakSet()
     backward = torch.autograd.backward
 
-    def registered(_module: Any, _name: str, parameter: Any) -> None:
+    def registered(module: Any, _name: str, parameter: Any) -> None:
         if parameter is not None:
-            parameters.add(parameter)
+            modules.add(module)
             tracker.mark([parameter], PARAMETERS)
 
     def recorded(*arguments: Any, **options: Any) -> Any:
+        parameters = _parameters(modules)
+        tracker.mark(parameters, PARAMETERS)  # again: they may have moved or changed their dtype
         tracker.trace.enter(BACKWARD)
         result = backward(*arguments, **options)
         tracker.mark([each.grad for each in parameters if each.grad is not None], GRADIENTS)
@@ -149,3 +180,7 @@ def _watching(tracker: Tracker) -> Generator[None]:
         torch.autograd.backward = backward
         for handle in handles:
             handle.remove()
+
+
+def _parameters(modules: Iterable[Any]) -> list[Any]:
+    return [each for module in modules for each in module._parameters.values() if each is not None]
