@@ -91,6 +91,13 @@ PAIRS: dict[str, tuple[Workload, Strategy]] = {
     "accumulate": (work(accumulate=2), SINGLE),
     "last block": (work(trained_layers=1), SINGLE),
     "lora": (work(lora_rank=8, precision="bf16"), SINGLE),
+    "nf4": (work(lora_rank=8, precision="bf16", quantization="nf4"), SINGLE),
+    "nf4 double": (work(lora_rank=8, precision="bf16", quantization="nf4-dq"), SINGLE),
+    "8-bit": (work(precision="bf16-pure", optimizer="adamw-8bit"), SINGLE),
+    "4-bit": (work(optimizer="adamw-4bit"), SINGLE),
+    "lion 8-bit": (work(optimizer="lion-8bit"), SINGLE),
+    "paged": (work(optimizer="paged-adamw"), SINGLE),
+    "8-bit fsdp": (work(optimizer="adamw-8bit"), layout("fsdp", 4)),
     "gpt2": (work(GPT2), SINGLE),
     "gpt2 autocast, dropout, full": (
         work(replace(GPT2, dropout=0.1), precision="bf16"),
@@ -162,6 +169,29 @@ def test_states_are_those_of_arithmetic(found: dict[str, Simulation]) -> None:
 
 
 @pytest.mark.slow
+def test_few_bits_are_those_of_bitsandbytes(found: dict[str, Simulation]) -> None:
+    count = LLAMA.parameters
+    matrices = 2 * (256 * 256 * 2 + 256 * 128 * 2 + 3 * 256 * 512)  # of both blocks
+    adapters = 2 * (8 * (256 + 256) + 8 * (256 + 128))  # q and v
+    rest = 2 * (count - matrices) + 4 * adapters
+    packed = {"nf4": 0.5 + 4 / 64, "nf4 double": 0.5 + 1 / 64 + 4 / (64 * 256)}
+    for name, each in packed.items():
+        assert found[name].parts["parameters"] == pytest.approx(matrices * each + rest, rel=0.02)
+    assert found["nf4"].allocated_bytes < found["lora"].allocated_bytes
+    states = {
+        "8-bit": 2 + 8 / 256,
+        "4-bit": 1 + 8 / 128,
+        "lion 8-bit": 1 + 4 / 256,
+        "8-bit fsdp": (2 + 8 / 256) / 4,
+    }
+    for name, each in states.items():
+        known = found[name].parts["optimizer states"] / count
+        assert known == pytest.approx(each, rel=0.02), name
+    small = 2 * (256 * 256 * 2 + 256 * 128 * 2)  # attention's matrices: too small for pages
+    assert found["paged"].parts["optimizer states"] == pytest.approx(8 * small, rel=0.02)
+
+
+@pytest.mark.slow
 def test_what_costs_and_what_saves(found: dict[str, Simulation]) -> None:
     size = {name: each.allocated_bytes for name, each in found.items()}
     assert size["kept"] - size["single"] == 4 * 512 * 1000  # fp32: the logits live on, nothing else
@@ -206,12 +236,12 @@ def test_the_document_is_json_and_reads_back(found: dict[str, Simulation]) -> No
 REFUSED = [
     (work(), Strategy.parse("zero3", 4), "ZeRO"),
     (work(), Strategy.parse("cp", 2), "context"),
-    (work(optimizer="adamw-8bit"), SINGLE, "adamw-8bit"),
+    (work(lora_rank=8, quantization="int8"), SINGLE, "int8"),
     (work(loss="fused"), SINGLE, "Liger"),
     (work(kernels=ImplementationAssumptions(norm="fused")), SINGLE, "norm"),
     (work(replace(LLAMA, parallel_block=True)), SINGLE, "parallel"),
     (work(replace(LLAMA, extra_parameters=5)), SINGLE, "outside the blocks"),
-    (work(lora_rank=8, quantization="nf4"), SINGLE, "nf4"),
+    (work(lora_rank=8, quantization="nf4"), Strategy.parse("fsdp", 2), "4-bit"),
     (work(GPT2), Strategy.parse("tp", 2), "tensor"),
     (work(), layout("tp", 2, offload=("optimizer",)), "offload"),
     (work(accumulate=4), layout("pp", 2, schedule="interleaved"), "interleaved"),
@@ -225,12 +255,6 @@ def test_what_cannot_be_simulated_is_refused_with_its_reason(
     from workbench.estimate.simulation.refusal import CannotSimulateError
     from workbench.estimate.simulation.support import refuse_unsupported
 
-    if workload.optimizer == "adamw-8bit":
-        from workbench.estimate.simulation.optimizers import build_optimizer
-
-        with pytest.raises(CannotSimulateError, match=word):
-            build_optimizer(workload.optimizer, [("w", None, None)])
-        return
     with pytest.raises(CannotSimulateError, match=word):
         refuse_unsupported(workload, strategy)
 

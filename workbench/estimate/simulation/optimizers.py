@@ -33,6 +33,53 @@ class Lion(torch.optim.Optimizer):
             average.mul_(0.99).add_(parameter.grad, alpha=0.01)
 
 
+class Blockwise(torch.optim.Optimizer):
+    """States in few bits with one fp32 maximum per block, updated by one kernel per parameter.
+
+    bitsandbytes: 8 bits, blocks of 256, parameters of fewer than 4,096 elements keep fp32 states;
+    paged ones lie in unified memory unless the parameter has fewer than 100,000 elements.
+    torchao: 4 bits, blocks of 128.
+    """
+
+    def __init__(
+        self, parameters: Any, *, moments: int, bits: int, block: int, paged: bool
+    ) -> None:
+        super().__init__(parameters, {"lr": 1e-4})
+        self.moments, self.bits, self.block, self.paged = moments, bits, block, paged
+        self.maps: list[Any] = []  # the quantization's levels, shared by all parameters
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Make the states that are missing; the kernel itself works in place."""
+        del closure
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.grad is not None and not self.state[parameter]:
+                self._begin(parameter)
+
+    def _begin(self, parameter: Any) -> None:
+        count = parameter.numel()
+        small = count < _SMALLEST_QUANTIZED or self.bits == _FULL_BITS
+        prefix = "paged" if self.paged and count >= _SMALLEST_PAGED else "state"
+        if not small and not self.maps:
+            self.maps = [torch.empty(1 << self.bits) for _ in range(self.moments)]
+        for index in range(self.moments):
+            size = (count, torch.float32) if small else (-(-count * self.bits // 8), torch.uint8)
+            self.state[parameter][f"{prefix}{index}"] = torch.zeros(size[0], dtype=size[1])
+            if not small:
+                maxima = torch.zeros(-(-count // self.block))
+                self.state[parameter][f"absmax{index}"] = maxima
+
+
+_SMALLEST_QUANTIZED, _SMALLEST_PAGED, _FULL_BITS = 4096, 100_000, 32
+_BLOCKWISE: dict[str, tuple[int, int, int]] = {  # moments, bits, elements of a block
+    "adamw-8bit": (2, 8, 256),
+    "lion-8bit": (1, 8, 256),
+    "adamw-4bit": (2, 4, 128),
+    "paged-adamw": (2, 32, 256),
+    "paged-adamw-8bit": (2, 8, 256),
+}
+
+
 class MuonWithAdamW:
     """Muon for matrices inside the blocks, AdamW for everything else, as its authors use it."""
 
@@ -64,7 +111,7 @@ def build_optimizer(name: str, shards: list[tuple[str, Any, Any]]) -> Any:
     On CUDA torch picks the foreach variants by itself; on fake CPU tensors it must be told.
 
     Raises:
-        CannotSimulateError: it lives in a library that needs a GPU.
+        CannotSimulateError: it is not built here, or not over sharded parameters.
     """
     parameters = [shard for _, _, shard in shards]
     if not parameters:
@@ -78,6 +125,10 @@ def build_optimizer(name: str, shards: list[tuple[str, Any, Any]]) -> Any:
     }
     if name in simple:
         return simple[name]()
+    if name in _BLOCKWISE:
+        moments, bits, block = _BLOCKWISE[name]
+        paged = name.startswith("paged-")
+        return Blockwise(parameters, moments=moments, bits=bits, block=block, paged=paged)
     sharded = any(isinstance(parameter, DTensor) for _, parameter, _ in shards)
     if name in {"adafactor", "muon"} and sharded:
         raise CannotSimulateError(f"{name} over sharded parameters.")
@@ -91,14 +142,14 @@ def build_optimizer(name: str, shards: list[tuple[str, Any, Any]]) -> Any:
         ]
         chosen = {id(value) for value in matrices}
         return MuonWithAdamW(matrices, [v for v in parameters if id(v) not in chosen])
-    raise CannotSimulateError(
-        f"the optimizer {name!r} needs bitsandbytes' or torchao's kernels on a GPU. "
-        "Simulate adamw and take the difference of the states from the closed form."
-    )
+    raise CannotSimulateError(f"the optimizer {name!r} is not built here.")
 
 
 def states_of(optimizer: Any) -> tuple[list[Any], list[Any]]:
-    """(tensors of the states, those of them that live in host memory: unfused step counters)."""
+    """(tensors of the states, those of them outside the card's allocator).
+
+    Outside are the step counters of optimizers that are not fused, and paged states.
+    """
     groups = getattr(optimizer, "param_groups", [{}])
     fused = any(group.get("fused") for group in groups)
     states: list[Any] = []
@@ -106,5 +157,6 @@ def states_of(optimizer: Any) -> tuple[list[Any], list[Any]]:
     for state in optimizer.state.values():
         for key, value in state.items():
             if isinstance(value, torch.Tensor):
-                (host if key == "step" and not fused else states).append(value)
+                outside = key.startswith("paged") or (key == "step" and not fused)
+                (host if outside else states).append(value)
     return states, host

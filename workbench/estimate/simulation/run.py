@@ -15,8 +15,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from workbench.describe import Strategy, Workload
 from workbench.estimate.simulation import layouts
 from workbench.estimate.simulation.allocator import replay, smallest_card
-from workbench.estimate.simulation.build import build
+from workbench.estimate.simulation.build import blocks_of, build
 from workbench.estimate.simulation.patches import apply_patches
+from workbench.estimate.simulation.quantized import quantize
 from workbench.estimate.simulation.recompute import apply_recompute
 from workbench.estimate.simulation.step import Report, Stage, Training, watch_loss_backward
 from workbench.estimate.simulation.support import refuse_unsupported, uses_autocast
@@ -98,6 +99,7 @@ def _lay_out(workload: Workload, strategy: Strategy, stage: Stage, layers: int) 
     layouts.set_precision(trainee, workload)
     layouts.freeze(trainee, workload, first=stage.first)
     layouts.add_adapters(trainee, workload)
+    quantize(trainee, workload, blocks_of(trainee))
     mesh = layouts.device_mesh(strategy)
     if strategy.tp > 1 and mesh is not None:
         layouts.split_tensors(trainee, strategy, mesh["tensor"])
@@ -160,25 +162,29 @@ def versions() -> dict[str, str]:
 
 
 def _assumptions(workload: Workload, strategy: Strategy) -> list[str]:
-    text = ["buffers inside kernels, cuBLAS workspaces, NCCL and the CUDA context are not in it"]
-    if strategy.dp_replicate > 1 and strategy.dp_shard == 1:
-        text.append("DDP's reducer does not run on fake tensors: its buckets are allocated by us")
-    if strategy.tp > 1:
-        text.append(
-            "gradients are not clipped (meshes differ); the loss is split over the vocabulary"
-        )
-    if strategy.pp > 1:
-        text.append("activations from other stages are received into fresh buffers")
-    if uses_autocast(workload, strategy):
-        text.append("CUDA's autocast lists are emulated on CPU")
-    if workload.model.position == "learned" and workload.model.kind == "decoder":
-        text.append("GELU is one kernel (gelu_pytorch_tanh), not GPT-2's gelu_new in nine")
-    if workload.variable_length:
-        text.append("every batch has the full length")
-    if workload.model.experts:
-        text.append(
-            "no auxiliary loss of the router; tokens meet the experts in one grouped matmul"
-        )
-    if workload.model.dropout:
-        text.append("attention dropout stays inside the kernel: no mask is kept for it")
-    return text
+    model = workload.model
+    sentences = {
+        "buffers inside kernels, cuBLAS workspaces, NCCL and the CUDA context are not in it": True,
+        "DDP's reducer does not run on fake tensors: its buckets are allocated by us": (
+            strategy.dp_replicate > 1 and strategy.dp_shard == 1
+        ),
+        "gradients are not clipped (meshes differ); the loss is split over the vocabulary": (
+            strategy.tp > 1
+        ),
+        "activations from other stages are received into fresh buffers": strategy.pp > 1,
+        "CUDA's autocast lists are emulated on CPU": uses_autocast(workload, strategy),
+        "GELU is one kernel (gelu_pytorch_tanh), not GPT-2's gelu_new in nine": (
+            model.position == "learned" and model.kind == "decoder"
+        ),
+        "4-bit linears turn their matrix back in forward and in backward (bitsandbytes); kernels "
+        "that read the packed weights themselves need less": workload.quantization != "none",
+        "paged states lie in unified memory, outside of the allocator": (
+            workload.optimizer.startswith("paged-")
+        ),
+        "every batch has the full length": workload.variable_length,
+        "no auxiliary loss of the router; tokens meet the experts in one grouped matmul": bool(
+            model.experts
+        ),
+        "attention dropout stays inside the kernel: no mask is kept for it": bool(model.dropout),
+    }
+    return [sentence for sentence, applies in sentences.items() if applies]

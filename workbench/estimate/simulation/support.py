@@ -12,11 +12,15 @@ from typing import Any
 from workbench.describe import Model, Strategy, Workload
 from workbench.estimate.simulation.refusal import CannotSimulateError
 
-_KERNELS = {"logits_fp32", "fp32_logits_returned", "expandable_segments", "gathered_inputs"}
+_KERNELS = {
+    *("logits_fp32", "fp32_logits_returned", "expandable_segments", "gathered_inputs"),
+    *("quantized_inputs", "fp32_unquantized"),
+}
 _WORKLOAD = {
     *("model", "seq_len", "micro_batch", "accumulate", "precision", "optimizer", "lora_rank"),
     *("lora_targets", "adapter_bytes", "trained_layers", "attention", "attention_mask", "loss"),
     *("loss_chunks", "keep_logits", "kernels", "variable_length", "quantized_head"),
+    "quantization",
 }
 _STRATEGY = {
     *("name", "dp_replicate", "dp_shard", "tp", "pp", "reshard_after_forward", "schedule"),
@@ -108,7 +112,11 @@ def _of_work(workload: Workload, strategy: Strategy) -> dict[str, bool]:
         "fp8 needs a GPU's kernels": workload.precision == "fp8",
         "vision models take no attention mask": workload.attention_mask
         and workload.model.kind == "vision",
-        f"{workload.quantization} weights need a GPU's kernels": workload.quantization != "none",
+        f"{workload.quantization} weights need a GPU's kernels": workload.quantization
+        not in {"none", "nf4", "nf4-dq"},
+        "4-bit weights are only simulated on one GPU or replicated (DDP)": workload.quantization
+        != "none"
+        and (strategy.dp_shard > 1 or strategy.tp > 1 or strategy.pp > 1),
         "a fused loss (Liger) needs a GPU's kernels": workload.loss == "fused",
         "torch.compile's memory is not modelled": workload.kernels.compiled
         or workload.kernels.compiled_loss,
