@@ -176,7 +176,7 @@ def test_few_bits_are_those_of_bitsandbytes(found: dict[str, Simulation]) -> Non
     rest = 2 * (count - matrices) + 4 * adapters
     packed = {"nf4": 0.5 + 4 / 64, "nf4 double": 0.5 + 1 / 64 + 4 / (64 * 256)}
     for name, each in packed.items():
-        assert found[name].parts["parameters"] == pytest.approx(matrices * each + rest, rel=0.02)
+        assert found[name].parts["parameters"] == pytest.approx(matrices * each + rest, rel=0.03)
     assert found["nf4"].allocated_bytes < found["lora"].allocated_bytes
     states = {
         "8-bit": 2 + 8 / 256,
