@@ -81,6 +81,23 @@ def test_unknown_names_get_suggestions() -> None:
             catalog.model(nonsense)
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("llama-4-scout", "Of this family the catalog has llama-7b"),
+        ("meta-llama/Llama-4-Scout-17B-16E", "other models"),
+        ("sdxl", "workbench measure train.py"),
+        ("stable-diffusion-xl", "Model.from_module(module)"),
+    ],
+)
+def test_another_model_is_never_put_in_its_place(name: str, sentence: str) -> None:
+    with pytest.raises(UnknownNameError) as refused:
+        Model.catalog(name)
+    assert sentence in str(refused.value)
+    assert "Did you mean" not in str(refused.value)
+    assert "config.json" in str(refused.value)
+
+
 def test_every_model_of_the_mixture_kind_uses_a_part_of_itself() -> None:
     active = {one.id: active_parameters(one.model) for one in PUBLISHED if one.model.experts}
     assert active["mixtral-8x7b"] == pytest.approx(12.9e9, rel=0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +11,11 @@ from hypothesis import strategies as st
 
 import workbench as wb
 from workbench.describe import KERNELS, catalog
+from workbench.describe.job import Job
 from workbench.estimate import sizing
 from workbench.estimate.sizing.strategy_switches import layout_name
 from workbench.estimate.sizing.switch import RESULT
+from workbench.units import GIB
 
 LLAMA = catalog.model("llama-3-8b")
 H100 = wb.Cluster.rented("h100", gpus=8)
@@ -109,7 +112,8 @@ def test_every_switch_is_what_it_says(work: wb.Workload, how: wb.Strategy, card:
     cluster = wb.Cluster.rented(card, gpus=how.world_size)
     before = wb.training_memory(work, how, cluster)
     found = sizing.switches(work, how, cluster, costly=True)
-    assert list(found) == sorted(found, key=lambda one: (-one.saves_bytes, one.tier))
+    ranked = sorted(found, key=lambda one: (not one.usual, -one.saves_bytes, one.tier))
+    assert list(found) == ranked
     assert len({one.name for one in found}) == len(found)
     for one in found:
         after = wb.training_memory(one.workload, one.strategy, cluster)
@@ -353,3 +357,30 @@ def test_the_code_of_a_switch_makes_its_change(name: str) -> None:
     for switch in sizing.switches(work, how, "cuda", costly=True):
         made = eval(switch.code, {"replace": replace, "workload": work, "strategy": how})
         assert made in (switch.workload, switch.strategy), switch.name
+
+
+@pytest.mark.parametrize("options", [{}, {"quantization": "nf4"}, {"micro_batch": 8}])
+def test_for_lora_gradient_checkpointing_comes_first(options: dict[str, Any]) -> None:
+    job = Job.of("llama-3-8b", lora_rank=16, gpu="rtx-4090", **options)
+    first = sizing.switches(job.workload, job.strategy, job.cluster)[0]
+    assert first.name == "recompute full"
+    assert "gradient checkpointing" in first.cost
+    assert first.usual
+
+
+def test_8_bit_adam_on_one_card_is_first_offered_with_bf16_weights() -> None:
+    job = Job.of("llama-3-8b", optimizer="adamw-8bit", gpu="h100")
+    estimate = wb.training_memory(job)
+    why = sizing.explain(estimate, job.workload, job.strategy, job.cluster)
+    assert "--precision bf16-pure" in why[0]
+    assert "which fits" in why[0]
+    option = sizing.fewest_gpus(job.workload, "h100")[0]
+    assert option.switches == ("pure bf16 states",)
+    # bf16 weights and gradients, two moments of a byte, activations beside them
+    assert 44 * GIB < option.estimate.on_card_bytes < 60 * GIB
+
+
+def test_what_a_card_lacks_is_not_offered() -> None:
+    job = Job.of("llama-3-8b", optimizer="adamw-8bit", gpu="t4")
+    names = {one.name for one in sizing.switches(job.workload, job.strategy, job.cluster)}
+    assert "pure bf16 states" not in names

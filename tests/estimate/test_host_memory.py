@@ -71,3 +71,12 @@ def test_what_it_suggests_the_card_has() -> None:
             if "Use precision" in said:
                 other = said.partition("Use precision ")[2].partition(",")[0]
                 assert one.peak_flops(other) is not None, (one.id, said)
+
+
+@pytest.mark.parametrize("gpu", ["t4", "v100"])
+def test_where_nobody_chose_the_card_decides(gpu: str) -> None:
+    job = wb.Job.of("gpt2", gpu=gpu)
+    assert job.workload.precision == "fp16"
+    assert "has no bf16 matmuls: fp16 is assumed" in job.notes[0]
+    assert wb.Job.of("gpt2", gpu=gpu, precision="fp32").workload.precision == "fp32"
+    assert wb.Job.of("gpt2", gpu="a100").workload.precision == "bf16"

@@ -131,7 +131,7 @@ def document(report: Answered) -> dict[str, Any]:
     """The JSON form; keys are a contract."""
     workload, strategy = report.job.workload, report.job.strategy
     simulation, estimate = report.simulation, report.estimate
-    result = estimate.document() | _card(report.job)
+    result = estimate.document() | _card(report.job) | _host(report)
     result |= {
         "model": workload.model.name,
         "parameters": workload.model.parameters,
@@ -149,6 +149,7 @@ def document(report: Answered) -> dict[str, Any]:
         ],
         "options": [one.document() for one in report.options],
         "notes": list(report.job.notes),
+        "cautions": list(report.cautions),
         "trainer": report.job.trainer and report.job.trainer.document(),
     }
     if simulation is not None or report.no_simulation is not None:
@@ -169,6 +170,14 @@ def _card(job: Job) -> dict[str, Any]:
         "gpu": None if gpu is None else gpu.id,
         "gpu_unverified": [] if gpu is None else sorted(gpu.unverified),
     }
+
+
+def _host(report: Answered) -> dict[str, Any]:
+    """What the host has for what offload needs (`host_bytes`); null where either is not known."""
+    cluster, needed = report.job.cluster, report.estimate.host_bytes
+    there = cluster.memory_bytes if isinstance(cluster, Cluster) else None
+    known = needed is not None and there is not None
+    return {"host_memory_bytes": there, "host_fits": needed <= there if known else None}
 
 
 def _limit_document(report: sizing.Answer) -> dict[str, Any]:

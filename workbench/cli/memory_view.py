@@ -27,6 +27,7 @@ def training_view(report: Answered, width: int) -> RenderableType:
     pieces: list[RenderableType | None] = [
         _inputs(report.job, _training_words(report)),
         _numbers(report),
+        _sentences("Note", report.cautions),
         _parts(report.estimate, width),
         _peaks(report.estimate),
         _stages(report.estimate),
@@ -35,7 +36,7 @@ def training_view(report: Answered, width: int) -> RenderableType:
         _limits_table(report),
         _cards(report),
         _options(report),
-        _sentences("Assumed", (*report.job.notes, *report.estimate.assumptions), dim=True),
+        _sentences("Assumed", report.assumed, dim=True),
     ]
     return _spaced(pieces)
 

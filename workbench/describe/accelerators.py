@@ -129,10 +129,18 @@ class Accelerator:
         """
         if self.peak_flops(precision) is not None:
             return ""
-        others = ("bf16", "fp16", "fp32") if precision == "fp8" else ("fp16", "fp32", "bf16")
-        other = next((name for name in others if self.peak_flops(name) is not None), None)
+        other = self.instead_of(precision)
         use = f"Use precision {other}, or another GPU." if other else "Use another GPU."
         return f"{self.name} has no {precision} matmuls. {use}"
+
+    def instead_of(self, precision: str) -> str | None:
+        """What people use on it where it lacks `precision`; None where it has nothing.
+
+        >>> find("t4").instead_of("bf16"), find("a100").instead_of("fp8")
+        ('fp16', 'bf16')
+        """
+        others = ("bf16", "fp16", "fp32") if precision == "fp8" else ("fp16", "fp32", "bf16")
+        return next((name for name in others if self.peak_flops(name) is not None), None)
 
 
 @functools.cache

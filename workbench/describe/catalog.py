@@ -5,6 +5,7 @@ Both files are read on first use, once. Every row names its source and its date.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import json
 import re
@@ -100,7 +101,30 @@ def published(name: str) -> Published:
         words = tuple(word for word in _words(repository) if word not in dropped)
         if words in known:
             return known[words]
-    raise UnknownNameError.near("model", repository, [other.id for other in every_published()])
+    raise _unknown(str(name), repository)
+
+
+_SAME_NAME = 0.8  # similarity of a slip of the keyboard; a newer generation is below it
+
+
+def _unknown(name: str, repository: str) -> UnknownNameError:
+    """A slip of the keyboard is corrected; another model is never put in the place of this one."""
+    ids = [row.id for row in every_published()]
+    close = difflib.get_close_matches(repository.lower(), ids, n=3, cutoff=_SAME_NAME)
+    family = re.match(r"[a-z]+", repository.lower())
+    others = [each for each in ids if family and each.startswith(family[0])]
+    if close:
+        hint = f"Did you mean {' or '.join(close)}?"
+    elif others:
+        hint = f"Of this family the catalog has {', '.join(others[:8])}: other models."
+    else:
+        hint = "The catalog has no such model; `workbench models` lists it."
+    return UnknownNameError(
+        f"Unknown model {name!r}. {hint} Any other: give its config.json or the folder of a "
+        "downloaded snapshot (hub: hf download ORG/NAME config.json), in Python "
+        "Model.from_config(…) or Model.from_module(module); for what is not a language model or "
+        "a vision transformer (diffusion, audio): workbench measure train.py."
+    )
 
 
 @functools.cache

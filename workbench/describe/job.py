@@ -101,12 +101,14 @@ class Job:
         check_given(strategy, given)
         cluster = placement.cluster()
         trainer, assumed = _assumed(described, strategy, cluster, given)
+        converted, conversion = _precision_there(cluster, assumed | given)
+        assumed |= converted
         extra = {name: value for name, value in assumed.items() if name in flat_names(Strategy)}
         return cls(
             workload=_workload(described, assumed | given),
             strategy=strategy.with_options(**extra),
             cluster=cluster,
-            notes=(*_assumed_note(trainer, described), *notes),
+            notes=(*conversion, *_assumed_note(trainer, described), *notes),
             trainer=trainer,
             given=values,
         )
@@ -163,6 +165,21 @@ class Job:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(f"The record of {name} does not describe its job: {error}") from error
+
+
+def _precision_there(
+    cluster: Cluster | str, values: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The precision where nobody chose one and the card lacks the usual, and a sentence on it."""
+    card = cluster.accelerator if isinstance(cluster, Cluster) else None
+    usual = default("precision")
+    if card is None or values.get("precision") is not None or not card.why_not(usual):
+        return {}, ()
+    other = card.instead_of(usual)
+    if other is None:
+        return {}, ()
+    sentence = f"{card.name} has no {usual} matmuls: {other} is assumed. --precision chooses."
+    return {"precision": other}, (sentence,)
 
 
 def _assumed_note(trainer: Preset, model: Model) -> tuple[str, ...]:

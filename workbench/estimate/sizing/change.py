@@ -31,6 +31,8 @@ class Change:
     """The options of ``workbench memory`` that make it; "" = those of the fields that it sets."""
     changes_result: bool = False
     """Whether training computes something else (not just rounding)."""
+    usual: bool = False
+    """What people do first for such a job: named before others that save more."""
     on_host: tuple[str, ...] = ()
     """Parts of the estimate that move to host memory."""
 

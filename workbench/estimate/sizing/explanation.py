@@ -48,13 +48,13 @@ def explain(
     peak = _winning(estimate)
     if peak is None:
         return ()
-    remedies = [
-        switch for switch in switches(workload, strategy, cluster) if not switch.changes_result
-    ]
+    every = switches(workload, strategy, cluster)
+    remedies = [switch for switch in every if not switch.changes_result]
     winner = _winner(peak, workload, remedies)
     states = _states(estimate, peak, workload, remedies)
     text, _, remedy = winner.partition(_BEST)
     sentences = [
+        _usual(estimate, every),
         text.rstrip() if remedy and states.endswith(remedy) else winner,
         states,
         _runner_up(estimate),
@@ -62,6 +62,16 @@ def explain(
         _verdict(estimate, workload, strategy, cluster),
     ]
     return tuple(sentence for sentence in sentences if sentence)
+
+
+def _usual(estimate: Estimate, every: Sequence[Switch]) -> str:
+    """What people do first for such a job, where the job as it stands does not fit."""
+    usual = next((switch for switch in every if switch.usual), None)
+    if usual is None or leaves_headroom(estimate) is not False:
+        return ""
+    needs = f"{format_bytes(usual.on_card_bytes)} on the card"
+    fits = "which fits" if usual.fits else "which is not enough alone"
+    return f"Usual first: {usual.name} ({usual.option}; {usual.in_practice}): {needs}, {fits}."
 
 
 def _winning(estimate: Estimate) -> Peak | None:

@@ -143,7 +143,9 @@ def _on_one(workload: Workload, gpu: str | Accelerator, headroom: float) -> Iter
         return
     candidates = switches(workload, single, cluster)
     enough = [switch for switch in candidates if leaves_headroom(switch.estimate, headroom)]
-    for switch in sorted(enough, key=lambda switch: (switch.tier, switch.on_card_bytes)):
+    for switch in sorted(
+        enough, key=lambda switch: (not switch.usual, switch.tier, switch.on_card_bytes)
+    ):
         yield _switched((switch,))
     if not any(switch.tier < RESULT for switch in enough):
         combination = switches_that_fit(workload, single, cluster, headroom)

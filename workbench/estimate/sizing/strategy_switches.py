@@ -37,8 +37,10 @@ def _recompute(workload: Workload, strategy: Strategy) -> Iterator[Change]:
         yield Change(
             strategy={"recompute": "full", "recompute_layers": None},
             name="recompute full",
-            cost=f"{_again(workload, 1)}: every block runs forward twice{lora}",
+            cost=f"gradient checkpointing, {_again(workload, 1)}: every block runs forward "
+            f"twice{lora}",
             in_practice="model.gradient_checkpointing_enable()",
+            usual=bool(workload.lora_rank),  # the frozen weights leave little else to save
         )
     if strategy.recompute != "none" or workload.model.kind == "module":
         return

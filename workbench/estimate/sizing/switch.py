@@ -42,6 +42,8 @@ class Switch:
     """What changes in a training script."""
     changes_result: bool
     """Whether training computes something else: LoRA, 8-bit moments, lower precision."""
+    usual: bool
+    """What people do first for such a job."""
     tier: int
     """Kind of cost, cheapest first: 0 none, 1 compute, 2 communication, 3 host, 4 the result."""
     host_bytes: int
@@ -78,6 +80,7 @@ class Switch:
             "code": self.code,
             "in_practice": self.in_practice,
             "changes_result": self.changes_result,
+            "usual": self.usual,
             "host_bytes": self.host_bytes,
         }
 
@@ -89,7 +92,7 @@ def switches(
     *,
     costly: bool = False,
 ) -> tuple[Switch, ...]:
-    """Every legal single change, the one that saves most first.
+    """Every legal single change: what is usual first, then the one that saves most.
 
     Args:
         workload: What is trained.
@@ -104,7 +107,9 @@ def switches(
     legal = list(_switches(before, workload, strategy, cluster))
     if not costly:
         legal = [switch for switch in legal if switch.saves_bytes >= _TRIFLE]
-    return tuple(sorted(legal, key=lambda switch: (-switch.saves_bytes, switch.tier)))
+    return tuple(
+        sorted(legal, key=lambda switch: (not switch.usual, -switch.saves_bytes, switch.tier))
+    )
 
 
 def _switches(
@@ -118,7 +123,8 @@ def _switches(
         except UsageError:
             continue  # not legal here
         switch = _switch(change, before, after, job, strategy)
-        if _host_holds(switch, cluster):
+        lacking = _lacks(cluster, job[0].precision) and not _lacks(cluster, workload.precision)
+        if _host_holds(switch, cluster) and not lacking:
             yield switch
 
 
@@ -139,6 +145,7 @@ def _switch(
         code=change.code,
         in_practice=change.in_practice,
         changes_result=change.changes_result,
+        usual=change.usual,
         tier=_tier(change, job, strategy),
         host_bytes=host,
         workload=job[0],
@@ -164,6 +171,12 @@ def _tier(change: Change, job: tuple[Workload, Strategy], before: Strategy) -> i
     if any(getattr(after, name) != getattr(before, name) for name in degrees):
         return TRAFFIC
     return FREE if change.cost.startswith("none") else COMPUTE
+
+
+def _lacks(cluster: Cluster | str, precision: str) -> bool:
+    """Whether the card has no such number format."""
+    card = cluster.accelerator if isinstance(cluster, Cluster) else None
+    return card is not None and bool(card.why_not(precision))
 
 
 def _host_holds(switch: Switch, cluster: Cluster | str) -> bool:

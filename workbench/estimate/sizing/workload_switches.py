@@ -198,4 +198,5 @@ def _precision(workload: Workload, _: Strategy) -> Iterator[Change]:
             cost="updates below 1/256 of a weight are lost without stochastic rounding",
             in_practice="model.to(torch.bfloat16), no autocast",
             changes_result=True,
+            usual="8bit" in workload.optimizer or "4bit" in workload.optimizer,
         )
