@@ -13,6 +13,7 @@ import pytest
 
 from workbench.describe import Cluster, Model, accelerators, catalog
 from workbench.describe.counting import active_parameters
+from workbench.describe.job import Job
 from workbench.errors import UnknownNameError, UsageError
 
 PUBLISHED = catalog.every_published()
@@ -96,6 +97,31 @@ def test_another_model_is_never_put_in_its_place(name: str, sentence: str) -> No
     assert sentence in str(refused.value)
     assert "Did you mean" not in str(refused.value)
     assert "config.json" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [  # counted in transformers' own …ForSequenceClassification, two labels
+        ("bert-base-uncased-classifier", 109_483_778),
+        ("google-bert/bert-large-uncased-classifier", 335_143_938),
+        ("roberta-base-classifier", 124_647_170),
+    ],
+)
+def test_a_classifier_has_a_small_head(name: str, parameters: int) -> None:
+    model = catalog.model(name)
+    assert model.parameters == parameters
+    assert model.one_answer
+    plain = Model.catalog(name.removesuffix("-classifier"))
+    assert "-classifier" in " ".join(Job.of(plain).notes)
+    assert "-classifier" not in " ".join(Job.of(model).notes)
+
+
+def test_a_config_says_that_it_classifies() -> None:
+    sizes = {"n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 100, "n_positions": 64}
+    labels = {"id2label": {"0": "a", "1": "b", "2": "c"}}
+    named = {"model_type": "gpt2", "architectures": ["GPT2ForSequenceClassification"]}
+    assert Model.from_config({**sizes, **named, **labels}).classes == 3
+    assert Model.from_config({**sizes, "model_type": "gpt2"}).classes == 0
 
 
 def test_every_model_of_the_mixture_kind_uses_a_part_of_itself() -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from tests.estimate.simulation_child import SimulationChild
 from workbench.describe import Strategy
+from workbench.describe.job import Job
+from workbench.estimate import training_memory
 
 MIB = 1 << 20
 
@@ -230,3 +232,32 @@ def test_a_peft_model_trains_its_adapters(child: SimulationChild) -> None:
     adapters = 2 * (8 * (256 + 256) + 8 * (256 + 128))
     assert parts["parameters"] == pytest.approx(2 * base + 4 * adapters, rel=0.01)
     assert parts["optimizer states"] == 2 * 4 * adapters
+
+
+@pytest.mark.slow
+def test_a_classifier_of_transformers_is_what_the_closed_form_says(child: SimulationChild) -> None:
+    def job() -> Any:
+        import torch
+        from transformers import BertConfig, BertForSequenceClassification
+
+        config = BertConfig(attn_implementation="sdpa", attention_probs_dropout_prob=0.0)
+        model = BertForSequenceClassification(config).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        tokens = torch.randint(0, 1000, (16, 512), device="cuda")
+        labels = torch.randint(0, 2, (16,), device="cuda")
+
+        def step() -> None:
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = model(input_ids=tokens, labels=labels).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    simulated = child.simulate(job)
+    described = Job.of(
+        "bert-base-uncased-classifier", gpu="t4", micro_batch=16, seq_len=512, precision="fp16"
+    )
+    closed = training_memory(described)
+    assert closed.allocated_bytes == pytest.approx(simulated.allocated_bytes, rel=0.05)

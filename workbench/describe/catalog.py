@@ -74,8 +74,14 @@ def model(name: str) -> Model:
 
     >>> model("meta-llama/Llama-3.1-8B-Instruct").parameters
     8030261248
+
+    With ``-classifier`` behind it the head classifies sequences in place of predicting tokens:
+
+    >>> model("bert-base-uncased-classifier").classes
+    2
     """
-    return published(name).model
+    body, _, head = str(name).rpartition("-")
+    return published(body).model.classifier() if head == "classifier" else published(name).model
 
 
 def models() -> tuple[Model, ...]:

@@ -20,6 +20,7 @@ from workbench.errors import UsageError
 # The language part of multimodal models, by the names in use.
 NESTED = ("text_config", "llm_config", "language_config")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_CLASSIFIER = "ForSequenceClassification"  # transformers' ending; two labels unless id2label says
 MOST_BYTES = 50_000_000  # a config is a few kilobytes; a file of weights is not one
 
 
@@ -80,6 +81,9 @@ def read_config(config: Mapping[str, Any] | str | Path | object) -> ReadConfig:
     called = str(values.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
     try:
         model = Model(name=called or name or family or "model", **fields)
+        if any(str(name).endswith(_CLASSIFIER) for name in values.get("architectures") or ()):
+            labels = values.get("id2label")
+            model = model.classifier(len(labels) if isinstance(labels, Mapping) else 2)
     except UsageError as error:
         raise UsageError(f"{label}: {error}") from error
     return ReadConfig(model=model, notes=tuple(notes))

@@ -168,9 +168,9 @@ def head_parameters(model: Model) -> int:
     if model.kind == "vision":
         return total + h * model.vocab + model.vocab
     if not model.tied_embeddings:
-        total += model.vocab * h
+        total += model.logit_width * h
     if model.head_bias:
-        total += model.vocab
+        total += model.logit_width
     if model.mlm_head:
         total += h * h + h + norm_parameters(model)
     if model.pooler:

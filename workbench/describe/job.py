@@ -184,7 +184,11 @@ def _precision_there(
 
 def _assumed_note(trainer: Preset, model: Model) -> tuple[str, ...]:
     """What is assumed of the trainer; a measured step shows by itself what trained it."""
-    return () if model.measured is not None and not trainer.is_named else (trainer.note,)
+    notes = () if model.measured is not None and not trainer.is_named else (trainer.note,)
+    if model.mlm_head:
+        other = "its head predicts masked tokens; -classifier behind its name classifies sequences"
+        notes += (f"{model.name}: {other}.",)
+    return notes
 
 
 def _recorded_cluster(run: Mapping[str, Any]) -> Cluster | str:

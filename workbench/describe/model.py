@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +110,8 @@ class Model:
     """Rows of the token-type table (BERT: 2)."""
     pooler: bool = False
     """A dense layer over the first token (BERT)."""
+    classes: int = 0
+    """Classes of a head on one vector per sequence; 0 = logits of every token (`classifier`)."""
     dropout: float = 0.0
     """Dropout on residuals and attention output; above 0 masks are kept for backward."""
     image_size: int = 0
@@ -191,6 +193,36 @@ class Model:
                 )
         else:
             require_positive("model.mlp_hidden", self.mlp_hidden)
+
+    def classifier(self, classes: int = 2) -> Model:
+        """The same body with a head that classifies sequences, as ``…ForSequenceClassification``.
+
+        BERT's head reads the pooled first token, a decoder's the last one, without a bias.
+
+        >>> Model.catalog("bert-base-uncased").classifier(2).parameters
+        109483778
+        """
+        require_positive("classes", classes)
+        encoder = self.kind == "encoder"
+        return replace(
+            self,
+            name=f"{self.name} classifier",
+            classes=classes,
+            mlm_head=False,
+            tied_embeddings=False,
+            head_bias=encoder,
+            pooler=encoder,
+        )
+
+    @property
+    def logit_width(self) -> int:
+        """Width of the head's result: classes, else the vocabulary."""
+        return self.classes or self.vocab
+
+    @property
+    def one_answer(self) -> bool:
+        """Whether the head answers once per sequence, not once per token."""
+        return bool(self.classes) or self.kind in {"vision", "module"}
 
     @property
     def measured(self) -> Measured | None:

@@ -135,7 +135,7 @@ def _elements(
     share = 1.0
     if training.trained_layers is not None:
         share = min(1.0, training.trained_layers / sum(blocks.values()))
-    head = model.vocab * model.hidden // tp if last else 0
+    head = model.logit_width * model.hidden // tp if last else 0
     root = 0
     if embedding:
         vision = model.kind == "vision"
@@ -174,7 +174,7 @@ def _adapters(model: Model, training: _Training, blocks: dict[bool, int], *, hea
         if linear.name in names
     )
     if "head" in targets and head:
-        elements += model.hidden + model.vocab
+        elements += model.hidden + model.logit_width
     return rank * elements
 
 

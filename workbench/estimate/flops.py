@@ -82,7 +82,8 @@ def _adapter(workload: Workload, name: str) -> int:
 def head_product(workload: Workload, tp: int, cp: int) -> Product:
     """The logits' product on one rank."""
     model = workload.model
-    return Product("head", workload.tokens / cp, model.hidden, model.vocab / tp, 1, 0)
+    rows = workload.micro_batch if model.classes else workload.tokens
+    return Product("head", rows / cp, model.hidden, model.logit_width / tp, 1, 0)
 
 
 def attention_flops(workload: Workload, tp: int = 1, cp: int = 1) -> float:

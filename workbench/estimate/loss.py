@@ -29,8 +29,8 @@ def loss_memory(context: RankContext) -> LossMemory:
     """Bytes of logits, their copies and their gradients for one micro-batch."""
     workload, model, kernels = context.workload, context.model, context.kernels
     c, tokens, tp = context.width.compute, context.tokens, context.strategy.tp
-    if model.kind in {"vision", "module"}:
-        size = workload.micro_batch * model.vocab
+    if model.one_answer:
+        size = workload.micro_batch * model.logit_width
         return LossMemory(forward=10.0 * size, backward=12.0 * size)
     logits = tokens * model.vocab / tp
     outside = 2.0 * c * tokens * model.hidden  # hidden states of the head and their gradient

@@ -61,6 +61,7 @@ def slack_bytes(
         elsewhere = 0.0 if at_step else min(rank.states.step + streams, most)
         return round(share["deepspeed"] * moving + elsewhere + varies)
     full_logits = workload.loss in {"full", "chunked-output"} and context.model.kind != "vision"
+    full_logits = full_logits and not context.model.classes
     full_logits = full_logits and not kernels.compiled_loss
     logits = 4 * context.tokens * context.model.vocab / strategy.tp if full_logits else 0.0
     fragments = share["logits"] * logits + rank.blocks.largest.live
