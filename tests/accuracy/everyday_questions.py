@@ -217,7 +217,7 @@ QUESTIONS = (
         command="workbench memory --model bert-base-uncased-classifier --gpu t4 --micro-batch 16 "
         "--seq-len 512",
         part="allocated GiB",
-        known=4.4,
+        known=4.476,
         source="simulation of BertForSequenceClassification",
     ),
     Question(
