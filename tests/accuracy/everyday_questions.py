@@ -98,7 +98,7 @@ QUESTIONS = (
         part="reserved GiB",
         known=27.6,
         source="M-tunehead-007",
-        off=0.3,
+        off=0.4,
         remark="FSDP and LoRA in torchtune",
     ),
     Question(

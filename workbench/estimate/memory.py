@@ -201,7 +201,7 @@ _FULL_LOGITS = 16 * 2**30
 
 def _without_fused_loss(workload: Workload, strategy: Strategy) -> Iterator[str]:
     """What a long sequence would take if its loss were not the one that is assumed."""
-    if workload.loss == "full" or workload.model.kind in {"vision", "module"}:
+    if workload.loss == "full" or workload.model.one_answer:
         return
     logits = 4 * workload.kernels.logits_copies * workload.tokens / strategy.cp
     size = logits * workload.model.vocab / strategy.tp
