@@ -328,3 +328,12 @@ def test_the_workbench_has_one_folded(tmp_path: Path) -> None:
 
 def _threads(name: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == name]
+
+
+def test_what_the_hardware_lacks_stands_under_the_headline() -> None:
+    lacking = MemoryCalculator(model="gpt2", gpu="t4", precision="bf16")
+    assert "has no bf16 matmuls. Use precision fp16" in repr(lacking)
+    offloaded = MemoryCalculator(
+        model="llama-3-8b", gpu="a100", gpus=8, strategy="zero3", offload=["optimizer"]
+    )
+    assert "in the host memory of a node" in repr(offloaded)

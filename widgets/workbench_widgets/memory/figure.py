@@ -6,6 +6,7 @@ from typing import Any
 
 import workbench as wb
 from workbench.describe import catalog
+from workbench.estimate.card import cautions
 from workbench.estimate.parts import OUTSIDE_ALLOCATOR, Estimate, StageMemory
 from workbench.units import format_bytes, format_count
 from workbench_widgets.job_form import JobForm
@@ -26,10 +27,13 @@ def figure(choice: JobForm) -> dict[str, Any]:
     workload, layout = job.workload, job.strategy
     estimate = wb.training_memory(job)
     cards = [_card(name, estimate) for name in choice["gpu"]]
+    hardware = cautions(workload, job.cluster, estimate.host_bytes)
     return {
         "headline": _headline(cards[0], estimate),
         "fits": cards[0]["fits"],
-        "setting": f"{_setting(workload, layout)} {_range(estimate)}",
+        "setting": " ".join(
+            [_setting(workload, layout), _range(estimate), *map(_sentence, hardware)]
+        ),
         "range": [estimate.low_bytes, estimate.high_bytes],
         "allocated": estimate.allocated_bytes,
         "reserved": estimate.reserved_bytes,
@@ -88,6 +92,11 @@ def _headline(card: dict[str, Any], estimate: Estimate) -> str:
     if card["fits"]:
         return f"Fits: {has}, {format_bytes(card['free'])} free."
     return f"Does not fit: {has}, {format_bytes(-card['free'])} too much."
+
+
+def _sentence(words: str) -> str:
+    """A remark with a capital and a full stop."""
+    return f"{words[:1].upper()}{words[1:].removesuffix('.')}."
 
 
 def _setting(workload: wb.Workload, layout: wb.Strategy) -> str:
