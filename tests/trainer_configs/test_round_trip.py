@@ -157,3 +157,25 @@ def test_what_a_trainer_cannot_express_is_refused(
     job = wb.Job.of("llama-3-8b", gpu="h100", gpus=8, trainer=trainer, **options)
     with pytest.raises(CannotExpressError, match=words):
         write_config(job, trainer)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "text", "sentence"),
+    [
+        ("llama-factory", "finetuning_type: oft\n", "finetuning_type: oft cannot be estimated"),
+        ("llama-factory", "finetuning_type: lora\nuse_dora: true\n", "LoRA without it can be"),
+        ("axolotl", "adapter: llama-adapter\n", "known are lora"),
+        ("axolotl", "adapter: lora\npeft_use_dora: true\n", "workbench measure train.py"),
+    ],
+)
+def test_an_adapter_that_nobody_models_is_refused(
+    tmp_path: Path, trainer: str, text: str, sentence: str
+) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text(text)
+    with pytest.raises(wb.UsageError, match=sentence):
+        job_from_config(file, trainer=trainer, model="llama-3-8b", gpu="h100")
+    file.write_text(
+        text.replace("true", "false").replace("oft", "lora").replace("llama-a", "lora #")
+    )
+    assert job_from_config(file, trainer=trainer, model="llama-3-8b", gpu="h100").workload.lora_rank

@@ -63,6 +63,10 @@ class Format:
     """Pairs of keys of which only one may be on."""
     agreeing: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key -> another key that must have the same value, unless one is "auto" or not there."""
+    adapters: Mapping[str, tuple[object, ...]] = field(
+        default_factory=dict[str, "tuple[object, ...]"]
+    )
+    """Key of an adapter method -> the values that can be estimated; any other is refused."""
     harmless: tuple[str, ...] = ()
     """Patterns of keys that look as if they mattered for memory or time, and do not."""
     fixed: Mapping[str, object] = field(default_factory=dict[str, object])

@@ -215,6 +215,7 @@ def read_document(document: Document, chosen: Format) -> dict[str, Any]:
         UsageError: two of its keys contradict each other.
     """
     chosen.spell_anew(document)
+    _refuse_adapters(document, chosen)
     for one, other in chosen.conflicts:
         if is_stated(document.get(one)) and is_stated(document.get(other)):
             raise UsageError(
@@ -250,4 +251,21 @@ def _check_agreeing(document: Document, chosen: Format) -> None:
             raise UsageError(
                 f"{document.name}: {one} is {shown(first)} and {other} is {shown(second)}. Make "
                 'them equal, or give "auto" in the DeepSpeed file.'
+            )
+
+
+def _refuse_adapters(document: Document, chosen: Format) -> None:
+    """Refuse adapter methods that nothing here models: as LoRA or as full training they are wrong.
+
+    Raises:
+        UsageError: with what can be estimated, and what to do.
+    """
+    for key, known in chosen.adapters.items():
+        value = document.get(key)
+        if value not in known and not is_off(value):
+            words = ", ".join(str(each) for each in known if each)
+            raise UsageError(
+                f"{document.name}: {key}: {value} cannot be estimated; "
+                f"{f'known are {words}' if words else 'LoRA without it can be'}. Change it, or "
+                "measure the script: workbench measure train.py."
             )

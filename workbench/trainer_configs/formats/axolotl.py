@@ -63,6 +63,7 @@ AXOLOTL = Format(
         "ep": "its expert parallelism is not known here",
         "tp": "its tensor parallelism is DeepSpeed's AutoTP, which is not known here",
     },
+    adapters={"adapter": (None, "", "lora"), "peft_use_dora": (None, False)},
     harmless=(
         *transformers.HARMLESS,
         *("datasets*", "dataset_*", "plugins", "lora_*", "fsdp", "fsdp_version", "ddp_*"),

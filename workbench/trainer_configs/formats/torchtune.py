@@ -80,10 +80,11 @@ TORCHTUNE = Format(
         "attention": "it has PyTorch's sdpa alone",
         "quantization": "it quantizes frozen weights to nf4 with double quantization (nf4-dq)",
     },
+    adapters={"model.use_dora": (None, False)},
     harmless=(
         *("tokenizer.*", "checkpointer.*", "dataset.*", "lr_scheduler.*", "metric_logger.*"),
         *("profiler.*", "optimizer.lr", "optimizer.weight_decay", "optimizer.betas", "seed"),
-        *("model.lora_alpha", "model.lora_dropout", "model.use_dora", "save_adapter_weights_only"),
+        *("model.lora_alpha", "model.lora_dropout", "save_adapter_weights_only"),
         *("log_*", "tensor_parallel_plan*", "enable_async_checkpointing", "custom_sharded_layers"),
         *("resume_from_checkpoint", "clip_grad_norm", "batch_size_val", "collate_fn"),
         *("optimizer.foreach", "memory_efficient_fsdp_wrap", "loss.num_output_chunks"),
