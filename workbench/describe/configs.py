@@ -81,12 +81,21 @@ def read_config(config: Mapping[str, Any] | str | Path | object) -> ReadConfig:
     called = str(values.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
     try:
         model = Model(name=called or name or family or "model", **fields)
-        if any(str(name).endswith(_CLASSIFIER) for name in values.get("architectures") or ()):
-            labels = values.get("id2label")
-            model = model.classifier(len(labels) if isinstance(labels, Mapping) else 2)
+        classes = _classes(values)
+        model = model.classifier(classes) if classes else model
     except UsageError as error:
         raise UsageError(f"{label}: {error}") from error
     return ReadConfig(model=model, notes=tuple(notes))
+
+
+def _classes(values: Mapping[str, Any]) -> int:
+    """Classes of a model that classifies sequences; 0 for every other."""
+    named = values.get("architectures")
+    names = cast("list[object]", named) if isinstance(named, list) else []
+    if not any(str(each).endswith(_CLASSIFIER) for each in names):
+        return 0
+    labels = values.get("id2label")
+    return len(cast("Mapping[str, object]", labels)) if isinstance(labels, Mapping) else 2
 
 
 def _fields(keys: Keys, family: str) -> dict[str, Any]:
