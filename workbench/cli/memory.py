@@ -176,8 +176,8 @@ def _host(report: Answered) -> dict[str, Any]:
     """What the host has for what offload needs (`host_bytes`); null where either is not known."""
     cluster, needed = report.job.cluster, report.estimate.host_bytes
     there = cluster.memory_bytes if isinstance(cluster, Cluster) else None
-    known = needed is not None and there is not None
-    return {"host_memory_bytes": there, "host_fits": needed <= there if known else None}
+    fits = None if needed is None or there is None else needed <= there
+    return {"host_memory_bytes": there, "host_fits": fits}
 
 
 def _limit_document(report: sizing.Answer) -> dict[str, Any]:
