@@ -83,8 +83,8 @@ FORMS: Final = {
         "kind evidence cause next confidence severity rank step seen_at cleared_at", array=True
     ),
     "memory": JsonForm(
-        f"{_MEMORY} headroom fits_with_headroom explanation switches largest_micro_batch "
-        "longest_sequence fits_on options"
+        f"{_MEMORY} host_memory_bytes host_fits cautions headroom fits_with_headroom explanation "
+        "switches largest_micro_batch longest_sequence fits_on options"
     ),
     "memory --inference": JsonForm(f"{_MEMORY} cache_bytes_per_token"),
     "cost": JsonForm(
