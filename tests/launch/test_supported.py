@@ -9,7 +9,7 @@ import pytest
 
 import workbench as wb
 from workbench.describe.option import declared
-from workbench.describe.supported import check_supported, scopes, why_not
+from workbench.describe.supported import check_supported, is_counted, scopes, why_not
 from workbench.errors import UsageError
 from workbench.launching.prepare import accelerate_config
 
@@ -116,6 +116,14 @@ def test_offload_by_the_script_itself(
     assert job.strategy.offload == offload
     if "tp" not in name:
         assert "the script does it itself, and an estimate counts it" in why_not(job.strategy)
+
+
+def test_what_a_file_says_of_another_stage_or_engine_does_not_count() -> None:
+    """A configuration of ZeRO-2 may hold stage3_max_live_parameters, which nothing reads."""
+    zero2, zero3 = (wb.Strategy.parse(name, 2) for name in ("zero2", "zero3"))
+    assert not is_counted(zero2, "live_parameters", 5)
+    assert is_counted(zero3, "live_parameters", 5)
+    assert not is_counted(wb.Strategy.parse("fsdp", 2), "wrap_min_parameters", 5)
 
 
 def test_a_refused_launch_leaves_nothing_behind(tmp_path: Path) -> None:

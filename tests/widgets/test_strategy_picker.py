@@ -27,7 +27,7 @@ from workbench.describe.option import Option, declared
 from workbench.estimate.rank_grid import groups, rank_grid
 
 SHAPE = "--layers 4 --hidden 64 --heads 4 --accumulate 4 --steps 3"
-TRAVELS_MAX = 4000
+TRAVELS_MAX = 3200 + 40 * len(FIELDS)  # bytes: the figure, and each control's name and value
 
 
 @pytest.fixture

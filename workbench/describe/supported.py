@@ -145,9 +145,17 @@ def check_given(strategy: Strategy, given: Collection[str]) -> None:
         UsageError: one of them changes nothing under this strategy.
     """
     who, options = backend(strategy), strategy.options()
-    for option, scope in scopes().items():
-        if option in given and scope.set_by and not scope.script_may(who, options[option]):
+    for option in scopes():
+        if option in given and not is_counted(strategy, option, options[option]):
             _check_option(strategy, who, option)
+
+
+def is_counted(strategy: Strategy, option: str, value: Any) -> bool:
+    """Whether a library or a script reads such an option, so that an estimate counts it."""
+    scope, who = scopes().get(option), backend(strategy)
+    if scope is None or not scope.set_by:
+        return True
+    return is_read(strategy, who, scope) or scope.script_may(who, value)
 
 
 def is_read(strategy: Strategy, who: Backend, scope: Scope) -> bool:

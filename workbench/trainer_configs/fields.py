@@ -27,7 +27,7 @@ from workbench.describe.catalog import every_published
 from workbench.describe.job import Job, options
 from workbench.describe.model import Model
 from workbench.describe.option import declared
-from workbench.describe.supported import backend, scopes
+from workbench.describe.supported import is_counted, scopes
 from workbench.describe.workload import ImplementationAssumptions, Workload
 from workbench.errors import UsageError
 from workbench.trainer_configs.document import Document
@@ -141,7 +141,9 @@ def job_options(
     made = kept | {name: value for name, value in given.items() if value is not None}
     if strategy is not None:
         made = {
-            name: one for name, one in made.items() if name in given or _counts(strategy, name, one)
+            name: one
+            for name, one in made.items()
+            if name in given or is_counted(strategy, name, one)
         }
         nodes = int(made.get("nodes") or 1)
         made |= {"strategy": strategy}
@@ -149,14 +151,6 @@ def job_options(
     if "model" not in made and (model := _model(read)) is not None:
         made["model"] = model
     return made
-
-
-def _counts(strategy: Strategy, name: str, value: Any) -> bool:
-    """Whether an option is one that this strategy's library or script reads."""
-    scope, who = scopes().get(name), backend(strategy)
-    if scope is None or not scope.set_by:
-        return True
-    return who in scope.set_by or scope.script_may(who, value)
 
 
 def _offload(read: Mapping[str, Any]) -> dict[str, Any]:
