@@ -107,6 +107,7 @@ def test_a_measured_stack_corrects_the_calculators(
     (part,) = [one for one in parts["parts"] if one["name"] == "stack calibration"]
     assert part["share"] < 0
     assert form.workload().calibration is not None
+    assert "measured: run-a (" in repr(Calibration(store=tmp_path))
 
 
 def test_unknown_options_are_refused() -> None:

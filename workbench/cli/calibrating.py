@@ -93,7 +93,7 @@ def calibrate(options: CalibrateOptions) -> None:
             return
         _print(calibration, options.store)
     for one in stacks:
-        console.print(_line(one), markup=False, soft_wrap=True)
+        console.print(str(one), markup=False, soft_wrap=True)
 
 
 def _refuse_job(options: CalibrateOptions) -> None:
@@ -125,7 +125,7 @@ def _calibrate_stack(options: CalibrateOptions) -> None:
     if options.as_json:
         print_json(stack_document(measurement))
         return
-    console.print(_line(measurement), markup=False, soft_wrap=True)
+    console.print(str(measurement), markup=False, soft_wrap=True)
     console.print(
         "The next estimates of this trainer count it; choose with --calibration "
         f"{measurement.name}, switch off with --calibration none",
@@ -136,7 +136,6 @@ def _calibrate_stack(options: CalibrateOptions) -> None:
 
 def stack_document(measurement: StackMeasurement) -> dict[str, Any]:
     """The JSON form of what was measured of a stack; keys are a contract."""
-    peak, predicted = measurement.peak_bytes, measurement.predicted_bytes
     return {
         "name": measurement.name,
         "figures": measurement.figures,
@@ -145,25 +144,9 @@ def stack_document(measurement: StackMeasurement) -> dict[str, Any]:
         "stack": measurement.stack._asdict(),
         "gpu": measurement.gpu,
         "step_ratio": measurement.step_ratio,
-        "memory_ratio": peak / predicted if peak is not None and predicted else None,
+        "memory_ratio": measurement.memory_ratio,
         "version": measurement.version,
     }
-
-
-def _line(one: StackMeasurement) -> str:
-    """What was measured of a stack, in one line."""
-    stack, ratios = one.stack, stack_document(one)
-    trainer = f"{stack.trainer}@{stack.release}" if stack.release else stack.trainer
-    where = one.gpu or stack.arch or stack.device
-    words = [
-        f"{what} {ratios[key]:.2f} x the prediction"
-        for what, key in (("step", "step_ratio"), ("memory", "memory_ratio"))
-        if ratios[key] is not None
-    ]
-    return (
-        f"{one.name} ({one.date}): {trainer} on {where}, {stack.precision}, {stack.trained}: "
-        f"{one.figures}; {', '.join(words)}"
-    )
 
 
 def _measured(seconds: float, store: str | None, *, cpu: bool) -> Calibration:

@@ -83,6 +83,28 @@ class StackMeasurement:
         return StackFacts(*self.facts)
 
     @property
+    def memory_ratio(self) -> float | None:
+        """Measured over predicted peak; None = not measured."""
+        if self.peak_bytes is None or not self.predicted_bytes:
+            return None
+        return self.peak_bytes / self.predicted_bytes
+
+    def __str__(self) -> str:
+        stack = self.stack
+        trainer = f"{stack.trainer}@{stack.release}" if stack.release else stack.trainer
+        where = self.gpu or stack.arch or stack.device
+        ratios = {"step": self.step_ratio, "memory": self.memory_ratio}
+        words = [
+            f"{what} {ratio:.2f} x the prediction"
+            for what, ratio in ratios.items()
+            if ratio is not None
+        ]
+        return (
+            f"{self.name} ({self.date}): {trainer} on {where}, {stack.precision}, "
+            f"{stack.trained}: {self.figures}; {', '.join(words)}"
+        )
+
+    @property
     def source(self) -> str:
         """Where it comes from, in a few words."""
         return f"{'run' if self.is_run else 'stated figures'} {self.name}, {self.date}"

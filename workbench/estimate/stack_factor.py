@@ -228,11 +228,7 @@ def _configurations(calibration: StackCalibration) -> tuple[_Repeats, ...]:
 
 def _repeats(group: Sequence[StackMeasurement]) -> _Repeats:
     steps = [one.step_ratio for one in group if one.step_ratio is not None]
-    peaks = [
-        one.peak_bytes / one.predicted_bytes
-        for one in group
-        if one.peak_bytes is not None and one.predicted_bytes
-    ]
+    peaks = [one.memory_ratio for one in group if one.memory_ratio is not None]
     with_peak = [one for one in group if one.peak_bytes is not None]
     return _Repeats(
         latest=(with_peak or group)[-1],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, cast
 
@@ -153,7 +153,10 @@ def _read(line: Mapping[str, Any]) -> StackMeasurement | None:
         and _are_facts(measurement.facts)
         and _is_amount(measurement.measured_at)
         and (measurement.peak_bytes is None or all(getattr(measurement, one) for one in _BYTES))
-        and all(map(is_near, _ratios(measurement)))
+        and all(
+            one is None or is_near(one)
+            for one in (measurement.step_ratio, measurement.memory_ratio)
+        )
     )
     return measurement if sound else None
 
@@ -161,13 +164,6 @@ def _read(line: Mapping[str, Any]) -> StackMeasurement | None:
 def is_near(ratio: float) -> bool:
     """Whether what was measured is near enough to its prediction to correct others."""
     return SANE[0] <= ratio <= SANE[1]
-
-
-def _ratios(measurement: StackMeasurement) -> Iterator[float]:
-    if measurement.step_ratio is not None:
-        yield measurement.step_ratio
-    if measurement.peak_bytes is not None and measurement.predicted_bytes:
-        yield measurement.peak_bytes / measurement.predicted_bytes
 
 
 def _are_facts(value: object) -> bool:

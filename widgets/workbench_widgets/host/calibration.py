@@ -14,6 +14,7 @@ import workbench as wb
 from workbench.compare.calibration.calibrate import USUAL_SECONDS, calibrate, kept
 from workbench.estimate import calibration as measured
 from workbench.estimate.calibration_check import Line, amount, lines, troubles
+from workbench.store import stack_calibrations
 from workbench.units import format_ratio, format_seconds
 from workbench_widgets.face import Face, sentence
 from workbench_widgets.fallback_output import store_config
@@ -36,6 +37,7 @@ class Calibration(Face):
         cpu: Measure the CPU of a machine with GPUs.
         seconds: About how long it may take.
 
+    Below stand the runs and figures of trainers that correct their next estimates.
     ``result`` is the kept ``Calibration`` value, None before the first one. It measures in
     processes of its own and a daemon thread: the kernel stays free.
 
@@ -44,6 +46,7 @@ class Calibration(Face):
     """
 
     shown = traitlets.Dict().tag(sync=True)
+    stacks = traitlets.List(traitlets.Unicode()).tag(sync=True)
     _cancelled: threading.Event | None = None  # ipywidgets closes what could not be made, too
 
     def __init__(
@@ -61,7 +64,11 @@ class Calibration(Face):
         self._shown_at = 0.0
         self.result = kept(self.store, cpu=cpu)
         config = store_config(self.store, face="calibration.js")
-        super().__init__(config, shown=view(self.result))
+        super().__init__(config, shown=view(self.result), stacks=self._stacks())
+
+    def _stacks(self) -> list[str]:
+        """What was measured of trainers, one line each, the newest first."""
+        return [str(one) for one in reversed(stack_calibrations.read(self.store))]
 
     def start(self) -> None:
         """Measure in the background; nothing happens while it already does."""
@@ -98,7 +105,7 @@ class Calibration(Face):
         finally:
             self._busy.release()
         if self.comm is not None:
-            self.shown = last
+            self.shown, self.stacks = last, self._stacks()
 
     def _progress(self, share: float, text: str) -> None:
         now = time.monotonic()
@@ -126,6 +133,7 @@ class Calibration(Face):
             for row in shown["rows"]
         ]
         text += [f"! {one['what']} {one['next']}" for one in shown["troubles"]]
+        text += [f"measured: {one}" for one in self.stacks]
         return "\n".join(one for one in text if one)
 
 

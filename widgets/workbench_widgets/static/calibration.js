@@ -64,6 +64,7 @@ class Calibration {
     this.when = element("p", { class: "wb-note" });
     this.says = element("p", { class: "wb-note", role: "status", "aria-live": "polite" });
     this.troubles = element("ul", { class: "wb-troubles", "aria-label": "What is slow" });
+    this.stacks = element("ul", { class: "wb-note", "aria-label": "Measured runs that correct the next estimates" });
     this.body = element("tbody");
     const heads = COLUMNS.map((text) => element("th", { scope: "col" }, text));
     this.table = element("table", { class: "wb-calibrated" }, element("thead", {}, element("tr", {}, ...heads)), this.body);
@@ -78,6 +79,7 @@ class Calibration {
       this.troubles,
       this.box,
       this.key,
+      this.stacks,
     );
   }
 
@@ -94,9 +96,12 @@ class Calibration {
     setText(this.says, running ? `Measuring: ${shown.says} …` : shown.says);
     setAttribute(this.says, "data-tone", shown.state === "failed" ? "bad" : "note");
     this.says.hidden = !shown.says;
-    const same = JSON.stringify([shown.rows, shown.troubles]);
+    const stacks = /** @type {string[]} */ (this.model.get("stacks"));
+    this.stacks.hidden = stacks.length === 0;
+    const same = JSON.stringify([shown.rows, shown.troubles, stacks]);
     if (same === this.drawn) return;
     this.drawn = same;
+    this.stacks.replaceChildren(...stacks.map((text) => element("li", {}, text)));
     this.drawResult(shown);
   }
 
@@ -133,11 +138,12 @@ export function mount(root, context) {
   const face = new Calibration(context.model);
   const shell = element("div", { class: "wb-root", role: "group", "aria-label": "Calibration" }, face.node);
   const draw = () => face.draw();
-  /** @type {any} */ (context.model).on("change:shown", draw);
+  const model = /** @type {any} */ (context.model);
+  for (const name of ["change:shown", "change:stacks"]) model.on(name, draw);
   root.append(shell);
   draw();
   return () => {
-    /** @type {any} */ (context.model).off("change:shown", draw);
+    for (const name of ["change:shown", "change:stacks"]) model.off(name, draw);
     shell.remove();
   };
 }
