@@ -30,6 +30,7 @@ RECORD = RunRecord.of(
     {
         **RUN,
         "workbench_version": wb.__version__,
+        "script": "/home/me/train.py",
         "workload": {**RUN["workload"], "micro_batch": 2, "precision": "fp32"},
         "predicted": {
             "memory": {**MEMORY, "parts": {**PARTS, "framework context": 2 * GB}},
@@ -128,7 +129,7 @@ def test_a_run_says_how_it_compares_with_the_plain_prediction() -> None:
     plain = of_record()
     assert plain.step_ratio == pytest.approx(1.01)
     assert plain.figures == "step 1.01 s, peak 9.41 GiB"
-    assert plain.stack == ("pytorch", "", "cpu", "", "fp32", "full", False)
+    assert plain.stack == ("pytorch", "", "train.py", "cpu", "", "fp32", "full", False)
     assert (plain.predicted_bytes, plain.tensors_bytes, plain.states_bytes) == (
         *(10 * GB, 8 * GB, 3 * GB),
     )

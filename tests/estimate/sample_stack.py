@@ -9,7 +9,7 @@ import workbench as wb
 from workbench.describe.stack import StackCalibration, StackFacts, StackMeasurement
 from workbench.version import __version__
 
-FACTS = StackFacts("torchtitan", "", "cuda", "Hopper", "bf16", "full", False)  # noqa: FBT003
+FACTS = StackFacts("torchtitan", "", "", "cuda", "Hopper", "bf16", "full", False)  # noqa: FBT003
 OPTIONS: dict[str, Any] = {"gpu": "h100", "gpus": 8, "strategy": "fsdp", "seq_len": 4096}
 
 

@@ -92,6 +92,14 @@ def test_releases_are_told_apart_where_both_are_known() -> None:
     assert factor(old) == pytest.approx(1.25**ONE)  # the job does not name its own
 
 
+def test_another_script_counts_less_where_no_trainer_is_named() -> None:
+    own = replace(stack(measured(script="train.py")), script="train.py")
+    other, unknown = replace(own, script="tune.py"), replace(own, script="")
+    plain = wb.step_time(job()).step_seconds
+    steps = [wb.step_time(job(one)).step_seconds / plain for one in (own, unknown, other)]
+    assert steps == pytest.approx([1.25**ONE, 1.25**ONE, 1.25 ** (ONE / 2)])
+
+
 def test_several_runs_weigh_more_and_repeats_are_their_median() -> None:
     several = [measured(f"run-{name}", step_ratio=1.25) for name in "abcd"]
     assert factor(*several[:1]) < factor(*several[:2]) < factor(*several) < 1.25

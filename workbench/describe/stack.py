@@ -27,6 +27,8 @@ class StackFacts(NamedTuple):
     """As ``--trainer`` takes it, without the release."""
     release: str
     """"" = not known."""
+    script: str
+    """Name of the script or recipe that trains; "" = not known, or the trainer was named."""
     device: str
     """cuda or cpu."""
     arch: str
@@ -51,7 +53,7 @@ class StackMeasurement:
     """Seconds since 1970; of a stated figure when it was stated."""
     is_run: bool
     """Else somebody stated it."""
-    facts: tuple[str, str, str, str, str, str, bool]
+    facts: tuple[str, str, str, str, str, str, str, bool]
     """`StackFacts`."""
     layout: str
     """Model, strategy, batch and GPUs in words: equal where the same was measured again."""
@@ -118,6 +120,8 @@ class StackCalibration:
     """Of the job, without the release."""
     release: str = ""
     """Of the job; "" = not known."""
+    script: str = ""
+    """Of a launch whose trainer is not named; "" = not known."""
     measurements: tuple[StackMeasurement, ...] = ()
     """Oldest first; those of other stacks are named and do not count."""
     is_named: bool = False

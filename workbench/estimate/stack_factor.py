@@ -29,9 +29,20 @@ since the prediction was fitted to those very stacks and knows others less well.
 UNTOLD = 2.0
 """The same for the range: what it keeps whatever is measured. Fitted: with one row measured 78 % of
 the others lie inside, with all others measured 82 %."""
-TIME_CORRELATION: Mapping[str, float] = {"release": 0.6, "arch": 0.35, "precision": 0.8}
-"""What a difference leaves of the correlation of two jobs' step times. Fitted to published rows."""
-MEMORY_CORRELATION: Mapping[str, float] = {"release": 0.8, "arch": 1.0, "precision": 0.8}
+TIME_CORRELATION: Mapping[str, float] = {
+    "release": 0.6,
+    "script": 0.5,
+    "arch": 0.35,
+    "precision": 0.8,
+}
+"""What a difference leaves of the correlation of two jobs' step times. Fitted to published rows, but
+for the script: no row names one."""
+MEMORY_CORRELATION: Mapping[str, float] = {
+    "release": 0.8,
+    "script": 0.5,
+    "arch": 1.0,
+    "precision": 0.8,
+}
 """The same of memory, which does not depend on the card."""
 USUAL_ERRORS = (0.03, 0.3, 0.5 * GIB)
 """Standard deviations: shares of the states and of the rest, a fixed amount. Fitted as above."""
@@ -41,12 +52,14 @@ NEWEST_REPEATS, NEWEST_LAYOUTS = 20, 8
 """Measurements that count: of one configuration, whose median is taken, and configurations."""
 _LIMITS = ((-0.2, 0.2), (-0.6, 2.0))
 """Shares by which states and the rest may be corrected."""
+_MAY_BE_UNKNOWN = frozenset({"release", "script", "arch"})
 _UNLIKE = {
     "trainer": "of another trainer ({})",
     "device": "of another kind of device ({})",
     "trained": "it trained {}",
     "has_experts": "only one of the two models has experts",
     "release": "release {}",
+    "script": "another script ({})",
     "arch": "GPU generation {}",
     "precision": "precision {}",
 }
@@ -106,6 +119,7 @@ def facts_of(
     return StackFacts(
         trainer=calibration.trainer,
         release=calibration.release,
+        script=calibration.script,
         device=device,
         arch=arch,
         precision=workload.precision,
@@ -246,11 +260,11 @@ def _correlation(one: StackFacts, other: StackFacts, kept: Mapping[str, float]) 
 
 
 def _differing(one: StackFacts, other: StackFacts) -> list[str]:
-    """The facts in which two jobs differ; a release or a generation that is not known is none."""
+    """The facts in which two jobs differ; what is not known of one of them is none."""
     return [
         name
         for name, mine, its in zip(StackFacts._fields, one, other, strict=True)
-        if mine != its and not (name in {"release", "arch"} and "" in {mine, its})
+        if mine != its and not (name in _MAY_BE_UNKNOWN and "" in {mine, its})
     ]
 
 

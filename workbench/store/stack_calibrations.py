@@ -59,6 +59,7 @@ def of_stack(
     trainer: Preset | None,
     name: str = ALL,
     *,
+    script: str = "",
     host_key: str = "",
 ) -> StackCalibration | None:
     """What a job of a trainer is to be corrected by; None where there is nothing.
@@ -67,6 +68,7 @@ def of_stack(
         root: The store [default: $WORKBENCH_STORE or ./runs].
         trainer: Of the job; None = what every job assumes.
         name: The measurement that is to count alone; `NONE` = none, `ALL` = all of the trainer.
+        script: Name of the script or recipe that a launch starts; "" = not known.
         host_key: CPU that the job runs on; "" = not known, or a GPU.
 
     Raises:
@@ -75,7 +77,7 @@ def of_stack(
     """
     if name == NONE:
         return None
-    own, every = of_trainer(trainer), read(root)
+    own, every = of_trainer(trainer, script), read(root)
     if name != ALL:
         chosen = [_named(every, name)]
     else:
@@ -91,11 +93,14 @@ def of_stack(
     return replace(own, measurements=tuple(chosen), is_named=name != ALL)
 
 
-def of_trainer(trainer: Preset | None) -> StackCalibration:
-    """The stack of a trainer, without measurements; None = what every job assumes."""
+def of_trainer(trainer: Preset | None, script: str = "") -> StackCalibration:
+    """The stack of a trainer, without measurements; None = what every job assumes of a script."""
     if trainer is None:
-        return StackCalibration(trainer=DEFAULT)
-    return StackCalibration(trainer=trainer.trainer.name, release=trainer.release)
+        return StackCalibration(trainer=DEFAULT, script=script)
+    known = trainer.is_named or trainer.is_imported
+    return StackCalibration(
+        trainer=trainer.trainer.name, release=trainer.release, script="" if known else script
+    )
 
 
 def calibrated(job: Job, name: str = ALL, store: str | os.PathLike[str] | None = None) -> Job:

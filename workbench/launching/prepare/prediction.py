@@ -48,6 +48,7 @@ def with_prediction(request: Request) -> Request:
         request.store.root,
         request.trainer,
         request.options.calibration,
+        script=request.recipe or request.script.name,
         host_key=host_key(request.cluster, cpu=True) if request.device == "cpu" else "",
     )
     request = replace(request, workload=replace(workload, calibration=None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any, cast
 
 from workbench.describe.stack import StackFacts, StackMeasurement
@@ -79,10 +80,12 @@ def _facts(run: RunRecord, arch: str) -> StackFacts:
     model = cast("Mapping[str, Any]", workload.get("model") or {})
     trainer = run.trainer or {}
     quantized = workload.get("quantization") not in {None, "none"}
+    named = bool(trainer.get("named") or trainer.get("imported"))
     trained = "full" if not workload.get("lora_rank") else "qlora" if quantized else "lora"
     return StackFacts(
         trainer=str(trainer.get("name") or DEFAULT),
         release=str(trainer.get("release") or ""),
+        script="" if named else run.recipe or PurePath(run.script).name,
         device=run.device,
         arch=arch,
         precision=str(workload.get("precision") or ""),
