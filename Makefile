@@ -64,6 +64,7 @@ bench: ## measure the workbench itself
 
 fit: venv ## refit what no source gives, each source of published runs left out in turn
 	@$(RUN)/python -m tests.accuracy.fit_memory
+	@$(RUN)/python -m tests.accuracy.score_calibration --fit
 
 BATTERY = $(CURDIR)/battery
 gpu: ## measure everything on this host's GPU (9 min; again: goes on where it ended)

@@ -1,20 +1,27 @@
 """What one measured row of a software stack brings the others of its stack to.
 
-    python tests/accuracy/score_calibration.py [--truth DIR] [--sources]
+    python tests/accuracy/score_calibration.py [--truth DIR] [--sources] [--fit]
 
 Every published row in turn is the only measurement; the other rows of the same source and trainer
 are predicted with it, by the product's own calibration. Each row counts once: its errors are spread
 over the rows that could be measured before it. Each row is predicted once, without calibration.
+
+--fit tries other values of every constant of the calibration, one after the other: the score (mean
+over sources of their mean error) with the value in use, with the best one, and with the one that is
+best for all other sources than the one that is scored. The last two differ by the overfit.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
+import unittest.mock
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -27,11 +34,12 @@ from workbench.describe import Workload
 from workbench.describe.stack import StackCalibration, StackMeasurement
 from workbench.describe.trainers import preset
 from workbench.errors import WorkbenchError
-from workbench.estimate import step_time, training_memory
+from workbench.estimate import stack_factor, step_time, training_memory
 from workbench.estimate.memory_range import MemoryRange
 from workbench.estimate.parts import STATES
 from workbench.estimate.stack_factor import facts_of, memory_terms, time_factor
 from workbench.store.stack_calibrations import is_near, of_trainer
+from workbench.units import GIB
 
 DATA = Path(__file__).parent / "data"
 
@@ -260,11 +268,95 @@ def scores(truth: Path = DATA) -> dict[str, Errors]:
     return lines
 
 
+TRIED: Mapping[str, Sequence[Any]] = {
+    "NOISE": (0.1, 0.15, 0.25, 0.4, 0.6, 1.0),
+    "TIME_CORRELATION release": (0.2, 0.4, 0.6, 0.8, 1.0),
+    "TIME_CORRELATION arch": (0.0, 0.2, 0.35, 0.5, 0.7, 1.0),
+    "TIME_CORRELATION precision": (0.4, 0.6, 0.8, 1.0),
+    "MEMORY_CORRELATION release": (0.4, 0.6, 0.8, 1.0),
+    "MEMORY_CORRELATION precision": (0.4, 0.6, 0.8, 1.0),
+    "USUAL_ERRORS 0": (0.01, 0.03, 0.1, 0.2),
+    "USUAL_ERRORS 1": (0.1, 0.2, 0.3, 0.5),
+    "USUAL_ERRORS 2": (0.1 * GIB, 0.5 * GIB, 1.0 * GIB, 2.0 * GIB),
+    "OWN_ERROR": (0.02, 0.05, 0.08, 0.12),
+}
+"""Constant of stack_factor, with the key or the place in it, and the values that `fit` tries."""
+_OF_TIME = ("NOISE", "TIME")
+_CAP = 0.5  # an error beyond says that a row is described wrongly: it counts no more than this
+
+
+def fit(truth: Path) -> Iterator[tuple[str, float, float, float, float, float]]:
+    """Constant, value in use and its score, best value and its score, score when left out."""
+    speeds = list(times(read(truth / "throughput.csv")))
+    peaks = list(memories(read(truth / "memory.csv")))
+    for constant, values in TRIED.items():
+        of_time = constant.startswith(_OF_TIME)
+        known, corrected = (speeds, corrected_time) if of_time else (peaks, corrected_memory)
+        used = in_use(constant)
+        by_value = {
+            value: with_another(constant, value, known, corrected) for value in {*values, used}
+        }
+        scores = {value: _mean(errors, errors) for value, errors in by_value.items()}
+        best = min(scores, key=lambda value: scores[value])
+        left_out = [
+            by_value[min(by_value, key=lambda value: _mean(by_value[value], others))][source]
+            for source in by_value[used]
+            for others in (by_value[used].keys() - {source},)
+        ]
+        yield constant, used, scores[used], best, scores[best], statistics.fmean(left_out)
+
+
+def in_use(name: str) -> float:
+    attribute, _, place = name.partition(" ")
+    value = getattr(stack_factor, attribute)
+    if not place:
+        return value
+    return value[int(place)] if place.isdecimal() else value[place]
+
+
+def with_another(
+    name: str, value: float, known: Sequence[Known], corrected: Corrected
+) -> dict[str, float]:
+    """Source -> mean error after one row, with another value of a constant."""
+    attribute, _, place = name.partition(" ")
+    before = getattr(stack_factor, attribute)
+    changed: Any = value
+    if place.isdecimal():
+        changed = tuple(value if at == int(place) else one for at, one in enumerate(before))
+    elif place:
+        changed = {**before, place: value}
+    with unittest.mock.patch.object(stack_factor, attribute, changed):
+        time_factor.cache_clear()
+        memory_terms.cache_clear()
+        errors = one_row(known, corrected, same_kind, name)
+    time_factor.cache_clear()
+    memory_terms.cache_clear()
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for error, weight, source, _ in errors.values:
+        sums[source][0] += weight * min(_CAP, error)
+        sums[source][1] += weight
+    return {source: total / weight for source, (total, weight) in sums.items()}
+
+
+def _mean(errors: Mapping[str, float], sources: Iterable[str]) -> float:
+    return statistics.fmean(errors[source] for source in sources)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--truth", type=Path, default=DATA)
     parser.add_argument("--sources", action="store_true", help="Each source by itself.")
+    parser.add_argument("--fit", action="store_true", help="Try other constants.")
     options = parser.parse_args()
+    if options.fit:
+        print(f"{'constant':<32}{'in use':>9}{'error':>9}{'best':>9}{'error':>9}{'left out':>10}")
+        for name, used, score, best, least, left_out in fit(options.truth):
+            scale = GIB if best > 1e6 else 1.0
+            print(
+                f"{name:<32}{used / scale:>9.2f}{score:>9.2%}{best / scale:>9.2f}{least:>9.2%}"
+                f"{left_out:>10.2%}"
+            )
+        return 0
     print(f"{'measured before':<52}{'rows':>6}{'sources':>9}{'median':>9}{'p90':>9}{'inside':>9}")
     for name, errors in scores(options.truth).items():
         _print(name, errors)

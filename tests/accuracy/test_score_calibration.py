@@ -8,17 +8,21 @@ import pytest
 
 from tests.accuracy.score import read
 from tests.accuracy.score_calibration import (
+    TRIED,
     Corrected,
     Errors,
     Known,
     corrected_memory,
     corrected_time,
+    in_use,
     memories,
     no_row,
     one_row,
     same_stack,
     times,
+    with_another,
 )
+from workbench.estimate import stack_factor
 
 DATA = Path(__file__).parent / "data"
 
@@ -37,3 +41,15 @@ def test_one_measured_row_brings_the_others_of_its_stack_closer() -> None:
     none, one = before_and_after(list(memories(read(DATA / "memory.csv"))), corrected_memory)
     assert one.percentile(0.5) < min(0.06, none.percentile(0.5))
     assert 0.72 < one.inside < 0.9
+
+
+def test_the_constants_that_a_fit_tries_are_the_product_s() -> None:
+    for name, values in TRIED.items():
+        assert min(values) <= in_use(name) <= max(values), name
+    rows = list(memories(read(DATA / "memory.csv")[:60]))
+    before = stack_factor.USUAL_ERRORS
+    none, some = (with_another("OWN_ERROR", one, rows, corrected_memory) for one in (1e3, 0.05))
+    assert none.keys() == some.keys()
+    assert none != some
+    with_another("USUAL_ERRORS 1", 0.5, rows, corrected_memory)
+    assert before == stack_factor.USUAL_ERRORS

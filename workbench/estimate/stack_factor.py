@@ -35,8 +35,8 @@ TIME_CORRELATION: Mapping[str, float] = {
     "arch": 0.35,
     "precision": 0.8,
 }
-"""What a difference leaves of the correlation of two jobs' step times. Fitted to published rows, but
-for the script: no row names one."""
+"""What a difference leaves of the correlation of two jobs' step times. Fitted to published rows,
+which `make fit` repeats; the script's is chosen, since no row names one."""
 MEMORY_CORRELATION: Mapping[str, float] = {
     "release": 0.8,
     "script": 0.5,
