@@ -40,7 +40,7 @@ def test_one_measured_row_brings_the_others_of_its_stack_closer() -> None:
     assert 0.72 < one.inside < 0.9
     none, one = before_and_after(list(memories(read(DATA / "memory.csv"))), corrected_memory)
     assert one.percentile(0.5) < min(0.06, none.percentile(0.5))
-    assert 0.72 < one.inside < 0.9
+    assert 0.65 < one.inside < 0.92
 
 
 def test_the_constants_that_a_fit_tries_are_the_product_s() -> None:

@@ -47,7 +47,7 @@ class MemoryRange(NamedTuple):
     def centred(self) -> MemoryRange:
         """As wide around an estimate that a measured run of the same stack has corrected.
 
-        After one published row 76 % of the others of its stack lie inside, after all others 80 %
+        After one published row 75 % of the others of its stack lie inside, after all others 78 %
         (tests/accuracy/score_calibration.py).
         """
         half = math.sqrt(self.high / self.low)
