@@ -62,8 +62,10 @@ bench: ## measure the workbench itself
 	@test -d .venv/peers || $(VENV)/python -m pip install --quiet --no-deps --target .venv/peers $(PEERS)
 	@$(RUN)/python -m tests.benchmarks
 
-fit: venv ## refit what no source gives, each source of published runs left out in turn
-	@$(RUN)/python -m tests.accuracy.fit_memory
+fit: venv ## refit what no source gives, each source of published runs left out in turn (WRITE=1 renews it)
+	@$(RUN)/python -m tests.accuracy.fit_memory $(if $(WRITE),--write)
+	@$(RUN)/python -m tests.accuracy.fit $(if $(WRITE),--write)
+	@$(RUN)/python -m tests.accuracy.regret
 	@$(RUN)/python -m tests.accuracy.score_calibration --fit
 
 BATTERY = $(CURDIR)/battery

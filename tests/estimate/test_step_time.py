@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from workbench.describe import Cluster, Conditions, Model, Strategy, Workload
 from workbench.errors import UsageError
+from workbench.estimate.fitted import using
 from workbench.estimate.flops import flops_per_token, model_flops
 from workbench.estimate.network import Group, Links, links
 from workbench.estimate.scaling import scaling
@@ -186,8 +187,11 @@ def test_collectives_meet_the_ring_formulas() -> None:
     size = 4e10
     assert LINKS.gather_seconds(size, inside) == pytest.approx(7 / 8 * size / 400e9, rel=0.01)
     assert LINKS.reduce_seconds(size, inside) == pytest.approx(14 / 8 * size / 400e9, rel=0.01)
-    # eight ports of 40 GB/s serve the eight ranks of a node
-    assert LINKS.gather_seconds(size, across) == pytest.approx(31 / 32 * size / 320e9, rel=0.01)
+    # eight ports of 40 GB/s serve the eight ranks of a node, as many as between two nodes
+    with using({"crowding": 0.0}):
+        between = LINKS.gather_seconds(size, across)
+    assert between == pytest.approx(31 / 32 * size / 320e9, rel=0.01)
+    assert LINKS.gather_seconds(size, across) > between
     small = LINKS.reduce_seconds(8, across)
     assert small < 2 * LINKS.latency(across)  # a tree's depth, not a ring's length
     assert LINKS.gather_seconds(0, across) == 0

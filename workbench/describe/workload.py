@@ -19,6 +19,7 @@ QUANTIZATIONS = ("none", "int8", "int4", "nf4", "nf4-dq")
 ATTENTIONS = ("sdpa", "flash", "eager")
 LOSSES = ("full", "chunked", "chunked-output", "fused")
 USUAL_SEQ_LEN = 2048
+STACKS = ("unknown", "eager", "compiled", "megatron", "recipe")
 LORA_TARGETS = ("q", "k", "v", "o", "gate", "up", "down", "head")
 
 
@@ -165,7 +166,17 @@ class ImplementationAssumptions:
         Option(help="Ranks build the whole model first.", off_flag="no-whole-before-sharding"),
     ] = False
     """Every rank builds the whole model on its card before it is sharded (no meta device)."""
-    # Speed of attention and experts.
+    # Speed.
+    software_stack: Annotated[
+        str,
+        Option(
+            help="Class of software, for its speed: eager, compiled, megatron, recipe.",
+            choices=STACKS,
+        ),
+    ] = "unknown"
+    """Class of software whose efficiency on the GPU's generation is assumed: PyTorch's own modules
+    (eager), torch.compile (compiled), Megatron's kernels as they come (megatron), a vendor's tuned
+    recipe (recipe); unknown: the mean of all."""
     flash_version: Annotated[
         int,
         Option(

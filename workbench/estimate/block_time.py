@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from workbench.describe import Strategy, Workload
 from workbench.estimate.context import RankContext
+from workbench.estimate.fitted import fitted
 from workbench.estimate.flops import (
     Product,
     attention_flops,
@@ -16,13 +17,6 @@ from workbench.estimate.flops import (
 from workbench.estimate.network import Groups, Links
 from workbench.estimate.rates import Machine
 from workbench.estimate.traffic import block_traffic
-
-OVERLAPPED_TP = 0.68
-"""Share of tensor-parallel communication that async TP or user buffers hide behind matmuls."""
-
-
-OVERLAPPED_EP = 0.5
-"""The same of expert-parallel exchange, where two micro-batches are interleaved."""
 
 
 class PassTime(NamedTuple):
@@ -42,6 +36,11 @@ class PassTime(NamedTuple):
     """Expert-parallel exchange of tokens."""
     cp: float = 0.0
     """Context-parallel exchange that attention does not hide."""
+
+
+def computing(time: PassTime) -> float:
+    """Seconds in which the GPU computes, communication left out."""
+    return time.matmul + time.attention + time.pointwise + time.recompute
 
 
 class BlockTime(NamedTuple):
@@ -74,9 +73,8 @@ def block_time(
         backward += times * _backward(machine, single, frozen=frozen)
     attention, attention_back = _attention(workload, strategy, machine)
     traffic = block_traffic(workload, strategy, moe=moe)
-    e = machine.efficiency
-    moved = traffic.forward * e.pointwise / machine.memory_bytes
-    moved_back = traffic.backward * e.pointwise / machine.memory_bytes
+    moved = traffic.forward * fitted("pointwise") / machine.memory_bytes
+    moved_back = traffic.backward * fitted("pointwise") / machine.memory_bytes
     again = _recompute(workload, strategy, products, (forward, attention, moved), moe=moe)
     tp_time = _tp_seconds(context, network, peers, moe=moe)
     repeated = 1.0 if strategy.recompute == "full" else 0.0
@@ -144,13 +142,13 @@ def _attention(workload: Workload, strategy: Strategy, machine: Machine) -> tupl
     flops = attention_flops(workload, strategy.tp, strategy.cp)
     if workload.attention == "eager":
         total = flops * (2.0 if model.kind == "decoder" else 1.0)
-        rate = machine.plain_flops * 0.5
+        rate = machine.plain_flops * fitted("eager_attention")
         return total / rate, 2 * total / rate
     piece = float(workload.sequence)
     if strategy.context.cp_method == "ring":  # computes with one rank's keys at a time
         piece /= strategy.cp
     forward = machine.attention_seconds(flops, piece, model.head_width)
-    return forward, 2.5 * forward / machine.efficiency.attention_backward
+    return forward, 2.5 * forward / fitted("attention_backward")
 
 
 def _recompute(
@@ -170,8 +168,9 @@ def _recompute(
     pointwise = 1.0 if strategy.recompute == "full" else 0.0
     if strategy.recompute == "selective":
         parts = set(strategy.recompute_parts)
-        pointwise = 0.4 * ("norm" in parts) + 0.8 * ("op" in parts)
-        pointwise += 0.4 * ("mlp" in parts or "moe" in parts)
+        pointwise = fitted("recomputed_norms") * ("norm" in parts)
+        pointwise += fitted("recomputed_operations") * ("op" in parts)
+        pointwise += fitted("recomputed_mlp") * ("mlp" in parts or "moe" in parts)
     share = again["attention"] > 0
     return matmul * again["matmul"] / linear + attention * share + moved * pointwise
 
@@ -187,7 +186,7 @@ def _tp_seconds(context: RankContext, network: Links, peers: Groups, *, moe: boo
     else:
         once = network.reduce_seconds(size, peers.tp)
     times = 1 if model.parallel_block or (moe and strategy.expert_split == 1) else 2
-    return times * once * (1 - OVERLAPPED_TP * strategy.overlap_tp)
+    return times * once * (1 - fitted("overlapped_tp") * strategy.overlap_tp)
 
 
 def _ep_seconds(context: RankContext, network: Links, peers: Groups) -> float:
@@ -199,7 +198,7 @@ def _ep_seconds(context: RankContext, network: Links, peers: Groups) -> float:
     tokens = context.workload.tokens / (strategy.tp * strategy.cp)
     there = network.dispatch_seconds(token, tokens, model.experts_per_token, peers.ep)
     uneven = context.kernels.expert_imbalance
-    return 2 * there * uneven * (1 - OVERLAPPED_EP * strategy.overlap_ep)
+    return 2 * there * uneven * (1 - fitted("overlapped_ep") * strategy.overlap_ep)
 
 
 def _cp_seconds(context: RankContext, network: Links, peers: Groups) -> tuple[float, float]:

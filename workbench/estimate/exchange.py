@@ -8,23 +8,21 @@ its gradients behind it, each beside the neighbouring block's compute (arXiv 230
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
-from workbench.estimate.network import Groups, Links
+from workbench.estimate.communication import DEEPSPEED_BUCKET
+from workbench.estimate.fitted import fitted
+from workbench.estimate.network import Group, Groups, Links
 from workbench.estimate.rank import Rank
 
-CONTENTION = 0.18
-"""Share by which communication slows the compute beside it (it takes SMs and bandwidth)."""
-WRAPPED = 1.3
-"""Host time of a wrapped module's operations over that of a plain one's."""
-PIECE_SECONDS = 1.5e-3
-"""Host time of ZeRO-3's hooks around one module: fetch, wait, release."""
+DDP_BUCKET = 25 * 2**20 / 4
+"""Elements of DDP's default bucket of 25 MiB, in fp32 (torch: bucket_cap_mb)."""
 TOPK_DENSITY = 0.01
 """Share of the gradients that our recipes' top-k hook sends unless told otherwise."""
-HIDEABLE = 0.90
-"""Share of backward beside which gradients can be reduced: the first bucket comes late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,7 @@ def exchange(
         return Exchange()
     if context.ways.weights > 1:
         return _sharded(rank, network, peers, forward=forward, backward=backward)
-    return Exchange(once=_once(rank, network, peers, HIDEABLE * backward))
+    return Exchange(once=_once(rank, network, peers, fitted("hideable") * backward))
 
 
 def _sharded(
@@ -103,7 +101,7 @@ def host_seconds(rank: Rank, launches: float) -> float:
     if rank.context.ways.weights == 1:
         return launches
     pieces = _pieces(rank) if rank.context.strategy.zero_stage == 3 else 0.0
-    return WRAPPED * launches + pieces * rank.stage.layers * PIECE_SECONDS
+    return fitted("wrapped") * launches + pieces * rank.stage.layers * fitted("zero3_piece_seconds")
 
 
 def _pieces(rank: Rank) -> float:
@@ -121,7 +119,7 @@ def _exposed(communication: float, compute: float, strategy: Strategy) -> float:
     if strategy.overlap_gradients is False:
         return communication
     hidden = min(communication, compute)
-    return communication - hidden + CONTENTION * hidden
+    return communication - hidden + fitted("contention") * hidden
 
 
 def _reduced(workload: Workload) -> float:
@@ -142,6 +140,23 @@ def _compressed(per_gradient: float, strategy: Strategy, hidden: int) -> float:
     return per_gradient
 
 
+def _bucket(strategy: Strategy) -> float:
+    """Gradients that are reduced in one message; all of them where none is overlapped by DDP."""
+    if strategy.reduce_bucket:
+        return strategy.reduce_bucket
+    if strategy.zero_stage is not None:
+        return DEEPSPEED_BUCKET
+    return math.inf if strategy.overlap_gradients is False else DDP_BUCKET
+
+
+def _in_buckets(
+    collective: Callable[[float, Group], float], size: float, bucket: float, group: Group
+) -> float:
+    """Seconds of `size` bytes sent in messages of `bucket` bytes, one after another."""
+    messages = max(1, math.ceil(size / bucket))
+    return messages * collective(size / messages, group)
+
+
 def _once(rank: Rank, network: Links, peers: Groups, beside: float) -> float:
     """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step `beside` compute."""
     context, elements = rank.context, rank.elements
@@ -155,16 +170,21 @@ def _once(rank: Rank, network: Links, peers: Groups, beside: float) -> float:
     dense = elements.block + elements.root
     size = per_gradient * dense + (width.adapter if workload.lora_rank else 0) * elements.adapters
     experts = per_gradient * elements.experts
+    bucket = per_gradient * _bucket(strategy)
     if strategy.zero_stage is None:
-        total = network.reduce_seconds(size, peers.data)
-        total += network.reduce_seconds(experts, peers.expert_data)
+        total = _in_buckets(network.reduce_seconds, size, bucket, peers.data)
+        total += _in_buckets(network.reduce_seconds, experts, bucket, peers.expert_data)
         return _exposed(total, beside, strategy)
     # ZeRO within a group: reduced there, then between the groups; gathered in the group alone
-    reduce = network.gather_seconds(size, peers.shard)
-    reduce += network.reduce_seconds(size / strategy.shard_ranks, peers.replicate)
-    reduce += network.gather_seconds(experts, peers.expert_data)
+    reduce = _in_buckets(network.gather_seconds, size, bucket, peers.shard)
+    part = 1 / strategy.shard_ranks
+    reduce += _in_buckets(network.reduce_seconds, size * part, bucket * part, peers.replicate)
+    reduce += _in_buckets(network.gather_seconds, experts, bucket, peers.expert_data)
     ratio = width.compute / per_gradient
-    back = network.gather_seconds(size * ratio, peers.shard)
-    back += network.gather_seconds(experts * ratio, peers.expert_data)
+    gathered = width.compute * (strategy.deepspeed.gather_bucket or DEEPSPEED_BUCKET)
+    # a rank's own part is the least that is gathered at once, however small the buffer
+    gathered = max(gathered, size * ratio * part)
+    back = _in_buckets(network.gather_seconds, size * ratio, gathered, peers.shard)
+    back += _in_buckets(network.gather_seconds, experts * ratio, gathered, peers.expert_data)
     gather = _exposed(back, beside / 2, strategy) if strategy.overlap_gradients else back
     return _exposed(reduce, beside, strategy) + gather

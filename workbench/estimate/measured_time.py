@@ -12,6 +12,7 @@ from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.measured import Measured, StepWork, cpu_text
 from workbench.estimate.block_time import BlockTime, PassTime
 from workbench.estimate.context import RankContext
+from workbench.estimate.fitted import fitted
 from workbench.estimate.memory import check_layout
 from workbench.estimate.rates import Machine
 from workbench.estimate.timing import StepTime
@@ -51,9 +52,8 @@ def _products(work: StepWork, samples: int, gpu: Machine) -> float:
 
 
 def _traffic(work: StepWork, samples: int, gpu: Machine, scale: float) -> float:
-    e = gpu.efficiency
-    moved = scale * max(0.0, work.moved_bytes.at(samples)) * e.pointwise / gpu.memory_bytes
-    return moved + work.operators.at(samples) * e.kernel_seconds
+    moved = scale * max(0.0, work.moved_bytes.at(samples)) * fitted("pointwise") / gpu.memory_bytes
+    return moved + work.operators.at(samples) * fitted("kernel_seconds")
 
 
 def measured_on_cpu(workload: Workload, strategy: Strategy, cluster: Cluster) -> StepTime | None:

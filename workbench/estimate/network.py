@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from workbench.describe import Accelerator, Cluster, Conditions, Strategy
+from workbench.estimate.fitted import fitted
 from workbench.estimate.rates import family
 
 NVL72 = 72
@@ -19,26 +20,6 @@ NVL72 = 72
 # Share of a link's one-direction rate that collectives of large messages reach (busbw).
 # NVLink: 367 of 450 GB/s ring on 8 H100 or H200, about 235 of 300 on A100 (ml-engineering network).
 LINK_SHARE = 0.82
-PCIE_SHARE = 0.55  # through the host's root complex, all GPUs at once
-NO_PEER_SHARE = 0.14  # GeForce: no peer access, every byte is copied through host memory twice
-NETWORK_SHARE = {
-    "infiniband": 0.88,
-    "roce": 0.80,
-    "efa": 0.65,
-    "tcpx": 0.50,
-    "omni-path": 0.75,
-    "ethernet": 0.60,
-}
-LINK_HOP = 1.5e-6  # seconds per ring step inside a node
-NETWORK_HOP = {
-    "infiniband": 6e-6,
-    "roce": 8e-6,
-    "efa": 20e-6,
-    "tcpx": 40e-6,
-    "omni-path": 10e-6,
-    "ethernet": 50e-6,
-}
-START = 12e-6  # seconds to launch one collective
 # One port per GPU of the generation's usual speed, where nothing is said about the fabric.
 USUAL_PORT = {"Ampere": 25e9, "Volta": 12.5e9, "Ada": 6.25e9}
 DEFAULT_PORT = 50e9
@@ -83,13 +64,21 @@ class Links:
         if group.nodes == 1:
             return self.link
         # a node's ports serve all its ranks, so each group has its ranks' share of them
-        rails = self.port * group.per_node
-        return min(self.link, rails) if group.per_node > 1 else self.port
+        rails = self.across(group.nodes) * group.per_node
+        return min(self.link, rails) if group.per_node > 1 else rails
+
+    def across(self, nodes: int) -> float:
+        """A GPU's share of the ports in a group of so many nodes: more paths cross each other."""
+        return self.port * (max(2, nodes) / 2) ** -fitted("crowding")
 
     def latency(self, group: Group) -> float:
         """Of one ring pass."""
         hops = group.nodes - 1 if group.nodes > 1 else 0
-        return START + hops * self.network_hop + (group.size - 1 - hops) * LINK_HOP
+        return (
+            fitted("collective_seconds")
+            + hops * self.network_hop
+            + (group.size - 1 - hops) * fitted("link_hop")
+        )
 
     def gather_seconds(self, whole_bytes: float, group: Group) -> float:
         """All-gather or reduce-scatter of `whole_bytes` over the group."""
@@ -103,7 +92,9 @@ class Links:
         n = group.size
         if n == 1 or not whole_bytes:
             return 0.0
-        tree = START + 2 * math.log2(n) * (self.network_hop if group.nodes > 1 else 2 * LINK_HOP)
+        tree = fitted("collective_seconds") + 2 * math.log2(n) * (
+            self.network_hop if group.nodes > 1 else 2 * fitted("link_hop")
+        )
         latency = min(2 * self.latency(group), tree)
         return latency + 2 * (n - 1) / n * whole_bytes / self.bandwidth(group)
 
@@ -123,15 +114,15 @@ class Links:
         outside = 0.0
         if nodes > 1:
             crossed = nodes * (1 - (1 - 1 / nodes) ** top_k) * (nodes - 1) / nodes
-            outside = crossed * tokens * token_bytes / self.port
-        hop = self.network_hop if nodes > 1 else LINK_HOP
-        return START + math.log2(n) * hop + max(inside, outside)
+            outside = crossed * tokens * token_bytes / self.across(nodes)
+        hop = self.network_hop if nodes > 1 else fitted("link_hop")
+        return fitted("collective_seconds") + math.log2(n) * hop + max(inside, outside)
 
     def send_seconds(self, sent_bytes: float, *, between_nodes: bool) -> float:
         """One message to a neighbour."""
         if between_nodes:
-            return START + self.network_hop + sent_bytes / self.port
-        return START + LINK_HOP + sent_bytes / self.link
+            return fitted("collective_seconds") + self.network_hop + sent_bytes / self.port
+        return fitted("collective_seconds") + fitted("link_hop") + sent_bytes / self.link
 
 
 def links(cluster: Cluster, conditions: Conditions) -> Links:
@@ -145,7 +136,7 @@ def links(cluster: Cluster, conditions: Conditions) -> Links:
     if fast and gpu.link_bytes_per_second:
         link = gpu.link_bytes_per_second * (share or LINK_SHARE)
     else:
-        usual = NO_PEER_SHARE if _lacks_peer_access(gpu) else PCIE_SHARE
+        usual = fitted("no_peer_share" if _lacks_peer_access(gpu) else "pcie_share")
         link = (gpu.pcie_bytes_per_second or 16e9) * (share or usual)
     domain = NVL72 if fast and "NVL72" in gpu.link else per_node
     network, assumed = cluster.network, ""
@@ -156,12 +147,12 @@ def links(cluster: Cluster, conditions: Conditions) -> Links:
             assumed = f"fabric not given: {port / 0.125e9:.0f} Gbit/s InfiniBand per GPU assumed"
     else:
         kind, port = network.kind, network.bytes_per_second / per_node
-    reached = conditions.network_share or NETWORK_SHARE[kind]
+    reached = conditions.network_share or fitted(f"{kind}_share")
     return Links(
         link=link,
         port=port * reached,
         domain=domain,
-        network_hop=NETWORK_HOP[kind],
+        network_hop=fitted(f"{kind}_hop"),
         assumed=assumed,
     )
 

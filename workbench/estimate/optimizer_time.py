@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.describe import Workload
 from workbench.estimate.context import Widths
 from workbench.estimate.elements import Elements
+from workbench.estimate.fitted import fitted
 from workbench.estimate.rank import Rank
 from workbench.estimate.rates import Machine
 from workbench.estimate.states import expert_ways_of
@@ -26,14 +27,6 @@ TRAFFIC = {
 }
 CLIP = 16.0
 """Bytes per element of gradient norm, clipping and zeroing."""
-HOST_ELEMENTS = 0.55e9
-"""Elements that one rank's share of a server's cores updates per second (DeepSpeed's CPUAdam)."""
-PAGED_REST = 2 * 2**30
-"""Bytes of a card that activations and the framework take from a paged optimizer's states."""
-PAGED_SHARE = 0.5
-"""Rate of page faults over that of large copies."""
-STEP_SECONDS = 4e-3
-"""Python of one optimizer step: clipping, scheduler, logging."""
 
 
 def optimizer_seconds(rank: Rank, gpu: Machine) -> dict[str, float]:
@@ -47,7 +40,7 @@ def optimizer_seconds(rank: Rank, gpu: Machine) -> dict[str, float]:
     if "optimizer" in strategy.offload:
         traffic = mine * 2 * width.compute / gpu.host_bytes
         return {
-            "optimizer": STEP_SECONDS + mine / HOST_ELEMENTS,
+            "optimizer": fitted("step_seconds") + mine / fitted("host_elements"),
             "offload of the optimizer": traffic,
         }
     per_element = TRAFFIC[workload.optimizer] + CLIP
@@ -57,7 +50,7 @@ def optimizer_seconds(rank: Rank, gpu: Machine) -> dict[str, float]:
     parts = _paging(workload, mine, width, gpu)
     if workload.optimizer == "muon":
         seconds += _orthogonalise(workload, elements, gpu) / ways
-    return {"optimizer": STEP_SECONDS + seconds, **parts}
+    return {"optimizer": fitted("step_seconds") + seconds, **parts}
 
 
 def _paging(workload: Workload, mine: float, width: Widths, gpu: Machine) -> dict[str, float]:
@@ -68,11 +61,21 @@ def _paging(workload: Workload, mine: float, width: Widths, gpu: Machine) -> dic
     if not workload.optimizer.startswith("paged"):
         return {}
     states = mine * (2.0 if workload.optimizer.endswith("8bit") else 8.0)
-    room = max(0.0, gpu.card_bytes - PAGED_REST - mine * width.weight)
-    return {"offload of the optimizer": max(0.0, states - room) / (PAGED_SHARE * gpu.host_bytes)}
+    room = max(0.0, gpu.card_bytes - fitted("paged_bytes") - mine * width.weight)
+    return {
+        "offload of the optimizer": max(0.0, states - room)
+        / (fitted("paged_share") * gpu.host_bytes)
+    }
 
 
 def _orthogonalise(workload: Workload, elements: Elements, gpu: Machine) -> float:
     """Muon's five Newton-Schulz steps: three products each, of the matrix's smaller side."""
     side = workload.model.hidden
-    return 5 * 3 * 2.0 * side * (elements.block + elements.experts) / (0.7 * gpu.plain_flops)
+    return (
+        5
+        * 3
+        * 2.0
+        * side
+        * (elements.block + elements.experts)
+        / (fitted("muon") * gpu.plain_flops)
+    )

@@ -7,10 +7,14 @@ ml-engineering's MAMF finder (compute/accelerator, 2026-08): 271 of 312 TFLOP/s 
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import dataclass
 
 from workbench.describe import Accelerator, Conditions
+from workbench.describe.workload import STACKS
 from workbench.errors import UsageError
+from workbench.estimate.fitted import constants, fitted
 
 # Generation -> share of the dense bf16 peak that the best large matmul reaches (sources above).
 MATMUL_CEILING = {
@@ -19,72 +23,22 @@ MATMUL_CEILING = {
     "Blackwell": 0.776,
     "CDNA3": 0.511,
     "CDNA4": 0.626,
-    "Volta": 0.85,
-    "Ada": 1.0,  # GeForce parts hold clocks above the data sheet's boost
 }
-# Share of that rate kept in minutes of training with real numbers: the clock follows power and
-# heat; generations that are dense for their power lose most (set on published runs).
-SUSTAINED = {"Ampere": 0.86, "Hopper": 0.79, "Blackwell": 0.73, "CDNA3": 0.70}
-USUAL_SUSTAINED = 0.85
-# Ada's larger parts run into their power limit long before the peak: about 0.6 TFLOP/s per watt.
-FLOPS_PER_WATT = {"Ada": 0.6e12}
-# Power at which the ceilings above were measured; a part with less holds a lower clock. The
-# exponent follows H100 PCIe and A100 PCIe against their SXM forms.
+# Power at which the ceilings above were measured; a part with less holds a lower clock.
 USUAL_POWER = {"Ampere": 400.0, "Hopper": 700.0, "Blackwell": 1000.0}
-POWER_EXPONENT = 0.35
-FP8 = {"CDNA3": 0.55}  # where fp8 lies further below its peak than `Efficiency.fp8` says
 # Fused attention, forward, causal, 8K tokens, heads of 128: share of the dense bf16 peak.
 # FlashAttention-2: 190 of 312 on A100 (arXiv 2307.08691), 370 of 989 on H100; FlashAttention-3:
-# 610 of 989 on H100 (arXiv 2407.08608); cuDNN on B200 about 1,400 of 2,250.
-ATTENTION = {
-    (1, "Ampere"): 0.39,
-    (2, "Ampere"): 0.49,
-    (3, "Ampere"): 0.62,
-    (1, "Hopper"): 0.21,
-    (2, "Hopper"): 0.34,
-    (3, "Hopper"): 0.73,
-    (2, "Blackwell"): 0.25,
-    (3, "Blackwell"): 0.69,
-    (2, "Ada"): 0.75,
-    (2, "CDNA3"): 0.27,
-}
+# 610 of 989 on H100 (arXiv 2407.08608); cuDNN on B200 about 1,400 of 2,250. Others: fitted.
+ATTENTION = {(2, "Ampere"): 0.49, (3, "Hopper"): 0.73, (3, "Blackwell"): 0.69}
+FAMILIES = (*MATMUL_CEILING, "Volta", "Ada")
 
 
 ALIGNED = 64
 """Elements: tensor cores of A100 and later want rows of 128 bytes (NVIDIA's matmul guide)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Efficiency:
-    """Constants of an implementation on any GPU; each is one mechanism, none knows a model."""
-
-    fp8: float = 0.80
-    """fp8 matmuls' share of their peak relative to bf16's (scaling, less time per product)."""
-    tile: float = 128 * 128
-    """Elements of the result that one block of threads makes."""
-    tiles_at_once: float = 150.0
-    """Blocks that run at once; a product of fewer leaves the card idle."""
-    wave: float = 0.25
-    """Share of one wave lost at the end of a product."""
-    depth: float = 65.0
-    """Inner size k at which half the time goes into starting and storing a tile."""
-    unaligned: float = 0.57
-    """Rate of products whose sizes are not a multiple of 64 elements, over aligned ones."""
-    memory: float = 0.90
-    """Pointwise kernels' share of the peak bandwidth."""
-    attention_length: float = 260.0
-    """Sequence length at which fused attention reaches half its long-sequence rate."""
-    attention_backward: float = 0.76
-    """Backward's rate over forward's (its 2.5 times as many FLOPs counted)."""
-    kernel_seconds: float = 2.5e-6
-    """Gap between two kernels that are already queued."""
-    launch_seconds: float = 3.5e-6
-    """Host time per eager operation (Python, autograd, dispatch)."""
-    pointwise: float = 0.81
-    """Share of the counted passes that reach memory; the rest is found in the cache."""
-
-
-EFFICIENCY = Efficiency()
+TILE = 128 * 128
+"""Elements of the result that one block of threads makes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +59,8 @@ class Machine:
     """Memory of the card."""
     host_bytes: float
     """To and from host memory, bytes per second and direction."""
-    efficiency: Efficiency
-    """The other constants."""
+    stack_efficiency: float = 1.0
+    """Share of these rates that the software stack keeps."""
 
     def product_seconds(
         self, m: float, k: float, n: float, *, copies: float = 1, plain: bool = False
@@ -116,35 +70,37 @@ class Machine:
         The rate falls where few tiles or a short inner size leave the card idle; never faster
         than reading and writing the matrices.
         """
-        e = self.efficiency
         rate = self.plain_flops if plain else self.matmul_flops
         if k % ALIGNED or n % ALIGNED:
-            rate *= e.unaligned
-        tiles = max(1.0, copies * m * n / e.tile)
-        fill = tiles / (tiles + e.wave * e.tiles_at_once)
-        depth = k / (k + e.depth)
+            rate *= fitted("unaligned")
+        tiles = max(1.0, copies * m * n / TILE)
+        fill = tiles / (tiles + fitted("wave") * fitted("tiles_at_once"))
+        depth = k / (k + fitted("depth"))
         compute = 2.0 * m * k * n * copies / (rate * fill * depth)
         traffic = 2.0 * (m * k + k * n + m * n) * copies / self.memory_bytes
-        return max(compute, traffic) + e.kernel_seconds
+        return max(compute, traffic) + fitted("kernel_seconds")
 
     def attention_seconds(self, flops: float, sequence: float, head: int) -> float:
         """Fused attention's forward: short sequences and narrow heads are slower."""
-        e = self.efficiency
-        rate = self.attention_flops * sequence / (sequence + e.attention_length)
+        rate = self.attention_flops * sequence / (sequence + fitted("attention_length"))
         if self.flash_version > 1:  # FlashAttention-1 is no slower with narrow heads
-            rate *= min(1.0, 0.55 + 0.45 * head / 128)
-        return flops / rate + e.kernel_seconds
+            narrow = fitted("narrow_heads")
+            rate *= min(1.0, narrow + (1 - narrow) * head / 128)
+        return flops / rate + fitted("kernel_seconds")
 
 
 def machine(
-    accelerator: Accelerator, precision: str, flash_version: int, conditions: Conditions
+    accelerator: Accelerator,
+    precision: str,
+    flash_version: int,
+    conditions: Conditions,
+    stack: str = "unknown",
 ) -> Machine:
     """Achievable rates of `accelerator` at `precision`.
 
     Raises:
         UsageError: the hardware has no such matmuls, or its bandwidth is unknown.
     """
-    e = EFFICIENCY
     low = "bf16" if accelerator.bf16_flops else "fp16"
     plain = accelerator.peak_flops("fp32" if precision == "fp32" else low)
     peak = accelerator.peak_flops(precision)
@@ -154,33 +110,60 @@ def machine(
         raise UsageError(f"The memory bandwidth of {accelerator.name} is unknown.")
     arch = family(accelerator.arch)
     ceiling = conditions.matmul_share or _ceiling(accelerator, arch, plain)
-    fp8 = FP8.get(arch, e.fp8) if precision == "fp8" else 1.0
-    flash = ATTENTION.get((flash_version, arch)) or ATTENTION.get((2, arch), 0.30)
-    memory = conditions.memory_share or e.memory
+    fp8 = fitted("fp8_cdna3" if arch == "CDNA3" else "fp8") if precision == "fp8" else 1.0
+    memory = conditions.memory_share or fitted("memory")
     return Machine(
         matmul_flops=peak * ceiling * fp8,
         plain_flops=plain * ceiling,
-        attention_flops=(accelerator.peak_flops(low) or plain) * flash,
+        attention_flops=(accelerator.peak_flops(low) or plain) * _attention(arch, flash_version),
         flash_version=flash_version,
         card_bytes=accelerator.memory_bytes,
         memory_bytes=accelerator.memory_bytes_per_second * memory,
-        host_bytes=(accelerator.pcie_bytes_per_second or 16e9) * 0.8,
-        efficiency=e,
+        host_bytes=(accelerator.pcie_bytes_per_second or 16e9) * fitted("host_share"),
+        stack_efficiency=stack_efficiency(stack, arch),
     )
 
 
 def _ceiling(accelerator: Accelerator, arch: str, plain: float) -> float:
-    share = MATMUL_CEILING.get(arch, 0.75) * SUSTAINED.get(arch, USUAL_SUSTAINED)
-    if arch in FLOPS_PER_WATT and accelerator.tdp_w:
-        share = min(share, FLOPS_PER_WATT[arch] * accelerator.tdp_w / plain)
+    share = MATMUL_CEILING.get(arch) or _fitted_for(arch, "ceiling")
+    share *= _fitted_for(arch, "sustained")
+    if arch == "Ada" and accelerator.tdp_w:
+        share = min(share, fitted("ada_flops_per_watt") * accelerator.tdp_w / plain)
     elif arch in USUAL_POWER and accelerator.tdp_w and "RTX" not in accelerator.name:
-        share *= min(1.0, accelerator.tdp_w / USUAL_POWER[arch]) ** POWER_EXPONENT
+        share *= min(1.0, accelerator.tdp_w / USUAL_POWER[arch]) ** fitted("power_exponent")
     return share
+
+
+def _fitted_for(arch: str, name: str) -> float:
+    """The generation's own constant, or that of all others."""
+    own = f"{name}_{arch.lower()}"
+    return fitted(own if own in constants() else f"{name}_other")
+
+
+def stack_efficiency(stack: str, arch: str) -> float:
+    """Share of the best rates that a class of software keeps on a generation of GPUs.
+
+    An unknown class keeps what all classes keep in the (geometric) mean.
+    """
+    if stack != "unknown":
+        return _fitted_for(arch, f"stack_{stack}")
+    known = [_fitted_for(arch, f"stack_{one}") for one in STACKS if one != "unknown"]
+    return math.exp(statistics.fmean(map(math.log, known)))
+
+
+def _attention(arch: str, version: int) -> float:
+    """Fused attention's share of the peak; an unknown kernel is as FlashAttention-2 there."""
+    for kernel in (version, 2):
+        name = f"flash{kernel}_{arch.lower()}"
+        share = ATTENTION.get((kernel, arch)) or (name in constants() and fitted(name))
+        if share:
+            return share
+    return fitted("flash_other")
 
 
 def family(arch: str) -> str:
     """The generation's name in the tables above."""
-    for known in MATMUL_CEILING:
+    for known in FAMILIES:
         if arch.lower().startswith(known.lower()):
             return known
     return arch

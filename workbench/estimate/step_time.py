@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workload
 from workbench.describe.job import takes_job
 from workbench.errors import UsageError
-from workbench.estimate.block_time import BlockTime, block_time, head_time
+from workbench.estimate.block_time import BlockTime, block_time, computing, head_time
 from workbench.estimate.context import RankContext
 from workbench.estimate.exchange import exchange, host_seconds
+from workbench.estimate.fitted import fitted
 from workbench.estimate.flops import model_flops, recompute_flops
 from workbench.estimate.measured_time import RANGE as ROOFLINE
 from workbench.estimate.measured_time import RANGE_TEXT, measured_block
@@ -28,14 +29,9 @@ from workbench.estimate.pipeline.time import pipeline_seconds
 from workbench.estimate.rank import Rank, ranks_of
 from workbench.estimate.rates import Machine, machine
 from workbench.estimate.stack_factor import calibrated
-from workbench.estimate.timing import COMMUNICATION, StepTime
+from workbench.estimate.time_range import time_range
+from workbench.estimate.timing import COMMUNICATION, STACK, StepTime
 
-SPREAD = 0.015
-"""Standard deviation of one rank's step time; a synchronous step waits for the slowest."""
-OFFLOAD_LEFT = 0.3
-"""Share of the traffic with the host that nothing hides: the first and last block's, and waits."""
-CHUNKS_LEFT = 0.5
-"""Share of the sends of interleaved chunks that the next chunk's compute does not hide."""
 _PARTS = {
     "matmul": "matmul",
     "attention": "attention",
@@ -51,8 +47,8 @@ SOURCES = (
     "FLOPs: arXiv 2204.02311; tensor and pipeline parallelism: arXiv 2104.04473, 2205.05198",
     "sharding: arXiv 1910.02054, 2304.11277; checked in tests/accuracy",
 )
-RANGE, CALIBRATED = (0.85, 1.25), (0.92, 1.10)
-"""Where four of five published runs lie around the estimate, and after a calibration."""
+CALIBRATED = (0.92, 1.10)
+"""Range where the machine was measured; else `time_range`."""
 
 
 @takes_job
@@ -77,7 +73,7 @@ def step_time(
     accelerator = _check(workload, strategy, cluster)
     given = conditions or Conditions()
     flash = workload.kernels.flash_version
-    gpu = machine(accelerator, workload.precision, flash, given)
+    gpu = machine(accelerator, workload.precision, flash, given, workload.kernels.software_stack)
     network = links(cluster, given)
     peers = groups(strategy, network)
     by_content: dict[object, StageTime] = {}
@@ -89,7 +85,7 @@ def step_time(
         timed.append(by_content[content])
     parts = _step_parts(workload, strategy, cluster, timed, given)
     ratio = given.measured_ratio or 1.0
-    low, high = CALIBRATED if given.is_measured else RANGE
+    low, high = CALIBRATED if given.is_measured else time_range(workload, strategy)
     if workload.model.measured is not None:
         low, high = ROOFLINE
     peak = accelerator.peak_flops(workload.precision)
@@ -158,11 +154,16 @@ def _stage_time(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> Stag
         blocks = [(1, measured_block(context, context.model.measured, gpu))]
     forward = sum(count * sum(block.forward) for count, block in blocks)
     backward = sum(count * sum(block.backward) for count, block in blocks)
+    slower = 1 / gpu.stack_efficiency - 1
+    lost = [slower * sum(count * computing(one[way]) for count, one in blocks) for way in (0, 1)]
+    forward, backward = forward + lost[0], backward + lost[1]
     launches = sum(count * block.launches for count, block in blocks)
-    host = host_seconds(rank, launches * gpu.efficiency.launch_seconds)
-    busy, busy_back = max(forward, host), max(backward, 2 * host)
+    host = host_seconds(rank, launches * fitted("launch_seconds"))
+    again = fitted("backward_launches") + (context.strategy.recompute == "full")
+    busy, busy_back = max(forward, host), max(backward, again * host)
     exposed = exchange(rank, network, peers, forward=busy, backward=busy_back)
     parts = _block_parts(blocks)
+    parts[STACK] = sum(lost)
     parts["kernel launches"] = busy - forward + busy_back - backward
     parts[f"{COMMUNICATION}: sharded weights"] = exposed.forward + exposed.backward
     send = _send_seconds(context, network, peers)
@@ -206,7 +207,7 @@ def _step_parts(
     parts["input wait"] = batches * max(0.0, given.input_seconds - micro_batch)
     total = sum(parts.values())
     ranks = max(1, cluster.nodes)
-    wait = SPREAD * math.sqrt(2 * math.log(ranks)) if ranks > 1 else 0.0
+    wait = fitted("spread") * math.sqrt(2 * math.log(ranks)) if ranks > 1 else 0.0
     parts[f"{COMMUNICATION}: slowest rank"] = total * (wait + given.straggler)
     return parts
 
@@ -237,7 +238,7 @@ def _send_seconds(context: RankContext, network: Links, peers: Groups) -> float:
     if strategy.sequence_parallel:
         size /= strategy.tp
     hop = network.send_seconds(size, between_nodes=peers.stage_crosses_nodes)
-    return 2 * hop * chunks * (CHUNKS_LEFT if chunks > 1 else 1.0)
+    return 2 * hop * chunks * (fitted("chunks_left") if chunks > 1 else 1.0)
 
 
 def _offload_seconds(context: RankContext, trained: int, gpu: Machine, busy: float) -> float:
@@ -249,7 +250,7 @@ def _offload_seconds(context: RankContext, trained: int, gpu: Machine, busy: flo
     if "activations" in offload:
         model, tokens = context.model, context.workload.tokens / context.strategy.cp
         total += 2 * c * tokens * model.hidden * model.layers / gpu.host_bytes
-    return max(OFFLOAD_LEFT * total, total - 0.5 * busy)
+    return max(fitted("offload_left") * total, total - fitted("offload_beside") * busy)
 
 
 def _repeated_flops(workload: Workload, strategy: Strategy) -> float:

@@ -13,6 +13,9 @@ COMMUNICATION = "exposed communication"
 CALIBRATION = "stack calibration"
 """Part by which measured runs of the stack correct the others; below 0 where they were quicker."""
 
+STACK = "software stack"
+"""Part that kernels take beyond what the best stacks reach on the GPU's generation."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:

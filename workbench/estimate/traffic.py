@@ -12,19 +12,8 @@ from typing import NamedTuple
 
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
+from workbench.estimate.fitted import fitted
 from workbench.estimate.flops import block_products
-
-UNPACK = 9.0
-"""Bytes of traffic that unpacking one 4-bit weight costs as much as (bitsandbytes' kernels)."""
-
-
-LOOPED_PASSES = 20.0
-"""Times that routed tokens are read and written where permutation, padding, weighting and (in fp8)
-quantization are separate operations; 6 in fused kernels."""
-
-
-MERGE = 12.0
-"""Bytes per element that merging two partial results of attention in fp32 reads and writes."""
 
 
 class Traffic(NamedTuple):
@@ -38,9 +27,34 @@ class Traffic(NamedTuple):
     """Operations that the host launches in forward (backward: twice as many)."""
 
 
-@functools.lru_cache(maxsize=4096)
+class _Counted(NamedTuple):
+    """Of one block: what is counted from the implementation, free of fitted constants."""
+
+    moved: float
+    """Bytes of forward; backward moves twice as many."""
+    routed: float
+    """Bytes of one pass over routed tokens where nothing fuses the passes."""
+    merged: float
+    """Elements of partial results that ring attention merges."""
+    casts: float
+    """Bytes of fp8's casts, the same in forward and backward."""
+    unpacked: float
+    """Quantized weights that are unpacked in forward, and again in backward."""
+    launches: float
+    """Operations of forward."""
+
+
 def block_traffic(workload: Workload, strategy: Strategy, *, moe: bool) -> Traffic:
     """Bytes and launches of one block."""
+    counted = _counted(workload, strategy, moe=moe)
+    forward = counted.moved + counted.routed * fitted("looped_passes")
+    forward += counted.merged * fitted("merge")
+    same = counted.casts + counted.unpacked * fitted("unpack")
+    return Traffic(forward + same, 2.0 * forward + same, counted.launches)
+
+
+@functools.lru_cache(maxsize=4096)
+def _counted(workload: Workload, strategy: Strategy, *, moe: bool) -> _Counted:
     model, kernels = workload.model, workload.kernels
     tokens = workload.tokens / strategy.cp
     residual = tokens / (strategy.tp if strategy.sequence_parallel else 1)
@@ -54,16 +68,25 @@ def block_traffic(workload: Workload, strategy: Strategy, *, moe: bool) -> Traff
     dropout = (2.0 * c + 1) * 2 if model.dropout else 0.0
     forward = residual * model.hidden * (norm + adds + dropout)
     forward += split * _attention_passes(workload, c)
-    merged = MERGE * model.attention_width * (strategy.cp - 1)  # results of the ring's rounds
-    forward += split * merged
-    forward += _mlp_passes(workload, strategy, c, tokens, moe=moe)
+    mlp, routed = _mlp_passes(workload, strategy, c, tokens, moe=moe)
+    forward += mlp
     forward += _adapter_passes(workload, strategy, c, tokens, moe=moe)
-    casts = _casts(workload, strategy, c, tokens, moe=moe)
     launches = 9.0 + 4 * model.norms_per_block * (2 if plain_norm else 0.5)
     launches += 0 if kernels.compiled else 10 + 8 * (model.position == "rope")
     launches += 14.0 * moe + 3.0 * (strategy.tp > 1)
-    launches += 3.0 * len(workload.lora_targets) * bool(workload.lora_rank)
-    return Traffic(forward + casts, 2.0 * forward + casts, launches)
+    # A, B, scaling, adding and two casts of each adapter (peft/tuners/lora/layer.py)
+    launches += 6.0 * len(workload.lora_targets) * bool(workload.lora_rank)
+    # unpacking constants and weights, casting input and result (bitsandbytes' MatMul4Bit)
+    launches += 4.0 * len(block_linears(model, moe=moe)) * (workload.quantization != "none")
+    linears = block_linears(model, moe=moe) if workload.quantization != "none" else ()
+    return _Counted(
+        moved=forward,
+        routed=routed,
+        merged=split * model.attention_width * (strategy.cp - 1),  # of the ring's rounds
+        casts=_casts(workload, strategy, c, tokens, moe=moe),
+        unpacked=sum(linear.weight for linear in linears) / strategy.tp,
+        launches=launches,
+    )
 
 
 def _attention_passes(workload: Workload, c: int) -> float:
@@ -85,24 +108,27 @@ def _attention_passes(workload: Workload, c: int) -> float:
 
 def _mlp_passes(
     workload: Workload, strategy: Strategy, c: int, tokens: float, *, moe: bool
-) -> float:
-    """Activation (and gate) of the MLP; permutation and weighting of routed tokens."""
+) -> tuple[float, float]:
+    """Activation (and gate) of the MLP; one separate pass over routed tokens.
+
+    Permutation and weighting take 6 passes in fused kernels, `looped_passes` otherwise.
+    """
     model, kernels = workload.model, workload.kernels
     fused = kernels.activation == "fused" or kernels.compiled
     per_element = ((3.0 if fused else 5.0) if model.gated_mlp else (2.0 if fused else 3.0)) * c
     if not moe:
-        return per_element * tokens / strategy.tp * model.mlp_hidden
+        return per_element * tokens / strategy.tp * model.mlp_hidden, 0.0
     slots = tokens * model.experts_per_token
     inner = slots / strategy.tp * model.expert_hidden  # split by experts' ranks or by tp alike
     shared = tokens / strategy.tp * model.shared_expert_hidden
     rows = slots * strategy.expert_split / strategy.tp
-    passes = 6.0 if kernels.grouped_experts else LOOPED_PASSES
-    moved = passes * c * rows * model.hidden + 16.0 * tokens * model.experts
-    return per_element * (inner + shared) + moved
+    once = c * rows * model.hidden
+    moved = per_element * (inner + shared) + 16.0 * tokens * model.experts
+    return (moved + 6.0 * once, 0.0) if kernels.grouped_experts else (moved, once)
 
 
 def _casts(workload: Workload, strategy: Strategy, c: int, tokens: float, *, moe: bool) -> float:
-    """fp8: inputs are scaled and stored in 8 bits, twice (transposed); quantized: unpacked."""
+    """fp8: inputs are scaled and stored in 8 bits, twice (transposed)."""
     total = 0.0
     linears = block_linears(workload.model, moe=moe)
     if workload.precision == "fp8":
@@ -112,8 +138,6 @@ def _casts(workload: Workload, strategy: Strategy, c: int, tokens: float, *, moe
             slots = tokens * workload.model.experts_per_token / strategy.tp
             wide = slots * (workload.model.hidden + workload.model.expert_hidden)
             total += (c + 2.0) * wide * (1 if workload.kernels.grouped_experts else 2)
-    if workload.quantization != "none":
-        total += sum(linear.weight for linear in linears) / strategy.tp * UNPACK
     return total
 
 

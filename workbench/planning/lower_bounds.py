@@ -12,20 +12,15 @@ from typing import NamedTuple
 
 from workbench.describe import Conditions
 from workbench.estimate.context import ways
-from workbench.estimate.exchange import CONTENTION, HIDEABLE, exchange
+from workbench.estimate.exchange import exchange
+from workbench.estimate.fitted import fitted
 from workbench.estimate.network import groups, links
 from workbench.estimate.optimizer_time import optimizer_seconds
 from workbench.estimate.rank import ranks_of
 from workbench.estimate.rates import machine
 from workbench.estimate.stack_factor import stack_factor
-from workbench.estimate.step_time import SPREAD
 from workbench.planning.search_context import NodeGroup, SearchContext
 from workbench.planning.space import ParallelLayout
-
-_HIDDEN = 1 - CONTENTION
-"""Share of communication beside compute that adds nothing."""
-_MOVED_BESIDE = 0.5
-"""Share of a micro-batch's work beside which weights come from the host (`step_time`)."""
 
 
 class _Beside(NamedTuple):
@@ -55,7 +50,7 @@ class LowerBounds:
         self._gpu = machine(accelerator, work.precision, work.kernels.flash_version, given)
         self._besides: dict[tuple[int, tuple[str, ...], int], _Beside] = {}
         nodes = max(1, where.cluster.nodes)
-        wait = SPREAD * math.sqrt(2 * math.log(nodes)) if nodes > 1 else 0.0
+        wait = fitted("spread") * math.sqrt(2 * math.log(nodes)) if nodes > 1 else 0.0
         self._slowest = 1 + wait + given.straggler
         self._micros: dict[tuple[int, int, int, str, int], float] = {}
 
@@ -89,14 +84,15 @@ class LowerBounds:
         s = layout.strategy
         turns, turn = self._turns(layout, size), self._turn(layout, size, recompute)
         known = self._beside(layout, size, offload)
+        beside, hidden = fitted("offload_beside"), 1 - fitted("contention")
         # Where both hide behind the same work, more of it may take less in all: least at this much.
-        busy = max(turn, min(known.each, known.moved / _MOVED_BESIDE))
-        each = busy + known.each - _HIDDEN * min(known.each, busy)
-        each += max(0.0, known.moved - _MOVED_BESIDE * busy)
+        busy = max(turn, min(known.each, known.moved / beside))
+        each = busy + known.each - hidden * min(known.each, busy)
+        each += max(0.0, known.moved - beside * busy)
         once, count = known.once, layout.accumulate(size)
         if ways(s).weights == 1:
-            beside = HIDEABLE * (1.5 if s.overlap_gradients else 1.0)
-            once -= _HIDDEN * min(once, beside * turn)
+            backward = fitted("hideable") * (1.5 if s.overlap_gradients else 1.0)
+            once -= hidden * min(once, backward * turn)
         rest = (turns - count) * turn + once + known.optimizer
         return self._slowest * (count * each + rest)
 
