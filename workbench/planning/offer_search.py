@@ -34,6 +34,8 @@ from workbench.units import format_seconds, format_usd
 BEST_CASE = "even without any loss "
 SLOWEST = 100.0
 """Times as long as without any loss: no layout worth looking at takes longer."""
+ROUNDING = 1e-9
+"""Share by which the sum of a bill's parts may differ from that of another with as many hours."""
 KEEP = 10
 """Plans that must be cheaper before an offer is left out: so many of the cheapest are exact."""
 
@@ -155,7 +157,7 @@ class OfferSearch:
             except UsageError:
                 return INTERRUPTED, "the run never ends"
             assert cost.usd is not None
-            if cost.usd > (self.limits.budget_usd or math.inf):
+            if cost.usd > (self.limits.budget_usd or math.inf) * (1 + ROUNDING):
                 return BUDGET, f"the run costs more than {format_usd(self.limits.budget_usd)}"
             if cost.wall_hours > (self.limits.deadline_hours or math.inf):
                 return DEADLINE, "the run takes longer than the deadline"
