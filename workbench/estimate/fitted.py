@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +67,7 @@ def fitted(name: str) -> float:
 
 
 @contextmanager
-def reading() -> Iterator[set[str]]:
+def reading() -> Generator[set[str]]:
     """The names of constants that are read meanwhile, for the fit."""
     names: set[str] = set()
     _reads.append(names)
@@ -78,7 +78,7 @@ def reading() -> Iterator[set[str]]:
 
 
 @contextmanager
-def using(values: Mapping[str, float]) -> Iterator[None]:
+def using(values: Mapping[str, float]) -> Generator[None]:
     """Other values of some constants, for the fit; not for several threads at once.
 
     Raises:

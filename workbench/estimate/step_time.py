@@ -155,15 +155,16 @@ def _stage_time(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> Stag
     forward = sum(count * sum(block.forward) for count, block in blocks)
     backward = sum(count * sum(block.backward) for count, block in blocks)
     slower = 1 / gpu.stack_efficiency - 1
-    lost = [slower * sum(count * computing(one[way]) for count, one in blocks) for way in (0, 1)]
-    forward, backward = forward + lost[0], backward + lost[1]
+    lost = slower * sum(count * computing(block.forward) for count, block in blocks)
+    lost_back = slower * sum(count * computing(block.backward) for count, block in blocks)
+    forward, backward = forward + lost, backward + lost_back
     launches = sum(count * block.launches for count, block in blocks)
     host = host_seconds(rank, launches * fitted("launch_seconds"))
     again = fitted("backward_launches") + (context.strategy.recompute == "full")
     busy, busy_back = max(forward, host), max(backward, again * host)
     exposed = exchange(rank, network, peers, forward=busy, backward=busy_back)
     parts = _block_parts(blocks)
-    parts[STACK] = sum(lost)
+    parts[STACK] = lost + lost_back
     parts["kernel launches"] = busy - forward + busy_back - backward
     parts[f"{COMMUNICATION}: sharded weights"] = exposed.forward + exposed.backward
     send = _send_seconds(context, network, peers)
