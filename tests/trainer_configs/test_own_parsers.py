@@ -71,3 +71,17 @@ def test_deepspeed_reads_its_json(tmp_path: Path) -> None:
     assert parsed.gradient_accumulation_steps == 4
     assert parsed.zero_config.reduce_bucket_size == 1_000_000
     assert parsed.zero_config.offload_param.device == "cpu"
+
+
+@pytest.mark.slow  # loads torch and Accelerate
+def test_accelerate_reads_its_config(tmp_path: Path) -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    options: dict[str, Any] = {"strategy": "hsdp", "recompute": "full", "precision": "bf16"}
+    file = written(tmp_path, "accelerate", **options)["accelerate.yaml"]
+    parsed = load_config_from_file(str(file))
+    assert (parsed.num_processes, parsed.mixed_precision) == (8, "bf16")
+    assert parsed.distributed_type.value == "FSDP"
+    assert parsed.fsdp_config["fsdp_version"] == 2
+    assert parsed.fsdp_config["fsdp_activation_checkpointing"] is True
+    assert parsed.parallelism_config["parallelism_config_dp_replicate_size"] == 2

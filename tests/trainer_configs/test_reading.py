@@ -11,6 +11,7 @@ import pytest
 
 import workbench as wb
 from workbench.describe.job import read_model
+from workbench.launching.prepare import accelerate_config
 from workbench.trainer_configs import job_from_config, read_command_line, read_config
 
 TORCHTITAN = """
@@ -205,6 +206,18 @@ def test_arguments_of_a_transformers_script(tmp_path: Path) -> None:
     assert job.strategy.offload == ("optimizer", "parameters")
     assert (job.workload.micro_batch, job.workload.accumulate) == (4, 8)
     assert (job.workload.seq_len, job.workload.model.layers) == (2048, 32)
+    assert not [note for note in job.notes if "understood" in note]
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp", "fsdp-grad-op", "hsdp", "zero2", "zero3", "tp"])
+def test_what_the_launcher_writes_for_accelerate(tmp_path: Path, name: str) -> None:
+    strategy = wb.Strategy.parse(name, 4)
+    texts = accelerate_config.files(strategy, "cuda", folder=tmp_path)
+    for file, text in texts.items():
+        (tmp_path / file).write_text(text)
+    file = tmp_path / accelerate_config.CONFIG_NAME
+    job = job_from_config(file, model="gpt2", gpu="h100")
+    assert job.strategy.options() | {"name": name} == strategy.options()
     assert not [note for note in job.notes if "understood" in note]
 
 

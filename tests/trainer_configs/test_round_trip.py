@@ -19,6 +19,7 @@ from workbench.trainer_configs import (
     write_files,
 )
 from workbench.trainer_configs.known import FORMATS
+from workbench.trainer_configs.reading import format_of
 
 TRAINERS = [one.trainer for one in FORMATS]
 MODELS = ("llama-3-8b", "llama-3.1-70b", "qwen3-8b", "qwen2.5-1.5b", "mixtral-8x7b", "gpt2")
@@ -103,10 +104,10 @@ def test_what_is_written_is_read_back(trainer: str, data: st.DataObject) -> None
 def check_read_back(job: wb.Job, trainer: str, made: TrainerFiles) -> None:
     nodes = job.cluster.nodes
     where: dict[str, Any] = {"gpu": "h100", "gpus": job.strategy.world_size // nodes}
-    if trainer == "deepspeed":  # the script decides those
-        where |= {name: getattr(job.workload, name) for name in ("seq_len", "attention", "loss")}
-        where |= {"lora_rank": job.workload.lora_rank, "quantization": job.workload.quantization}
-        where |= {"lora_targets": job.workload.lora_targets, "recompute": job.strategy.recompute}
+    options = job.strategy.options()
+    for name in format_of(trainer).outside:  # the script decides those
+        where[name] = getattr(job.workload, name, options.get(name))
+    if trainer in {"accelerate", "deepspeed"}:
         where |= {"model": job.workload.model}
     with tempfile.TemporaryDirectory() as folder:
         paths = write_files(made, Path(folder))
@@ -127,6 +128,7 @@ def check_read_back(job: wb.Job, trainer: str, made: TrainerFiles) -> None:
         ("axolotl", "qwen2.5-1.5b", {"strategy": "fsdp", "precision": "bf16"}),
         ("llama-factory", "llama-3-8b", {"lora_rank": 8, "strategy": "zero2"}),
         ("megatron-lm", "mixtral-8x7b", {"strategy": "zero1x4-tp2", "seq_len": 4096}),
+        ("accelerate", "llama-3-8b", {"strategy": "hsdp", "recompute": "full"}),
         ("deepspeed", "gpt2", {"strategy": "zero3", "offload": "optimizer,parameters"}),
     ],
 )
@@ -138,7 +140,7 @@ def test_each_trainer_takes_a_usual_job(trainer: str, model: str, options: dict[
     if trainer != "deepspeed":  # JSON has no comments
         assert first.startswith("#")
         assert f"Assuming {job.trainer.trainer.title}" in first
-    assert bool(made.unproven) == (trainer not in {"transformers", "deepspeed"})
+    assert bool(made.unproven) == (trainer not in {"transformers", "deepspeed", "accelerate"})
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workbench.trainer_configs.format import Format
+from workbench.trainer_configs.formats.accelerate import ACCELERATE
 from workbench.trainer_configs.formats.axolotl import AXOLOTL
 from workbench.trainer_configs.formats.deepspeed import DEEPSPEED
 from workbench.trainer_configs.formats.llama_factory import LLAMA_FACTORY
@@ -17,6 +18,7 @@ FORMATS: tuple[Format, ...] = (
     AXOLOTL,
     LLAMA_FACTORY,
     MEGATRON_LM,
+    ACCELERATE,
     DEEPSPEED,
     TRL,
     TRANSFORMERS,

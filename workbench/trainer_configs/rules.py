@@ -203,17 +203,17 @@ def applies(when: Fields | None, fields: Fields) -> bool:
 
 
 def below(prefix: str, rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """The rules for a document that is held under a key of another."""
+    """The rules for a document that is held under a key of another, with that in front."""
     return tuple(_moved(prefix, rule) for rule in rules)
 
 
 def _moved(prefix: str, rule: Rule) -> Rule:
     if isinstance(rule, Choice):
-        return replace(rule, keys=tuple(f"{prefix}.{key}" for key in rule.keys))
+        return replace(rule, keys=tuple(prefix + key for key in rule.keys))
     if isinstance(rule, Number):
-        others = tuple(f"{prefix}.{key}" for key in rule.other_keys)
-        return replace(rule, key=f"{prefix}.{rule.key}", other_keys=others)
-    return replace(rule, key=f"{prefix}.{rule.key}")
+        others = tuple(prefix + key for key in rule.other_keys)
+        return replace(rule, key=prefix + rule.key, other_keys=others)
+    return replace(rule, key=prefix + rule.key)
 
 
 def _matches(given: Any, row: Any) -> bool:

@@ -115,7 +115,7 @@ def write_config(job: Job, trainer: str, model: str | None = None) -> TrainerFil
     if refused:
         raise CannotExpressError(refused)
     for key, value in chosen.completed.items():
-        if key.partition(".")[0] in document.values:
+        if any(key.startswith(f"{one}.") and document.get(one) for one in chosen.documents):
             document.put(key, value)
     differing = _differences(job, _read_back(document, chosen, job, trainer, model))
     lost = {name: pair for name, pair in differing.items() if name not in _SOFT}
@@ -258,13 +258,13 @@ def _texts(
         f"Start: {shlex.join(command)}",
         *notes,
     )
-    values = dict(document.values)
     beside: dict[str, str] = {}
     for key, name in chosen.documents.items():
-        inner = values.get(key)
+        inner = document.get(key)
         if isinstance(inner, dict):
             beside[name] = json_file(cast("dict[str, Any]", inner))
-            values[key] = name
+            document.put(key, name)
+    values = document.values
     if chosen.syntax == "arguments":
         start = ("torchrun", f"--nnodes={nodes}", f"--nproc-per-node={gpus}", chosen.script)
         options = arguments(values, dashes=chosen.dashes)

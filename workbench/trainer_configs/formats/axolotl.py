@@ -124,7 +124,7 @@ AXOLOTL = Format(
                     fields=("variable_length",),
                     rows=(((True,), (False,)), ((False,), (True,))),
                 ),
-                *below("deepspeed", (deepspeed.STAGE,)),
+                *below("deepspeed.", (deepspeed.STAGE,)),
                 Choice(
                     keys=("fsdp_version",),
                     fields=("data_parallel", "engine"),
@@ -136,14 +136,14 @@ AXOLOTL = Format(
                         *(((None,), (kind, ANY)) for kind in sorted(deepspeed.ZEROS)),
                     ),
                 ),
-                *below("deepspeed", deepspeed.ZERO),
+                *below("deepspeed.", deepspeed.ZERO),
                 Choice(
                     keys=("fsdp_config.reshard_after_forward",),
                     fields=("reshard_after_forward",),
                     when={"data_parallel": transformers.SHARDED},
                     rows=(((True,), (True,)), ((False,), (False,)), ((None,), (ANY,))),
                 ),
-                *below("fsdp_config", transformers.FSDP_COMMON),
+                *below("fsdp_config.", transformers.FSDP_COMMON),
                 Choice(
                     keys=("fsdp_config.offload_params",),
                     fields=("offload_optimizer", "offload_parameters"),

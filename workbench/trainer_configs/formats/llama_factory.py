@@ -113,10 +113,10 @@ LLAMA_FACTORY: Format = replace(
             source=transformers.TRAINING_ARGUMENTS,
             rules=(
                 *transformers.SIZES,
-                *below("deepspeed", (deepspeed.STAGE,)),
+                *below("deepspeed.", (deepspeed.STAGE,)),
                 transformers.DATA_PARALLEL,
-                *below("deepspeed", deepspeed.ZERO),
-                *below("fsdp_config", transformers.FSDP),
+                *below("deepspeed.", deepspeed.ZERO),
+                *below("fsdp_config.", transformers.FSDP),
                 transformers.OPTIMIZER,
                 Choice(
                     keys=("torch_compile",),

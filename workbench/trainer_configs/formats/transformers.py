@@ -249,10 +249,10 @@ _GROUPS = (
         source=TRAINING_ARGUMENTS,
         rules=(
             *SIZES,
-            *below("deepspeed", (deepspeed.STAGE,)),
+            *below("deepspeed.", (deepspeed.STAGE,)),
             DATA_PARALLEL,
-            *below("deepspeed", deepspeed.ZERO),
-            *below("fsdp_config", FSDP),
+            *below("deepspeed.", deepspeed.ZERO),
+            *below("fsdp_config.", FSDP),
             RECOMPUTE,
             PRECISION,
             OPTIMIZER,
@@ -277,7 +277,7 @@ LACKS = {
 }
 TRANSFORMERS = Format(
     trainer="transformers",
-    others=("accelerate", "peft", "pytorch", "alst"),
+    others=("peft", "pytorch", "alst"),
     syntax="arguments",
     file="train.sh",
     signatures=(
