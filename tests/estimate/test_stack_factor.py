@@ -107,6 +107,11 @@ def test_several_runs_weigh_more_and_repeats_are_their_median() -> None:
     assert factor(*repeats) == pytest.approx(1.2**ONE)
 
 
+def test_what_does_not_apply_pushes_nothing_out() -> None:
+    others = [measured(f"cpu-{number}", device="cpu", arch="") for number in range(30)]
+    assert factor(measured(), *others) == pytest.approx(1.25**ONE)
+
+
 def test_memory_is_corrected_where_it_is_not_book_keeping() -> None:
     plain = wb.training_memory(job())
     states = sum(plain.parts[one] for one in ("parameters", "optimizer states"))

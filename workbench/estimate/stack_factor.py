@@ -164,6 +164,7 @@ def time_factor(calibration: StackCalibration, facts: StackFacts) -> TimeFactor:
     known = [one for one in _configurations(calibration) if one.step_ratio is not None]
     used = [one for one in known if _correlation(facts, one.latest.stack, TIME_CORRELATION) > 0]
     notes = _notes(calibration, facts, [one for one in known if one not in used])
+    used = used[-NEWEST_LAYOUTS:]
     if not used:
         return TimeFactor(sentences=notes)
     stacks = [one.latest.stack for one in used]
@@ -190,6 +191,7 @@ def memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTerm
     known = [one for one in _configurations(calibration) if one.peak_ratio is not None]
     used = [one for one in known if _correlation(facts, one.latest.stack, MEMORY_CORRELATION) > 0]
     notes = _notes(calibration, facts, [one for one in known if one not in used])
+    used = used[-NEWEST_LAYOUTS:]
     if not used:
         return MemoryTerms(sentences=notes)
     features = [_features(one.latest) for one in used]
@@ -232,12 +234,12 @@ def _features(measured: StackMeasurement) -> list[float]:
 
 @functools.lru_cache(maxsize=64)
 def _configurations(calibration: StackCalibration) -> tuple[_Repeats, ...]:
-    """The newest configurations, each with the medians of its newest measurements."""
+    """The configurations, the newest last, each with the medians of its newest measurements."""
     groups: dict[object, list[StackMeasurement]] = {}
     for one in calibration.measurements:
         earlier = groups.pop((one.facts, one.layout), [])
         groups[one.facts, one.layout] = [*earlier, one]  # the latest last
-    return tuple(_repeats(group[-NEWEST_REPEATS:]) for group in groups.values())[-NEWEST_LAYOUTS:]
+    return tuple(_repeats(group[-NEWEST_REPEATS:]) for group in groups.values())
 
 
 def _repeats(group: Sequence[StackMeasurement]) -> _Repeats:

@@ -30,6 +30,8 @@ from workbench.version import __version__
 KEY = "stacks"
 SANE = (0.1, 10.0)
 """Measured over predicted; beyond, something else went on."""
+NEWEST = 1000
+"""Measurements that are looked at: those before them are of older drivers, libraries and code."""
 _BYTES = ("peak_bytes", "predicted_bytes", "tensors_bytes", "states_bytes")
 _NUMBERS = ("measured_at", "step_ratio", *_BYTES)
 
@@ -44,9 +46,9 @@ def keep(root: str | os.PathLike[str] | None, measurement: StackMeasurement) -> 
 
 
 def read(root: str | os.PathLike[str] | None) -> list[StackMeasurement]:
-    """All measurements that can be read, oldest first, the last of each name."""
+    """The newest measurements that can be read, oldest first, the last of each name."""
     by_name: dict[str, StackMeasurement] = {}
-    for line in read_corrections(root, KEY):
+    for line in read_corrections(root, KEY)[-NEWEST:]:
         measurement = _read(line)
         if measurement is not None:
             by_name.pop(measurement.name, None)
