@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 import workbench as wb
 from workbench.cli.entry import app
 from workbench.trainer_configs import CannotExpressError
+from workbench.trainer_configs.known import FORMATS
 
 RECIPE = """
 base_model: meta-llama/Meta-Llama-3-8B
@@ -100,6 +102,19 @@ def test_a_plan_is_exported_as_a_trainers_configuration(tmp_path: Path) -> None:
     assert f"seq_len = {first['seq_len']}" in text
 
 
+def test_a_run_is_exported_as_a_trainers_configuration(tmp_path: Path) -> None:
+    job = wb.Job.of("qwen2.5-1.5b", gpu="h100", gpus=4, strategy="zero2", micro_batch=3)
+    record = {"run": "20260101-a", "device": "cuda", "strategy": job.strategy.options()}
+    record |= {"workload": asdict(job.workload), "cluster": asdict(job.cluster)}
+    folder = tmp_path / "runs" / "20260101-a"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(record))
+    made = run("export", "20260101-a", "--trainer", "trl", "--store", tmp_path / "runs")
+    assert "per_device_train_batch_size: 3" in made["files"]["sft.yaml"]
+    assert json.loads(made["files"]["deepspeed.json"])["zero_optimization"]["stage"] == 2
+    assert made["command"][:5] == ["accelerate", "launch", "--num_machines", "1", "--num_processes"]
+
+
 def test_a_launch_predicts_from_a_known_trainer_s_arguments(store: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("from transformers import Trainer, TrainingArguments\n")
@@ -115,3 +130,13 @@ def test_a_launch_predicts_from_a_known_trainer_s_arguments(store: Path, tmp_pat
     assert sharded.predicted is not None  # the script shards by itself
     assert sharded.predicted.parts["parameters"] < request.predicted.parts["parameters"]
     assert wb.request(script, ["--learning_rate", "1"], **how).predicted is None
+
+
+def test_the_help_says_whose_files_no_parser_of_theirs_has_read() -> None:
+    result = CliRunner().invoke(app, ["export", "--help"])
+    text = " ".join(result.output.replace("│", " ").split())
+    parsed, _, other = text.partition("parser: ")[2].partition("Not parsed by the package itself: ")
+    unproven = other.partition(".")[0].split(", ")
+    assert sorted(unproven) == sorted(one.trainer for one in FORMATS if not one.parsed_by)
+    proven = parsed.partition(".")[0].split(", ")
+    assert sorted(proven) == sorted(one.trainer for one in FORMATS if one.parsed_by)

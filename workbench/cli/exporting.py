@@ -63,7 +63,12 @@ class ExportOptions(Description):
 
 @with_options
 def export(options: ExportOptions) -> None:
-    """Export a run, script or plan as files of another engine, or explain why it cannot."""
+    """Export a run, script or plan as files of another engine, or as a trainer's configuration.
+
+    With --trainer NAME: parsed in our tests by the package's own parser: accelerate, deepspeed,
+    transformers. Not parsed by the package itself: torchtitan, torchtune, axolotl, llama-factory,
+    megatron-lm, trl.
+    """
     if options.why:
         _why(options)
         return

@@ -13,7 +13,7 @@ from workbench.describe.job import Job
 from workbench.describe.recorded import from_document
 from workbench.engines.export_request import plan_entry
 from workbench.errors import UsageError
-from workbench.store.record import TO_EXPORT, read_record
+from workbench.store.record import read_record
 from workbench.store.runs import Store
 
 
@@ -32,7 +32,7 @@ def described(what: str | None, rank: int = 1, store: str | Store | None = None)
     if what.endswith(".json"):
         return _planned(Path(what).expanduser(), rank)
     where = store if isinstance(store, Store) else Store(store)
-    return Job.recorded(read_record(where.find(what), TO_EXPORT).document())
+    return Job.recorded(read_record(where.find(what), ("run",)).document())
 
 
 def _planned(path: Path, rank: int) -> Job:
