@@ -22,16 +22,19 @@ SLOWER, DEARER, OFTENER = 1 / 0.8, 1.25, 2.0
 def pareto(points: Sequence[Bill]) -> tuple[int, ...]:
     """Positions of the points that no other beats in one without losing in the other.
 
-    Equal points are all kept.
+    Equal points are all kept; dollars are equal where only the sum of a bill's parts was rounded.
 
     >>> pareto([(10.0, 5.0), (12.0, 3.0), (12.0, 5.0), (10.0, 5.0)])
     (0, 1, 3)
+    >>> pareto([(0.3, 2.0), (0.1 + 0.2, 1.0)])
+    (1,)
     """
-    order = sorted(range(len(points)), key=lambda index: points[index])
+    bills = [(round(usd, 9), hours) for usd, hours in points]
+    order = sorted(range(len(bills)), key=lambda index: bills[index])
     kept: list[int] = []
     fastest: Bill = (math.inf, math.inf)
     for index in order:
-        usd, hours = points[index]
+        usd, hours = bills[index]
         if hours < fastest[1] or (usd, hours) == fastest:
             kept.append(index)
             fastest = (usd, hours)

@@ -13,13 +13,13 @@ from workbench.describe import Cluster, Conditions, Strategy, Workload
 from workbench.estimate.memory import least_bytes, needed_bytes
 from workbench.estimate.rank import ranks_of
 from workbench.estimate.step_time import step_time
-from workbench.estimate.timing import COMMUNICATION, StepTime
+from workbench.estimate.timing import COMMUNICATION, STACK, StepTime
 from workbench.planning.layouts import enumerate_layouts
 from workbench.planning.space import Choice, ParallelLayout, Space
 
 # Parts of a step that no data parallelism, sharding or pipeline makes shorter per token.
 _WORK = (
-    *("matmul", "attention", "memory-bound operations", "recompute"),
+    *("matmul", "attention", "memory-bound operations", "recompute", STACK),
     *(f"{COMMUNICATION}: tp", f"{COMMUNICATION}: cp", f"{COMMUNICATION}: ep"),
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from workbench.estimate.timing import COMMUNICATION
+from workbench.estimate.timing import COMMUNICATION, STACK
 
 GREY = "#797f87"  # as readable on white (4.1 : 1) as on JupyterLab's dark #111 (4.6 : 1)
 LINE = "rgba(121, 127, 135, 0.28)"
@@ -17,6 +17,7 @@ PARTS = {
     "attention": "#5b9ae0",
     "memory-bound operations": "#1a7f5a",
     "recompute": "#56b38d",
+    STACK: "#3d5a80",
     "kernel launches": "#7a6fd0",
     "optimizer": "#8a5fb8",
     "offload traffic": "#8a7a1f",
