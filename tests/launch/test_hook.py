@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,12 @@ torch = pytest.importorskip("torch")
 
 from tests.conftest import until  # noqa: E402
 from tests.faults.matrix import record  # noqa: E402
-from workbench.launching.capture import batches, graceful_stop, writers  # noqa: E402
+from workbench.launching.capture import (  # noqa: E402
+    batches,
+    graceful_stop,
+    loaders,
+    writers,
+)
 from workbench.launching.capture.hook import _program  # noqa: E402
 from workbench.launching.capture.patches import _AfterImport  # noqa: E402
 from workbench.launching.capture.pulse import FORWARD  # noqa: E402
@@ -215,3 +221,27 @@ def test_asking_whether_a_library_is_there_does_not_unwatch_it(
 )
 def test_what_python_was_asked_to_run(words: list[str], program: tuple[str, str]) -> None:
     assert _program(words) == program
+
+
+def test_a_loader_that_a_loop_makes_anew_in_each_epoch_tells_how_it_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody but its iterator is left of it when the first backward pass begins."""
+    from torch.utils.data import dataloader
+
+    told: list[list[dict]] = []
+
+    def note(*, samplers: list[dict]) -> None:
+        told.append(samplers)
+
+    recorder = SimpleNamespace(steps=0, owner=os.getpid(), note=note)
+    monkeypatch.setattr(dataloader.DataLoader, "__iter__", dataloader.DataLoader.__iter__)
+    iterator = dataloader._BaseDataLoaderIter
+    monkeypatch.setattr(iterator, "__next__", iterator.__next__)
+    loaders.patch(recorder, dataloader)
+    for _ in range(12):
+        for _ in dataloader.DataLoader(torch.zeros(4, 2), batch_size=2, shuffle=True):
+            recorder.loaders.used()
+    (sampler,) = told[-1]
+    assert (sampler["sampler"], sampler["distributed"]) == ("RandomSampler", False)
+    assert len(told) == 1

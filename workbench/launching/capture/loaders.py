@@ -22,6 +22,7 @@ from .recorder import Recorder
 
 _MAX_AHEAD = 4096  # batches fetched and not yet trained on
 _FIRST_MARKED, _MARKED_EVERY = 4, 32  # steps whose batches get a fingerprint
+_MAX_TOLD = 8  # loaders whose sampling is noted
 _TOLD = 3  # iterations after which a loader's sampling is known
 
 
@@ -43,6 +44,7 @@ class Loaders:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._feeds: weakref.WeakKeyDictionary[Any, _Feed] = weakref.WeakKeyDictionary()
+        self._training: list[_Feed] = []  # kept: a loop may make its loader anew in each epoch
         self._last: _Feed | None = None
         self._fetched: set[_Feed] = set()
         self._used: Batch = NOTHING  # by the step under way
@@ -83,6 +85,8 @@ class Loaders:
             self._used = together(self._used, feed.batches.popleft())
         if not feed.trains:
             feed.trains = True
+            if all(feed.about != one.about for one in self._training[:_MAX_TOLD]):
+                self._training.append(feed)
             self._note_samplers()
 
     def take(self) -> tuple[float | None, Batch]:
@@ -100,8 +104,8 @@ class Loaders:
 
     def _note_samplers(self) -> None:
         """Note how the loaders that train do sample."""
-        feeds = [feed for feed in self._feeds.values() if feed.trains]
-        samplers = [{**feed.about, **_epochs(feed.epochs)} for feed in feeds[:8]]
+        feeds = self._training[:_MAX_TOLD]
+        samplers = [{**feed.about, **_epochs(feed.epochs)} for feed in feeds]
         if samplers != self._noted:
             self._noted = samplers
             self._recorder.note(samplers=samplers)
