@@ -245,3 +245,17 @@ def test_the_page_and_the_command_say_the_same(
     ]
     assert not differ, "\n".join(differ)
     assert {state for _, state, _ in table} == TEXTS.keys() - {"unreadable"}
+
+
+def test_a_row_of_a_table_says_what_the_command_says(tmp_path: Path) -> None:
+    """An unreadable run was "Waiting" there."""
+    rows = [
+        {"phase": "ended", "outcome": name} if name in get_args(Outcome) else {"phase": name}
+        for name in TEXTS
+    ]
+    shown = run_module(
+        tmp_path,
+        f"""const {{ badge }} = await import("./state.js");
+        console.log(JSON.stringify({json.dumps(rows)}.map((row) => badge(row).text)));""",
+    )
+    assert shown == list(TEXTS.values())
