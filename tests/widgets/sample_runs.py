@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from workbench.store.processes import identify
+
 ROWS_MAX = 300
 
 
@@ -160,6 +162,8 @@ class SampleRun:
         }
         view.update(more)
         write_json(self.directory / "view.json", view)
+        state = {"phase": phase, "supervisor": identify(os.getpid()), "heartbeat": time.time()}
+        write_json(self.directory / "state.json", state)
         if ended:
             write_json(
                 self.directory / "exit.json",

@@ -42,8 +42,8 @@ TEXTS = {
     "unreadable": "Unreadable",
 }
 """What the page writes for what the command line says."""
-# Up to two seconds the page shows what the view says; then it asks the kernel.
-AGES = (0.5, 4.0, 15.0, HEARTBEAT_FRESH_SECONDS + 15)
+# Up to four seconds the page shows what the view says; then it asks the kernel.
+AGES = (0.5, 5.0, 15.0, HEARTBEAT_FRESH_SECONDS + 15)
 
 
 @pytest.fixture(scope="module")

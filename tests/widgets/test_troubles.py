@@ -102,7 +102,7 @@ def test_after_a_resume_snapshots_are_pushed_again(run: Resumable) -> None:
     widget = RunDashboard(run, transport="comm")
     sent = sent_by(widget)
     widget._on_message(widget, {"type": "subscribe"}, None)
-    until(lambda: sent and sent[-1]["exit"], 10, "the last snapshot")
+    until(lambda: sent and sent[-1]["view"]["phase"] == "ended", 10, "the last snapshot")
     assert widget.resume() == {"bad": False, "run": "sample", "text": "Resumed."}
     (run.directory / "exit.json").unlink()
     run.write(95, phase="running", checkpoints=[checkpoint(90)])

@@ -76,7 +76,7 @@ class RunFace(Face):
         except Exception as error:  # noqa: BLE001 - whatever it is, the face has to say it
             return {"bad": True, "run": self.run.id, "text": f"Not resumed: {sentence(error)}"}
         if self._pusher is not None:
-            self._pusher.start()
+            self._pusher.resumed()
         here = resumed.id == self.run.id
         text = "Resumed." if here else f"Resumed as {resumed.id}; open it in the list of runs."
         return {"bad": False, "run": resumed.id, "text": text}

@@ -10,6 +10,7 @@ from typing import Any
 
 from workbench.store.files import read_json
 
+_LEAVES_ENDED_SECONDS = 60.0  # a resumed run's view may say "ended" until its supervisor looks
 PUSH_SECONDS = 1.0  # at most one message a second: each costs about 1 kB of header
 
 
@@ -35,11 +36,19 @@ class SnapshotPusher:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._last_seq: Any = None
+        self._subscribed = False
+        self._awake_until = 0.0
+
+    def resumed(self) -> None:
+        """The run goes on: who had asked for snapshots gets them again."""
+        self._awake_until = time.monotonic() + _LEAVES_ENDED_SECONDS
+        if self._subscribed:
+            self.start()
 
     def start(self) -> None:
         """A page asked for snapshots: it gets the present one, and the next ones as they come."""
         with self._lock:
-            self._last_seq = None
+            self._last_seq, self._subscribed = None, True
             if self._thread is None or not self._thread.is_alive():
                 self._stopped.clear()
                 self._thread = threading.Thread(
@@ -57,7 +66,8 @@ class SnapshotPusher:
             if snapshot is not None and snapshot["view"].get("seq") != self._last_seq:
                 self._last_seq = snapshot["view"].get("seq")
                 self._push(snapshot)
-            if snapshot is not None and snapshot["view"].get("phase") == "ended":
+            ended = snapshot is not None and snapshot["view"].get("phase") == "ended"
+            if snapshot is not None and ended and time.monotonic() > self._awake_until:
                 with self._lock:
                     if self._last_seq == snapshot["view"].get("seq"):
                         self._thread = None

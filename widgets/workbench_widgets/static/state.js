@@ -30,7 +30,7 @@ const OUTCOMES = {
   "no-steps": "No steps",
 };
 const WATCHED = ["starting", "running", "stopping"]; // by a supervisor
-const LATE_AFTER_SECONDS = 2; // a view is written every second
+const LATE_AFTER_SECONDS = 4; // a view is written every second
 const SILENT_AFTER_SECONDS = 10;
 const GONE_AFTER_SECONDS = 30; // workbench.store.status.HEARTBEAT_FRESH_SECONDS
 
