@@ -27,11 +27,12 @@ from tests.accuracy.rows import Case, NotExpressedError, Row, case_of, metric_of
 from tests.accuracy.score import percentile, read, scorable
 from workbench.errors import WorkbenchError
 from workbench.estimate import training_memory
+from workbench.estimate.fitted import read_constants
 from workbench.estimate.memory_range import FILE, UNNAMED, WHY, MemoryRange, kind_of
 from workbench.estimate.parts import COMMUNICATION, CONTEXT, Peak
 from workbench.estimate.peaks import peaks
 from workbench.estimate.rank import Rank, ranks_of
-from workbench.estimate.slack import constants, shares, slack_bytes
+from workbench.estimate.slack import PATH, shares, slack_bytes
 
 Values = Mapping[str, float]
 Shape = tuple[float, float]
@@ -118,10 +119,10 @@ def fitted(runs: Sequence[Run]) -> Values:
     """Constants within their bounds that suit these runs, one after the other, twice."""
     best: Values = shares()
     touched = [run for run in runs if run.metric != "allocated"]
-    for name, (_, low, high) in [*constants().items()] * 2:
-        grid = [low + (high - low) * step / (_STEPS - 1) for step in range(_STEPS)]
+    for name, one in [*read_constants(PATH).items()] * 2:
+        grid = [one.low + (one.high - one.low) * step / (_STEPS - 1) for step in range(_STEPS)]
         tried = [best, *({**best, name: value} for value in grid)]
-        best = min(tried, key=lambda one: objective(touched, one))
+        best = min(tried, key=lambda values: objective(touched, values))
     return best
 
 
@@ -222,8 +223,9 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"  constants in use           {_score(used)}")
     print(f"  refitted                   {_score(_errors(runs, best))}")
     print(f"  refitted without a source  {_score(left_out(runs))}")
-    for name, (now, low, high) in constants().items():
-        print(f"    {name:<18}{now:>6.2f} refitted {best[name]:.2f} of {low:g} to {high:g}")
+    for name, one in read_constants(PATH).items():
+        bounds = f"{one.low:g} to {one.high:g}"
+        print(f"    {name:<18}{one.value:>6.2f} refitted {best[name]:.2f} of {bounds}")
     unnamed = [(run.source, UNNAMED, run.error(shares())) for run in runs_of(rows, named=False)]
     ranges: dict[str, MemoryRange] = {}
     for errors in (used, unnamed):

@@ -10,11 +10,12 @@ import pytest
 from workbench.describe import Cluster, Gpu, Strategy
 from workbench.describe.job import Job
 from workbench.estimate import training_memory
+from workbench.estimate.fitted import read_constants
 from workbench.estimate.memory_range import WHY, kind_of, ranges
 from workbench.estimate.parts import Estimate
 from workbench.estimate.peaks import peaks
 from workbench.estimate.rank import ranks_of
-from workbench.estimate.slack import constants, shares, slack_bytes
+from workbench.estimate.slack import PATH, shares, slack_bytes
 
 
 def test_every_kind_has_a_range_around_the_estimate() -> None:
@@ -86,7 +87,7 @@ def test_constants_without_a_source_stand_within_their_bounds_and_act() -> None:
         return [slack_bytes(rank, moment.parts, values) for rank in ranks for moment in peaks(rank)]
 
     now = slacks(dict(shares()))
-    for name, one in constants().items():
+    for name, one in read_constants(PATH).items():
         assert one.low <= one.value <= one.high, name
         assert slacks({**shares(), name: one.high + 0.1}) != now, name
 

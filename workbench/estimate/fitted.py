@@ -22,7 +22,7 @@ PATH = Path(__file__).with_name("fitted.csv")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """One line of fitted.csv."""
+    """One line of fitted.csv or fitted_memory.csv."""
 
     name: str
     """As `fitted` takes it."""
@@ -36,10 +36,15 @@ class Constant:
     """What it stands for, and its unit."""
 
 
-@functools.cache
 def constants() -> Mapping[str, Constant]:
-    """All of them by name, in the file's order."""
-    with PATH.open(encoding="utf-8", newline="") as file:
+    """All of the time model by name, in the file's order."""
+    return read_constants(PATH)
+
+
+@functools.cache
+def read_constants(path: Path) -> Mapping[str, Constant]:
+    """All of a file by name, in its order."""
+    with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return {
         row["name"]: Constant(

@@ -7,43 +7,21 @@ each with its bounds; `make fit` refits them, also with each source of published
 
 from __future__ import annotations
 
-import csv
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
+from workbench.estimate.fitted import read_constants
 from workbench.estimate.rank import Rank
 
 PATH = Path(__file__).with_name("fitted_memory.csv")
 _ACTIVATIONS = ("activations: blocks", "activations: outside", "logits and loss")
 
 
-class Constant(NamedTuple):
-    """One line of fitted_memory.csv."""
-
-    value: float
-    """The one in use."""
-    low: float
-    """Least that is plausible."""
-    high: float
-    """Most that is plausible."""
-
-
-@functools.cache
-def constants() -> Mapping[str, Constant]:
-    """All of them by name, in the file's order."""
-    with PATH.open(encoding="utf-8", newline="") as opened:
-        return {
-            row["name"]: Constant(*(float(row[name]) for name in Constant._fields))
-            for row in csv.DictReader(opened)
-        }
-
-
 @functools.cache
 def shares() -> Mapping[str, float]:
     """The values in use, by name."""
-    return {name: one.value for name, one in constants().items()}
+    return {name: one.value for name, one in read_constants(PATH).items()}
 
 
 def slack_bytes(
