@@ -8,8 +8,9 @@ import pytest
 
 import workbench as wb
 from workbench.cli.commands import load
-from workbench.compare.scaling_study import notes_on
+from workbench.compare.scaling_study import conclude, notes_on
 from workbench.compare.studies.bench import Bench
+from workbench.compare.studies.rented import rented
 from workbench.compare.studies.scaling_curves import curve_of
 from workbench.compare.studies.scaling_fit import MESSAGE_SECONDS, extrapolate, law
 from workbench.compare.studies.sizes import Sizes, trials
@@ -197,6 +198,23 @@ def test_every_study_takes_the_declared_options_of_a_launch(name: str) -> None:
     strategy = {one.flag for one in declared(wb.Strategy).values()}
     assert strategy | {"--strategy", "--cpu", "--warm", "--env", "--wrap", "--store"} <= flags
     assert not {"--nodes", "--restarts", "--port"} & flags  # a study decides these itself
+
+
+def test_rented_gpus_are_estimated_under_the_strategy_of_the_study() -> None:
+    study = conclude("scale-1", "gpt", [], (), cpu=True)
+
+    def step(**launch: object) -> float:
+        bench = Bench.of("gpt", ("--size", "12"), LaunchOptions(**launch, cpu=True))
+        (point,) = rented(study, bench, "h100-sxm", (8,))
+        return point.step_seconds
+
+    work = wb.request("gpt", ["--size", "12"], processes=1, cpu=True).workload
+    for name in ("ddp", "fsdp"):
+        alone = wb.step_time(work, wb.Strategy.parse(name, 8), wb.Cluster.rented("h100-sxm", 8))
+        assert step(strategy=name) == pytest.approx(alone.step_seconds)
+    assert step() == step(strategy="ddp") != step(strategy="fsdp")
+    with pytest.raises(UsageError, match="strategies of any number of ranks, not 'tp'"):
+        step(strategy="tp")
 
 
 def test_a_scaling_study_knows_its_options() -> None:

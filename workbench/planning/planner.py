@@ -156,20 +156,12 @@ def plan_on(
     Raises:
         UsageError: no tokens, or a cluster without an accelerator of the catalog.
     """
-    if cluster.accelerator is None:
-        raise UsageError(
-            f"{cluster.name} has no accelerator of the catalog, so nothing is known of its speed. "
-            "Plan for rented machines with --gpu h100 instead of --here; in Python describe the "
-            "machine with Cluster.rented(gpu, ...)."
-        )
+    parts = _own_parts(cluster)
     batch = _batch(workload, global_batch, cluster.world_size)
     candidate = _own(cluster, _run(workload, tokens, run))
     context = SearchContext(
         workload=workload, batch=batch, space=space or Space(), conditions=conditions
     )
-    parts = [cluster]
-    if cluster.world_size > 1:
-        parts.append(replace(cluster, name="one GPU of them", gpus=cluster.gpus[:1], nodes=1))
     results = [(part, LayoutSearch(context, node_group(part), KEEP).run()) for part in parts]
     fits = sorted(
         ((fit, part, result) for part, result in results for fit in result.best),
@@ -189,6 +181,19 @@ def plan_on(
         misses=() if plans else _own_misses(results),
         answers=OwnAnswers(why_first),
     )
+
+
+def _own_parts(cluster: Cluster) -> list[Cluster]:
+    """All of the machines, and one GPU of them."""
+    if cluster.accelerator is None:
+        raise UsageError(
+            f"{cluster.name} has no accelerator of the catalog, so nothing is known of its speed. "
+            "Plan for rented machines with --gpu h100 instead of --here; in Python describe the "
+            "machine with Cluster.rented(gpu, ...)."
+        )
+    if cluster.world_size == 1:
+        return [cluster]
+    return [cluster, replace(cluster, name="one GPU of them", gpus=cluster.gpus[:1], nodes=1)]
 
 
 def _run(workload: Workload, tokens: float | None, run: RunPlan | None) -> RunPlan:

@@ -126,6 +126,15 @@ class Bench:
         )
         return build_request(self.target, trial.arguments, chosen)
 
+    def strategy(self, ranks: int) -> Strategy:
+        """The strategy of so many ranks.
+
+        Raises:
+            UsageError: it does not spread over them.
+        """
+        name, options = self._layout()
+        return Strategy.parse(name, ranks).with_options(**options)
+
     def _layout(self) -> tuple[str, dict[str, Any]]:
         """Name and options of the strategy of several ranks."""
         given = self.launch.strategy or Strategy.usual(2)

@@ -45,7 +45,8 @@ def rented(
     """Weak scaling of the study's work on nodes of 8 of these GPUs (smaller sizes: one node).
 
     Raises:
-        UsageError: a script, whose work is not known; a size that is no whole number of nodes.
+        UsageError: a script, whose work is not known; a strategy that does more than replicate or
+            shard; a size that is not a whole number of nodes.
         UnknownNameError: no such GPU in the catalog.
     """
     checked = bench.request(Trial(label="", processes=1, arguments=bench.arguments))
@@ -54,22 +55,33 @@ def rented(
             f"The model of {study.target} is unknown, so the catalog cannot estimate it on other "
             "GPUs. Use a recipe, or run workbench scale on the rented machine."
         )
-    cluster = Cluster.rented(gpu, 8)
-    points = scaling(
-        checked.workload, Strategy.parse("ddp", 1), cluster, gpus=sorted({1, *sizes}), mode="weak"
-    )
-    ratio = _ratio(study, checked.workload, cluster)
+    cluster, strategy = Cluster.rented(gpu, 8), _growing(bench)
+    points = scaling(checked.workload, strategy, cluster, gpus=sorted({1, *sizes}), mode="weak")
+    ratio = _ratio(study, checked.workload, strategy, cluster)
     return tuple(_point(one, ratio) for one in points if one.gpus in sizes)
 
 
-def _ratio(study: ScalingStudy, workload: Workload, cluster: Cluster) -> float | None:
+def _growing(bench: Bench) -> Strategy:
+    """The study's strategy of two ranks, of which there can be any number."""
+    strategy = bench.strategy(2)
+    if 2 not in {strategy.dp_replicate, strategy.dp_shard}:
+        raise UsageError(
+            "Other GPUs are estimated for strategies of any number of ranks, not "
+            f"{strategy.name!r}. Use ddp, fsdp or zero1 to zero3, or workbench plan."
+        )
+    return strategy
+
+
+def _ratio(
+    study: ScalingStudy, workload: Workload, strategy: Strategy, cluster: Cluster
+) -> float | None:
     here = detect_host()
     same = here.accelerator is not None and here.accelerator == cluster.accelerator
     measured = _largest(study)
     if study.device != "cuda" or not same or measured is None:
         return None
     sizes = sorted({1, measured.ranks})
-    there = scaling(workload, Strategy.parse("ddp", 1), here, gpus=sizes)[-1]
+    there = scaling(workload, strategy, here, gpus=sizes)[-1]
     return measured.step_seconds / there.step.step_seconds
 
 

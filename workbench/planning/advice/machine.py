@@ -58,12 +58,7 @@ def instance_sanity(
     Raises:
         UsageError: an impossible layout, or other ranks than GPUs.
     """
-    cluster = offer.cluster(nodes)
-    if strategy.world_size != cluster.world_size:
-        raise UsageError(
-            f"{strategy.name} has {strategy.world_size} ranks, {nodes} x {offer.name} has "
-            f"{cluster.world_size} GPUs. Give the strategy one rank per GPU."
-        )
+    cluster = _one_rank_each(strategy, offer, nodes)
     given = conditions or Conditions()
     step = step_time(workload, strategy, cluster, replace(given, input_seconds=0.0))
     waiting = step.exposed_seconds / step.step_seconds
@@ -91,6 +86,17 @@ def instance_sanity(
         steps=_gather_step(gather, memory, offer.memory_bytes),
         also=f"{offer.source or 'offer without a source'} ({offer.date or 'undated'})",
     )
+
+
+def _one_rank_each(strategy: Strategy, offer: Offer, nodes: int) -> Cluster:
+    """The machines of the offer, which have one GPU for each rank."""
+    cluster = offer.cluster(nodes)
+    if strategy.world_size != cluster.world_size:
+        raise UsageError(
+            f"{strategy.name} has {strategy.world_size} ranks, {nodes} x {offer.name} has "
+            f"{cluster.world_size} GPUs. Give the strategy one rank per GPU."
+        )
+    return cluster
 
 
 def known_offer(cluster: Cluster) -> Offer | None:
