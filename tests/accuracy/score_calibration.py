@@ -274,6 +274,7 @@ TRIED: Mapping[str, Sequence[Any]] = {
     "TIME_CORRELATION arch": (0.0, 0.2, 0.35, 0.5, 0.7, 1.0),
     "TIME_CORRELATION precision": (0.4, 0.6, 0.8, 1.0),
     "MEMORY_CORRELATION release": (0.4, 0.6, 0.8, 1.0),
+    "MEMORY_CORRELATION arch": (0.0, 0.2, 0.35, 0.6, 1.0),
     "MEMORY_CORRELATION precision": (0.4, 0.6, 0.8, 1.0),
     "USUAL_ERRORS 0": (0.01, 0.03, 0.1, 0.2),
     "USUAL_ERRORS 1": (0.1, 0.2, 0.3, 0.5),

@@ -136,7 +136,16 @@ def test_memory_is_corrected_where_it_is_not_book_keeping() -> None:
         shares.append(after.allocated_bytes / before.allocated_bytes)
     assert 1 < shares[0] < 1.25 < shares[1] < 1.5
     smaller = stack(measured(**{**about, "peak_bytes": 0.8 * plain.allocated_bytes}))
-    assert wb.training_memory(job(smaller)).parts[CALIBRATION] < 0
+    own, unknown, other = (
+        wb.training_memory(job(smaller, gpu=gpu)).parts[CALIBRATION]
+        for gpu in ("h100", None, "a100-sxm-80")
+    )
+    assert own < other < 0
+    assert unknown == other  # what is not known to apply takes little away
+    larger = [wb.training_memory(job(known, gpu=gpu)) for gpu in ("h100", None, "a100-sxm-80")]
+    assert [one.parts[CALIBRATION] > larger[2].parts[CALIBRATION] for one in larger] == [
+        *(True, True, False),
+    ]
 
 
 def test_a_plan_is_of_the_same_layouts_with_corrected_steps() -> None:

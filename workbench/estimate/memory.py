@@ -57,7 +57,7 @@ def training_memory(
     fullest = max(by_stage, key=lambda stage: stage.peak.total_bytes)
     peak = fullest.peak
     device = where if isinstance(where, str) else where.device
-    terms = _terms(workload, device)
+    terms = _terms(workload, where)
     taken = [stage.peak.total_bytes + stage.slack_bytes for stage in by_stage]
     beside = CPU_CONTEXT_BYTES if device == "cpu" else 0
     changes = [
@@ -160,12 +160,15 @@ def check_layout(workload: Workload, strategy: Strategy) -> None:
         )
 
 
-def _terms(workload: Workload, device: str) -> MemoryTerms:
+def _terms(workload: Workload, where: Cluster | str) -> MemoryTerms:
     """What measured runs of its stack say about the workload's memory."""
     calibration = workload.calibration
     if calibration is None:
         return MemoryTerms()
-    return memory_terms(calibration, facts_of(calibration, workload, device))
+    if isinstance(where, str):
+        return memory_terms(calibration, facts_of(calibration, workload, where))
+    arch = where.accelerator.arch if where.accelerator else ""
+    return memory_terms(calibration, facts_of(calibration, workload, where.device, arch))
 
 
 def _change(terms: MemoryTerms, rank: Rank, tensors: int, beside: int = 0) -> int:

@@ -40,10 +40,10 @@ which `make fit` repeats; the script's is chosen, since no row names one."""
 MEMORY_CORRELATION: Mapping[str, float] = {
     "release": 0.8,
     "script": 0.5,
-    "arch": 1.0,
+    "arch": 0.35,
     "precision": 0.8,
 }
-"""The same of memory, which does not depend on the card."""
+"""The same of memory, whose kernels and libraries differ by generation."""
 USUAL_ERRORS = (0.03, 0.3, 0.5 * GIB)
 """Standard deviations: shares of the states and of the rest, a fixed amount. Fitted as above."""
 OWN_ERROR = 0.05
@@ -186,8 +186,14 @@ def time_factor(calibration: StackCalibration, facts: StackFacts) -> TimeFactor:
 
 @functools.lru_cache(maxsize=1024)
 def memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTerms:
-    """Of a job with these facts; the generation of its GPU does not matter."""
-    facts = facts._replace(arch="")
+    """Of a job with these facts; where its GPU is not known, less is taken away than added."""
+    terms = _memory_terms(calibration, facts)
+    if facts.device == "cuda" and not facts.arch and terms.rest < 0:
+        return _memory_terms(calibration, facts._replace(arch="not known"))
+    return terms
+
+
+def _memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTerms:
     known = [one for one in _configurations(calibration) if one.peak_ratio is not None]
     used = [one for one in known if _correlation(facts, one.latest.stack, MEMORY_CORRELATION) > 0]
     notes = _notes(calibration, facts, [one for one in known if one not in used])
