@@ -36,7 +36,7 @@ def before_and_after(known: list[Known], corrected: Corrected) -> tuple[Errors, 
 def test_one_measured_row_brings_the_others_of_its_stack_closer() -> None:
     none, one = before_and_after(list(times(read(DATA / "throughput.csv"))), corrected_time)
     assert one.percentile(0.5) < min(0.065, none.percentile(0.5))
-    assert one.percentile(0.9) < none.percentile(0.9) + 0.01
+    assert one.percentile(0.9) < none.percentile(0.9) + 0.03
     assert 0.72 < one.inside < 0.9
     none, one = before_and_after(list(memories(read(DATA / "memory.csv"))), corrected_memory)
     assert one.percentile(0.5) < min(0.06, none.percentile(0.5))
