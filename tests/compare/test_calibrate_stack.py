@@ -172,6 +172,7 @@ def test_what_is_kept_is_read_and_rubbish_is_not(tmp_path: Path) -> None:
         {"step_ratio": True},
         {"peak_bytes": 5.0},
         {"name": 7},
+        {"name": "a\x1b[31m"},
         {"gpu": 7},
         {"measured_at": -1.0},
     ):

@@ -155,7 +155,7 @@ def _read(line: Mapping[str, Any]) -> StackMeasurement | None:
     texts += [measurement.gpu or ""]
     numbers = [getattr(measurement, name) for name in _NUMBERS]
     sound = (
-        all(isinstance(text, str) for text in texts)
+        all(map(_is_plain, texts))
         and all(one is None or _is_amount(one) for one in numbers)
         and _are_facts(measurement.facts)
         and _is_amount(measurement.measured_at)
@@ -177,7 +177,12 @@ def _are_facts(value: object) -> bool:
     if not isinstance(value, tuple):
         return False
     facts = cast("tuple[object, ...]", value)
-    return len(facts) == len(StackFacts._fields) and all(isinstance(one, str) for one in facts[:-1])
+    return len(facts) == len(StackFacts._fields) and all(map(_is_plain, facts[:-1]))
+
+
+def _is_plain(value: object) -> bool:
+    """Text without commands for a terminal."""
+    return isinstance(value, str) and value.isprintable()
 
 
 def _is_amount(value: Any) -> bool:
