@@ -179,3 +179,19 @@ def test_nanotron_ends_a_stage_with_the_block_that_exceeds_its_share() -> None:
     four = wb.Strategy.parse("pp4", 4).with_options(balanced_by_flops=True)
     assert chunk_sizes(32, four, head_blocks=2.21) == [9, 9, 8, 6]
     assert job("nanotron", gpus=4, strategy="pp4").strategy.pipeline.balanced_by_flops
+
+
+@pytest.mark.parametrize(
+    ("gpu", "trainer", "version"),
+    [
+        ("h100", "trl", 3),
+        ("gb300", "transformers", 3),
+        ("a100-sxm-80", "transformers", 2),
+        ("b200", "transformers@2024-06", 2),
+        ("b200", "axolotl", 2),
+    ],
+)
+def test_sdpa_takes_cudnn_where_torch_prefers_it(gpu: str, trainer: str, version: int) -> None:
+    """On Hopper and Blackwell, since torch 2.9; FlashAttention-2 where the trainer asks for it."""
+    job = wb.Job.of("llama-3-8b", gpu=gpu, trainer=trainer)
+    assert job.workload.kernels.flash_version == version

@@ -9,13 +9,14 @@ import pytest
 
 import workbench.estimate
 from workbench.describe import Cluster, Conditions, Model, Strategy, Workload
+from workbench.describe.catalog import gpu
 from workbench.describe.job import Job
 from workbench.describe.workload import STACKS
 from workbench.estimate import StepTime, step_time
 from workbench.estimate.exchange import DDP_BUCKET
 from workbench.estimate.fitted import constants, fitted, using
 from workbench.estimate.network import Group, links
-from workbench.estimate.rates import stack_efficiency
+from workbench.estimate.rates import machine, stack_efficiency
 from workbench.estimate.time_range import time_range
 from workbench.estimate.timing import STACK
 
@@ -115,3 +116,12 @@ def test_gradients_travel_in_buckets_and_each_pays_its_latency() -> None:
 
 def test_fitted_gives_the_tables_value() -> None:
     assert fitted("contention") == constants()["contention"].value
+
+
+def test_a_part_that_was_measured_apart_has_a_ceiling_of_its_own() -> None:
+    """GB200's large matmuls reach 1,822 of 2,500 TFLOP/s, B200's 1,745 of 2,250."""
+    rates = {
+        name: machine(gpu(name), "bf16", 3, Conditions()).matmul_flops
+        for name in ("b200-sxm", "gb200")
+    }
+    assert rates["gb200"] / rates["b200-sxm"] == pytest.approx(1822 / 1745, rel=0.01)

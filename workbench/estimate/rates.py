@@ -24,6 +24,8 @@ MATMUL_CEILING = {
     "CDNA3": 0.511,
     "CDNA4": 0.626,
 }
+# Parts that reach another share of their own peak than their generation (the same source).
+PART_CEILING = {"gb200": 0.729}
 # Power at which the ceilings above were measured; a part with less holds a lower clock.
 USUAL_POWER = {"Ampere": 400.0, "Hopper": 700.0, "Blackwell": 1000.0}
 # Fused attention, forward, causal, 8K tokens, heads of 128: share of the dense bf16 peak.
@@ -125,7 +127,8 @@ def machine(
 
 
 def _ceiling(accelerator: Accelerator, arch: str, plain: float) -> float:
-    share = MATMUL_CEILING.get(arch) or _fitted_for(arch, "ceiling")
+    share = PART_CEILING.get(accelerator.id) or MATMUL_CEILING.get(arch)
+    share = share or _fitted_for(arch, "ceiling")
     share *= _fitted_for(arch, "sustained")
     if arch == "Ada" and accelerator.tdp_w:
         share = min(share, fitted("ada_flops_per_watt") * accelerator.tdp_w / plain)

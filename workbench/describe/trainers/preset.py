@@ -169,7 +169,7 @@ def facts(
         str(given.get("precision") or "bf16"): True,
         str(given.get("optimizer") or "adamw"): True,
         model.kind: True,
-        arch.lower(): True,
+        arch.lower().partition("+")[0].partition(" ")[0]: True,  # "Blackwell Ultra+Grace"
     }
     return frozenset(name for name, is_so in known.items() if is_so)
 
