@@ -166,7 +166,7 @@ COMMANDS = {
     "export": Source(
         "exporting",
         "export",
-        "Export a run, script or plan as files of another engine, or explain why it cannot.",
+        "Export a run, script or plan as files of another engine, or as a trainer's configuration.",
     ),
     "submit": Source(
         "nodes",
