@@ -24,6 +24,7 @@ from workbench.launching.supervise.restart import RestartController
 from workbench.launching.supervise.run_state import RunState
 from workbench.observe import log_tails
 from workbench.observe.log_tails import LogTail
+from workbench.observe.view_readers import ViewReaders
 from workbench.store import processes
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
@@ -140,6 +141,44 @@ def test_a_look_opens_few_files_and_none_of_other_processes(watched: Watched) ->
     assert files.count("/proc") <= 5
     own = [path for path in files if not path.startswith("/proc/")]
     assert len(own) < 20 * 40, Counter(own).most_common(20)
+
+
+def test_the_view_is_written_each_second_while_somebody_reads_it(watched: Watched) -> None:
+    def seq() -> int:
+        view = os.open(watched.paths.view, os.O_RDONLY | os.O_NOATIME)  # as nobody reads
+        with os.fdopen(view, "rb") as file:
+            return json.load(file)["seq"]
+
+    def writes(seconds: int, *, read: bool = False) -> int:
+        before = seq()
+        for _ in range(seconds):
+            watched.second()
+            if read:
+                time.sleep(0.01)  # the kernel's times of files are 4 ms apart
+                watched.paths.view.read_bytes()
+        return seq() - before
+
+    watched.second()
+    if not watched.monitor._readers._known:
+        pytest.skip("this disk keeps no times of access")
+    writes(14)
+    assert writes(12) == 4
+    assert writes(6, read=True) >= 4  # from the look after the first reading on
+    assert writes(8) == 8  # who read a moment ago may look again
+    writes(6)
+    watched.state.message = "something has happened"
+    assert writes(1) == 1
+
+
+def test_where_no_reading_is_told_the_view_is_written_each_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = ViewReaders(tmp_path / "view.json")
+    monkeypatch.setattr(ViewReaders, "_is_read", lambda _: False)
+    (tmp_path / "view.json").write_text("{}")
+    for _ in range(3):
+        assert readers.due("same")
+        readers.written("same")
 
 
 def test_ends_of_ranks_are_read_only_when_one_keeps_the_run_from_ending(watched: Watched) -> None:

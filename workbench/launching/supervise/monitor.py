@@ -21,6 +21,7 @@ from workbench.observe.gpu import GpuSampler
 from workbench.observe.host import HostSampler
 from workbench.observe.prediction_error.corrections import record_prediction_error
 from workbench.observe.view import ViewBuilder, recent_samples
+from workbench.observe.view_readers import ViewReaders
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.sealing import Sealer
 from workbench.store.files import write_bytes_atomic, write_json_reserved
@@ -49,6 +50,7 @@ class RunMonitor:
         self._attempts = state.attempts
         self._processes = ranks
         self._builder = ViewBuilder(paths, run)
+        self._readers = ViewReaders(paths.view)
         self._diagnoser = Diagnoser(paths, run)
         self._sealer = Sealer(paths, log)
         self._sealer.start()
@@ -126,7 +128,8 @@ class RunMonitor:
             self.sample()
             self._look_at_ranks()
             self.diagnose()
-            self.write_view()
+            if self._readers.due(self._shown()):
+                self.write_view()
         except Exception:  # noqa: BLE001
             log(f"watching failed, going on:\n{traceback.format_exc()}")
 
@@ -187,6 +190,15 @@ class RunMonitor:
         """Replace view.json; `phase`: what state.json says, where that is not the attempt's."""
         self._keep_view(self._now(None), phase or self.phase)
 
+    def _shown(self) -> object:
+        """What a change of is in the view at once, whether or not anybody was reading it."""
+        return (
+            *(self.phase, self._state.message, self._attempts.number, self._state.world_size),
+            [(one.key, one.cleared_at) for one in self.findings],
+            [one.path for one in self._checkpoints],
+            [rank for rank, facts in self.ranks.items() if facts.alive],
+        )
+
     def _now(self, end: ExitDoc | None) -> dict[str, Any]:
         """What the view says of this moment beside the metrics."""
         told: Mapping[str, object] = end or {"message": self._state.message}
@@ -207,7 +219,8 @@ class RunMonitor:
 
     def _keep_view(self, now: dict[str, Any], phase: str) -> None:
         data = self._builder.encoded(now, phase=phase)
-        guarded("view.json", lambda: write_bytes_atomic(self._paths.view, data))
+        if guarded("view.json", lambda: write_bytes_atomic(self._paths.view, data)):
+            self._readers.written(self._shown())
 
     def _rank_documents(self) -> dict[int, dict[str, object]]:
         documents: dict[int, dict[str, object]] = {}

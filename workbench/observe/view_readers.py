@@ -1,0 +1,57 @@
+"""Whether anybody reads view.json: how often it has to be written depends on it.
+
+A reader changes the file's time of access, which at first is not later than its time of writing,
+also where the kernel updates it no more than needed (relatime). Some disks keep no such time; then
+nobody knows, and somebody may read at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from workbench.store.files import read_file
+
+_READING_SECONDS = 10.0  # who reads looks again within them
+_UNREAD_SECONDS = 3.0  # between two writes that nobody reads
+
+
+class ViewReaders:
+    """Decides when view.json is due. Call `due` once a second and `written` after each write."""
+
+    def __init__(self, view: Path) -> None:
+        self._view = view
+        self._known: bool | None = None
+        self._read_at = self._written_at = float("-inf")
+        self._shown: object = None
+
+    def due(self, shown: object) -> bool:
+        """Whether to write now; `shown`: what a change of is to be seen at once."""
+        now = time.monotonic()
+        if self._is_read():
+            self._read_at = now
+        unread = now - self._read_at > _READING_SECONDS and self._known
+        return not unread or shown != self._shown or now - self._written_at >= _UNREAD_SECONDS
+
+    def written(self, shown: object) -> None:
+        """The view was written."""
+        self._written_at, self._shown = time.monotonic(), shown
+        if self._known is None:
+            self._known = self._tells_reads()
+
+    def _is_read(self) -> bool:
+        try:
+            about = os.lstat(self._view)
+        except OSError:
+            return True
+        return about.st_atime_ns > about.st_mtime_ns
+
+    def _tells_reads(self) -> bool:
+        """Read the view, as others do, and see whether that can be told."""
+        try:
+            os.utime(self._view, ns=(0, os.lstat(self._view).st_mtime_ns))
+            read_file(self._view, 1 << 20)
+        except OSError:
+            return False
+        return self._is_read()
