@@ -120,13 +120,16 @@ MODEL_ARGS=(
     --num-attention-heads 32 --group-query-attention --num-query-groups 8
     --swiglu --normalization RMSNorm --disable-bias-linear  # as Llama 3 8B
     --untie-embeddings-and-output-weights --position-embedding-type rope
-    --vocab-size 128256 --seq-length 8192 --max-position-embeddings 8192
+    "--vocab-size 128256" --seq-length 8192 --max-position-embeddings 8192
 )
+if [[ "$TOKENIZER" == "MOCK" ]]; then
+    MODEL_ARGS+=("--log-interval 1")
+fi
 torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py ${MODEL_ARGS[@]} \\
     --micro-batch-size 1 --global-batch-size 128 --bf16 \\
     --tensor-model-parallel-size $TP_SIZE --pipeline-model-parallel-size 2 \\
     --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce \\
-    --recompute-granularity selective --lr 1.5e-4 --train-iters 1000
+    --grad-reduce-in-bf16 --recompute-granularity selective --lr 1.5e-4 --train-iters 1000
 """
 ARGUMENTS = """
 torchrun --nproc_per_node=4 train.py \\
@@ -196,6 +199,8 @@ def test_megatron_lm(tmp_path: Path) -> None:
     assert (strategy.tp, strategy.pp, strategy.dp_shard, strategy.zero_stage) == (4, 2, 2, 1)
     assert (job.workload.micro_batch, job.workload.accumulate) == (1, 64)
     assert (strategy.recompute, strategy.recompute_parts) == ("selective", ("attention",))
+    assert job.workload.kernels.gradient_bytes == 2
+    assert not [note for note in job.notes if "understood" in note]
     with pytest.raises(wb.UsageError, match="global batch of 128 is not a multiple"):
         read(tmp_path, "pretrain.sh", MEGATRON, nodes=3)
 
@@ -249,6 +254,7 @@ def test_keys_that_matter_and_are_not_understood_are_named(tmp_path: Path) -> No
         ),
         ("c.yaml", "learning_rate: 1\n", "c.yaml has no keys of a known trainer: torchtitan"),
         ("d.json", '{"zero_optimization": {"stage": 2}}', "d.json names no model"),
+        ("f.sh", MEGATRON.replace("vocab-size", "vocab-file"), "f.sh names no model"),
         ("e.sh", "python t.py --model_name_or_path gpt2 --bf16 --fp16", "bf16 and fp16 contradict"),
     ],
 )

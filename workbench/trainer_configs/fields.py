@@ -37,7 +37,7 @@ _OFFLOADS = ("optimizer", "parameters", "activations")
 _ATTENTION = ("q", "k", "v", "o")
 _MLP = ("gate", "up", "down")
 _SHAPE = "model."
-_SHAPE_NEEDS = frozenset({"layers", "hidden", "heads"})
+_SHAPE_NEEDS = frozenset({"layers", "hidden", "heads", "vocab", "mlp_hidden"})
 _REPOSITORY = re.compile(r"Hugging Face (\S+/\S+), config\.json")
 _WORDS = {"dp_replicate": "dp", "dp_shard": "fsdp", "tp": "tp", "cp": "cp", "pp": "pp"}
 
@@ -191,7 +191,10 @@ def _strategy(read: Mapping[str, Any], given: Mapping[str, Any], document: Docum
             )
         degrees[free] *= world // product
     stage = int(kind[-1]) if kind.startswith("zero") else None
-    return named_strategy(degrees, stage, sharded=sharded)
+    try:
+        return named_strategy(degrees, stage, sharded=sharded)
+    except UsageError as error:
+        raise UsageError(f"{document.name}: {error}") from error
 
 
 def _world(read: Mapping[str, Any], given: Mapping[str, Any]) -> int | None:

@@ -24,6 +24,9 @@ _LAUNCHER = {
 """Options of torchrun, accelerate launch, deepspeed and Slurm that say how many GPUs there are."""
 _ASSIGNED = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=([^\s;$`(]+)\Z")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::-([^}]*))?\}?")
+_END = "--"
+"""Stands at the end of a script's line: what follows is no value of its last option."""
+_ARRAY = re.compile(r"\A(?:[A-Za-z_]\w*\+?=)?\(")
 _TO_ESCAPE = re.compile("[\x00-\x1f\x7f]")
 
 
@@ -70,14 +73,27 @@ def _toml(path: Path, text: str) -> dict[str, Any]:
 def _script_words(path: Path, text: str) -> list[str]:
     """Words of a shell script, comments and line ends left out, simple variables filled in."""
     try:
-        words = shlex.split(text.replace("\\\n", " "), comments=True)
+        lines = text.replace("\\\n", " ").replace("\n", f"\n{_END}\n")
+        words = shlex.split(lines, comments=True)
     except ValueError as error:
         raise UsageError(f"{path} cannot be read as a command line: {error}.") from error
     known = {match[1]: match[2] for word in words if (match := _ASSIGNED.match(word))}
     filled = (
         _VARIABLE.sub(lambda one: known.get(one[1], one[2] or one[0]), word) for word in words
     )
-    return [word.strip("()") if word[:1] == "(" or word[-1:] == ")" else word for word in filled]
+    return [part for word in filled for part in _parts(word)]
+
+
+def _parts(word: str) -> list[str]:
+    """A word without what a shell's arrays put around it; an option that was quoted with its value.
+
+    >>> _parts("(--bf16"), _parts("ARGS+=("), _parts("--fp8-format hybrid"), _parts(")")
+    (['--bf16'], [], ['--fp8-format', 'hybrid'], [])
+    """
+    plain = _ARRAY.sub("", word).rstrip(")") if "(" in word or word.endswith(")") else word
+    if plain.startswith("--"):
+        return plain.split() or [_END]
+    return [plain] if plain.strip() and not _ASSIGNED.match(plain) else []
 
 
 def read_arguments(words: Sequence[str]) -> dict[str, Any]:
@@ -100,8 +116,8 @@ def read_arguments(words: Sequence[str]) -> dict[str, Any]:
 def _options(words: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
     name, given = "", list[str]()
     for word in words:
-        is_option = word.startswith("--") and len(word) > 2
-        is_script = word.endswith(".py") or word == "-m"
+        is_option = word.startswith("--") and word != _END
+        is_script = word.endswith(".py") or word in {"-m", _END}
         if not (is_option or is_script):
             given.append(word)
             continue

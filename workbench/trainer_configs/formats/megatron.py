@@ -242,6 +242,11 @@ MEGATRON_LM = Format(
                     ),
                 ),
                 Choice(
+                    keys=("grad_reduce_in_bf16",),
+                    fields=("gradient_bytes",),
+                    rows=(((True,), (2,)), ((None,), (ANY,))),
+                ),
+                Choice(
                     keys=("cross_entropy_loss_fusion",),
                     fields=("compiled_loss",),
                     rows=(((True,), (True,)), ((None,), (False,))),
