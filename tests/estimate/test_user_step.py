@@ -15,6 +15,7 @@ from tests.estimate.simulation_child import SimulationChild
 from workbench.describe import Strategy
 from workbench.describe.job import Job
 from workbench.estimate import training_memory
+from workbench.estimate.simulate import SimulationUnavailable
 
 MIB = 1 << 20
 
@@ -261,3 +262,51 @@ def test_a_classifier_of_transformers_is_what_the_closed_form_says(child: Simula
     )
     closed = training_memory(described)
     assert closed.allocated_bytes == pytest.approx(simulated.allocated_bytes, rel=0.05)
+
+
+@pytest.mark.slow
+def test_eight_bit_adam_of_bitsandbytes_in_the_step(child: SimulationChild) -> None:
+    pytest.importorskip("bitsandbytes")
+
+    def job() -> Any:
+        import torch
+        from bitsandbytes.optim import AdamW8bit
+
+        model = torch.nn.Linear(512, 512, bias=False).cuda()
+        optimizer = AdamW8bit(model.parameters())
+
+        def step() -> None:
+            model(torch.randn(8, 512, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    # two moments of a byte, a maximum in fp32 per 256 of each, and the two tables of levels
+    moments = 2 * (512 * 512 + 4 * 512 * 512 // 256) + 2 * 256 * 4
+    assert child.simulate(job).parts["optimizer states"] == moments
+
+
+@pytest.mark.slow
+def test_libraries_that_need_real_memory_are_refused_with_what_to_do(
+    child: SimulationChild,
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    pytest.importorskip("deepspeed")
+
+    def packed() -> Any:
+        from bitsandbytes.nn import Linear4bit
+
+        return Linear4bit(512, 512).cuda
+
+    def engine() -> Any:
+        import deepspeed
+        import torch
+
+        zero = {"train_batch_size": 1, "zero_optimization": {"stage": 1}}
+        return deepspeed.initialize(model=torch.nn.Linear(64, 64), config=zero)[0]
+
+    with pytest.raises(SimulationUnavailable, match="Workload with quantization='nf4'"):
+        child.simulate(packed)
+    with pytest.raises(SimulationUnavailable, match="fully_shard"):
+        child.simulate(engine)

@@ -333,6 +333,8 @@ def _threads(name: str) -> list[threading.Thread]:
 def test_what_the_hardware_lacks_stands_under_the_headline() -> None:
     lacking = MemoryCalculator(model="gpt2", gpu="t4", precision="bf16")
     assert "has no bf16 matmuls. Use precision fp16" in repr(lacking)
+    converted = MemoryCalculator(model="gpt2", gpu="t4")
+    assert "has no bf16 matmuls: fp16 is assumed" in repr(converted)
     offloaded = MemoryCalculator(
         model="llama-3-8b", gpu="a100", gpus=8, strategy="zero3", offload=["optimizer"]
     )

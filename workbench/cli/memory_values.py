@@ -9,7 +9,7 @@ from workbench.cli.describing import Description, option
 from workbench.describe import Accelerator, Cluster
 from workbench.describe.job import Job
 from workbench.estimate import sizing
-from workbench.estimate.card import cautions
+from workbench.estimate.card import remarks
 from workbench.estimate.parts import Estimate
 from workbench.estimate.simulate import Simulation
 
@@ -59,14 +59,14 @@ class Answered:
     @property
     def cautions(self) -> tuple[str, ...]:
         """What the hardware lacks for it, and what offload takes from the host."""
-        job = self.job
-        return tuple(cautions(job.workload, job.cluster, self.estimate.host_bytes))
+        return remarks(self.job, self.estimate.host_bytes)
 
     @property
     def assumed(self) -> tuple[str, ...]:
         """What else the answer rests on."""
         said = self.cautions
-        return (*self.job.notes, *(one for one in self.estimate.assumptions if one not in said))
+        every = (*self.job.notes, *self.estimate.assumptions)
+        return tuple(sentence for sentence in every if sentence not in said)
 
     @property
     def gpu(self) -> Accelerator | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.job import Job
 from workbench.estimate.parts import COMMUNICATION, CONTEXT, SAFETY, SLACK
 from workbench.estimate.rank import Rank
 from workbench.units import MIB, format_bytes
@@ -88,6 +89,13 @@ def _offloaded_bytes(rank: Rank) -> int:
     # DeepSpeed from stage 2 keeps the gradients beside the optimizer that it moved.
     follows = "optimizer" in strategy.offload and strategy.zero_stage in {2, 3}
     return round(states.on_host + states.gradients * follows + max(0.0, rank.blocks.on_host))
+
+
+def remarks(job: Job, offloaded: int | None) -> tuple[str, ...]:
+    """What of the job was converted for its card, and the `cautions` that are left."""
+    card = job.cluster.accelerator if isinstance(job.cluster, Cluster) else None
+    converted = [note for note in job.notes if card is not None and note.startswith(card.name)]
+    return (*converted, *cautions(job.workload, job.cluster, offloaded))
 
 
 def cautions(workload: Workload, where: Cluster | str, offloaded: int | None) -> Iterator[str]:

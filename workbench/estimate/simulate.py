@@ -46,7 +46,9 @@ def simulate(
     `what` is a workload, or a function of your own that builds everything and returns the function
     that does one step (or a generator that yields after every step). Shapes are real, values are
     not: leave out ``.item()``. For a function, `strategy` only sets the number of ranks of the fake
-    process group; the function itself calls ``fully_shard`` and the like.
+    process group; the function itself calls ``fully_shard``, DDP and the like. It sees one CUDA
+    device (of `card_bytes`, else 80 GiB) also where there is none: what it moves there is counted,
+    what it leaves on the CPU is host memory.
 
     Args:
         what: the workload, or the function.

@@ -6,7 +6,7 @@ from typing import Any
 
 import workbench as wb
 from workbench.describe import catalog
-from workbench.estimate.card import cautions
+from workbench.estimate.card import remarks
 from workbench.estimate.parts import OUTSIDE_ALLOCATOR, Estimate, StageMemory
 from workbench.units import format_bytes, format_count
 from workbench_widgets.job_form import JobForm
@@ -27,7 +27,7 @@ def figure(choice: JobForm) -> dict[str, Any]:
     workload, layout = job.workload, job.strategy
     estimate = wb.training_memory(job)
     cards = [_card(name, estimate) for name in choice["gpu"]]
-    hardware = cautions(workload, job.cluster, estimate.host_bytes)
+    hardware = remarks(job, estimate.host_bytes)
     return {
         "headline": _headline(cards[0], estimate),
         "fits": cards[0]["fits"],

@@ -72,7 +72,8 @@ def refuse_unsupported(workload: Workload, strategy: Strategy) -> None:
 def _of_layout(workload: Workload, strategy: Strategy) -> dict[str, bool]:
     casts = workload.kernels.separate_casts
     return {
-        "DeepSpeed's and Megatron's ZeRO engines do not run on fake tensors": bool(
+        "DeepSpeed's and Megatron's ZeRO engines work on real memory; the closed form has their "
+        "buckets, and fsdp and fsdp-grad-op shard what zero3 and zero2 shard": bool(
             strategy.zero_stage
         ),
         "context-parallel attention is not built here": strategy.cp > 1,

@@ -34,7 +34,7 @@ class Tracker(TorchDispatchMode):
     def __init__(self, fake_mode: Any) -> None:
         super().__init__()
         self.trace = Trace()
-        self._fake_mode = fake_mode
+        self.fake_mode = fake_mode
         self._live: dict[int, tuple[int, Any]] = {}
         self._streams: dict[int, tuple[int, Any]] = {}
         self._resize = torch.UntypedStorage.resize_
@@ -47,7 +47,7 @@ class Tracker(TorchDispatchMode):
             return NotImplemented  # DTensor first turns the call into calls on its local tensors
         # A fake collective's result is its input; waiting for it would make a copy.
         result = args[0] if func is _WAIT else func(*args, **(kwargs or {}))
-        if active_fake_mode() is self._fake_mode:  # else DTensor is only working out shapes
+        if active_fake_mode() is self.fake_mode:  # else DTensor is only working out shapes
             if isinstance(result, torch.Tensor):
                 self.add(result)
             elif isinstance(result, list | tuple):

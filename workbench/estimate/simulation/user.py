@@ -15,9 +15,12 @@ import contextlib
 import gc
 import inspect
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 import torch
@@ -25,6 +28,7 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
+    unset_fake_temporarily,
 )
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.optim.optimizer import (
@@ -87,9 +91,15 @@ def run_function(
             _run(function, tracker, steps, report)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise CannotSimulateError(
-            f"the step reads values that fake tensors do not have ({error}). Leave out .item(), "
+            _of_library(error)
+            or f"the step reads values that fake tensors do not have ({error}). Leave out .item(), "
             "printing of tensors and decisions on their values"
         ) from error
+    except Exception as error:
+        advice = _of_library(error)
+        if advice is None:
+            raise
+        raise CannotSimulateError(advice) from error
     finally:
         gc.enable()
         tracker.close()
@@ -102,6 +112,24 @@ def run_function(
         "assumptions": notes,
         "versions": versions(),
     }
+
+
+_LIBRARIES = {
+    "deepspeed": "DeepSpeed's engine works on real memory. Simulate the plain model under "
+    "fully_shard, which shards what ZeRO-3 shards, or use the closed form: strategy zero1 to zero3",
+    "bitsandbytes": "bitsandbytes packs real values. Simulate a Workload with quantization='nf4' "
+    "or optimizer='adamw-8bit', whose sizes are the same",
+}
+
+
+def _of_library(error: BaseException) -> str | None:
+    """What to do where a library that cannot work on fake tensors raised it."""
+    packages = {
+        part
+        for frame in traceback.extract_tb(error.__traceback__)
+        for part in PurePath(frame.filename).parts
+    }
+    return next((advice for name, advice in _LIBRARIES.items() if name in packages), None)
 
 
 def _forget_results(fake: FakeTensorMode) -> None:
@@ -140,7 +168,7 @@ def _watching(tracker: Tracker) -> Generator[None]:
     """Recognise parameters, backward passes and optimizer steps while the block runs."""
     # Modules, not parameters: `Module.to` swaps fake parameters, which no weak reference may hold.
     modules: weakref.WeakSet[Any] = weakref.WeakSet()
-    backward = torch.autograd.backward
+    backward, create = torch.autograd.backward, torch.optim.Optimizer.__init__
 
     def registered(module: Any, _name: str, parameter: Any) -> None:
         if parameter is not None:
@@ -155,6 +183,12 @@ def _watching(tracker: Tracker) -> Generator[None]:
         tracker.mark([each.grad for each in parameters if each.grad is not None], GRADIENTS)
         tracker.trace.enter(FORWARD)
         return result
+
+    def created(optimizer: Any, *arguments: Any, **options: Any) -> None:
+        create(optimizer, *arguments, **options)
+        fill = getattr(type(optimizer), "fill_qmap", None)
+        if fill is not None:
+            optimizer.fill_qmap = partial(_fill_levels, fill, optimizer, tracker)
 
     def before(optimizer: Any, *_call: Any) -> None:
         tracker.trace.enter(OPTIMIZER_STEP)
@@ -173,13 +207,21 @@ def _watching(tracker: Tracker) -> Generator[None]:
         register_optimizer_step_pre_hook(before),
         register_optimizer_step_post_hook(after),
     ]
-    torch.autograd.backward = recorded
+    torch.autograd.backward, torch.optim.Optimizer.__init__ = recorded, created
     try:
         yield
     finally:
-        torch.autograd.backward = backward
+        torch.autograd.backward, torch.optim.Optimizer.__init__ = backward, create
         for handle in handles:
             handle.remove()
+
+
+def _fill_levels(fill: Callable[[Any], None], optimizer: Any, tracker: Tracker) -> None:
+    """Compute the levels of bitsandbytes' 8-bit states from real values, then make them fake."""
+    with unset_fake_temporarily():
+        fill(optimizer)
+    for name, values in optimizer.name2qmap.items():
+        optimizer.name2qmap[name] = tracker.fake_mode.from_tensor(values)
 
 
 def _parameters(modules: Iterable[Any]) -> list[Any]:
