@@ -328,6 +328,8 @@ QUESTIONS = (
         part="GPU-hours",
         known=3456,
         source="TinyLlama's README, C-tinyllama-001",
+        off=0.4,
+        remark="the links between its nodes are not published",
     ),
     # What it does not know, it says.
     Question(
