@@ -168,7 +168,8 @@ def _watching(tracker: Tracker) -> Generator[None]:
     """Recognise parameters, backward passes and optimizer steps while the block runs."""
     # Modules, not parameters: `Module.to` swaps fake parameters, which no weak reference may hold.
     modules: weakref.WeakSet[Any] = weakref.WeakSet()
-    backward, create = torch.autograd.backward, torch.optim.Optimizer.__init__
+    optimizers: Any = torch.optim.Optimizer
+    backward, create = torch.autograd.backward, optimizers.__init__
 
     def registered(module: Any, _name: str, parameter: Any) -> None:
         if parameter is not None:
@@ -207,11 +208,11 @@ def _watching(tracker: Tracker) -> Generator[None]:
         register_optimizer_step_pre_hook(before),
         register_optimizer_step_post_hook(after),
     ]
-    torch.autograd.backward, torch.optim.Optimizer.__init__ = recorded, created
+    torch.autograd.backward, optimizers.__init__ = recorded, created
     try:
         yield
     finally:
-        torch.autograd.backward, torch.optim.Optimizer.__init__ = backward, create
+        torch.autograd.backward, optimizers.__init__ = backward, create
         for handle in handles:
             handle.remove()
 
