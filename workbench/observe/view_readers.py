@@ -2,7 +2,8 @@
 
 A reader changes the file's time of access, which at first is not later than its time of writing,
 also where the kernel updates it no more than needed (relatime). Some disks keep no such time; then
-nobody knows, and somebody may read at any moment.
+nobody knows, and somebody may read at any moment. Who reads on another machine of a shared store
+may not be seen, and then finds a view of the last three seconds.
 """
 
 from __future__ import annotations
