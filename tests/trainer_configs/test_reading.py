@@ -12,7 +12,18 @@ import pytest
 import workbench as wb
 from workbench.describe.job import read_model
 from workbench.launching.prepare import accelerate_config
-from workbench.trainer_configs import job_from_config, read_command_line, read_config
+from workbench.trainer_configs import (
+    TrainerConfig,
+    job_from_config,
+    job_of,
+    read_command_line,
+    read_config,
+)
+from workbench.trainer_configs.document import Document
+from workbench.trainer_configs.format import Format
+from workbench.trainer_configs.known import FORMATS
+from workbench.trainer_configs.reading import read_document
+from workbench.trainer_configs.rules import Choice
 
 TORCHTITAN = """
 [job]
@@ -289,3 +300,34 @@ def test_a_repository_in_the_cache_is_a_model(
     assert (model.name, model.layers, model.hidden) == ("tiny-model", 3, 96)
     with pytest.raises(wb.UnknownNameError):
         read_model("someone/other-model")
+
+
+ODD = ("", "abc", -1, 0, 3.5, True, None, [], ["x", 1], {"a": 1}, "1e400", "auto", 10**30)
+
+
+def keys_of(one: Format) -> list[str]:
+    """Every key that a format's rules read."""
+    rules = (vars_of(rule) for rule in one.rules)
+    return sorted({key for keys in rules for key in keys if "." not in key or one.documents == {}})
+
+
+def vars_of(rule: Any) -> tuple[str, ...]:
+    return rule.keys if isinstance(rule, Choice) else (rule.key,)
+
+
+@pytest.mark.parametrize("one", FORMATS, ids=lambda one: one.trainer)
+def test_odd_values_are_refused_or_left_out_never_a_crash(one: Format) -> None:
+    base: dict[str, Any] = {"model": "gpt2", "gpu": "h100", "gpus": 4, "seq_len": 128}
+    for key in keys_of(one):
+        for value in ODD:
+            document = Document("odd")
+            document.put(key, value)
+            try:
+                values = read_document(document, one)
+                config = TrainerConfig(
+                    format=one, trainer=one.trainer, document=document, values=values
+                )
+                job = job_of(config, base)
+            except wb.UsageError:
+                continue
+            assert job.strategy.world_size == 4

@@ -174,6 +174,9 @@ def _strategy(read: Mapping[str, Any], given: Mapping[str, Any], document: Docum
     kind = str(read.get("data_parallel", "replicated"))
     sharded = kind.startswith(("fsdp", "zero"))
     degrees = {name: int(read.get(name, 1)) for name in DEGREES}
+    for name, degree in degrees.items():
+        if degree < 1:
+            raise UsageError(f"{document.name}: {name} is {degree}; allowed: 1 or more.")
     product = math.prod(degrees[name] for name in _WORDS)
     world = _world(read, given) or product
     if world % product:
@@ -240,6 +243,8 @@ def _batches(
     micro = given.get("micro_batch") or batches.get("micro_batch", read.get("micro_batch"))
     if micro is None or given.get("accumulate") is not None:
         return batches
+    if int(micro) < 1:
+        raise UsageError(f"{document.name}: the micro-batch is {micro}; allowed: 1 or more.")
     ranks = 1 if strategy is None else strategy.data_ranks
     whole = read.get("global_batch")
     if whole is None:

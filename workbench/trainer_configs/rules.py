@@ -16,6 +16,7 @@ ANY: EllipsisType = ...
 """In a row: whatever the value is. It is neither written nor set."""
 MANY = frozenset(range(2, 1 << 16))
 """In a condition: any degree above 1."""
+_MOST = 1e15
 _AUTOMATIC = {"auto", "-1", ""}
 Fields: TypeAlias = Mapping[str, Any]
 
@@ -36,7 +37,7 @@ class Number:
     """Dotted path."""
     field: str
     """Of a job."""
-    default: float | None = None
+    default: int | None = None
     """What the trainer does without the key, or with "auto" and -1; None = see its preset."""
     other_keys: tuple[str, ...] = ()
     """Names of other releases and scripts; they are read, not written."""
@@ -245,10 +246,16 @@ def _is_automatic(value: Any) -> bool:
     return str(value).strip().lower() in _AUTOMATIC
 
 
-def _number(document: Document, key: str, value: Any) -> int | float:
+def _number(document: Document, key: str, value: Any) -> int:
+    """A whole number, also written 5e8; 0 where a count may be none.
+
+    Raises:
+        UsageError: it is something else, which the message names.
+    """
     try:
         number = float(value)
-        whole = int(number)
     except (TypeError, ValueError, OverflowError):
-        raise document.wrong(key, "a number") from None
-    return whole if whole == number else number
+        raise document.wrong(key, "a whole number") from None
+    if isinstance(value, bool) or not 0 <= number <= _MOST or number != int(number):
+        raise document.wrong(key, "a whole number")
+    return int(number)

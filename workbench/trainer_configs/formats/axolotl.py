@@ -40,7 +40,7 @@ def spell_anew(document: Document) -> None:
         document.put("fsdp_config.reshard_after_forward", value=True)
     if document.get("adapter") == "qlora":
         document.put("adapter", "lora")
-    if document.get("bf16") in {"auto", "full"}:
+    if str(document.get("bf16")) in {"auto", "full"}:
         document.put("bf16", value=True)
 
 

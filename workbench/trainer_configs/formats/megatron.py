@@ -96,8 +96,9 @@ def spell_anew(document: Document) -> None:
         document.notes.append("num_query_groups counts only beside --group-query-attention")
     if document.get("num_experts") is not None and document.get("moe_ffn_hidden_size") is None:
         document.move("ffn_hidden_size", "moe_ffn_hidden_size")
-    if document.get("ffn_hidden_size") is None and document.get("hidden_size") is not None:
-        hidden = int(document.get("hidden_size"))
+    stated = str(document.get("hidden_size"))
+    if document.get("ffn_hidden_size") is None and stated.isdecimal():
+        hidden = int(stated)
         gated = document.get("swiglu") is not None
         document.put("ffn_hidden_size", 8 * hidden // 3 // 64 * 64 if gated else 4 * hidden)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
-from workbench.trainer_configs.rules import ANY, MANY, Choice, Number
+from workbench.trainer_configs.rules import ANY, MANY, Choice, Number, texts
 
 _MODELS = (
     (("llama3", "8B"), ("llama-3-8b",)),
@@ -37,7 +37,7 @@ def spell_anew(document: Document) -> None:
         ("experimental.context_parallel_degree", "parallelism.context_parallel_degree"),
     ):
         document.move(old, new)
-    if [str(one) for one in document.get("model.converters") or ()] == ["float8"]:
+    if texts(document.get("model.converters")) == ["float8"]:
         document.put("model.converters", _FLOAT8)
 
 
