@@ -229,7 +229,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["mp.spawn", "spawn", "fork"])
+@pytest.mark.parametrize(
+    "method",
+    ["mp.spawn", *(pytest.param(name, marks=pytest.mark.full) for name in ("spawn", "fork"))],
+)
 def test_groups_that_each_launched_process_spawns_are_named(
     tmp_path: Path, start: Callable[..., wb.Run], method: str
 ) -> None:
