@@ -48,7 +48,9 @@ COUNTS = {
     "tp": 18,
     "fsdp4-tp2": 10,
     "pp": 20,
+    "fsdp2-pp2": 10,
 }
+STAGED = ("pp", "fsdp2-pp2")
 EXACT = ("single", "fsdp", "fsdp-grad-op", "hsdp")
 """Layouts held to 2 %; the others to 5 %."""
 Pair = tuple[Workload, Strategy]
@@ -67,9 +69,9 @@ def _some(chance: random.Random, name: str, count: int) -> Iterator[Pair]:
 
 def _workload(chance: random.Random, name: str) -> Workload:
     # The simulator has no tied embeddings on two ranks, and no per-head norms under TP.
-    several = {"tp": [LLAMA], "fsdp4-tp2": [LLAMA], "pp": [LLAMA, NORMED]}
+    several = {"tp": [LLAMA], "fsdp4-tp2": [LLAMA]} | {key: [LLAMA, NORMED] for key in STAGED}
     model = chance.choice(several.get(name, [LLAMA, TIED, NORMED, GPT]))
-    model = replace(model, layers=chance.choice([4, 6] if name == "pp" else [2, 4, 6]))
+    model = replace(model, layers=chance.choice([4, 6] if name in STAGED else [2, 4, 6]))
     lora = name == "single" and chance.random() < 0.2 and model.gated_mlp
     precisions = ["fp32", "bf16", "bf16-pure"]
     targets = [("q", "v"), ("q", "k", "v", "o", "gate", "up", "down")]
@@ -77,7 +79,7 @@ def _workload(chance: random.Random, name: str) -> Workload:
         model=model,
         seq_len=chance.choice([128, 256, 512]),
         micro_batch=chance.choice([1, 2, 4]),
-        accumulate=chance.choice([2, 4]) if name == "pp" else chance.choice([1, 1, 1, 3]),
+        accumulate=chance.choice([2, 4]) if name in STAGED else chance.choice([1, 1, 1, 3]),
         precision=chance.choice(precisions[1:] if lora else precisions),
         optimizer=chance.choice(["adamw", "adamw", "adamw-fused", "sgd", "sgd-momentum"]),
         lora_rank=8 if lora else 0,
@@ -89,7 +91,8 @@ def _workload(chance: random.Random, name: str) -> Workload:
 
 
 def _strategy(chance: random.Random, name: str) -> Strategy:
-    ranks = {"single": 1, "tp": 2, "fsdp4-tp2": 8, "pp": 2}.get(name, chance.choice([4, 8]))
+    fixed = {"single": 1, "tp": 2, "fsdp4-tp2": 8, "pp": 2, "fsdp2-pp2": 4}
+    ranks = fixed.get(name, chance.choice([4, 8]))
     return Strategy.parse(name, ranks).with_options(
         recompute=chance.choice(["none", "full"]),
         sequence_parallel="tp" in name and chance.random() < 0.5,

@@ -384,3 +384,14 @@ def test_what_a_card_lacks_is_not_offered() -> None:
     job = Job.of("llama-3-8b", optimizer="adamw-8bit", gpu="t4")
     names = {one.name for one in sizing.switches(job.workload, job.strategy, job.cluster)}
     assert "pure bf16 states" not in names
+
+
+def test_every_estimate_takes_a_job_as_it_takes_its_parts() -> None:
+    job = Job.of("llama-3-8b", gpu="h100", gpus=8, strategy="fsdp", recompute="full")
+    parts = (job.workload, job.strategy, job.cluster)
+    for question in (wb.switches, wb.largest_micro_batch, wb.longest_sequence, wb.step_time):
+        assert question(job) == question(*parts)
+    estimate = wb.training_memory(job)
+    assert wb.explain(estimate, job) == wb.explain(estimate, *parts)
+    with pytest.raises(wb.UsageError, match="Give a strategy, or a Job"):
+        wb.explain(estimate, job.workload)

@@ -272,3 +272,20 @@ def test_full_recompute_never_keeps_more_activations(workload: Workload) -> None
         for s in (none, full)
     ]
     assert saved[1].total_bytes <= saved[0].total_bytes
+
+
+def test_fsdp_in_a_pipeline_keeps_weights_and_gradients_until_the_step() -> None:
+    """Each micro-batch would gather the stage's weights anew; torch reduces after the last one."""
+    job = work(accumulate=8)
+    inside = Strategy.parse("fsdp4-pp2", 8)
+    said = replace(inside.with_options(reshard_after_forward=False), sync_every_micro_batch=False)
+    assert training_memory(job, inside).parts == training_memory(job, said).parts
+    every = replace(inside, sync_every_micro_batch=True)
+    whole = 4 * LLAMA_8B.parameters / 2 * (1 - 1 / 4)  # fp32 gradients of a stage, unsharded
+    more = (
+        training_memory(job, inside).parts["gradients"]
+        - training_memory(job, every).parts["gradients"]
+    )
+    assert more == pytest.approx(whole, rel=0.1)
+    assert not Strategy.parse("zero1x4-pp2", 8).reduces_once
+    assert not Strategy.parse("fsdp", 8).keeps_gathered_weights

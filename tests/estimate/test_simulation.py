@@ -18,6 +18,7 @@ import pytest
 
 from tests.estimate.simulation_child import SimulationChild
 from workbench.describe import ImplementationAssumptions, Model, Strategy, Workload
+from workbench.describe.job import Job
 from workbench.errors import UsageError
 from workbench.estimate.simulate import (
     Simulation,
@@ -420,3 +421,10 @@ def test_the_parent_side_loads_no_torch() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert not {"torch", "transformers", "numpy", "cloudpickle"} & set(loaded.stdout.split())
+
+
+@pytest.mark.slow
+def test_a_job_is_simulated_as_its_workload_and_layout() -> None:
+    job = Job.of(LLAMA, gpu="h100", gpus=4, strategy="fsdp2-pp2", accumulate=4, seq_len=256)
+    parts = simulate(job.workload, job.strategy)
+    assert simulate(job).allocated_bytes == parts.allocated_bytes

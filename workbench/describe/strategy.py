@@ -196,6 +196,26 @@ class Strategy:
         return self.dp_replicate * self.dp_shard * self.tp * self.cp * self.pp
 
     @property
+    def keeps_gathered_weights(self) -> bool:
+        """Whether weights that FSDP gathered stay until the step's end.
+
+        Always so between the stages of a pipeline, in our recipe and in torchtitan (parallelize.py
+        0.2): each micro-batch would gather them anew.
+        """
+        return not self.fsdp.reshard_after_forward or self.pp > 1
+
+    @property
+    def reduces_once(self) -> bool:
+        """Whether gradients stay unsharded until the last micro-batch has reduced them.
+
+        By itself so for FSDP within a pipeline: torch's stage sets set_requires_gradient_sync to
+        False for the micro-batches before (torch/distributed/pipelining/stage.py 2.13).
+        """
+        if self.sync_every_micro_batch is None:
+            return self.pp > 1 and self.dp_shard > 1 and self.zero_stage is None
+        return not self.sync_every_micro_batch
+
+    @property
     def data_ranks(self) -> int:
         """Ranks that see different data."""
         return self.dp_replicate * self.dp_shard

@@ -59,12 +59,12 @@ def _fsdp(context: RankContext, stage: Stage, elements: Elements) -> Buffers:
     reduced = width.gradient * elements.largest_block * trains  # reduce-scatter input in flight
     # The head's gradient, not yet reduced.
     head = width.compute * elements.head_matrix * stage.head * trains
-    if context.strategy.fsdp.reshard_after_forward:
-        ahead, first = block, block * min(2, stage.layers)
-        later = block * max(1, min(2, stage.layers - 1))  # the next is prefetched
-    else:
+    if context.strategy.keeps_gathered_weights:
         ahead = first = block * stage.layers
         later = block * max(1, stage.layers - 1)
+    else:
+        ahead, first = block, block * min(2, stage.layers)
+        later = block * max(1, min(2, stage.layers - 1))  # the next is prefetched
     largest = max(elements.root_all, elements.largest_block)
     return Buffers(
         forward=int(root + ahead),

@@ -76,9 +76,9 @@ def _sharded(
     if peers.replicate.size > 1 and not frozen:
         part = _reduced(workload) * block / strategy.shard_ranks
         reduced += network.reduce_seconds(part, peers.replicate)
-    keeps = not strategy.fsdp.reshard_after_forward and strategy.zero_stage != 3
+    keeps = strategy.keeps_gathered_weights and strategy.zero_stage != 3
     once = keeps and strategy.pp > 1  # a stage that keeps its weights gathers them once per step
-    syncs = strategy.sync_every_micro_batch is not False
+    syncs = not strategy.reduces_once
     reduced = reduced if syncs else reduced / workload.accumulate
     again = 0.0 if keeps else gather
     if once:

@@ -214,7 +214,7 @@ def _gradients(rank: Rank) -> _Gradients:
         largest = max(rank.elements.largest_linear, rank.elements.head_matrix)
         return float(context.width.weight * largest), 0.0
     everything: float = rank.states.gradients
-    if strategy.sync_every_micro_batch is False and workload.accumulate > 1:
+    if strategy.reduces_once and workload.accumulate > 1:
         everything = rank.states.gradients_unsharded
     if _gradients_leave(context):
         everything = 0.0

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.describe import Strategy, Workload
+from workbench.describe.job import Job
 from workbench.errors import UsageError
 from workbench.estimate.simulation.process import Progress, SimulationProcess
 from workbench.estimate.simulation.result import (
@@ -29,7 +30,7 @@ __all__ = [
     "start_simulation",
 ]
 
-What = Workload | Callable[[], object]
+What = Workload | Job | Callable[[], object]
 
 
 def simulate(
@@ -43,16 +44,16 @@ def simulate(
 ) -> Simulation:
     """Run `steps` training steps of one rank on fake tensors and report its peak memory.
 
-    `what` is a workload, or a function of your own that builds everything and returns the function
-    that does one step (or a generator that yields after every step). Shapes are real, values are
-    not: leave out ``.item()``. For a function, `strategy` only sets the number of ranks of the fake
-    process group; the function itself calls ``fully_shard``, DDP and the like. It sees one CUDA
-    device (of `card_bytes`, else 80 GiB) also where there is none: what it moves there is counted,
-    what it leaves on the CPU is host memory.
+    `what` is a workload, a job (which has its layout), or a function of your own that builds
+    everything and returns the function that does one step (or a generator that yields after every
+    step). Shapes are real, values are not: leave out ``.item()``. For a function, `strategy` only
+    sets the number of ranks of the fake process group; the function itself calls ``fully_shard``,
+    DDP and the like. It sees one CUDA device (of `card_bytes`, else 80 GiB) also where there is
+    none: what it moves there is counted, what it leaves on the CPU is host memory.
 
     Args:
-        what: the workload, or the function.
-        strategy: layout; None = one GPU.
+        what: the workload, the job or the function.
+        strategy: layout; None = the job's, or one GPU.
         steps: optimizer steps; two, because the first one allocates the optimizer's states.
         card_bytes: what the card leaves to the allocator; answered by ``Simulation.fits``.
         on_progress: called with (fraction, text).
@@ -107,10 +108,12 @@ def _request(
     if steps < 1:
         raise UsageError(f"steps must be at least 1, not {steps}.")
     common = {"steps": steps, "card_bytes": card_bytes}
+    if isinstance(what, Job):
+        what, strategy = what.workload, strategy or what.strategy
     if isinstance(what, Workload):
         layout = strategy if strategy is not None else Strategy(name="single")
         plain = replace(what, calibration=None)
         return {**common, "workload": plain, "strategy": layout}
     if not callable(what):
-        raise UsageError(f"Give a Workload or a function, not {type(what).__name__}.")
+        raise UsageError(f"Give a Workload, a Job or a function, not {type(what).__name__}.")
     return {**common, "function": what, "strategy": strategy}

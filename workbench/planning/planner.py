@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from workbench.describe import Cluster, Conditions, Strategy, Workload
 from workbench.describe.checks import require_positive
+from workbench.describe.job import Job
 from workbench.describe.price import Offer, Terms
 from workbench.errors import UsageError
 from workbench.estimate.cost import RunPlan, checkpoint_bytes
@@ -60,7 +61,7 @@ class OwnAnswers:
 
 
 def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the first by keyword)
-    workload: Workload,
+    workload: Workload | Job,
     *,
     tokens: float | None = None,
     limits: Limits | None = None,
@@ -75,7 +76,8 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
     """Ranked ways to finish a run on rented machines, and the reason against every other.
 
     Args:
-        workload: What is trained; the plan decides micro-batch and accumulation.
+        workload: What is trained, or a job of it; the plan decides layout, micro-batch and
+            accumulation.
         tokens: Length of the run.
         limits: Budget, deadline, providers, accelerators, GPUs, spot.
         global_batch: Sequences per optimizer step, all ranks; None = `default_batch`: about
@@ -90,6 +92,7 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
     Raises:
         UsageError: no tokens, a name that no offer has, an impossible limit or batch.
     """
+    workload = workload.workload if isinstance(workload, Job) else workload
     batch = _batch(workload, global_batch, 1)  # the training must not depend on the limits
     limits, run = limits or Limits(), _run(workload, tokens, run)
     conditions = conditions or Conditions()

@@ -164,7 +164,7 @@ class Training:
         return torch.empty(shape, dtype=torch.float32 if wide else low)
 
     def _synchronise(self, *, last: bool) -> None:
-        if self.strategy.sync_every_micro_batch is not False:
+        if not self.strategy.reduces_once:
             return
         if isinstance(self.trainee, FSDPModule):
             self.trainee.set_requires_gradient_sync(last)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.job import Job
+from workbench.errors import UsageError
 from workbench.estimate.parts import Estimate, Peak
 from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
 from workbench.estimate.sizing.switch import Switch, switches, switches_that_fit
@@ -35,16 +37,23 @@ _BEST = "Best remedy: "
 
 
 def explain(
-    estimate: Estimate, workload: Workload, strategy: Strategy, cluster: Cluster | str = "cuda"
+    estimate: Estimate,
+    workload: Workload | Job,
+    strategy: Strategy | None = None,
+    cluster: Cluster | str = "cuda",
 ) -> tuple[str, ...]:
     """Say why the peak is where it is and what would lower it, most important first.
 
     Args:
         estimate: What `training_memory` answered for the other three.
-        workload: What is trained.
+        workload: What is trained; or a job, which has the other two too.
         strategy: How it is spread.
         cluster: Where; a device name when no card is known.
     """
+    if isinstance(workload, Job):
+        workload, strategy, cluster = workload.workload, workload.strategy, workload.cluster
+    if strategy is None:
+        raise UsageError("A workload does not say how it is spread. Give a strategy, or a Job.")
     peak = _winning(estimate)
     if peak is None:
         return ()

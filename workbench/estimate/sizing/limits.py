@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.job import takes_job
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
@@ -58,6 +59,7 @@ def leaves_headroom(estimate: Estimate, headroom: float = HEADROOM) -> bool | No
     return estimate.on_card_bytes <= estimate.card_bytes * (1 - headroom)
 
 
+@takes_job
 def largest_micro_batch(
     workload: Workload, strategy: Strategy, cluster: Cluster, headroom: float = HEADROOM
 ) -> Answer:
@@ -73,6 +75,7 @@ def largest_micro_batch(
     return _largest(at, step=1, limit=_LIMIT, unit="sequences", headroom=headroom)
 
 
+@takes_job
 def longest_sequence(
     workload: Workload, strategy: Strategy, cluster: Cluster, headroom: float = HEADROOM
 ) -> Answer:

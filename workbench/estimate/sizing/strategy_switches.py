@@ -103,7 +103,8 @@ def _sharding(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     elif stage is None and strategy.dp_replicate > 1:
         cost = "weights are gathered from all ranks, across nodes, not only within a replica"
         yield _renamed(strategy, fsdp, cost)
-    if stage is None and strategy.dp_shard > 1 and not strategy.fsdp.reshard_after_forward:
+    keeps = not strategy.fsdp.reshard_after_forward and strategy.pp == 1
+    if stage is None and strategy.dp_shard > 1 and keeps:
         change = {"reshard_after_forward": True}
         yield _renamed(strategy, change, "1.5 x the bytes communicated", "reshard")
 
