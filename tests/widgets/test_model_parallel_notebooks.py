@@ -102,7 +102,7 @@ def test_what_tensor_parallelism_costs(run) -> None:
         for how in ("False", "True")
     )
     assert split[0] < 0.7 * plain[0]  # "much less memory"
-    assert split[1] < 1.15 * plain[1]  # "nearly the same waiting"
+    assert 1 < split[1] / plain[1] < 1.3  # "a little more waiting"
     said.has(r"^cp 1 .*fits: False", r"^cp 8 ring .*fits: True .*waits +0 ms")
     assert said.number(r"^cp 8 ulysses.*waits +(\d+)") < 0.015 * 1e3 * said.number(
         r"^cp 8 ulysses.* ([\d.]+) s, waits"
@@ -216,24 +216,26 @@ def test_three_readers(run) -> None:
     assert not any(fits for fits, *_ in tables.take("fsdp", "tp", "pp").values())
     b = tables.take("zero1", "fsdp", "tp", "pp")
     assert [fits for fits, *_ in b.values()] == [False, True, True, True]
-    assert 6.5 < b["fsdp"][1] / b["pp"][1] < 9.5  # "about eight times as fast"
+    assert 10 < b["fsdp"][1] / b["pp"][1] < 15  # "more than ten times as fast"
     lora = tables.take("ddp", "fsdp", "pp")
     assert lora["ddp"][0]
     assert lora["ddp"][1] < min(lora["fsdp"][1], lora["pp"][1])
-    names = ("fsdp", "fsdp16-tp2", "fsdp4-tp8", "pp4-fsdp8", "pp4-tp8")
+    names = ("fsdp", "fsdp16-tp2", "fsdp4-tp8", "pp4-fsdp8", "pp4-fsdp2-tp4", "pp4-tp8")
     fast, slow = tables.take(*names), tables.take(*names)
     assert fast["fsdp"][1] == min(ms for _, ms, _ in fast.values())
     assert 1.5 < fast["pp4-tp8"][1] / fast["fsdp"][1] < 2  # "more than half as long again"
-    assert slow["pp4-fsdp8"][1] == min(ms for _, ms, _ in slow.values())
-    assert slow["fsdp"][1] > 10 * slow["pp4-fsdp8"][1]
+    assert [name for name in names if not fast[name][0]] == ["pp4-fsdp8"]  # "does not fit"
+    assert fast["fsdp"][1] < fast["pp4-fsdp2-tp4"][1] < fast["pp4-tp8"][1]  # "between them"
+    assert slow["pp4-fsdp2-tp4"][1] == min(ms for fits, ms, _ in slow.values() if fits)
+    assert 8 < slow["fsdp"][1] / slow["pp4-fsdp2-tp4"][1] < 11  # "nearly ten times slower"
     without, with_ = (tables.take("zero1", "fsdp", "fsdp4-tp2", "tp") for _ in range(2))
     assert [without[name][0] for name in without] == [False, False, True, True]
     assert with_["fsdp"][0]
     assert without["fsdp4-tp2"][1] < with_["fsdp"][1] < without["tp"][1]
     (alone,) = tables.take("fsdp").values()
     many = tables.take("fsdp256-tp4", "pp4-fsdp256", "pp4-fsdp64-tp4")
-    assert many["fsdp256-tp4"][1] < 0.5 * alone[1]  # "more than halves the step"
-    assert many["pp4-fsdp256"][1] > alone[1] > many["pp4-fsdp64-tp4"][1]
+    assert 0.45 < many["fsdp256-tp4"][1] / alone[1] < 0.6  # "nearly halves the step"
+    assert many["pp4-fsdp256"][1] > 0.9 * alone[1] > many["pp4-fsdp64-tp4"][1]  # "gains nothing"
     assert not tables.rows
 
 
@@ -244,8 +246,8 @@ def test_the_planner_agrees_and_says_why(run) -> None:
     said.has(
         r"^8 h100-sxm: .*; zero1, .* ddp needs .* too much\.",
         r"^4 rtx-4090: .*; pp4, recompute full,",
-        r"^4 x 8 h100-sxm: .*(\n.*){0,1}fsdp, recompute full",  # first or next, and as fast
-        r"^    .*-pp4.*\n    .*-pp4.*",  # the slow network: pipelines of four between the nodes
+        r"^    fsdp16-tp2, recompute full, .*: 1\.0\d times",  # "draws level"
+        r"^    .*-pp\d.*\n    .*-pp\d.*",  # the slow network: pipelines between the nodes
         r"^\{'tp': \[\[0, 1\], .* 'pp': \[\[0, 4\], ",
     )
     ratio = said.number(r"^tp +([\d.]+) GB, waited") / said.number(r"^pp +([\d.]+) GB")

@@ -116,6 +116,8 @@ def _data(base: Strategy, ranks: int, space: Space) -> Iterator[Strategy]:
         **{f"zero{stage}": replace(sharded, zero_stage=stage) for stage in (1, 2, 3)},
     }
     for name in space.data:
+        if name == "fsdp-grad-op" and base.keeps_gathered_weights and "fsdp" in space.data:
+            continue  # the same as fsdp there
         if name in made:
             yield made[name]
         else:
