@@ -275,7 +275,7 @@ def test_full_recompute_never_keeps_more_activations(workload: Workload) -> None
 
 
 def test_fsdp_in_a_pipeline_keeps_weights_and_gradients_until_the_step() -> None:
-    """Each micro-batch would gather the stage's weights anew; torch reduces after the last one."""
+    """Each micro-batch would gather the stage's weights again; torch reduces after the last one."""
     job = work(accumulate=8)
     inside = Strategy.parse("fsdp4-pp2", 8)
     said = replace(inside.with_options(reshard_after_forward=False), sync_every_micro_batch=False)

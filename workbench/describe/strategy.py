@@ -200,7 +200,7 @@ class Strategy:
         """Whether weights that FSDP gathered stay until the step's end.
 
         Always so between the stages of a pipeline, in our recipe and in torchtitan (parallelize.py
-        0.2): each micro-batch would gather them anew.
+        0.2): each micro-batch would gather them again.
         """
         return not self.fsdp.reshard_after_forward or self.pp > 1
 
