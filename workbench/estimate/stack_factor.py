@@ -162,9 +162,7 @@ def calibrated(step: StepTime, workload: Workload, device: str, arch: str = "") 
 def time_factor(calibration: StackCalibration, facts: StackFacts) -> TimeFactor:
     """Of a job with these facts."""
     known = [one for one in _configurations(calibration) if one.step_ratio is not None]
-    used = [one for one in known if _correlation(facts, one.latest.stack, TIME_CORRELATION) > 0]
-    notes = _notes(calibration, facts, [one for one in known if one not in used])
-    used = used[-NEWEST_LAYOUTS:]
+    used, notes = _counting(calibration, facts, known, TIME_CORRELATION)
     if not used:
         return TimeFactor(sentences=notes)
     stacks = [one.latest.stack for one in used]
@@ -195,9 +193,7 @@ def memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTerm
 
 def _memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTerms:
     known = [one for one in _configurations(calibration) if one.peak_ratio is not None]
-    used = [one for one in known if _correlation(facts, one.latest.stack, MEMORY_CORRELATION) > 0]
-    notes = _notes(calibration, facts, [one for one in known if one not in used])
-    used = used[-NEWEST_LAYOUTS:]
+    used, notes = _counting(calibration, facts, known, MEMORY_CORRELATION)
     if not used:
         return MemoryTerms(sentences=notes)
     features = [_features(one.latest) for one in used]
@@ -257,6 +253,18 @@ def _repeats(group: Sequence[StackMeasurement]) -> _Repeats:
         step_ratio=statistics.median(steps) if steps else None,
         peak_ratio=statistics.median(peaks) if peaks else None,
     )
+
+
+def _counting(
+    calibration: StackCalibration,
+    facts: StackFacts,
+    known: Sequence[_Repeats],
+    kept: Mapping[str, float],
+) -> tuple[list[_Repeats], tuple[str, ...]]:
+    """The newest configurations that say something about these facts; why the others do not."""
+    used = [one for one in known if _correlation(facts, one.latest.stack, kept) > 0]
+    notes = _notes(calibration, facts, [one for one in known if one not in used])
+    return used[-NEWEST_LAYOUTS:], notes
 
 
 def _correlation(one: StackFacts, other: StackFacts, kept: Mapping[str, float]) -> float:

@@ -15,11 +15,11 @@ _SHOWN = 300  # characters of a wrong value in a message
 _MOST = 1e15  # of anything that a config counts
 
 
-def load(path: Path) -> dict[str, Any]:
-    """The mapping that a YAML or JSON file holds.
+def read_text(path: Path) -> str:
+    """The text of a config file.
 
     Raises:
-        UsageError: the file cannot be read, is neither, or holds something else.
+        UsageError: it cannot be read, is not text, or is too large for a config.
     """
     try:
         with path.open("rb") as file:
@@ -29,6 +29,16 @@ def load(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read as text: {error}. Give a config file.") from error
     if len(data) > _MAX_BYTES:
         raise UsageError(f"{path} is larger than {_MAX_BYTES} bytes. Give a config file.")
+    return text
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The mapping that a YAML or JSON file holds.
+
+    Raises:
+        UsageError: the file cannot be read, is neither, or holds something else.
+    """
+    text = read_text(path)
     import yaml  # noqa: PLC0415 - comes with accelerate, and only this needs it
 
     try:

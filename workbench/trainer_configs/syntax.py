@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from workbench.errors import HostError, UsageError
-from workbench.trainer_configs.config_fields import load
+from workbench.trainer_configs.config_fields import load, read_text
 from workbench.trainer_configs.document import put_below
 from workbench.trainer_configs.yaml_text import yaml_text
 
-_MOST_BYTES = 256 << 10
 _LAUNCHER = {
     **dict.fromkeys(("nproc_per_node", "num_gpus", "gpus_per_node"), "gpus"),
     **dict.fromkeys(("nnodes", "num_nodes", "num_machines"), "nodes"),
@@ -39,22 +38,10 @@ def read_file(path: Path) -> dict[str, Any]:
     """
     if path.suffix in {".yaml", ".yml", ".json"}:
         return load(path)
-    text = _text(path)
+    text = read_text(path)
     if path.suffix == ".toml":
         return _toml(path, text)
     return read_arguments(_script_words(path, text))
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        text = data.decode("utf-8")
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as text: {error}. Give a config file.") from error
-    if len(data) > _MOST_BYTES:
-        raise UsageError(f"{path} is larger than {_MOST_BYTES} bytes. Give a config file.")
-    return text
 
 
 def _toml(path: Path, text: str) -> dict[str, Any]:
