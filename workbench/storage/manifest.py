@@ -1,0 +1,241 @@
+"""What lies below ``URL/RUN``: pieces named by their SHA-256, and the manifest that tells of them.
+
+``manifest.json`` is written last, in one step, so that a reader finds all of an earlier push or all
+of a later one. Pieces that neither of the two latest manifests names are removed. Whatever is read
+from there may have been made by anybody: it is checked here before anything is done with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any, cast
+
+from workbench.errors import StorageError
+from workbench.storage.remote import Remote
+from workbench.store import names
+from workbench.store.signatures import is_signed, sign
+
+MANIFEST = "manifest.json"
+PIECES = "pieces"
+SCHEMA = 1
+MAX_MANIFEST_BYTES = 64 << 20
+MAX_PIECE_BYTES = 64 << 20
+_MAX_FILES = 200_000
+_MAX_PATH = 1024
+_MAX_NAME = 200
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NEVER_TAKEN = {"control"}  # requests to a supervisor, locks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteFile:
+    """A file of the run."""
+
+    path: str
+    """Relative to the run directory, with slashes."""
+    bytes: int
+    """Its size."""
+    mtime_ns: int
+    """When it was changed; with its size it tells a later push that it is the same."""
+    pieces: tuple[tuple[str, int], ...]
+    """SHA-256 and bytes of each piece, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteCheckpoint:
+    """A checkpoint of which every byte was checked before it was sent."""
+
+    path: str
+    """Relative to the run directory."""
+    step: int | None
+    """Optimizer steps done; None = nothing in it says so."""
+    kind: str
+    """As in `recover.checkpoints.Checkpoint`."""
+    saved_at: float | None
+    """Unix seconds."""
+    world_size: int | None
+    """Processes that wrote it."""
+    reported: bool
+    """It lay outside of the run directory, where the hook saw it being written."""
+    manifest: str | None
+    """File of this push that has its sizes and hashes, where it is not inside of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteRun:
+    """``manifest.json``: a run as it was at one moment."""
+
+    run: str
+    """Its id."""
+    marker: str
+    """Tells it from another run of that id."""
+    pushed_at: float
+    """Unix seconds."""
+    attempts: int
+    """Times that it was started."""
+    live: bool
+    """Whether it was still training when it was pushed."""
+    files: tuple[RemoteFile, ...]
+    """All that was sent."""
+    checkpoints: tuple[RemoteCheckpoint, ...]
+    """Newest first."""
+    before: tuple[str, ...] = ()
+    """Pieces of the manifest before this one: a reader may still be at it."""
+
+    proof: str = ""
+    """That this user's workbench wrote all of it (`store.signatures`); "" = nobody says so."""
+
+    @property
+    def bytes(self) -> int:
+        """All files together."""
+        return sum(one.bytes for one in self.files)
+
+    @property
+    def pieces(self) -> frozenset[str]:
+        """Names of the pieces of all files."""
+        return frozenset(digest for one in self.files for digest, _ in one.pieces)
+
+    @property
+    def step(self) -> int | None:
+        """The furthest step that a checkpoint has."""
+        return max((one.step for one in self.checkpoints if one.step is not None), default=None)
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the key of this user on this machine wrote it: then its files are theirs, too."""
+        return is_signed(self._signed_text(), self.proof)
+
+    def signed(self) -> RemoteRun:
+        """The same with a proof."""
+        return replace(self, proof=sign(self._signed_text()))
+
+    def _signed_text(self) -> bytes:
+        return json.dumps({**self.document(), "proof": ""}, sort_keys=True).encode()
+
+
+def read_remote_run(remote: Remote) -> RemoteRun | None:
+    """What the last push to this address left; None = nothing.
+
+    Raises:
+        StorageError: it cannot be read, or is nothing that a push writes.
+    """
+    try:
+        data = remote.read(MANIFEST, MAX_MANIFEST_BYTES)
+    except FileNotFoundError:
+        return None
+    try:
+        return _parsed(json.loads(data))
+    except (ValueError, TypeError, KeyError, RecursionError, AttributeError) as error:
+        raise StorageError(
+            f"{remote.url}/{MANIFEST} is damaged or not written by workbench push ({error}). Push "
+            "the run again from where it is."
+        ) from error
+
+
+def write_remote_run(remote: Remote, run: RemoteRun) -> None:
+    """Make a push the one that readers find; raises StorageError."""
+    remote.write(MANIFEST, json.dumps(run.signed().document(), separators=(",", ":")).encode())
+
+
+def _parsed(document: Any) -> RemoteRun:
+    if document["schema"] != SCHEMA:
+        raise ValueError(f"schema {document['schema']!r}")
+    run = _text(document["run"])
+    if not names.is_id(run):
+        raise ValueError(f"{run[:80]!r} is not a run id")
+    files = tuple(_file(one) for one in _list(document["files"]))
+    taken = {one.path for one in files}
+    if len(files) > _MAX_FILES or len({one.lower() for one in taken}) != len(files):
+        raise ValueError("too many files, or one twice")
+    if any(str(parent) in taken for one in taken for parent in PurePosixPath(one).parents):
+        raise ValueError("a file lies in a file")
+    return RemoteRun(
+        run=run,
+        marker=_text(document["marker"]),
+        pushed_at=float(document["pushed_at"]),
+        attempts=_whole(document["attempts"]),
+        live=bool(document["live"]),
+        files=files,
+        checkpoints=tuple(_checkpoint(one) for one in _list(document["checkpoints"])),
+        before=tuple(_digest(one) for one in _list(document["before"])),
+        proof=_text(document["proof"]),
+    )
+
+
+def _file(document: Any) -> RemoteFile:
+    pieces = tuple((_digest(digest), _whole(size)) for digest, size in _list(document["pieces"]))
+    size = _whole(document["bytes"])
+    if any(not 0 < one <= MAX_PIECE_BYTES for _, one in pieces) or size != sum(
+        n for _, n in pieces
+    ):
+        raise ValueError("sizes of pieces do not fit")
+    return RemoteFile(
+        path=safe_path(_text(document["path"])),
+        bytes=size,
+        mtime_ns=_whole(document["mtime_ns"]),
+        pieces=pieces,
+    )
+
+
+def _checkpoint(document: Any) -> RemoteCheckpoint:
+    step, world = document["step"], document["world_size"]
+    saved, manifest = document["saved_at"], document["manifest"]
+    return RemoteCheckpoint(
+        path=safe_path(_text(document["path"])),
+        step=None if step is None else _whole(step),
+        kind=_text(document["kind"]),
+        saved_at=None if saved is None else float(saved),
+        world_size=None if world is None else _whole(world),
+        reported=bool(document["reported"]),
+        manifest=None if manifest is None else safe_path(_text(manifest)),
+    )
+
+
+def safe_path(path: str) -> str:
+    """`path`, if a file of that name lies inside of the run directory on any machine.
+
+    Raises:
+        ValueError: it is absolute, leads out of it, or has a name that is not allowed.
+    """
+    parts = path.split("/")
+    wrong = (
+        len(path) > _MAX_PATH
+        or any(part in {"", ".", ".."} or len(part.encode()) > _MAX_NAME for part in parts)
+        or not path.isprintable()
+        or "\\" in path
+        or parts[0] in _NEVER_TAKEN
+    )
+    if wrong:
+        raise ValueError(f"the path {path[:80]!r} is not allowed")
+    return path
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _MAX_PATH:
+        raise TypeError("a text is missing or too long")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("a list is missing")
+    return cast("list[Any]", value)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise TypeError("a number is missing")
+    return value
+
+
+def _digest(value: Any) -> str:
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        raise TypeError("a SHA-256 is missing")
+    return value

@@ -1,0 +1,119 @@
+"""`Mirror`: keeps the copy of a run at an address in step while it trains."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from workbench.errors import WorkbenchError
+from workbench.recover.checkpoints import list_checkpoints
+from workbench.storage.mirror_state import MirrorState, read_mirror, write_mirror
+from workbench.storage.push import Pushed
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.secrets import hide_known
+
+METRICS_SECONDS = 60.0
+"""Metrics and logs are sent this often where no checkpoint comes sooner."""
+RETRY_SECONDS = (5.0, 15.0, 60.0)
+"""Waits after failures, the last one again and again."""
+GIVE_UP_SECONDS = 900.0
+"""After the end of a run: how long an address that does not answer is tried."""
+_TELL_SECONDS = 10.0
+Send = Callable[[Callable[[int, int, str], None]], Pushed]
+"""Sends what is new; told how to say that it is still at it. Raises WorkbenchError."""
+
+
+class Mirror:
+    """One run and one address. Call `look` every second or so until it returns False."""
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        url: str,
+        send: Send,
+        log: Callable[[str], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock`: Unix seconds."""
+        self._paths, self._send, self._log, self._clock = paths, send, log, clock
+        before = read_mirror(paths)
+        same = before is not None and before.url == url
+        fresh = MirrorState(url=url)
+        self._state = replace(before, final=False) if before is not None and same else fresh
+        self._sent: object = None
+        self._due, self._failures = 0.0, 0
+        self._over_since: float | None = None
+        self._tell()
+
+    def look(self, *, gone: bool = False) -> bool:
+        """Send what is new if it is time; False when nothing more is to be done.
+
+        `gone`: the run's processes have ended without a word.
+        """
+        now, over = self._clock(), gone or self._paths.exit.exists()
+        self._over_since = (self._over_since or now) if over else None
+        what = self._what(over=over)
+        new = what != self._sent and not self._failures
+        if now < self._due and not new:
+            self._tell_sometimes(now)
+            return True
+        done = self._push(what, final=over)
+        if done and over and what == self._what(over=over):
+            return False
+        if self._over_since is None or now - self._over_since < GIVE_UP_SECONDS:
+            return True
+        self._log("gave up: the run has ended and the address does not take it")
+        return False
+
+    def _what(self, *, over: bool) -> object:
+        """Changes with each finished checkpoint and with the end of the run."""
+        saved = [
+            (str(one.path), one.saved_at)
+            for one in list_checkpoints(self._paths)
+            if one.sealed and not one.problem
+        ]
+        return saved[:1], over, (read_json(self._paths.exit) or {}).get("ended_at")
+
+    def _push(self, what: object, *, final: bool) -> bool:
+        try:
+            pushed = self._send(lambda _done, _total, _path: self._tell_sometimes(self._clock()))
+        except (WorkbenchError, OSError) as error:
+            self._failed(str(error))
+            return False
+        self._sent, self._failures = what, 0
+        now = self._clock()
+        self._due = now + METRICS_SECONDS
+        self._state = replace(
+            self._state,
+            last_good_at=now,
+            last_step=pushed.step,
+            sent_bytes=self._state.sent_bytes + pushed.sent_bytes,
+            failing_since=None,
+            error=None,
+            final=final,
+        )
+        for note in pushed.notes:
+            self._log(note)
+        self._log(f"step {pushed.step}: {pushed.sent_bytes:,} bytes in {pushed.seconds:.1f} s")
+        self._tell()
+        return True
+
+    def _failed(self, why: str) -> None:
+        now, why = self._clock(), hide_known(why)
+        self._due = now + RETRY_SECONDS[min(self._failures, len(RETRY_SECONDS) - 1)]
+        self._failures += 1
+        since = self._state.failing_since or now
+        self._state = replace(self._state, failing_since=since, error=why)
+        self._log(f"not sent ({why}); next try in {self._due - now:g} s")
+        self._tell()
+
+    def _tell_sometimes(self, now: float) -> None:
+        if now - self._state.told_at >= _TELL_SECONDS:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._state = replace(self._state, told_at=self._clock())
+        with contextlib.suppress(OSError):  # a full disk: the copy matters more
+            write_mirror(self._paths, self._state)

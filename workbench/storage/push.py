@@ -1,0 +1,310 @@
+"""`push`: send a run to an address; what is there already is not sent again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from workbench.errors import StorageError, StoreError
+from workbench.recover.checkpoints import Checkpoint, verify
+from workbench.storage.manifest import (
+    PIECES,
+    RemoteCheckpoint,
+    RemoteFile,
+    RemoteRun,
+    read_remote_run,
+    write_remote_run,
+)
+from workbench.storage.remote import Remote
+from workbench.storage.selection import (
+    LocalFile,
+    manifest_place,
+    most_of,
+    of_checkpoint,
+    of_the_run,
+    place_of,
+    wanted,
+)
+from workbench.store.files import LineReader, open_file
+from workbench.store.layout import RunPaths
+from workbench.store.record import read_record
+from workbench.store.status import read_status
+
+PIECE_BYTES = 32 << 20
+_PIECE_OF_LINES = 1 << 20  # a file that grows is sent again from the piece on that changed
+_GROWS = (".jsonl", ".log")
+_THREADS = 4
+OnProgress = Callable[[int, int, str], None]
+"""Bytes looked at, bytes of all, and what is being sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """What a push did."""
+
+    run: str
+    """Run id."""
+    url: str
+    """Where the run lies now; `workbench pull` and `resume` take it."""
+    files: int
+    """Files of the run that lie there."""
+    bytes: int
+    """Their size together."""
+    sent_bytes: int
+    """What had to be sent for it."""
+    checkpoints: list[str]
+    """Names of the checkpoints that lie there, newest first."""
+    step: int | None
+    """Furthest step of them."""
+    seconds: float
+    """How long it took."""
+    notes: list[str]
+    """What was left out, and why."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return asdict(self)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Push:
+    """One push under way."""
+
+    remote: Remote
+    there: dict[str, int]
+    """Bytes of each piece that lies there."""
+    known: dict[str, RemoteFile]
+    """Files of the push before, by path."""
+    total: int
+    tell: OnProgress
+    done: int = 0
+    sent: int = 0
+    under_way: deque[tuple[str, int, Future[None]]] = field(
+        default_factory=deque[tuple[str, int, "Future[None]"]]
+    )
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS))
+
+    def unchanged(self, file: LocalFile) -> RemoteFile | None:
+        """What was sent of it, if it has the size and time that it had then."""
+        before = self.known.get(file.path)
+        about = file.place.lstat()
+        if before is None or (before.bytes, before.mtime_ns) != (about.st_size, about.st_mtime_ns):
+            return None
+        whole = all(self.there.get(digest) == size for digest, size in before.pieces)
+        return before if whole else None
+
+    def file(self, file: LocalFile) -> RemoteFile:
+        """Send what is new of a file; raises OSError where it cannot be read."""
+        before = self.unchanged(file)
+        if before is not None:
+            self._tell(before.bytes, file.path)
+            return before
+        pieces = list[tuple[str, int]]()
+        size = PIECE_BYTES if not file.path.endswith(_GROWS) else _PIECE_OF_LINES
+        with os.fdopen(open_file(file.place), "rb", buffering=0) as source:
+            about = os.fstat(source.fileno())
+            left = about.st_size  # what is appended meanwhile is of the next push
+            while left and (data := _read(source.fileno(), min(size, left))):
+                left -= len(data)
+                pieces.append((self._piece(data), len(data)))
+                self._tell(len(data), file.path)
+        return RemoteFile(
+            path=file.path,
+            bytes=sum(length for _, length in pieces),
+            mtime_ns=about.st_mtime_ns,
+            pieces=tuple(pieces),
+        )
+
+    def _piece(self, data: bytes) -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        if self.there.get(digest) != len(data):
+            self.there[digest] = len(data)
+            if len(self.under_way) >= _THREADS:
+                self._wait()
+            name = f"{PIECES}/{digest}"
+            self.under_way.append(
+                (digest, len(data), self.pool.submit(self.remote.write, name, data))
+            )
+        return digest
+
+    def _wait(self) -> None:
+        _, size, future = self.under_way.popleft()
+        future.result()
+        self.sent += size
+
+    def finish(self) -> None:
+        """Wait for what is still being sent; raises StorageError."""
+        while self.under_way:
+            self._wait()
+
+    def _tell(self, size: int, path: str) -> None:
+        self.done += size
+        self.tell(self.done, max(self.total, self.done), path)
+
+
+def push(
+    paths: RunPaths,
+    url: str | Remote,
+    *,
+    checkpoints: str = "newest",
+    on_progress: OnProgress | None = None,
+) -> Pushed:
+    """Send the run to ``URL/RUN``; readers find all of it or what was there before.
+
+    Args:
+        paths: The run; it may be training.
+        url: The folder of runs.
+        checkpoints: "newest", "all", "none", or how many of the newest. Each is read and checked
+            first; a damaged one is left out, and said.
+        on_progress: Told how far it is.
+
+    Raises:
+        UsageError: the address cannot be used.
+        StoreError: the run cannot be read.
+        StorageError: the address refuses or does not answer; what was there before is untouched.
+    """
+    began = time.monotonic()
+    run = read_record(paths, ("run", "marker"))
+    remote = (Remote(url) if isinstance(url, str) else url).below(paths.directory.name)
+    remote.check_writable()
+    before, attempts = read_remote_run(remote), attempts_of(paths)
+    _check_same(remote, before, run.marker, attempts)
+    chosen, notes = wanted(paths, checkpoints), list[str]()
+    state = _Push(
+        remote=remote,
+        there=remote.sizes(PIECES),
+        known={one.path: one for one in before.files} if before else {},
+        total=sum(one.bytes for one in chosen[: most_of(checkpoints)]),
+        tell=on_progress or (lambda _done, _total, _text: None),
+    )
+    try:
+        sent = _checkpoints(state, paths, chosen, most_of(checkpoints), notes)
+        files = (*_files(state, paths), *(file for _, files in sent for file in files))
+        state.finish()
+    finally:
+        state.pool.shutdown(wait=True, cancel_futures=True)
+    pushed = RemoteRun(
+        run=paths.directory.name,
+        marker=run.marker,
+        pushed_at=time.time(),
+        attempts=attempts,
+        live=read_status(paths).live,
+        files=files,
+        checkpoints=tuple(_described(paths, one) for one, _ in sent),
+    )
+    _publish(remote, pushed, before)
+    return _told(pushed, remote, state.sent, [one.name for one, _ in sent], notes, began)
+
+
+def _told(
+    pushed: RemoteRun, remote: Remote, sent: int, names: list[str], notes: list[str], began: float
+) -> Pushed:
+    return Pushed(
+        run=pushed.run,
+        url=remote.url,
+        files=len(pushed.files),
+        bytes=pushed.bytes,
+        sent_bytes=sent,
+        checkpoints=names,
+        step=pushed.step,
+        seconds=round(time.monotonic() - began, 3),
+        notes=notes,
+    )
+
+
+def _publish(remote: Remote, pushed: RemoteRun, before: RemoteRun | None) -> None:
+    """Write the manifest; then remove what neither it nor the one before it names."""
+    older: frozenset[str] = frozenset() if before is None else before.pieces
+    pushed = replace(pushed, before=tuple(sorted(older - pushed.pieces)))
+    write_remote_run(remote, pushed)
+    if before is not None:
+        unused = set(before.before) - pushed.pieces - older
+        remote.remove(f"{PIECES}/{digest}" for digest in sorted(unused))
+
+
+def _check_same(remote: Remote, before: RemoteRun | None, marker: str, attempts: int) -> None:
+    """Refuse to write over what another run, or a later state of this one, left there."""
+    if before is None:
+        return
+    if before.marker != marker:
+        raise StorageError(
+            f"{remote.url} holds another run of that name. Push to another folder, or remove that "
+            "one there."
+        )
+    if before.attempts > attempts:
+        raise StorageError(
+            f"{remote.url} holds a later state (started {before.attempts} times) than this copy "
+            f"(started {attempts} times): the run was resumed elsewhere. Push to another folder."
+        )
+
+
+def attempts_of(paths: RunPaths) -> int:
+    """How often the run was started; 0 = not yet."""
+    reader, numbers = LineReader(paths.attempts), [0]
+    while lines := reader.read():
+        numbers += [one["attempt"] for one in lines if type(one.get("attempt")) is int]
+    return max(numbers)
+
+
+def _files(state: _Push, paths: RunPaths) -> Iterator[RemoteFile]:
+    """All but checkpoints; a file that goes while it is looked at is left out."""
+    for one in of_the_run(paths):
+        with contextlib.suppress(FileNotFoundError):
+            yield state.file(one)
+
+
+def _checkpoints(
+    state: _Push,
+    paths: RunPaths,
+    chosen: list[Checkpoint],
+    most: int,
+    notes: list[str],
+) -> list[tuple[Checkpoint, list[RemoteFile]]]:
+    """Send the first `most` of them that are whole."""
+    sent = list[tuple[Checkpoint, list[RemoteFile]]]()
+    for checkpoint in chosen:
+        if len(sent) >= most:
+            break
+        try:
+            local = of_checkpoint(paths, checkpoint)
+            problem = "" if local and all(map(state.unchanged, local)) else verify(checkpoint)
+            if not problem:
+                sent.append((checkpoint, [state.file(one) for one in local]))
+        except FileNotFoundError:
+            problem = "it was removed meanwhile"
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StoreError(f"{checkpoint.path} cannot be read: {error}") from error
+        if problem:
+            notes.append(f"Checkpoint {checkpoint.name} is left out: {problem}.")
+    return sent
+
+
+def _described(paths: RunPaths, checkpoint: Checkpoint) -> RemoteCheckpoint:
+    own = checkpoint.path.parent == paths.checkpoints and checkpoint.name.startswith("step-")
+    return RemoteCheckpoint(
+        path=place_of(paths, checkpoint),
+        step=checkpoint.step,
+        kind=checkpoint.kind,
+        saved_at=checkpoint.saved_at,
+        world_size=checkpoint.world_size,
+        reported=not own and not checkpoint.by_script,
+        manifest=manifest_place(checkpoint),
+    )
+
+
+def _read(handle: int, size: int) -> bytes:
+    """`size` bytes, or what there is."""
+    parts, left = list[bytes](), size
+    while left and (data := os.read(handle, left)):
+        parts.append(data)
+        left -= len(data)
+    return b"".join(parts)
