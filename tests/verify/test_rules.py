@@ -1,0 +1,230 @@
+"""What `workbench verify` says of traces, and of one real script with and without its bug."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.verify.__main__ import PAGE
+from tests.verify.cases import CASES, CORRECT
+from workbench.errors import UsageError
+from workbench.verifying.comparing import compare
+from workbench.verifying.judging import judge
+from workbench.verifying.trace import Batch, RankTrace, Sketch, Step, Trace
+from workbench.verifying.verify import VerifyOptions, verify
+
+
+def sketch(mark: int, *projections: float, shape: tuple[int, ...] = (4, 4)) -> Sketch:
+    values = projections or (float(mark), 0.0, 0.0, 0.0)
+    return Sketch(hash=mark, norm=abs(values[0]), spread=1.0, shape=shape, projections=values)
+
+
+def rank(
+    number: int, *, samples: tuple[int, ...], gradient: int = 7, loss: float = 1.0
+) -> RankTrace:
+    begin, after = {"w": sketch(1), "v": sketch(2)}, {"w": sketch(3), "v": sketch(4)}
+    step = Step(
+        step=1,
+        losses=(loss,),
+        batches=(Batch(samples=samples, shapes=((len(samples), 8),)),),
+        gradients={"w": sketch(gradient), "v": sketch(gradient + 1)},
+        weights=after,
+        lr=0.1,
+        modes=(True,),
+    )
+    return RankTrace(
+        rank=number,
+        world_size=2,
+        wrappers=("DistributedDataParallel",),
+        weights=begin,
+        trainable=("w", "v"),
+        optimized=("w", "v"),
+        order=("w", "v"),
+        steps=(step,),
+    )
+
+
+def trace(*ranks: RankTrace) -> Trace:
+    return Trace(label=f"{len(ranks)} ranks", ranks=ranks)
+
+
+def kinds(*ranks: RankTrace) -> list[str]:
+    return [one.kind for one in judge(trace(*ranks), None)]
+
+
+def test_ranks_that_agree_and_read_different_data_are_not_accused() -> None:
+    assert kinds(rank(0, samples=(1, 2)), rank(1, samples=(3, 4))) == []
+
+
+def test_ranks_that_read_the_same_samples_are_named() -> None:
+    assert kinds(rank(0, samples=(1, 2)), rank(1, samples=(2, 1))) == ["same-data"]
+
+
+def test_gradients_that_differ_are_named_with_the_first_parameter() -> None:
+    one, other = rank(0, samples=(1, 2)), rank(1, samples=(3, 4), gradient=9)
+    found = judge(trace(one, other), None)
+    assert [(v.kind, v.what, v.rank) for v in found] == [("exchange-damaged", "w", 1)]
+
+
+def test_values_are_compared_only_on_the_same_samples() -> None:
+    many = trace(rank(0, samples=(1, 2)), rank(1, samples=(3, 4)))
+    comparison, verdicts = compare(many, trace(rank(0, samples=(1, 2, 3, 5))))
+    assert (comparison.steps, verdicts) == (0, [])
+    comparison, verdicts = compare(many, trace(rank(0, samples=(4, 3, 2, 1))))
+    assert (comparison.steps, comparison.loss, verdicts) == (1, 0.0, [])
+
+
+def test_a_loss_beyond_rounding_is_named_with_its_bound() -> None:
+    many = trace(rank(0, samples=(1, 2)), rank(1, samples=(3, 4)))
+    _, verdicts = compare(many, trace(rank(0, samples=(1, 2, 3, 4), loss=1.01)))
+    assert [one.kind for one in verdicts] == ["loss-differs"]
+    assert "Rounding explains" in verdicts[0].bound
+
+
+def changed(one: RankTrace, **values: Any) -> RankTrace:
+    """The same rank with other values in its only step."""
+    return replace(one, steps=(replace(one.steps[0], **values),))
+
+
+def test_one_graph_whose_ranks_have_their_own_losses_is_no_same_data() -> None:
+    assert kinds(rank(0, samples=(1, 2)), rank(1, samples=(1, 2), loss=1.1)) == []
+
+
+@pytest.mark.parametrize(
+    ("norms", "scale", "expected"),
+    [
+        ((1.0, 1.0), 1.0, []),
+        ((1.0, 1.2), 1.0, ["clipped-before-exchange"]),
+        ((9.0, 9.0), 1024.0, ["clipped-before-unscale"]),
+    ],
+)
+def test_gradients_are_clipped_after_their_exchange_and_without_a_scalers_factor(
+    norms: tuple[float, float], scale: float, expected: list[str]
+) -> None:
+    ranks = [
+        changed(
+            rank(number, samples=(2 * number, 2 * number + 1)),
+            clips=({"kind": "norm", "norm": norm, "elements": 32, "scale": scale},),
+        )
+        for number, norm in enumerate(norms)
+    ]
+    assert kinds(*ranks) == expected
+
+
+def test_a_tie_that_was_copied_is_named_and_a_deep_copy_of_a_layer_is_not() -> None:
+    ranks = [rank(0, samples=(1, 2)), rank(1, samples=(3, 4))]
+    ranks = [replace(one, weights={"w": sketch(1), "v": sketch(1)}) for one in ranks]
+    assert kinds(*ranks) == []
+    assert kinds(*(replace(one, embeddings=("w",)) for one in ranks)) == ["tied-weights-split"]
+
+
+def loader(**values: Any) -> dict[str, Any]:
+    known = {"trains": True, "dispatched": False, "distributed": False, "length": 100}
+    more = {"batches": 5, "batch_size": 10, "drop_last": False, "shuffle": True}
+    return {**known, **more, "sampler": "RandomSampler", "replicas": None, **values}
+
+
+@pytest.mark.parametrize(
+    ("feeds", "expected"),
+    [
+        ((loader(length=50), loader(length=50)), []),
+        ((loader(length=50), loader(length=49)), []),
+        ((loader(length=40), loader(length=40)), ["samples-left-out"]),
+        ((loader(length=60, batches=6), loader(length=40, batches=4)), ["samples-left-out"]),
+        ((loader(distributed=True, replicas=4),) * 2, ["samples-left-out"]),
+        ((loader(distributed=True, replicas=2),) * 2, []),
+        (
+            (loader(distributed=True, drop_last=True, shuffle=False, batches=4),) * 2,
+            ["samples-left-out"],
+        ),
+        ((loader(distributed=True, drop_last=True, batches=4),) * 2, []),
+    ],
+)
+def test_samples_that_no_rank_reads_are_named(
+    feeds: tuple[dict[str, Any], ...], expected: list[str]
+) -> None:
+    ranks = [
+        replace(rank(number, samples=(2 * number, 2 * number + 1)), loaders=(feed,))
+        for number, feed in enumerate(feeds)
+    ]
+    alone = trace(replace(rank(0, samples=(0, 1, 2, 3)), loaders=(loader(),)))
+    assert [one.kind for one in judge(trace(*ranks), alone)] == expected
+
+
+def rates(*values: float) -> RankTrace:
+    """A rank that makes a step at each learning rate."""
+    steps = [
+        replace(rank(0, samples=(1, 2)).steps[0], step=n + 1, lr=lr) for n, lr in enumerate(values)
+    ]
+    moved = [
+        replace(one, weights={"w": sketch(10 + n), "v": sketch(20 + n)})
+        for n, one in enumerate(steps)
+    ]
+    return replace(rank(0, samples=(1, 2)), steps=tuple(moved))
+
+
+def test_a_schedule_that_advances_once_for_each_rank_is_named() -> None:
+    alone = trace(rates(*(0.1 - 0.01 * n for n in range(8))))
+    fast = [0.1 - 0.02 * n for n in range(8)]
+    other = [replace(one, batches=(Batch(samples=(7, 8)),)) for one in rates(*fast).steps]
+    found = judge(trace(rates(*fast), replace(rates(*fast), rank=1, steps=tuple(other))), alone)
+    assert [one.kind for one in found] == ["schedule-too-fast"]
+    constant = [replace(one, lr=0.1) for one in other]
+    ranks = rates(*[0.1] * 8), replace(rates(*[0.1] * 8), rank=1, steps=tuple(constant))
+    assert judge(trace(*ranks), trace(rates(*[0.1] * 8))) == []
+
+
+def test_losses_are_compared_up_to_the_first_step_at_another_rate() -> None:
+    many = trace(rates(0.2, 0.2, 0.2))
+    comparison, verdicts = compare(many, trace(rates(0.1, 0.1, 0.1)))
+    assert (comparison.steps, verdicts) == (1, [])
+
+
+def test_an_average_that_follows_the_weights_is_no_frozen_parameter_that_changes() -> None:
+    begin = {"w": sketch(1, 1.0, 2.0, 3.0, 4.0), "slow": sketch(2, 1.0, 2.0, 3.0, 5.0)}
+    trained = sketch(3, 2.0, 2.0, 3.0, 4.0)
+
+    def moved(*projections: float) -> list[str]:
+        after = {"w": trained, "slow": sketch(4, *projections)}
+        one = changed(rank(0, samples=(1, 2)), weights=after, gradients={"w": sketch(7)})
+        one = replace(one, weights=begin, trainable=("w",), optimized=("w",), order=("w",))
+        return kinds(one)
+
+    assert moved(1.1, 2.0, 3.0, 4.9) == []
+    assert moved(0.9, 1.8, 2.7, 4.5) == ["frozen-changes"]
+
+
+@pytest.mark.parametrize("ranks", [(1,), (0, 2), (1, 2, 4)])
+def test_ranks_that_cannot_be_compared_are_refused(ranks: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match="--ranks"):
+        VerifyOptions(ranks=ranks)
+
+
+def test_each_bug_has_a_twin_with_the_right_line_and_a_row_of_the_page() -> None:
+    page = PAGE.read_text()
+    for name in [case.script for case in CASES] + [path.stem for path in CORRECT]:
+        assert f"\n| {name} |" in page
+    assert "**" not in page  # what is missed, accused or failed stands in bold
+    for case in CASES:
+        assert case.correct() != case.wrong()
+        compile(case.correct(), case.script, "exec")
+        compile(case.wrong(), case.script, "exec")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("script", ["no_sampler", "replaced_after_wrapping"])
+def test_a_bug_is_named_and_its_twin_is_not(script: str, tmp_path: Path) -> None:
+    case = next(one for one in CASES if one.script == script)
+    path = tmp_path / "train.py"
+    path.write_text(case.wrong())
+    answer = verify(path, (), VerifyOptions(cpu=True, steps=3))
+    assert answer.first is not None
+    assert answer.first.kind in case.kinds
+    path.write_text(case.correct())
+    answer = verify(path, (), VerifyOptions(cpu=True, steps=3))
+    assert answer.first is None
+    assert answer.comparison.steps == 3
+    assert (answer.comparison.loss or 0) <= (answer.comparison.bound or 0)

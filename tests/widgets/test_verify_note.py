@@ -1,0 +1,59 @@
+"""The button of the launch form that verifies a script on one rank and on several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from workbench_widgets import Launcher
+from workbench_widgets.launch.verify_note import OFFER
+
+from tests.verify.cases import CASES, SCRIPTS
+from tests.widgets.calculators import until
+
+SCRIPT = str(SCRIPTS / "no_sampler.py")
+
+
+def _form(store: Path, target: str, family: str = "ddp") -> Launcher:
+    form = Launcher(store=store, target=target, cpu=True)
+    form.picker.set(family=family)
+    form.refresh()
+    return form
+
+
+def test_it_is_offered_for_several_ranks_of_a_script(store: Path) -> None:
+    form = _form(store, SCRIPT)
+    assert form.verify_note.layout.display == ""
+    assert form.verify_note.line.value == OFFER
+    form.picker.set(family="single")
+    form.refresh()
+    assert form.verify_note.layout.display == "none"
+    form.fields.what.value = "gpt"
+    form.picker.set(family="ddp")
+    form.refresh()
+    assert form.verify_note.start() is None
+    form.close()
+
+
+@pytest.mark.slow
+@pytest.mark.full
+def test_a_click_names_what_is_wrong_and_another_one_stops(store: Path, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(next(one for one in CASES if one.script == "no_sampler").wrong())
+    form = _form(store, str(script))
+    note = form.verify_note
+    note.button.click()
+    until(lambda: "starting" in note.line.value, "the first run")
+    note.button.click()
+    until(lambda: not note.running, "the end", seconds=60)
+    assert "nothing was kept" in note.line.value
+    thread = note.start()
+    assert thread is not None
+    thread.join(240)
+    assert note.line.value.startswith("same-data, step 1: ")
+    assert "Use DistributedSampler" in note.line.value
+    assert note.button.description == "Verify"
+    form.close()

@@ -1,0 +1,288 @@
+"""What a verified rank keeps of each of its steps; see the package."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import random
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..writers import write_json  # noqa: TID252  (the hook is loaded by its path)
+from .calls import Calls
+from .clips import Clips
+from .data import Reading
+from .parameters import Models, freeze_switches
+from .sketch import digest, sketch
+
+_NORMS = nn.modules.batchnorm._NormBase  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+class RankTrace:
+    """One rank's trace; the recorder calls it at the end of every step."""
+
+    path = None  # of a profiler's trace: none is made
+
+    def __init__(self, recorder: Any, steps: int) -> None:
+        self._recorder, self._most = recorder, steps
+        self._models, self._reading = Models(), Reading()
+        self._calls, self._clips = Calls(self._trained, self._entered), Clips()
+        self._optimizers: dict[int, Any] = {}
+        self._done: list[dict[str, Any]] = []
+        self._facts: dict[str, Any] = {}
+        self._written = self._left = False
+        self._schedules: dict[int, int] = {}
+        self._generator: Any = None  # its state as the forward pass began
+        self._clear()
+        self._watch_backward(recorder)
+        self._watch_schedules(sys.modules["torch.optim.lr_scheduler"])
+        hooks: Any = sys.modules["torch.optim.optimizer"]
+        hooks.register_optimizer_step_pre_hook(self._before_step)
+
+    def _clear(self) -> None:
+        """Begin a step."""
+        lists = ("batches", "losses", "roots")
+        self._step: dict[str, Any] = {one: [] for one in lists} | {"unsynced": 0}
+        self._step |= {"gradients": {}, "local": {}}
+        self._stale, self._with_gradient = set[str](), 0
+        self._models.local.clear()
+        self._calls.next_step()
+
+    def _entered(self, module: Any) -> None:
+        """The script calls a module itself."""
+        self._models.add(module)
+        if torch.is_grad_enabled() and self._generator is None:
+            self._generator = torch.get_rng_state()
+
+    def _trained(self, module: Any, inputs: Any) -> None:
+        batch = self._reading.trained(inputs)
+        self._step["batches"].append(batch)
+        self._step.setdefault("called", []).append(type(module).__name__)
+
+    def _watch_backward(self, recorder: Any) -> None:
+        backward = recorder.backward
+
+        @functools.wraps(backward)
+        def observed(*losses: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(Exception):
+                self._backward(losses)
+            return backward(*losses, **kwargs)
+
+        recorder.backward = observed
+
+    def _watch_schedules(self, module: Any) -> None:
+        step = module.LRScheduler.step
+
+        @functools.wraps(step)
+        def counted(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+            self._schedules[id(scheduler)] = self._schedules.get(id(scheduler), 0) + 1
+            return step(scheduler, *args, **kwargs)
+
+        module.LRScheduler.step = counted
+
+    def _backward(self, losses: Any) -> None:
+        step = self._step
+        self._forget_zeroed()
+        if not step["losses"] and self._done:
+            self._stale, self._with_gradient = self._carried()
+        if self._generator is not None and not self._generator.equal(torch.get_rng_state()):
+            step["noise"] = True
+        self._generator = None
+        for loss in losses:
+            if isinstance(loss, torch.Tensor):
+                step["losses"].append(float(loss.detach()))
+                step["roots"].append(type(loss.grad_fn).__name__)
+        for root in self._models.outermost():
+            step["unsynced"] += getattr(root, "require_backward_grad_sync", True) is False
+
+    def _forget_zeroed(self) -> None:
+        """Gradients that the script has set to zero are no part of those to come (a GAN's)."""
+        named, roots = self._models.named(), self._models.outermost()
+        zeroed = [
+            name for name, one in named.items() if one.grad is None or not _local(one.grad).any()
+        ]
+        self._stale.difference_update(zeroed)
+        if any(type(one).__name__ in _KEEP_OWN for root in roots for one in root.modules()):
+            return
+        for name in zeroed:
+            self._models.local.pop(name, None)
+
+    def _carried(self) -> tuple[set[str], int]:
+        """Parameters whose gradient is the one of the step before; how many have any."""
+        before = self._done[-1]["gradients"]
+        trained = [
+            (name, one)
+            for name, one in self._models.named().items()
+            if one.grad is not None and before.get(name)
+        ]
+        stale = {
+            name
+            for name, one in trained
+            if before[name]["norm"] > 0 and digest(_local(one.grad)) == before[name]["hash"]
+        }
+        return stale, len(trained)
+
+    def _before_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        with contextlib.suppress(Exception):
+            self._optimizers[id(optimizer)] = optimizer
+            if os.getpid() == self._recorder.owner:
+                held = {id(one) for group in optimizer.param_groups for one in group["params"]}
+                self._look(held)
+
+    def _look(self, held: set[int] | None = None) -> None:
+        """Gradients as `held` applies them; before the first step also the initial weights."""
+        named = self._models.named()
+        if not self._done and "weights" not in self._facts:
+            self._facts["weights"] = _sketches(named)
+            self._facts["tied"] = self._models.tied()
+        if held is None or not any(id(one) in held for one in named.values()):
+            held = {id(one) for one in named.values()}
+        gradients, local = self._step["gradients"], self._step["local"]
+        for name, one in named.items():
+            if id(one) in held and name not in gradients:
+                gradients[name] = None if one.grad is None else sketch(one.grad)
+                if name in self._models.local:
+                    local[name] = dict(self._models.local[name])
+
+    def step_ended(self, line: dict[str, Any]) -> None:
+        """An optimizer step ended; leaves the script after the last one asked for.
+
+        Raises:
+            SystemExit: it is verified.
+        """
+        try:
+            self._close(line)
+        except Exception as error:
+            self._facts["error"] = f"{type(error).__name__}: {error}"
+            self._done.append({"step": len(self._done) + 1, "gradients": {}, "weights": {}})
+        self._clear()
+        if len(self._done) >= self._most:
+            self._write()
+            self._leave()
+
+    def _close(self, line: dict[str, Any]) -> None:
+        self._look()  # of parameters that no optimizer has applied
+        calls, step = self._calls, self._step
+        step |= {
+            "step": len(self._done) + 1,
+            "lr": line.get("lr"),
+            "weights": _sketches(self._models.named()),
+            "buffers": {name: digest(one) for name, one in self._models.buffers().items()},
+            "random": _random(),
+            "modes": calls.modes,
+            "targets": calls.targets,
+            "clips": self._clips.taken(),
+            "carried": bool(self._stale) and len(self._stale) == self._with_gradient,
+            "schedules": max(self._schedules.values(), default=0),  # since the step before
+        }
+        self._done.append(step)
+        self._schedules.clear()
+
+    def finish(self) -> None:
+        """The rank ends, by itself or by `_leave`."""
+        self._write()
+
+    def _write(self) -> None:
+        if self._written:
+            return
+        self._written = True
+        recorder = self._recorder
+        document = {
+            "rank": recorder.rank,
+            "torch": torch.__version__,
+            "world_size": recorder.world_size or int(os.environ.get("WORLD_SIZE") or 1),
+            "accelerate": recorder.accelerator is not None,
+            **self._facts,
+            **self._model_facts(),
+            **self._reading.document(),
+            "evaluated": self._calls.evaluated,
+            "dropouts": self._calls.dropouts,
+            "eval_dropouts": self._calls.eval_dropouts,
+            "autocast": self._calls.autocast,
+            "products": self._calls.products,
+            "steps": self._done,
+        }
+        folder = os.path.join(recorder.folder, "verify")
+        os.makedirs(folder, exist_ok=True)
+        write_json(os.path.join(folder, f"rank-{recorder.rank}.json"), document)
+
+    def _model_facts(self) -> dict[str, Any]:
+        named, roots = self._models.named(), self._models.outermost()
+        places = {id(one): name for name, one in named.items()}
+        held = [
+            one
+            for optimizer in self._optimizers.values()
+            for group in optimizer.param_groups
+            for one in group["params"]
+        ]
+        modules = [one for root in roots for one in root.modules()]
+        return {
+            "wrappers": sorted(
+                {base.__name__ for one in (*roots, *modules) for base in type(one).__mro__}
+                & _WRAPPERS
+            ),
+            "own_buffers": any(getattr(one, "broadcast_buffers", True) is False for one in roots),
+            "embeddings": [
+                places[id(one.weight)]
+                for one in modules
+                if isinstance(one, nn.Embedding) and id(one.weight) in places
+            ],
+            "comm_hook": any(getattr(one, "_comm_hooks", None) for one in roots),
+            "trainable": [name for name, one in named.items() if one.requires_grad],
+            "optimized": [places[id(one)] for one in held if id(one) in places],
+            "outside": sum(id(one) not in places for one in held),
+            "optimizer": next((type(one).__name__ for one in self._optimizers.values()), None),
+            "batch_norm": sum(isinstance(one, _NORMS) for one in modules),
+            "sync_batch_norm": sum(isinstance(one, nn.SyncBatchNorm) for one in modules),
+            "order": _order(roots, places),
+            "switches": freeze_switches(roots),
+        }
+
+    def _leave(self) -> None:
+        """End the script as its own ``sys.exit`` would; one that goes on all the same is ended."""
+        if self._left:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+        self._left = True
+        print("\nworkbench: verified; the script ends here", flush=True)  # noqa: T201
+        raise SystemExit(0)
+
+
+_WRAPPERS = {"DistributedDataParallel", "FullyShardedDataParallel", "DeepSpeedEngine", "FSDPModule"}
+_KEEP_OWN = {"FullyShardedDataParallel", "DeepSpeedEngine"}  # sums outside of .grad
+
+
+def _sketches(named: dict[str, Any]) -> dict[str, Any]:
+    return {name: sketch(one) for name, one in named.items()}
+
+
+def _local(tensor: Any) -> Any:
+    return tensor.to_local() if hasattr(tensor, "placements") else tensor
+
+
+def _order(roots: list[Any], places: dict[int, str]) -> list[str]:
+    """The last parameter of each module that holds some, in the order of their definition."""
+    return [
+        places[id(own[-1])]
+        for root in roots
+        for module in root.modules()
+        if (own := list(module.parameters(recurse=False))) and id(own[-1]) in places
+    ]
+
+
+def _random() -> dict[str, str]:
+    """A hash of each generator's state."""
+    numpy: Any = sys.modules.get("numpy")
+    states = {"torch": torch.get_rng_state().numpy().tobytes(), "python": repr(random.getstate())}
+    if numpy is not None and hasattr(numpy, "random"):
+        states["numpy"] = repr(numpy.random.get_state())
+    return {
+        name: hashlib.sha1(one if isinstance(one, bytes) else one.encode()).hexdigest()[:12]  # noqa: S324
+        for name, one in states.items()
+    }

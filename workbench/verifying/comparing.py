@@ -1,0 +1,243 @@
+"""Two runs of the same samples beside each other: losses, gradients, weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from workbench.verifying.trace import EPSILON, RankTrace, Sketch, Step, Trace, root_mean_square
+from workbench.verifying.verdict import Severity, Verdict
+
+_SLACK = 8
+_SMALL = (
+    0.01  # of the largest gradient: below it a gradient is rounding itself (a bias before norm)
+)
+_GROWS = 4  # times as much may differ with each further step: errors feed themselves
+_LONGEST = 1 << 24  # of a sum, in the bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """How far two runs could be compared."""
+
+    steps: int
+    """First steps that read the same samples in both; 0 = none."""
+    why: str
+    """What makes the comparison possible, or what it lacks."""
+    bound: float | None = None
+    """Largest relative difference that rounding explains; None where nothing was compared."""
+    loss: float | None = None
+    """Largest relative difference of the losses in those steps."""
+    gradient: float | None = None
+    """Of the gradients of the first step, relative to the largest one."""
+
+
+def compare(many: Trace, one: Trace) -> tuple[Comparison, list[Verdict]]:
+    """The ranks of `many` together beside those of `one`."""
+    steps = _same_samples(many, one)
+    if not steps:
+        return Comparison(steps=0, why=_why_other(many, one)), []
+    if not _same_beginning(many, one):
+        why = "the same samples, but other initial weights: they are drawn by rank, or in shards"
+        return Comparison(steps=0, why=why), []
+    if any(step.noise for trace in (many, one) for step in trace.at(0)):
+        why = "the same samples, but the forward pass draws random numbers, which are each rank's"
+        return Comparison(steps=0, why=why), []
+    bound = rounding_bound(many, one)
+    losses = [_loss_off(many, one, number) for number in range(steps)]
+    gradient = _gradients_off(many, one)
+    comparison = Comparison(
+        steps=steps,
+        why="both runs read the same samples in each step, and begin with the same weights",
+        bound=bound,
+        loss=max((off for off in losses if off is not None), default=None),
+        gradient=None if gradient is None else gradient[1],
+    )
+    return comparison, list(_verdicts(many, one, bound, losses, gradient))
+
+
+def rounding_bound(many: Trace, one: Trace) -> float:
+    """8 epsilon; of float32 times the root of the longest sum: elements of a step's batch.
+
+    Half precision rounds what goes into a sum and comes out, and adds up in float32.
+    """
+    shapes = [shape for step in one.at(0) for batch in step.batches for shape in batch.shapes]
+    length = min(_LONGEST, max((math.prod(shape) for shape in shapes), default=1024))
+    epsilon = max(many.epsilon, one.epsilon)
+    of_sums = min(epsilon, EPSILON["float32"]) * math.sqrt(max(1024, length))
+    return _SLACK * max(of_sums, epsilon)
+
+
+def _same_samples(many: Trace, one: Trace) -> int:
+    """How many first steps read the same samples in both runs."""
+    number = 0
+    while number < min(many.steps, one.steps) and _read(many, number) == _read(one, number) != []:
+        number += 1
+        if many.at(number - 1)[0].lr != one.at(number - 1)[0].lr:
+            break  # a rate that is scaled by the number of ranks: other weights from here on
+    return number
+
+
+def _read(trace: Trace, number: int) -> list[int]:
+    """Contents of all samples of a step; those that a copy's ranks share count once."""
+    steps = trace.at(number)[:: max(1, trace.split)]
+    return sorted(mark for step in steps for mark in step.samples)
+
+
+def _why_other(many: Trace, one: Trace) -> str:
+    if not many.steps or not one.steps:
+        return "one of the runs made no step"
+    if not _read(many, 0) or not _read(one, 0):
+        return "the samples are not seen: the model is given none with a dimension for them"
+    if len(_read(many, 0)) != len(_read(one, 0)) and many.split > 1:
+        return "the later stages of a pipeline are given activations, not samples"
+    if len(_read(many, 0)) != len(_read(one, 0)):
+        return (
+            f"a step reads {len(_read(many, 0))} samples on {many.label} and {len(_read(one, 0))} "
+            f"on {one.label}: the batch cannot be made equal from outside"
+        )
+    return "the runs read other samples: the order depends on the number of ranks"
+
+
+def _same_beginning(many: Trace, one: Trace) -> bool:
+    whole, alone = _whole([r.weights for r in many.ranks]), _whole([r.weights for r in one.ranks])
+    shared = set(whole) & set(alone)
+    return bool(shared) and all(
+        root_mean_square([a - b for a, b in zip(whole[name], alone[name], strict=True)])
+        <= 1e-6 * (root_mean_square(alone[name]) + 1e-12)
+        for name in shared
+    )
+
+
+def _whole(tensors: Sequence[Mapping[str, Sketch | None]]) -> dict[str, tuple[float, ...]]:
+    """Projections of whole tensors: pieces of the ranks added up, each once."""
+    found: dict[str, dict[object, Sketch]] = {}
+    for kept in tensors:
+        for name, one in kept.items():
+            if one is not None:
+                found.setdefault(name, {}).setdefault(one.piece, one)
+    return {
+        name: tuple(map(sum, zip(*(one.projections for one in pieces.values()), strict=True)))
+        for name, pieces in found.items()
+    }
+
+
+def mean_loss(steps: Sequence[Step]) -> float | None:
+    """The ranks' mean; each rank's loss counts the same, as its gradient does."""
+    losses = [step.loss for step in steps if step.loss is not None]
+    return sum(losses) / len(losses) if losses else None
+
+
+def _loss_off(many: Trace, one: Trace, number: int) -> float | None:
+    first, second = mean_loss(many.at(number)), mean_loss(one.at(number))
+    if first is None or second is None:
+        return None
+    return abs(first - second) / max(abs(second), 1e-12)
+
+
+def _gradients_off(many: Trace, one: Trace) -> tuple[str, float, float] | None:
+    """The first step's gradient that differs most: its name, by how much, the common factor."""
+    whole = _whole([step.gradients for step in many.at(0)])
+    alone = _whole([step.gradients for step in one.at(0)])
+    shared = [name for name in alone if name in whole]
+    largest = max((root_mean_square(alone[name]) for name in shared), default=0.0)
+    if not largest:
+        return None
+    dot = sum(a * b for name in shared for a, b in zip(whole[name], alone[name], strict=True))
+    square = sum(b * b for name in shared for b in alone[name])
+    off = {
+        name: root_mean_square([a - b for a, b in zip(whole[name], alone[name], strict=True)])
+        / max(root_mean_square(alone[name]), _SMALL * largest)
+        for name in shared
+    }
+    worst = max(off, key=lambda name: off[name])
+    return worst, off[worst], dot / square
+
+
+def _verdicts(
+    many: Trace,
+    one: Trace,
+    bound: float,
+    losses: Sequence[float | None],
+    gradient: tuple[str, float, float] | None,
+) -> Iterator[Verdict]:
+    size = len(many.ranks) // max(1, many.split)
+    for number, off in enumerate(losses):
+        if off is not None and off > bound * _GROWS**number and off > 1e-6:
+            yield _loss_verdict(many, one, number, off, bound * _GROWS**number)
+            break
+    if gradient is not None and gradient[1] > _GROWS * bound:
+        yield _gradient_verdict(many, one, gradient, _GROWS * bound, size)
+
+
+def _loss_verdict(many: Trace, one: Trace, number: int, off: float, bound: float) -> Verdict:
+    first, second = mean_loss(many.at(number)), mean_loss(one.at(number))
+    cause, move, severity = _why_values(many.ranks[0], many.at(number))
+    return Verdict(
+        kind="loss-differs",
+        part="loss",
+        step=number + 1,
+        severity=severity,
+        what="the mean loss of the ranks",
+        evidence=f"On the same samples it is {first:.6g} on {many.label} and {second:.6g} on "
+        f"{one.label}: {off:.2g} relative.",
+        bound=f"Rounding explains {bound:.1g} ({_SLACK} epsilon, of float32 times the root of "
+        f"the longest sum{f', times {_GROWS} with each step' if number else ''}).",
+        cause=cause,
+        next=move,
+    )
+
+
+def _gradient_verdict(
+    many: Trace, one: Trace, found: tuple[str, float, float], bound: float, size: int
+) -> Verdict:
+    name, off, factor = found
+    cause, move, severity = _why_values(many.ranks[0], many.at(0))
+    if size > 1 and abs(factor * size - 1) < 0.1:
+        cause = (
+            "The loss is a sum over the batch, and the exchange averages: the gradient shrinks "
+            "with the number of ranks."
+        )
+        move, severity = "Use a mean, or multiply the loss by the number of ranks.", "warning"
+    elif size > 1 and abs(factor / size - 1) < 0.1:
+        cause = "The gradients are added over the ranks and not averaged."
+        move, severity = f"Divide them by {size}, or lower the learning rate.", "error"
+    return Verdict(
+        kind="gradients-differ",
+        part="gradients",
+        severity=severity,
+        what=name,
+        evidence=f"On the same samples the gradients on {many.label} are {factor:.3g} times those "
+        f"on {one.label}; {name} differs by {off:.2g} relative.",
+        bound=f"Rounding explains {bound:.1g} ({_GROWS * _SLACK} epsilon, of float32 times the "
+        "root of the longest sum).",
+        cause=cause,
+        next=move,
+    )
+
+
+def _why_values(rank: RankTrace, steps: Sequence[Step]) -> tuple[str, str, Severity]:
+    """Cause, next move and severity of a value that differs."""
+    if rank.batch_norm > rank.sync_batch_norm:
+        return (
+            f"{rank.batch_norm} BatchNorm layers use the statistics of each rank's own samples.",
+            "With few samples per rank use SyncBatchNorm; else nothing: it is usual.",
+            "note",
+        )
+    counts = {sum(one["valid"] for one in step.targets) for step in steps}
+    if len(counts) > 1:
+        return (
+            f"The ranks' losses are means over {', '.join(map(str, sorted(counts)))} targets.",
+            "Sum the loss and divide by the targets of all ranks, times the number of ranks.",
+            "warning",
+        )
+    return (
+        (
+            "The script computes something else on several ranks: a loss that depends on the size "
+            "of the batch, random numbers drawn by rank, or a layer that sees only its rank's "
+            "samples."
+        ),
+        "Look at what the loss and the model do across the samples of one batch.",
+        "warning",
+    )

@@ -1,0 +1,308 @@
+"""Which samples the ranks read: twice, left out, in the same order again, or made alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from workbench.verifying.trace import RankTrace, Step, Trace
+from workbench.verifying.verdict import Verdict
+
+_LISTED = 4  # samples named in a sentence
+_SKEW = 1.1  # targets of one rank over those of another, beyond which their mean is another one
+_OTHER = 1e-3  # of a loss: beyond rounding, with the same weights and inputs
+_DROPPED = 0.05  # of the data set: a few samples of a last batch are usual
+
+
+def same_data(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
+    """Ranks that should split the data read the same samples."""
+    for number in range(trace.steps):
+        steps = trace.at(number)
+        for one, other in combinations(range(len(steps)), 2):
+            shared = _shared(steps[one], steps[other])
+            if shared is None or _other_loss(steps[one], steps[other]):
+                continue
+            if 2 * len(shared) > len(set(steps[one].samples)):
+                yield _same(trace, number + 1, (one, other), shared, steps[one])
+                return
+    whole = _whole_data(trace, reference)
+    if whole is not None:
+        yield whole
+
+
+def _other_loss(one: Step, other: Step) -> bool:
+    """Whether a loss of its own on the same inputs tells that each rank has its own targets."""
+    if one.samples != other.samples or one.loss is None or other.loss is None:
+        return False  # as with one whole graph, of which each rank trains other nodes
+    return abs(one.loss - other.loss) > _OTHER * max(abs(one.loss), abs(other.loss))
+
+
+def _shared(one: Step, other: Step) -> set[int] | None:
+    """Contents that two ranks have in common; None where nothing tells."""
+    if not one.samples or not other.samples:
+        return None
+    if (one.indices and other.indices) and not set(one.indices) & set(other.indices):
+        return None  # other samples, which happen to hold the same
+    return set(one.samples) & set(other.samples)
+
+
+def _same(trace: Trace, step: int, ranks: tuple[int, int], shared: set[int], seen: Step) -> Verdict:
+    named = "" if seen.indices is None else f" (data set entries {_few(seen.indices)})"
+    feed = trace.ranks[0].feed
+    sampler = "" if feed is None else f" The loader that trains samples by {feed['sampler']}."
+    return Verdict(
+        kind="same-data",
+        part="data",
+        step=step,
+        what=f"the batches of ranks {ranks[0]} and {ranks[1]}",
+        evidence=f"{len(shared)} of {len(set(seen.samples))} samples of rank {ranks[0]} are those "
+        f"of rank {ranks[1]}{named}.{sampler}",
+        bound="No sample is read by two ranks in one step.",
+        cause="The data is not split between the ranks: no DistributedSampler, or every rank draws "
+        "with the same seed. All ranks compute the same gradient; the rest of the work is wasted.",
+        next="Use DistributedSampler(dataset), or accelerator.prepare(loader); with data made in "
+        "the loop, seed it by rank.",
+    )
+
+
+def _whole_data(trace: Trace, reference: Trace | None) -> Verdict | None:
+    """A plain sampler over as many entries as one rank has: each rank reads all of them."""
+    feed = trace.ranks[0].feed
+    alone = reference.ranks[0].feed if reference is not None and reference.ranks else None
+    if feed is None or alone is None or feed["distributed"] is not False or feed["dispatched"]:
+        return None
+    if not feed["length"] or feed["length"] != alone["length"]:
+        return None
+    return Verdict(
+        kind="same-data",
+        part="data",
+        what="the loader that trains",
+        evidence=f"{feed['sampler']} draws from all {feed['length']} entries of the data set on "
+        f"each of {len(trace.ranks)} ranks, as it does on one.",
+        bound="Each rank draws from a part of its own.",
+        cause="No DistributedSampler: an epoch takes as many steps as on one rank, and each sample "
+        f"is read up to {len(trace.ranks)} times in it.",
+        next="Use DistributedSampler(dataset), or accelerator.prepare(loader).",
+    )
+
+
+def same_order(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
+    """A shuffled loader gives the second epoch in the order of the first."""
+    rank = trace.ranks[0]
+    for number, feed in enumerate(rank.loaders):
+        passes: dict[int, list[int]] = {}
+        for fetch in rank.fetches:
+            if fetch["loader"] == number and fetch["indices"]:
+                passes.setdefault(fetch["pass"], []).extend(fetch["indices"])
+        first, second = passes.get(1, []), passes.get(2, [])
+        length = min(len(first), len(second))
+        if not feed["shuffle"] or length < 4 or first[:length] != second[:length]:
+            continue
+        distributed = feed["distributed"]
+        yield Verdict(
+            kind="missing-set-epoch" if distributed else "same-order",
+            part="data",
+            step=1 + _step_of(rank, number),
+            what="the order of the second epoch",
+            evidence=f"Its first {length} samples ({_few(second)}) are those of the first epoch, "
+            f"in the same order, from {feed['sampler']}.",
+            bound="A shuffled epoch has an order of its own.",
+            cause="set_epoch() is not called, so each epoch is shuffled with the same seed."
+            if distributed
+            else "The generator of the loader is seeded again in each epoch.",
+            next="Call sampler.set_epoch(epoch) at the start of every epoch."
+            if distributed
+            else "Make and seed the generator once, before the loop.",
+        )
+
+
+def _step_of(rank: RankTrace, loader: int) -> int:
+    """Optimizer steps before the loader's second pass."""
+    first = sum(one["loader"] == loader and one["pass"] == 1 for one in rank.fetches)
+    each = max(1, len(rank.steps[0].batches)) if rank.steps else 1
+    return first // each
+
+
+def same_content(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
+    """Batches of different entries that hold the same: their random numbers are the same."""
+    seen: dict[int, tuple[int, Sequence[int]]] = {}
+    for rank in trace.ranks:
+        for fetch in rank.fetches:
+            mark, indices = fetch["hash"], fetch["indices"]
+            if mark is None or not indices or not fetch["varied"]:
+                continue
+            before = seen.setdefault(mark, (rank.rank, indices))
+            if not set(before[1]) & set(indices):
+                yield _made_alike(rank, fetch, before)
+                return
+
+
+def _made_alike(
+    rank: RankTrace, fetch: Mapping[str, Any], before: tuple[int, Sequence[int]]
+) -> Verdict:
+    loader: Mapping[str, Any] = rank.loaders[int(fetch["loader"])]
+    return Verdict(
+        kind="same-random-data",
+        part="data",
+        rank=rank.rank,
+        what=f"the batch of entries {_few(fetch['indices'])} on rank {rank.rank}",
+        evidence=f"It holds exactly what the batch of entries {_few(before[1])} on rank "
+        f"{before[0]} holds; the loader has {loader['workers']} workers.",
+        bound="Batches of different entries differ.",
+        cause="The data set draws random numbers (augmentation), and every worker or rank starts "
+        "its generator with the same seed.",
+        next="Draw from torch's generator, which is seeded by worker, or seed NumPy and random in "
+        "worker_init_fn from torch.initial_seed() and the rank.",
+    )
+
+
+def uneven_batch(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
+    """A tensor of a batch has one row where the others have one for each sample."""
+    for rank in trace.ranks:
+        for fetch in rank.fetches:
+            count = len(fetch["indices"] or ())
+            firsts = fetch["firsts"]
+            if count > 1 and 1 in firsts and count in firsts:
+                yield Verdict(
+                    kind="batch-shape",
+                    part="data",
+                    rank=rank.rank,
+                    what=f"tensor {firsts.index(1)} of the first such batch",
+                    evidence=f"The batch has {count} samples; its tensors begin with {firsts}.",
+                    bound=f"Each tensor of a batch has a row for each of its {count} samples.",
+                    cause="The processor or collate function joins the samples into one row: it "
+                    "was given one list where it wants a list for each sample.",
+                    next="Print the shapes of one batch, and give the processor one list per "
+                    "sample.",
+                )
+                return
+
+
+def unequal_tokens(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
+    """Each rank's loss is a mean over another number of targets, and all count the same."""
+    for number in range(trace.steps):
+        steps = trace.at(number)
+        counts = [sum(one["valid"] for one in step.targets) for step in steps]
+        means = all(one["reduction"] == "mean" for step in steps for one in step.targets)
+        padded = any(one["valid"] < one["all"] for step in steps for one in step.targets)
+        if not (means and padded) or min(counts) == 0 or max(counts) < _SKEW * min(counts):
+            continue
+        yield Verdict(
+            kind="unequal-tokens",
+            part="loss",
+            step=number + 1,
+            severity="warning",
+            what="the mean of the loss",
+            evidence=f"The ranks' losses are means over {', '.join(map(str, counts))} targets, and "
+            "each rank counts the same in the average of the gradients.",
+            bound=f"A target weighs up to {max(counts) / min(counts):.2f} times as much as on "
+            f"another rank; within {_SKEW} it is taken as equal.",
+            cause="Padding: a mean over each rank's own tokens is not the mean over all tokens.",
+            next="Sum the loss and divide by the number of tokens of all ranks (all_reduce it), "
+            "times the number of ranks.",
+        )
+        return
+
+
+def _few(values: Sequence[int]) -> str:
+    text = ", ".join(map(str, values[:_LISTED]))
+    return text + (" …" if len(values) > _LISTED else "")
+
+
+def left_out(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
+    """Samples that no rank reads, or ranks that have more of them than others."""
+    feeds = [rank.feed for rank in trace.ranks]
+    if any(feed is None or feed["dispatched"] for feed in feeds):
+        return
+    known = [feed for feed in feeds if feed is not None]
+    alone = reference.ranks[0].feed if reference is not None and reference.ranks else None
+    found = _more_parts(trace, known) or _shards_alone(known, alone) or _dropped(known)
+    if found is not None:
+        what, evidence, cause, move = found
+        yield Verdict(
+            kind="samples-left-out",
+            part="data",
+            severity="warning",
+            what=what,
+            evidence=evidence,
+            bound="In an epoch each sample is read once, but for a last batch.",
+            cause=cause,
+            next=move,
+        )
+
+
+_Found = tuple[str, str, str, str]
+
+
+def _more_parts(trace: Trace, feeds: Sequence[Mapping[str, Any]]) -> _Found | None:
+    parts, ranks = feeds[0].get("replicas"), len(trace.ranks)
+    if not isinstance(parts, int) or parts <= ranks:
+        return None
+    return (
+        feeds[0]["sampler"],
+        (
+            f"It splits the data set into {parts} parts, and {ranks} ranks read one each: "
+            f"{1 - ranks / parts:.0%} of {feeds[0]['length']} entries are never read."
+        ),
+        "num_replicas is another number than that of the ranks.",
+        "Leave num_replicas and rank to DistributedSampler, which asks the process group.",
+    )
+
+
+def _shards_alone(
+    feeds: Sequence[Mapping[str, Any]], alone: Mapping[str, Any] | None
+) -> _Found | None:
+    """Data sets that the script itself splits."""
+    lengths, whole = [feed["length"] for feed in feeds], (alone or {}).get("length")
+    if not whole or not all(lengths) or lengths == [whole] * len(lengths):
+        return None
+    if any(feed["distributed"] is not False for feed in feeds):
+        return None
+    if whole - sum(lengths) >= len(lengths):
+        return (
+            "the data sets of the ranks",
+            (
+                f"They have {', '.join(map(str, lengths))} entries, {sum(lengths)} together; "
+                f"one rank alone has {whole}."
+            ),
+            "The script splits the data by itself, by a fixed size or for more ranks than run.",
+            "Use DistributedSampler(dataset), or dataset[rank::world_size].",
+        )
+    batches = [feed.get("batches") for feed in feeds]
+    if None in batches or len(set(batches)) == 1:
+        return None
+    return (
+        "the shards of the ranks",
+        f"An epoch has {', '.join(map(str, batches))} batches on ranks 0 to {len(feeds) - 1}.",
+        (
+            "The shards are uneven: the rank with more batches waits for the others, or they "
+            "stop it before its last ones."
+        ),
+        "Give each rank the same number of batches (DistributedSampler pads), or use Join.",
+    )
+
+
+def _dropped(feeds: Sequence[Mapping[str, Any]]) -> _Found | None:
+    """A loader that drops the same last samples in each epoch."""
+    feed = feeds[0]
+    length, size, batches = feed["length"], feed["batch_size"], feed.get("batches")
+    if feed["shuffle"] or not feed["drop_last"] or not (length and size and batches):
+        return None
+    read = batches * size * (len(feeds) if feed["distributed"] else 1)
+    if feed["distributed"] is False or read >= (1 - _DROPPED) * length:
+        return None
+    return (
+        "the last samples of an epoch",
+        (
+            f"The loader drops the last batch of each rank without shuffling: {length - read} of "
+            f"{length} entries are never read."
+        ),
+        "drop_last=True takes the same entries out of each epoch, once for each rank.",
+        "Shuffle, or leave drop_last off.",
+    )
+
+
+SPLIT_RULES = (same_data, left_out)
+"""Of ranks that should read different data."""
+RULES = (same_order, same_content, uneven_batch, unequal_tokens)

@@ -1,0 +1,59 @@
+"""All rules that hold whatever the batch, each where it applies."""
+
+from __future__ import annotations
+
+from workbench.verifying import (
+    clip_rules,
+    data_rules,
+    model_rules,
+    rank_rules,
+    schedule_rules,
+    shared_rules,
+)
+from workbench.verifying.trace import Trace
+from workbench.verifying.verdict import Verdict
+
+
+def judge(trace: Trace, other: Trace | None) -> list[Verdict]:
+    """What must hold whatever the batch; `other` has the model in one piece, where it is known."""
+    alone = other if other is not None and len(other.ranks) == 1 else None
+    rules = [*data_rules.RULES, *rank_rules.RULES, *clip_rules.RULES, *shared_rules.RULES]
+    rules += schedule_rules.RULES
+    if trace.split == 1 and not _split_by_hand(trace, alone):
+        rules += [*data_rules.SPLIT_RULES, *rank_rules.COPY_RULES]
+        rules += [*clip_rules.COPY_RULES, *shared_rules.COPY_RULES]
+    found = [verdict for rule in rules for verdict in rule(trace, alone)]
+    found += [verdict for rule in model_rules.RULES for verdict in rule(trace)]
+    kinds = {one.kind for one in found}
+    return [one for one in found if not (kinds & _EXPLAINED.get(one.kind, set[str]()))]
+
+
+_EXPLAINED = {
+    "weights-drift": {"gradients-not-exchanged", "exchange-damaged", "initial-weights"},
+    "gradients-not-exchanged": {"initial-weights"},
+    "exchange-damaged": {
+        *("gradients-not-exchanged", "initial-weights", "clipped-before-exchange"),
+    },
+    "clipped-before-exchange": {"gradients-not-exchanged", "initial-weights"},
+}
+"""Kinds that follow from another one, which is told instead."""
+
+
+def _split_by_hand(trace: Trace, alone: Trace | None) -> bool:
+    """Whether the ranks hold parts of a model that the script itself splits."""
+    if any(rank.wrappers for rank in trace.ranks):
+        return False
+    weights = [one for rank in trace.ranks for one in rank.weights.values()]
+    if any(one.offset is not None for one in weights):  # shards of DTensor: parallelize_module
+        return True
+    if alone is None:  # told by what a data-parallel script has no reason to do
+        firsts = [rank.weights for rank in trace.ranks]
+        equal = [all(one.get(n) == firsts[0][n] for one in firsts) for n in firsts[0]]
+        same = len({step.samples for step in trace.at(0)}) == 1
+        return same and any(equal) and not all(equal)
+    whole = alone.ranks[0].weights
+    return any(
+        name in whole and whole[name].shape != one.shape
+        for rank in trace.ranks
+        for name, one in rank.weights.items()
+    ) or not all(rank.weights.keys() == trace.ranks[0].weights.keys() for rank in trace.ranks)

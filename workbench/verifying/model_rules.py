@@ -1,0 +1,302 @@
+"""What holds for each rank alone: modes, dropout, gradients that are used, weights that change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from workbench.verifying.trace import RankTrace, Sketch, Step, Trace, root_mean_square
+from workbench.verifying.verdict import Verdict
+
+_ADAPTERS = ("lora", "adapter", "prompt", "ia3", "prefix")
+_DIVIDES = ("Div", "Mul")  # operators by which a loss is divided for accumulation
+_MOSTLY = 0.5
+_ROUNDING = 1e-5  # of the largest gradient
+
+
+def wrong_mode(trace: Trace) -> Iterator[Verdict]:
+    """The model is trained in evaluation mode after it was in training mode."""
+    for rank in trace.ranks:
+        trained = False
+        for step in rank.steps:
+            if step.modes and not any(step.modes) and trained:
+                yield Verdict(
+                    kind="trains-in-eval-mode",
+                    part="model",
+                    step=step.step,
+                    rank=rank.rank,
+                    what="the mode of the model",
+                    evidence=f"Up to step {step.step - 1} the model was in training mode; in step "
+                    f"{step.step} its forward pass runs in evaluation mode, with gradients.",
+                    bound="Forward passes that are followed by backward run in training mode.",
+                    cause="model.eval() for a validation, and no model.train() after it: dropout "
+                    "and BatchNorm are off from then on.",
+                    next="Call model.train() after each validation.",
+                )
+                return
+            trained = trained or any(step.modes)
+
+
+def eval_dropout(trace: Trace) -> Iterator[Verdict]:
+    """Dropout is asked for inside a model that is in evaluation mode."""
+    for rank in trace.ranks[:1]:
+        for name, count in rank.eval_dropouts.items():
+            yield Verdict(
+                kind="dropout-in-eval",
+                part="model",
+                what=f"dropout in {name}",
+                evidence=f"{name} asked for dropout {count} times while it was in evaluation mode.",
+                bound="No dropout in evaluation mode.",
+                cause="A functional dropout without training=self.training, or an attention that "
+                "is given its probability in any mode: evaluations are random and too low.",
+                next=f"Pass training=self.training in {name}, or a probability of 0 outside of "
+                "training.",
+            )
+
+
+def autocast_ignored(trace: Trace) -> Iterator[Verdict]:
+    """Most matrix products come out in float32 although autocast is on."""
+    for rank in trace.ranks[:1]:
+        total = sum(rank.products.values())
+        plain = rank.products.get("float32", 0)
+        if rank.autocast is None or not total or plain <= _MOSTLY * total:
+            continue
+        yield Verdict(
+            kind="autocast-ignored",
+            part="model",
+            severity="warning",
+            what="the data type of the matrix products",
+            evidence=f"Autocast to {rank.autocast} is on, and {plain / total:.0%} of the weights "
+            "are multiplied in float32.",
+            bound=f"At least {_MOSTLY:.0%} in {rank.autocast}; a few layers are kept in float32 on "
+            "purpose.",
+            cause="The forward pass leaves autocast (a custom function, enabled=False, or a "
+            "compiler that does not apply it): no speed is gained.",
+            next="Look for torch.autocast(enabled=False) and custom_fwd in the model; check the "
+            "output's dtype of one linear layer.",
+        )
+
+
+def frozen_output(trace: Trace) -> Iterator[Verdict]:
+    """The last layer is frozen while layers before it are trained."""
+    rank = trace.ranks[0]
+    trained = set(rank.trainable)
+    last = rank.order[-1] if rank.order else None
+    if not trained or last is None or last in trained:
+        return
+    if any(word in name.lower() for name in rank.weights for word in _ADAPTERS):
+        return
+    frozen = [name for name in rank.weights if name not in trained]
+    yield Verdict(
+        kind="frozen-output-layer",
+        part="model",
+        what=last,
+        evidence=f"The last layer ({last}) is frozen, as are {len(frozen)} of "
+        f"{len(rank.weights)} parameters; trained are {_few(sorted(trained))}.",
+        bound="The output layer is trained, unless adapters are.",
+        cause="requires_grad was set to False by a pattern of names that matches more than it "
+        "should: the new head stays as it was drawn, and the rest cannot make up for it.",
+        next="Print the names with requires_grad=True, and set it for the head after freezing.",
+        severity="warning",
+    )
+
+
+def freeze_not_applied(trace: Trace) -> Iterator[Verdict]:
+    """A module says that part of it is frozen, and all of it is trained."""
+    for one in trace.ranks[0].switches:
+        yield Verdict(
+            kind="freeze-not-applied",
+            part="model",
+            what=str(one["text"]),
+            evidence=f"{one['text']}, and each of its {one['parameters']} parameters requires a "
+            "gradient.",
+            bound="Something of a module that is to be frozen has requires_grad=False.",
+            cause="The module freezes itself in train(), which the script never calls, or in a "
+            "method that nothing calls.",
+            next="Call model.train() before the loop, or the method that freezes.",
+            severity="warning",
+        )
+
+
+def not_zeroed(trace: Trace) -> Iterator[Verdict]:
+    """The gradients of the step before are still there."""
+    for rank in trace.ranks:
+        steps = [step.step for step in rank.steps[1:] if step.carried]
+        if steps and len(steps) >= len(rank.steps) - 1:
+            yield Verdict(
+                kind="gradients-not-zeroed",
+                part="gradients",
+                step=steps[0],
+                rank=rank.rank,
+                what="the gradients of all parameters",
+                evidence=f"At the first backward pass of step {steps[0]}"
+                f"{' and of each later one' if len(steps) > 1 else ''} the gradients were those "
+                "that the step before had applied.",
+                bound="Gradients are None or 0 when a step begins.",
+                cause="optimizer.zero_grad() is missing: each step applies the sum of all "
+                "gradients since the start.",
+                next="Call optimizer.zero_grad() after optimizer.step(), or before the first "
+                "backward pass.",
+            )
+            return
+
+
+def wrong_optimizer(trace: Trace) -> Iterator[Verdict]:
+    """The optimizer holds other parameters than those that get gradients."""
+    rank = trace.ranks[0]
+    if not rank.steps or "DeepSpeedEngine" in rank.wrappers:
+        return
+    held, first = set(rank.optimized), rank.steps[0].gradients
+    missed = [
+        name
+        for name in rank.trainable
+        if name not in held and (one := first.get(name)) and one.size
+    ]
+    if not missed or (rank.outside and not held and "FullyShardedDataParallel" in rank.wrappers):
+        return
+    strange = f", and it holds {rank.outside} that no called model has" if rank.outside else ""
+    yield Verdict(
+        kind="not-in-optimizer",
+        part="update",
+        what=missed[0],
+        evidence=f"{len(missed)} of {len(rank.trainable)} trainable parameters get a gradient and "
+        f"are in no optimizer{strange}: {_few(missed)}.",
+        bound="Each parameter that gets a gradient is in an optimizer, or frozen.",
+        cause="The optimizer was made before the parameters were replaced (wrapping, moving, "
+        "loading, a new head), or from a part of the model."
+        if rank.outside
+        else "The optimizer was made from a part of the model, or before layers were added.",
+        next="Make the optimizer from model.parameters() after the last change of the model, or "
+        "freeze what should not train.",
+        severity="error" if rank.outside or len(missed) == len(rank.trainable) else "warning",
+    )
+
+
+def no_update(trace: Trace) -> Iterator[Verdict]:
+    """A parameter has a gradient and a learning rate, and stays as it was."""
+    for rank in trace.ranks:
+        for name in rank.optimized:
+            before = rank.weights.get(name)
+            for step in rank.steps:
+                after, gradient = step.weights.get(name), step.gradients.get(name)
+                still = before is not None and after is not None and before.hash == after.hash
+                if still and gradient and _counts(step, gradient.size) and (step.lr or 0) > 0:
+                    yield _still(rank, name, step.step, gradient.size, step.lr or 0.0)
+                    return
+                before = after
+
+
+def _counts(step: Step, size: float) -> bool:
+    """Whether a gradient is more than rounding, as that of a bias before BatchNorm is."""
+    largest = max((one.size for one in step.gradients.values() if one), default=0.0)
+    return size > _ROUNDING * largest
+
+
+def _still(rank: RankTrace, name: str, step: int, size: float, lr: float) -> Verdict:
+    half = rank.weights[name].dtype in {"bfloat16", "float16"}
+    return Verdict(
+        kind="no-update",
+        part="update",
+        step=step,
+        rank=rank.rank,
+        what=name,
+        evidence=f"Its gradient has a norm of {size:.3g}, the learning rate is {lr:.3g}, and none "
+        f"of its elements changed in step {step}.",
+        bound="A step changes some element of each parameter that has a gradient.",
+        cause=f"The update is below the rounding of {rank.weights[name].dtype}: small steps are "
+        "lost."
+        if half
+        else "The update is skipped: a learning rate of 0 in its group, a step that was compiled "
+        "without it, or gradients that are cleared before the step.",
+        next="Keep the weights in float32 (autocast), or use stochastic rounding."
+        if half
+        else "Check the parameter's group in the optimizer, and run without torch.compile.",
+        severity="warning" if half else "error",
+    )
+
+
+def frozen_changes(trace: Trace) -> Iterator[Verdict]:
+    """A frozen parameter does not stay as it was."""
+    for rank in trace.ranks:
+        trained = set(rank.trainable)
+        for name in (one for one in rank.weights if one not in trained):
+            for step in rank.steps:
+                after = step.weights.get(name)
+                changed = after is not None and after.hash != rank.weights[name].hash
+                if after is not None and changed and not _follows(rank, name, step, after):
+                    yield Verdict(
+                        kind="frozen-changes",
+                        part="update",
+                        step=step.step,
+                        rank=rank.rank,
+                        what=name,
+                        evidence=f"It requires no gradient, and differs after step {step.step}.",
+                        bound="A frozen parameter stays the same, bit by bit.",
+                        cause="It was frozen after its first gradient, which momentum or weight "
+                        "decay still apply; or it is a moving average, which is meant to change.",
+                        next="Freeze before the optimizer is made, and give it only parameters "
+                        "that require a gradient.",
+                        severity="warning",
+                    )
+                    return
+
+
+def _follows(rank: RankTrace, name: str, step: Step, after: Sketch) -> bool:
+    """Whether it moved straight towards a trained parameter, as a moving average does."""
+    before = _weights_before(rank, step, name)
+    assert before is not None
+    moved = [a - b for a, b in zip(after.projections, before.projections, strict=True)]
+    for other in rank.trainable:
+        # A loop may move it after the step (towards the new weights) or before the next one.
+        for leader in (step.weights.get(other), _weights_before(rank, step, other)):
+            if leader is None or leader.shape != after.shape:
+                continue
+            way = [a - b for a, b in zip(leader.projections, before.projections, strict=True)]
+            square = sum(one * one for one in way)
+            share = sum(a * b for a, b in zip(moved, way, strict=True)) / square if square else 0.0
+            rest = [a - share * b for a, b in zip(moved, way, strict=True)]
+            if 0 < share <= 1.01 and root_mean_square(rest) < 0.01 * root_mean_square(moved):
+                return True
+    return False
+
+
+def _weights_before(rank: RankTrace, step: Step, name: str) -> Sketch | None:
+    return (rank.steps[step.step - 2].weights if step.step > 1 else rank.weights).get(name)
+
+
+def loss_not_divided(trace: Trace) -> Iterator[Verdict]:
+    """Several backward passes of one step, each of a whole loss."""
+    for rank in trace.ranks[:1]:
+        for step in rank.steps:
+            places = [batch.indices for batch in step.batches]
+            count = len(step.losses)
+            whole = not any(word in root for root in step.roots for word in _DIVIDES)
+            if count < 2 or len(places) != count or len(set(places)) < count or not whole:
+                continue
+            yield Verdict(
+                kind="loss-not-divided",
+                part="loss",
+                step=step.step,
+                severity="warning",
+                what=f"the loss of {count} micro-batches",
+                evidence=f"The step added up {count} backward passes of {_losses(step.losses)}; "
+                f"each loss comes straight from {step.roots[0].removesuffix('Backward0')}.",
+                bound=f"Each of {count} micro-batches is divided by {count}.",
+                cause=f"Gradient accumulation without loss / {count}: the gradient is {count} "
+                "times as large as that of one large batch.",
+                next=f"Divide the loss by {count} before backward, or use accelerator.accumulate.",
+            )
+            return
+
+
+def _losses(values: Sequence[float]) -> str:
+    return ", ".join(f"{one:.4g}" for one in values[:4]) + (" …" if len(values) > 4 else "")
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+
+
+RULES = (
+    *(wrong_mode, eval_dropout, autocast_ignored, frozen_output, freeze_not_applied, not_zeroed),
+    *(wrong_optimizer, no_update, frozen_changes, loss_not_divided),
+)

@@ -1,0 +1,311 @@
+"""What the ranks must agree on: initial weights, gradients after exchange, weights after a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from workbench.verifying.trace import (
+    EPSILON,
+    Sketch,
+    Step,
+    Trace,
+    copies,
+    distance,
+    root_mean_square,
+)
+from workbench.verifying.verdict import Verdict
+
+_SLACK = 64  # times the rounding of one operation: sums of ranks in any order stay well below
+_LOST = 0.05  # of a gradient's norm: what compression and rounding never reach
+
+
+def rounding(one: Sketch, *, times: float = _SLACK) -> float:
+    """Largest difference of two tensors, as a norm, that their data type explains."""
+    return times * EPSILON.get(one.dtype, EPSILON["float32"]) * one.size
+
+
+def initial_weights(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
+    """Copies of one parameter begin with other values."""
+    kept = [rank.weights for rank in trace.ranks]
+    for name in kept[0]:
+        for ranks in copies(name, kept):
+            odd = _odd(kept, name, ranks)
+            if odd is None:
+                continue
+            by, size = distance(kept[ranks[0]][name], kept[odd][name]), kept[odd][name].size
+            wrapped = bool(trace.ranks[0].wrappers)
+            yield Verdict(
+                kind="initial-weights",
+                part="weights",
+                step=0,
+                rank=odd,
+                what=name,
+                evidence=f"Before the first step {name} on rank {odd} differs from rank "
+                f"{ranks[0]} by {by:.3g}, of a norm of {size:.3g}.",
+                bound="Copies are equal, bit by bit.",
+                cause="The parameters were changed after wrapping, on each rank by itself."
+                if wrapped
+                else "Each rank drew its own weights: another seed, and nothing that broadcasts "
+                "them. The model is not wrapped in DistributedDataParallel.",
+                next="Wrap the model (DDP broadcasts rank 0's weights), or broadcast them.",
+            )
+            return
+
+
+def _odd(kept: Sequence[Mapping[str, Sketch | None]], name: str, ranks: list[int]) -> int | None:
+    """The first rank whose copy differs from the first one's."""
+    one = kept[ranks[0]].get(name)
+    for rank in ranks[1:]:
+        other = kept[rank].get(name)
+        if one is not None and other is not None and one.hash != other.hash:
+            return rank
+    return None
+
+
+def exchanged(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
+    """Gradients as they are applied are the same on all ranks."""
+    for number in range(trace.steps):
+        steps = trace.at(number)
+        kept = [step.gradients for step in steps]
+        names = [
+            name
+            for name in kept[0]
+            for ranks in copies(name, kept)
+            if (odd := _odd(kept, name, ranks)) is not None and _far(kept, name, ranks[0], odd)
+        ]
+        if names:
+            yield _apart(trace, steps, list(dict.fromkeys(names)))
+            return
+
+
+def _far(kept: Sequence[Mapping[str, Sketch | None]], name: str, one: int, other: int) -> bool:
+    first, second = kept[one][name], kept[other][name]
+    assert first is not None
+    assert second is not None
+    return distance(first, second) > rounding(first)
+
+
+def _apart(trace: Trace, steps: Sequence[Step], names: Sequence[str]) -> Verdict:
+    """Gradients differ: never exchanged, or damaged on the way."""
+    name = names[0]
+    ones = [step.gradients[name] for step in steps]
+    first = ones[0]
+    odd = next(n for n, one in enumerate(ones) if one and first and distance(first, one) > 0)
+    other = ones[odd]
+    assert first is not None
+    assert other is not None
+    own = [step.local.get(name) for step in steps]
+    alone = all(
+        mine is not None and one is not None and distance(mine, one) <= rounding(one)
+        for mine, one in zip(own, ones, strict=True)
+    )
+    kind = "gradients-not-exchanged" if alone else "exchange-damaged"
+    cause, move = _why_apart(trace, steps, names) if alone else _DAMAGED
+    return Verdict(
+        kind=kind,
+        part="gradients",
+        step=steps[0].step,
+        rank=odd,
+        what=name,
+        evidence=f"The gradient of {name} that is applied has a norm of {first.size:.3g} on rank 0 "
+        f"and {other.size:.3g} on rank {odd}; they differ by {distance(first, other):.3g}"
+        + (", and each is what its rank computed alone" if alone else "")
+        + f". So do {len(names)} of {len(steps[0].gradients)} parameters.",
+        bound=f"Equal on all ranks; rounding of {first.dtype} explains {rounding(first):.1g}.",
+        cause=cause,
+        next=move,
+    )
+
+
+_DAMAGED = (
+    (
+        "The exchange lost or damaged data between the ranks (peer-to-peer transfers, a "
+        "communication hook), or one rank changed its gradients after it."
+    ),
+    (
+        "Run the links' own test (nccl-tests), try NCCL_P2P_DISABLE=1, and look at what the script "
+        "does between backward and step on one rank alone."
+    ),
+)
+
+
+def _why_apart(trace: Trace, steps: Sequence[Step], names: Sequence[str]) -> tuple[str, str]:
+    wrappers = trace.ranks[0].wrappers
+    called = steps[0].called
+    if steps[0].unsynced >= max(1, len(steps[0].losses)):
+        return (
+            "The last backward pass of the step runs under no_sync(), so nothing is exchanged.",
+            "Leave no_sync() for the last micro-batch of each step.",
+        )
+    if not wrappers:
+        return (
+            "The model is not wrapped: each rank trains a model of its own.",
+            "Wrap it: DistributedDataParallel(model), or accelerator.prepare(model).",
+        )
+    if called and "DistributedDataParallel" not in called:
+        return (
+            f"The script calls {called[0]}, the model inside its wrapper, which DDP does not see.",
+            "Call the wrapped model in every step; keep model.module for saving.",
+        )
+    if len(names) < len(steps[0].gradients):
+        return (
+            "DDP does not know these parameters: replaced, unfrozen or added after wrapping.",
+            "Change the model first and wrap it last; use all of it in the wrapper's forward.",
+        )
+    return (
+        "DDP's hooks are on other parameters: the model was moved or replaced after wrapping.",
+        "Move, convert and load the model first, and wrap it last.",
+    )
+
+
+def averaged(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
+    """What is applied is the mean of what the ranks computed, but for one common factor."""
+    if any(rank.comm_hook for rank in trace.ranks):
+        return
+    for number in range(trace.steps):
+        steps = trace.at(number)
+        means = {
+            name: _mean([step.local[name].projections for step in steps])
+            for name, one in steps[0].gradients.items()
+            if one is not None and all(name in step.local for step in steps)
+        }
+        by_value = any(one["kind"] == "value" for step in steps for one in step.clips)
+        if len(means) < 2 or by_value or any(step.carried for step in steps):
+            continue
+        lost = _lost(means, steps[0])
+        if lost is not None:
+            yield lost
+            return
+
+
+def _mean(values: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(column) / len(values) for column in zip(*values, strict=True)]
+
+
+def _lost(means: Mapping[str, Sequence[float]], step: Step) -> Verdict | None:
+    """The first parameter whose gradient is not the mean, where the others' are."""
+    off = dict[str, float]()
+    for name, mean in means.items():
+        one = step.gradients[name]
+        assert one is not None
+        size = root_mean_square(mean)
+        if size:
+            dot = sum(a * b for a, b in zip(one.projections, mean, strict=True))
+            off[name] = dot / sum(a * a for a in mean)
+    factor = sorted(off.values())[len(off) // 2] if off else 0.0
+    total = max((root_mean_square(means[name]) for name in off), default=0.0)
+    for name in off:
+        one, mean = step.gradients[name], means[name]
+        assert one is not None
+        pairs = zip(one.projections, mean, strict=True)
+        rest = root_mean_square([a - factor * b for a, b in pairs])
+        size = abs(factor) * root_mean_square(mean)
+        if factor and rest > _LOST * size and rest > 1e-4 * abs(factor) * total:
+            return _not_the_mean(name, step.step, rest, size)
+    return None
+
+
+def _not_the_mean(name: str, step: int, rest: float, size: float) -> Verdict:
+    return Verdict(
+        kind="exchange-damaged",
+        part="gradients",
+        step=step,
+        what=name,
+        evidence=f"The gradient of {name} that all ranks apply differs from the mean of what they "
+        f"computed by {rest:.3g}, of {size:.3g}; those of most parameters do not.",
+        bound=f"Within {_LOST:.0%} of the mean, which no rounding reaches.",
+        cause=_DAMAGED[0],
+        next=_DAMAGED[1],
+    )
+
+
+def weights_drift(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
+    """Copies of a parameter are not the same after a step."""
+    begin = [rank.weights for rank in trace.ranks]
+    alone = _weights_alone(reference)
+    for number in range(trace.steps):
+        steps = trace.at(number)
+        kept = [step.weights for step in steps]
+        for name in (one for one in kept[0] if one in begin[0]):
+            whole = alone.get(name)
+            for ranks in copies(name, kept):
+                if _odd(begin, name, ranks) is not None or _is_shard(begin[0][name], whole):
+                    continue
+                odd = _odd(kept, name, ranks)
+                if odd is not None and _far(kept, name, ranks[0], odd):
+                    yield _drifted(steps, name, (ranks[0], odd))
+                    return
+
+
+def _weights_alone(reference: Trace | None) -> Mapping[str, Sketch]:
+    """The model in one piece, before the first step."""
+    if reference is None or not reference.ranks:
+        return dict[str, Sketch]()
+    return reference.ranks[0].weights
+
+
+def _is_shard(own: Sketch, whole: Sketch | None) -> bool:
+    """Whether one rank alone has the parameter in another shape."""
+    return whole is not None and whole.shape != own.shape
+
+
+def _drifted(steps: Sequence[Step], name: str, ranks: tuple[int, int]) -> Verdict:
+    one, other = (steps[rank].weights[name] for rank in ranks)
+    rates = {step.lr for step in steps}
+    return Verdict(
+        kind="weights-drift",
+        part="update",
+        step=steps[0].step,
+        rank=ranks[1],
+        what=name,
+        evidence=f"After step {steps[0].step} {name} differs between ranks {ranks[0]} and "
+        f"{ranks[1]} by {distance(one, other):.3g}; before the first step they were equal.",
+        bound=f"Copies are equal; rounding of {one.dtype} explains {rounding(one):.1g}.",
+        cause=f"The ranks' learning rates differ: {sorted(map(str, rates))}."
+        if len(rates) > 1
+        else "The ranks apply different updates to a parameter that all of them hold: clipping by "
+        "a norm of each rank's own, clipping or stepping on one rank only, or optimizer states "
+        "that differ.",
+        next="Compute the norm over all ranks (with tensor or pipeline parallelism: all_reduce its "
+        "square), and clip and step on every rank.",
+    )
+
+
+def same_shards(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
+    """Different parts of one parameter were drawn with the same random numbers."""
+    alone = _weights_alone(reference)
+    for name, one in trace.ranks[0].weights.items():
+        others = [rank.weights.get(name) for rank in trace.ranks[1:]]
+        parts = _is_shard(one, alone.get(name)) or any(
+            other is not None and other.piece != one.piece for other in others
+        )
+        for rank, other in enumerate(others, 1):
+            if not parts or other is None or other.hash != one.hash or not one.spread:
+                continue
+            if one.offset is not None and other.piece == one.piece:
+                continue  # a copy, in a mesh of several dimensions
+            whole = alone.get(name)
+            yield Verdict(
+                kind="same-shards",
+                part="weights",
+                step=0,
+                rank=rank,
+                what=name,
+                evidence=f"Rank {rank}'s part of {name} {_shape(one)} is rank 0's, element by "
+                f"element{f'; one rank alone holds {_shape(whole)}' if whole else ''}.",
+                bound="Parts of one parameter are drawn independently.",
+                cause="The same seed on every tensor-parallel rank: the layer has "
+                f"1/{len(trace.ranks)} of the features that it should have, each several times.",
+                next="Seed by tensor-parallel rank where shards are drawn, or draw the whole on "
+                "each rank and take a part; keep one seed for what is replicated.",
+            )
+            return
+
+
+def _shape(one: Sketch | None) -> str:
+    return "" if one is None else f"[{', '.join(map(str, one.local or one.shape))}]"
+
+
+COPY_RULES = (initial_weights, exchanged, averaged)
+"""Of ranks that each hold the whole model, or a shard of one model that all of them train."""
+RULES = (weights_drift, same_shards)
