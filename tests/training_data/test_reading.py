@@ -1,0 +1,167 @@
+"""Every kind of file and every form of row, and that size costs no memory."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.training_data.tiny import chat, write_lines
+from workbench.training_data import examine, form_of_source, locate, read_examples
+from workbench.training_data.rows import MOST_ROW_BYTES
+
+ALPACA = [{"instruction": f"Add {n}", "input": "1", "output": str(n + 1)} for n in range(5)]
+
+
+def turns(report: Any) -> list[tuple[str, str]]:
+    return [(one.role, one.content) for one in report.first[0].example.turns]
+
+
+def as_jsonl(folder: Path) -> Path:
+    return write_lines(folder / "a.jsonl", ALPACA)
+
+
+def as_json(folder: Path) -> Path:
+    (folder / "a.json").write_text(json.dumps(ALPACA, indent=1))
+    return folder / "a.json"
+
+
+def as_csv(folder: Path) -> Path:
+    lines = ["instruction,input,output", *(f"Add {n},1,{n + 1}" for n in range(5))]
+    (folder / "a.csv").write_text("\n".join(lines) + "\n")
+    return folder / "a.csv"
+
+
+def as_semicolons(folder: Path) -> Path:
+    path = as_csv(folder)
+    path.write_text(path.read_text().replace(",", ";"))
+    return path
+
+
+def as_parquet(folder: Path) -> Path:
+    pq.write_table(pa.Table.from_pylist(ALPACA), folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+def as_bom(folder: Path) -> Path:
+    path = as_jsonl(folder)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    return path
+
+
+def as_saved(folder: Path) -> Path:
+    """What `datasets` writes by save_to_disk, with two splits."""
+    for split, rows in (("train", ALPACA), ("test", ALPACA[:1])):
+        part = folder / "saved" / split
+        part.mkdir(parents=True)
+        table = pa.Table.from_pylist(rows)
+        with pa.ipc.new_stream(str(part / "data-00000-of-00001.arrow"), table.schema) as out:
+            out.write_table(table)
+        (part / "state.json").write_text("{}")
+    (folder / "saved" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    return folder / "saved"
+
+
+def as_folder(folder: Path) -> Path:
+    (folder / "data").mkdir()
+    write_lines(folder / "data" / "train-0.jsonl", ALPACA[:3])
+    write_lines(folder / "data" / "train-1.jsonl", ALPACA[3:])
+    write_lines(folder / "data" / "test-0.jsonl", ALPACA[3:])
+    return folder / "data"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [as_jsonl, as_json, as_csv, as_semicolons, as_parquet, as_bom, as_saved, as_folder],
+)
+def test_every_kind_of_file_gives_the_same_examples(write: Any, tmp_path: Path) -> None:
+    report = examine(write(tmp_path))
+    assert report.form == "alpaca"
+    assert report.columns == ("instruction", "input", "output")
+    assert (report.rows, report.examples, report.broken, report.empty) == (5, 5, 0, 0)
+    assert turns(report) == [("user", "Add 0\n\n1"), ("assistant", "1")]
+
+
+@pytest.mark.parametrize(
+    ("row", "form", "said"),
+    [
+        (chat(1), "messages", "2 follows 1."),
+        (
+            {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+            "sharegpt",
+            "a",
+        ),
+        ({"prompt": "q", "completion": "a"}, "prompt-completion", "a"),
+        ({"question": "q", "answer": "a"}, "prompt-completion", "a"),
+        ({"prompt": "q", "chosen": "a", "rejected": "b"}, "preference", "a"),
+        (
+            {
+                "chosen": chat(1)["messages"],
+                "rejected": [chat(1)["messages"][0], {"role": "assistant", "content": "7"}],
+            },
+            "preference",
+            "2 follows 1.",
+        ),
+    ],
+)
+def test_forms_are_recognised(row: dict[str, Any], form: str, said: str, tmp_path: Path) -> None:
+    report = examine(write_lines(tmp_path / "a.jsonl", [row]))
+    assert report.form == form
+    assert turns(report)[-1] == ("assistant", said)
+
+
+def test_text_is_read_by_blocks(tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("One\ntwo.\n\n\n\nThree.\n")
+    report = examine(tmp_path / "book.txt")
+    assert [one.example.text for one in report.first if one.example] == ["One\ntwo.", "Three."]
+    assert [one.row for one in report.first] == [1, 6]
+
+
+def test_a_conversation_in_a_csv_column_is_json(tmp_path: Path) -> None:
+    text = json.dumps(chat(1)["messages"]).replace('"', '""')
+    (tmp_path / "a.csv").write_text(f'messages\n"{text}"\n')
+    assert turns(examine(tmp_path / "a.csv"))[0] == ("user", "What follows 1?")
+
+
+def test_duplicates_empty_and_broken_rows_are_counted_with_their_numbers(tmp_path: Path) -> None:
+    rows = [chat(1), chat(2), "{broken", chat(1), "", {"messages": []}, chat(3)]
+    report = examine(write_lines(tmp_path / "a.jsonl", rows))
+    assert (report.rows, report.examples, report.duplicates) == (7, 4, 1)
+    assert (report.broken, report.empty) == (1, 2)
+    assert [one.row for one in report.problems] == [3, 5, 6]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["jsonl", "json"])
+def test_a_line_larger_than_memory_should_hold_is_never_held(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"long.{suffix}"
+    with path.open("wb") as file:  # a sparse file: blocks of zero bytes take no disk
+        file.write(
+            b"[" * (suffix == "json") + json.dumps(chat(1) | {"note": "x" * 100_000}).encode()
+        )
+        file.write(b"," * (suffix == "json") + b'\n{"messages": "')
+        file.seek(40 * MOST_ROW_BYTES if suffix == "jsonl" else 3 * MOST_ROW_BYTES, 1)
+        file.write(b'"}\n' + b"]" * (suffix == "json"))
+        file.write(json.dumps(chat(2)).encode() + b"\n" if suffix == "jsonl" else b"")
+    tracemalloc.start()
+    report = examine(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (report.broken, report.problems[0].row) == (1, 2)
+    assert report.examples == (2 if suffix == "jsonl" else 1)
+    assert peak < 12 * MOST_ROW_BYTES
+
+
+def test_rows_are_read_as_they_are_needed(tmp_path: Path) -> None:
+    source = locate(write_lines(tmp_path / "a.jsonl", [chat(n) for n in range(20_000)]))
+    form, _ = form_of_source(source)
+    tracemalloc.start()
+    assert sum(one.example is not None for one in read_examples(source, form)) == 20_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 << 20

@@ -1,0 +1,105 @@
+"""What the model will see: tokens, the label mask, and the figures of an epoch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training_data.tiny import CHATML, MARKED, STRICT, chat, tokenizer_folder, write_lines
+from workbench.training_data import (
+    Encoder,
+    TokenOptions,
+    examine,
+    load_tokenizer,
+    token_report,
+)
+from workbench.training_data.values import Example, Turn
+
+TURNS = (
+    Turn(role="user", content="one?"),
+    Turn(role="assistant", content="One."),
+    Turn(role="user", content="two?"),
+    Turn(role="assistant", content="Two."),
+)
+THINKING = (  # as Qwen3's: earlier answers lose what the last one has
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['role'] == 'assistant' and loop.last %}<think>\n\n</think>\n\n{% endif %}"
+    "{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def learned(folder: Path, own: str | None, **how: Any) -> list[str]:
+    """The stretches that are learned of the conversation."""
+    tokenizer = load_tokenizer(tokenizer_folder(folder, template=own))
+    encoder = Encoder(tokenizer, "messages", **how)
+    encoded = encoder.encode(Example(turns=TURNS))
+    shown = encoder.shown(encoded)
+    assert len(encoded.ids) == len(encoded.learned)
+    return [text for text, is_learned in shown if is_learned]
+
+
+@pytest.mark.parametrize(
+    ("own", "how", "expected"),
+    [
+        (CHATML, {}, ["One.<|im_end|>", "Two.<|im_end|>"]),
+        (MARKED, {}, ["One.<|im_end|>", "Two.<|im_end|>"]),
+        (THINKING, {}, ["One.<|im_end|>", "<think>\n\n</think>\n\nTwo.<|im_end|>"]),
+        (STRICT, {}, [" One.<|im_end|>", " Two.<|im_end|>"]),
+        (None, {"template": "chatml"}, ["One.<|im_end|>", "Two.<|im_end|>"]),
+        (None, {"template": "plain"}, ["One.<|im_end|>", "Two.<|im_end|>"]),
+        (None, {"template": "zephyr"}, ["One.<|im_end|>", "Two.<|im_end|>"]),
+        (None, {"template": "llama-3"}, ["One.<|eot_id|>", "Two.<|eot_id|>"]),
+        (None, {"template": "alpaca"}, ["One.<|im_end|>", "Two.<|im_end|>"]),
+    ],
+)
+def test_answers_with_their_end_mark_are_learned_and_nothing_else(
+    own: str | None, how: dict[str, Any], expected: list[str], tmp_path: Path
+) -> None:
+    assert learned(tmp_path, own, **how) == expected
+
+
+def test_everything_can_be_learned(tmp_path: Path) -> None:
+    (text,) = learned(tmp_path, CHATML, learn_all=True)
+    assert text.startswith("<|im_start|>user\none?<|im_end|>")
+
+
+def test_raw_text_is_learned_with_its_end(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(tokenizer_folder(tmp_path))
+    encoded = Encoder(tokenizer, "text").encode(Example(text="ab"))
+    assert tokenizer.decode(encoded.ids) == "ab<|im_end|>"
+    assert all(encoded.learned)
+
+
+def test_a_preference_is_a_prompt_and_two_ends(tmp_path: Path) -> None:
+    encoder = Encoder(load_tokenizer(tokenizer_folder(tmp_path)), "preference")
+    rejected = (Turn(role="assistant", content="No."),)
+    pair = encoder.pair(Example(turns=TURNS, rejected=rejected, prompt_turns=3))
+    assert pair.prompt.endswith("two?<|im_end|>\n<|im_start|>assistant\n")
+    assert (pair.chosen, pair.rejected) == ("Two.<|im_end|>\n", "No.<|im_end|>\n")
+
+
+def test_the_figures_of_an_epoch_follow_from_the_lengths(tmp_path: Path) -> None:
+    folder = tokenizer_folder(tmp_path / "model")
+    rows = [{"text": "x" * length} for length in (9, 19, 29, 39, 99)]  # and an end mark each
+    report = examine(write_lines(tmp_path / "a.jsonl", rows))
+    options = TokenOptions(model=str(folder), seq_len=50, micro_batch=5, global_batch=2)
+    counted = token_report(report, options)
+    assert (counted.median, counted.longest, counted.counted) == (30, 100, 5)
+    assert counted.truncated_share == pytest.approx(1 / 5)
+    assert counted.cut_share == pytest.approx(50 / 200)
+    assert counted.epoch_tokens == 10 + 20 + 30 + 40 + 50
+    assert counted.padding_share == pytest.approx(1 - 150 / 250)
+    assert counted.epoch_steps == 3
+    assert counted.epoch_steps_packed == 2  # 50, 40 + 10, 30 + 20
+    assert counted.packing_gain == pytest.approx(250 / 150)
+    assert counted.learned_share == 1.0
+
+
+def test_an_answer_behind_the_end_of_the_sequence_is_told_as_lost(tmp_path: Path) -> None:
+    folder = tokenizer_folder(tmp_path / "model")
+    report = examine(write_lines(tmp_path / "a.jsonl", [chat(1), chat(2)]))
+    counted = token_report(report, TokenOptions(model=str(folder), seq_len=8))
+    assert counted.lost_share == 1.0

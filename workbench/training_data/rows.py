@@ -1,0 +1,250 @@
+"""Rows of a file, one after the other, in bounded memory however large the file or a line is."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import importlib
+import itertools
+import json
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO, cast
+
+from workbench.errors import UsageError
+from workbench.training_data.values import Row, Source
+
+MOST_ROW_BYTES = 16 << 20
+"""A longer row is skipped, and told: no context holds four million tokens."""
+_BLOCK = 1 << 20
+_TOO_LONG = f"longer than {MOST_ROW_BYTES >> 20} MiB"
+
+
+def rows(source: Source) -> Iterator[Row]:
+    """All rows in order; of several files the numbers continue.
+
+    Raises:
+        UsageError: a file as a whole cannot be read.
+    """
+    readers: Mapping[str, Callable[[Path], Iterator[Row]]] = {
+        "jsonl": _jsonl,
+        "json": _json,
+        "csv": _csv,
+        "text": _text,
+        "parquet": _parquet,
+        "arrow": _arrow,
+    }
+    before = 0
+    for path in source.files:
+        last = 0
+        try:
+            for row in readers[source.kind](path):
+                last = row.number
+                yield Row(number=before + last, fields=row.fields, problem=row.problem)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
+        before += last
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Number and bytes of each line; None = it is too long."""
+    for number in itertools.count(1):
+        line = file.readline(MOST_ROW_BYTES + 1)
+        if not line:
+            return
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if len(line) <= MOST_ROW_BYTES:
+            yield number, line
+            continue
+        rest = line
+        while rest and not rest.endswith(b"\n"):
+            rest = file.readline(_BLOCK)
+        yield number, None
+
+
+def _jsonl(path: Path) -> Iterator[Row]:
+    with path.open("rb") as file:
+        for number, line in _lines(file):
+            if line is None:
+                yield Row(number=number, problem=_TOO_LONG)
+            elif line.strip():
+                yield _object(number, line)
+            elif file.peek(1):  # pyright: ignore[reportAttributeAccessIssue] - buffered
+                yield Row(number=number, fields={})
+
+
+def _object(number: int, line: bytes) -> Row:
+    """One JSON object."""
+    try:
+        value = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return Row(number=number, problem=_not_utf8(line[error.start], error.start))
+    except json.JSONDecodeError as error:
+        return Row(number=number, problem=f"not valid JSON: {_said(error)}")
+    except RecursionError:
+        return Row(number=number, problem="JSON nested too deeply")
+    except ValueError as error:  # a number of thousands of digits
+        return Row(number=number, problem=f"not valid JSON: {error}")
+    return _row(number, value)
+
+
+def _row(number: int, value: object) -> Row:
+    if not isinstance(value, dict):
+        kinds = {"list": "a list", "str": "a text", "NoneType": "null"}
+        kind = kinds.get(type(value).__name__, "a number")
+        return Row(number=number, problem=f"{kind}, not an object with named columns")
+    return Row(number=number, fields=cast("dict[str, Any]", value))
+
+
+def _said(error: json.JSONDecodeError) -> str:
+    return f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1}"
+
+
+def _not_utf8(byte: int, at: int) -> str:
+    return f"not UTF-8 (byte 0x{byte:02x} at {at + 1}); save the file as UTF-8"
+
+
+def _json(path: Path) -> Iterator[Row]:
+    """The elements of one list. Behind a broken one nothing can be found again."""
+    with path.open("r", encoding="utf-8-sig", errors="surrogateescape") as file:
+        text = file.read(_BLOCK)
+        at = text.index("[") + 1
+        for number in itertools.count(1):
+            text, at, value, problem = _element(file, text, at)
+            if problem:
+                yield Row(number=number, problem=f"{problem}; nothing behind it can be read")
+            elif value is not None:
+                yield _row(number, value)
+            if problem or value is None:
+                return
+
+
+def _element(file: TextIO, text: str, at: int) -> tuple[str, int, object, str]:
+    """What is held of the file, where the next element begins, this one, or why it cannot be read.
+
+    Neither: the list has ended. A null is given as false, which is as little a row.
+    """
+    while True:
+        at = next(
+            (here for here in range(at, len(text)) if text[here] not in " \t\r\n,"), len(text)
+        )
+        if text[at : at + 1] == "]":
+            return text, at, None, ""
+        problem = ""
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, at)
+            if end < len(text) or text[end - 1] == "}":
+                return text, end, value if value is not None else False, ""
+        except json.JSONDecodeError as error:
+            problem = f"not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+        except (RecursionError, ValueError):
+            problem = "JSON nested too deeply, or a number too long"
+        held = len(text) - at
+        more = "" if held > MOST_ROW_BYTES else file.read(max(_BLOCK, held))
+        if not more:
+            is_over = not text[at:].strip()
+            return (
+                text,
+                at,
+                None,
+                "the list has no end: the file is cut off" if is_over else problem,
+            )
+        text, at = text[at:] + more, 0
+
+
+def _csv(path: Path) -> Iterator[Row]:
+    """Rows below a header; the delimiter is what the header has most of."""
+    with path.open("rb") as file:
+        header = next((line for _, line in _lines(file)), b"") or b""
+        delimiter = max(",\t;|", key=lambda one: header.count(one.encode()))
+        file.seek(0)
+        text = (line.decode("utf-8", "surrogateescape") for _, line in _lines(file) if line)
+        longest = csv.field_size_limit(MOST_ROW_BYTES)
+        try:
+            yield from _records(csv.reader(text, delimiter=delimiter))
+        finally:
+            csv.field_size_limit(longest)
+
+
+def _records(reader: Any) -> Iterator[Row]:
+    names: list[str] = next(reader, list[str]())
+    if len(set(names)) < len(names):
+        twice = next(one for one in names if names.count(one) > 1)
+        raise UsageError(f"Two columns of the CSV are called {twice!r}. Rename one in its header.")
+    while True:
+        number = reader.line_num + 1
+        try:
+            values: list[str] = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield Row(number=number, problem=f"not valid CSV: {error}")
+            continue
+        if not values:
+            yield Row(number=number, fields={})
+        elif len(values) != len(names):
+            problem = f"{len(values)} values, but the header has {len(names)} columns"
+            yield Row(number=number, problem=problem)
+        else:
+            yield Row(number=number, fields=dict(zip(names, values, strict=True)))
+
+
+def _text(path: Path) -> Iterator[Row]:
+    """Blocks between blank lines; one that is too long is cut at a line."""
+    with path.open("rb") as file:
+        begin, block, size = 1, list[str](), 0
+        for number, line in _lines(file):
+            text = "" if line is None else line.decode("utf-8", "surrogateescape")
+            if line is None:
+                yield Row(number=number, problem=_TOO_LONG)
+            if block and (not text.strip() or size + len(text) > MOST_ROW_BYTES):
+                yield Row(number=begin, fields={"text": "".join(block).strip("\r\n")})
+                block, size = [], 0
+            if text.strip():
+                begin = begin if block else number
+                block.append(text)
+                size += len(text)
+        if block:
+            yield Row(number=begin, fields={"text": "".join(block).strip("\r\n")})
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    with _arrow_errors(path):
+        table = _pyarrow("pyarrow.parquet").ParquetFile(path)
+        yield from _batches(table.iter_batches(batch_size=64))
+
+
+def _arrow(path: Path) -> Iterator[Row]:
+    with _arrow_errors(path):
+        pyarrow = _pyarrow("pyarrow")
+        with pyarrow.memory_map(str(path)) as file:
+            yield from _batches(_pyarrow("pyarrow.ipc").open_stream(file))
+
+
+def _batches(batches: Any) -> Iterator[Row]:
+    number = 0
+    for batch in batches:
+        for fields in batch.to_pylist():
+            number += 1
+            yield Row(number=number, fields=fields)
+
+
+def _pyarrow(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError("Parquet and Arrow files need pyarrow: pip install pyarrow") from error
+
+
+@contextlib.contextmanager
+def _arrow_errors(path: Path) -> Generator[None]:
+    """Turn pyarrow's own exceptions into a sentence; what happens to a row is the caller's."""
+    try:
+        yield
+    except (UsageError, OSError, GeneratorExit):
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith("pyarrow"):
+            raise
+        raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,116 @@
+"""What a row of training data is, and what is known of a whole file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+class RowError(ValueError):
+    """Why one row cannot be trained on: the rest of the sentence "row 7: …"."""
+
+
+class EmptyRowError(RowError):
+    """The row has nothing to train on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where rows are read from."""
+
+    path: Path
+    """File or folder as it was given."""
+    kind: str
+    """jsonl, json, csv, parquet, text or arrow (a folder of `datasets`)."""
+    files: tuple[Path, ...]
+    """Files with the rows, in order."""
+    notes: tuple[str, ...] = ()
+    """What was decided while looking, one sentence each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row as it stands in the file."""
+
+    number: int
+    """Line at which it begins; in a JSON list or a table its place; from 1."""
+    fields: Mapping[str, Any] | None = None
+    """Column -> value; None = it cannot be read."""
+    problem: str = ""
+    """Why it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One message of a conversation."""
+
+    role: str
+    """system, user, assistant or tool."""
+    content: str
+    """Its text."""
+    extra: Mapping[str, Any] | None = None
+    """Other keys that a template may read, such as tool_calls."""
+
+    def message(self) -> dict[str, Any]:
+        """As a chat template takes it."""
+        return {"role": self.role, "content": self.content, **(self.extra or {})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One row as it is trained on: a text, a conversation, or a prompt with two answers."""
+
+    text: str = ""
+    """Raw text; "" = it is a conversation."""
+    turns: tuple[Turn, ...] = ()
+    """The conversation; of a preference the prompt and the chosen answer."""
+    rejected: tuple[Turn, ...] = ()
+    """Of a preference the rejected answer, without the prompt."""
+    prompt_turns: int = 0
+    """Of a preference how many of the turns are the prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What became of one row: an example, or why there is none."""
+
+    row: int
+    """Its number."""
+    example: Example | None = None
+    """None = the row is empty or broken."""
+    problem: str = ""
+    """Why it is skipped."""
+    is_empty: bool = False
+    """Whether it only has nothing in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataReport:
+    """What is in a file of training data, before anything starts."""
+
+    path: Path
+    """File or folder."""
+    kind: str
+    """How it is stored."""
+    form: str
+    """How its rows are meant: a name of `FORMS`."""
+    columns: tuple[str, ...]
+    """Names of the columns, in the order of the first rows."""
+    rows: int
+    """All rows, those that are skipped too."""
+    examples: int
+    """Rows that can be trained on."""
+    first: tuple[Read, ...]
+    """The first three of them."""
+    duplicates: int | None
+    """Examples equal to an earlier one; None = too many rows to know."""
+    empty: int
+    """Rows with nothing in them."""
+    broken: int
+    """Rows that cannot be trained on."""
+    problems: tuple[Read, ...]
+    """The first empty and broken rows, each with its sentence."""
+    notes: tuple[str, ...]
+    """What was decided, one sentence each."""
