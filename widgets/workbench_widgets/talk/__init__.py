@@ -1,0 +1,1 @@
+"""Talk to the model that a run has trained."""

@@ -1,0 +1,194 @@
+"""The README.md of an exported model: what was trained on what, how, and how to load it.
+
+No path of this machine, no user, no secret: arguments are those of the record (redacted there), of
+a path its last part.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+from workbench.observe.prediction_error.comparison import read_prediction_error
+from workbench.observe.summary import summarise
+from workbench.store.layout import RunPaths
+from workbench.store.printable import printable
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
+from workbench.store.secrets import hide_known
+from workbench.trained_model.exported import Exported
+from workbench.trained_model.source import GPT, TENSORS, TrainedModel
+from workbench.units import UNKNOWN, format_bytes, format_count, format_ratio, format_seconds
+from workbench.version import __version__
+
+_LICENSE = re.compile(r"^license:\s*[\"']?([\w.+-]{1,60})", re.MULTILINE)
+_MOST = 16_000  # bytes of a base's own card that are read
+_LOAD = {
+    "full": """\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("THIS_FOLDER")
+tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")""",
+    "adapter": """\
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+base = AutoModelForCausalLM.from_pretrained("THE_BASE_MODEL")
+model = PeftModel.from_pretrained(base, "THIS_FOLDER")""",
+    GPT: """\
+import json
+from safetensors.torch import load_file
+from gpt_model import GPT  # the file beside this one
+
+shape = json.load(open("config.json"))
+model = GPT(shape["layers"], shape["hidden"], shape["heads"])
+model.load_state_dict(load_file("model.safetensors"))  # bytes in, logits of bytes out""",
+    TENSORS: """\
+from safetensors.torch import load_file
+
+weights = load_file("model.safetensors")  # names and tensors, for your own model class""",
+}
+
+
+def card(paths: RunPaths, model: TrainedModel, exported: Exported) -> str:
+    """The text, in Markdown with the hub's header."""
+    run = read_run(paths) or RunRecord()
+    base = _base_name(model.base)
+    head = ["---", f"license: {_license(model)}"]
+    head += [f"base_model: {json.dumps(base)}"] if base else []
+    head += ["library_name: peft"] if _is_adapter(model, exported) else []
+    head += ["tags:", "- training-workbench", "---", ""]
+    title = _plain(run.name) or exported.run
+    body = [f"# {title}", "", *_facts(paths, model, exported, run, base), ""]
+    body += ["## Load it", "", "```python", _LOAD[_kind(model, exported)], "```", ""]
+    body += [*_compared(paths), *_notes(exported)]
+    return hide_known("\n".join([*head, *body])).rstrip() + "\n"
+
+
+def _is_adapter(model: TrainedModel, exported: Exported) -> bool:
+    return model.adapter and not exported.merged
+
+
+def _kind(model: TrainedModel, exported: Exported) -> str:
+    if _is_adapter(model, exported):
+        return "adapter"
+    return model.family if model.family in {GPT, TENSORS} else "full"
+
+
+def _facts(
+    paths: RunPaths, model: TrainedModel, exported: Exported, run: RunRecord, base: str | None
+) -> list[str]:
+    about = summarise(paths)
+    losses = [
+        UNKNOWN if about[key] is None else f"{about[key]:.4f}"
+        for key in ("loss_first", "loss_last")
+    ]
+    cluster = run.cluster.get("gpu") or run.cluster.get("name")
+    hardware = (
+        f"{run.processes} x {cluster}" if cluster else f"{run.processes} processes, {run.device}"
+    )
+    rows = {
+        "run": exported.run,
+        "checkpoint": f"{exported.checkpoint}, step {_or_unknown(exported.step)}",
+        "base model": base or "none, or not known",
+        "license of the base": _license(model),
+        "script": _plain(Path(run.script).name),
+        "arguments": _arguments(run),
+        "data": _data(run),
+        "steps of the run": _or_unknown(about["steps"]),
+        "loss, first and last": " and ".join(losses),
+        "strategy": _plain(about["strategy"] or UNKNOWN),
+        "hardware": _plain(hardware),
+        "time": format_seconds(about["elapsed_seconds"]),
+        "parameters": f"{exported.parameters:,} in {exported.tensors:,} tensors, {exported.dtype}",
+        "size": format_bytes(exported.bytes),
+        "SHA-256 of the tensors": f"`{exported.fingerprint}`",
+        "written by": f"training-workbench {__version__}",
+    }
+    return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+
+
+def _compared(paths: RunPaths) -> list[str]:
+    """Predicted beside measured."""
+    rows = read_prediction_error(paths).rows
+    if not rows:
+        return []
+    lines = [
+        "## Predicted and measured",
+        "",
+        "| | predicted | measured | ratio |",
+        "|---|---|---|---|",
+    ]
+    for one in rows:
+        ratio = format_ratio(one.measured, one.predicted)
+        cells = (one.what, one.text(one.predicted), one.text(one.measured), ratio)
+        lines.append(f"| {' | '.join(map(_plain, cells))} |")
+    return [*lines, ""]
+
+
+def _notes(exported: Exported) -> list[str]:
+    lines = [f"- {_plain(one)}" for one in exported.notes]
+    if exported.logits_difference is not None:
+        lines.append(
+            f"- The adapter was merged: on a fixed input the logits differ by at most "
+            f"{exported.logits_difference:.1e} from those of base and adapter (fp32)."
+        )
+    return ["## Notes", "", *lines] if lines else []
+
+
+def _arguments(run: RunRecord) -> str:
+    words = [_without_folders(word) for word in run.arguments]
+    return f"`{_plain(shlex.join(words)).replace('`', '')}`" if words else "none"
+
+
+def _without_folders(word: str) -> str:
+    """An argument with the last part of a path alone.
+
+    >>> [_without_folders(one) for one in ("--data=/home/ann/a.jsonl", "runs/b/", "3e-4")]
+    ['--data=a.jsonl', 'runs/b/', '3e-4']
+    """
+    option, equals, value = word.rpartition("=")
+    absolute = value.startswith(("/", "~", "file:"))
+    return f"{option}{equals}{Path(value).name if absolute else value}"
+
+
+def _data(run: RunRecord) -> str:
+    if run.recipe == "gpt":
+        return "the sources of Python's standard library, as bytes"
+    if run.recipe == "lora":
+        return "signatures and docstrings of Python's standard library"
+    files = (run.provenance or {}).get("data") or []
+    named = [_plain(Path(str(one.get("path"))).name) for one in files if one.get("path")]
+    return ", ".join(named[:8]) or UNKNOWN
+
+
+def _base_name(base: str | None) -> str | None:
+    """A hub's name as it is; of a folder its own name."""
+    if base is None:
+        return None
+    return _plain(Path(base).name if Path(base).is_absolute() else base)
+
+
+def _license(model: TrainedModel) -> str:
+    """Of the base, by its own card; unknown where it says none."""
+    if model.base is None or not Path(model.base).is_dir():
+        return "unknown"
+    try:
+        with (Path(model.base) / "README.md").open("rb") as file:
+            text = file.read(_MOST).decode(errors="replace")
+    except OSError:
+        return "unknown"
+    found = _LICENSE.search(text.split("\n---", 1)[0]) if text.startswith("---") else None
+    return found[1] if found else "unknown"
+
+
+def _or_unknown(value: int | None) -> str:
+    return UNKNOWN if value is None else format_count(value) if value > 9_999 else str(value)
+
+
+def _plain(text: str) -> str:
+    """Text of a run in a table cell: one line, no markup."""
+    line = " ".join(printable(text).split())
+    return re.sub(r"([|<>\[\]*])", r"\\\1", line)

@@ -1,0 +1,93 @@
+"""What is asked of an export, and what it has written."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from workbench.describe.option import Option, check_declared
+from workbench.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelExport:
+    """What is exported, and in which form."""
+
+    checkpoint: Annotated[
+        str | None, Option(help="Checkpoint: name or path [default: the newest whole one].")
+    ] = None
+    """None = the newest whole one, or the final model that the script wrote after it."""
+    step: Annotated[
+        int | None, Option(help="The checkpoint of this step, instead of its name.", least=0)
+    ] = None
+    """Optimizer steps behind it."""
+    base: Annotated[
+        str | None,
+        Option(help="Base model: folder or hub name, where the run does not say it."),
+    ] = None
+    """Of an adapter; of sharded weights, a folder with the same config.json."""
+    to: Annotated[
+        str | None, Option(help="New folder [default: RUN-step-N here].", metavar="DIR")
+    ] = None
+    """None = RUN-step-N in the current folder."""
+    adapter: Annotated[bool, Option(help="The adapter alone, as PEFT loads it.")] = False
+    """Else it is merged into its base."""
+    dtype: Annotated[
+        str | None,
+        Option(
+            help="fp32, bf16 or fp16 [default: as saved].", choices=(None, "fp32", "bf16", "fp16")
+        ),
+    ] = None
+    """Of the fractions; None = as the checkpoint has them, fp32 after merging an adapter."""
+    shard_gb: Annotated[
+        float,
+        Option(help="Size of the largest file; about as much memory is used.", unit="GB", above=0),
+    ] = 4.0
+    """A weight that is larger has a file of its own."""
+
+    def __post_init__(self) -> None:
+        check_declared(self)
+        if self.checkpoint is not None and self.step is not None:
+            raise UsageError("--checkpoint and --step both name a checkpoint: give one of them.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A model that was written, read again, and given its name."""
+
+    run: str
+    """Id of the run."""
+    checkpoint: str
+    """Name of the checkpoint."""
+    step: int | None
+    """Optimizer steps behind it; None = not known."""
+    path: Path
+    """The folder."""
+    family: str
+    """Whose class: ``gpt``, ``lora``, ``huggingface``, or ``tensors`` for weights alone."""
+    architecture: str | None
+    """Class of transformers; None for other models."""
+    parameters: int
+    """Numbers in all weights."""
+    tensors: int
+    """Weights by name."""
+    bytes: int
+    """Of the weights."""
+    dtype: str
+    """Of the weights."""
+    fingerprint: str
+    """SHA-256 over all weights by name, as written; that of ``--fingerprint`` where the run has
+    the same names and types."""
+    merged: bool
+    """Whether an adapter was merged into its base."""
+    logits_difference: float | None
+    """Largest difference of merged against base and adapter, in fp32; None = nothing was merged."""
+    loads: bool | None
+    """Whether plain transformers loaded the folder with every weight; None = not tried."""
+    notes: tuple[str, ...]
+    """What somebody should know of it."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return {**asdict(self), "path": str(self.path), "notes": list(self.notes)}

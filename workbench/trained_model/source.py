@@ -1,0 +1,253 @@
+"""Which checkpoint is meant, whose model it is, and where its base and its tokenizer are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from workbench.errors import UnknownNameError, UsageError
+from workbench.recover.checkpoints import Checkpoint, verify
+from workbench.recover.script_checkpoints import every_checkpoint, named_checkpoint
+from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
+
+GPT, LORA, HUGGINGFACE, TENSORS = "gpt", "lora", "huggingface", "tensors"
+ADAPTER_FILE, CONFIG_FILE = "adapter_config.json", "config.json"
+_RECORD = "options.json"
+_MAX_BYTES = 8 << 20
+# Arguments by which scripts name the model that they start from.
+_MODEL_OPTIONS = (
+    *("--model_name_or_path", "--model-name-or-path", "--model", "--model_name", "--model-name"),
+    *("--base_model", "--base-model", "--pretrained_model_name_or_path", "--config_name"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedModel:
+    """One checkpoint of a run, and what is known of the model in it."""
+
+    run: str
+    """Id of the run."""
+    checkpoint: Checkpoint
+    """The one that is meant; every byte of it was checked."""
+    family: str
+    """``gpt`` or ``lora`` of the recipes, ``huggingface``, or ``tensors``: no class is known."""
+    arguments: tuple[str, ...] = ()
+    """Of a recipe: what its model is made from."""
+    config: Path | None = None
+    """Folder with the model's config.json."""
+    base: str | None = None
+    """Folder or hub name of the model it was made from; None = not known, or there is none."""
+    adapter: bool = False
+    """Whether the checkpoint holds an adapter (LoRA and the like) alone."""
+
+    def request(self) -> dict[str, Any]:
+        """Plain JSON form for the model's process."""
+        return {
+            "run": self.run,
+            "checkpoint": str(self.checkpoint.path),
+            "family": self.family,
+            "arguments": list(self.arguments),
+            "config": None if self.config is None else str(self.config),
+            "base": self.base,
+            "adapter": self.adapter,
+        }
+
+
+def trained_model(
+    paths: RunPaths,
+    checkpoint: str | None = None,
+    *,
+    step: int | None = None,
+    base: str | None = None,
+) -> TrainedModel:
+    """The model that a run has trained.
+
+    Args:
+        paths: The run.
+        checkpoint: Name or path of one; None = the newest whole one.
+        step: Optimizer steps behind the checkpoint, instead of its name.
+        base: Folder or hub name of the base model, or of one with the same config.json, where the
+            run does not say it.
+
+    Raises:
+        UsageError: there is none, it is damaged or another user's, or no such base.
+    """
+    chosen = _chosen(paths, checkpoint, step)
+    run = read_run(paths) or RunRecord()
+    record = _json(chosen.path / _RECORD)
+    own = record is not None and isinstance(record.get("options"), dict)
+    final = run.recipe == LORA and (chosen.path / ADAPTER_FILE).is_file()
+    if (own and run.recipe in {GPT, LORA}) or final:
+        given = base or _argument(run)
+        return TrainedModel(
+            run=paths.directory.name,
+            checkpoint=chosen,
+            family=str(run.recipe),
+            arguments=tuple(run.arguments),
+            base=None if given is None else _resolved(given, run),
+            adapter=final or (run.recipe == LORA and _is_adapter(record)),
+        )
+    return _of_script(paths, chosen, run, base)
+
+
+def _of_script(
+    paths: RunPaths, chosen: Checkpoint, run: RunRecord, base: str | None
+) -> TrainedModel:
+    """A checkpoint of somebody's script: what its files say."""
+    folder = chosen.path if chosen.path.is_dir() else chosen.path.parent
+    about = _json(folder / ADAPTER_FILE)
+    if about is not None:
+        named = base or about.get("base_model_name_or_path") or _argument(run)
+        return TrainedModel(
+            run=paths.directory.name,
+            checkpoint=chosen,
+            family=HUGGINGFACE,
+            config=folder,
+            base=None if named is None else _resolved(str(named), run),
+            adapter=True,
+        )
+    named = base or _argument(run)
+    config = next(_configs(folder, paths, named, run), None)
+    return TrainedModel(
+        run=paths.directory.name,
+        checkpoint=chosen,
+        family=HUGGINGFACE if config or named else TENSORS,
+        config=config,
+        base=None if named is None else _resolved(named, run),
+    )
+
+
+def _configs(folder: Path, paths: RunPaths, base: str | None, run: RunRecord) -> Iterator[Path]:
+    """Folders with a config.json of this model: the checkpoint's, those around it, its base's."""
+    places = [folder, folder.parent]
+    if folder.parent not in {paths.checkpoints, Path(run.working_directory or "/")}:
+        places += sorted(one for one in folder.parent.glob("checkpoint-*") if one.is_dir())
+    places += [Path(_resolved(base, run))] if base else []
+    for place in places:
+        about = _json(place / CONFIG_FILE)
+        if about is not None and ("model_type" in about or "architectures" in about):
+            yield place
+
+
+def _chosen(paths: RunPaths, name: str | None, step: int | None) -> Checkpoint:
+    known = every_checkpoint(paths)
+    if name is not None:
+        return _checked(paths, _named(paths, known, name))
+    if step is not None:
+        fits = [one for one in known if one.step == step]
+        if not fits:
+            steps = ", ".join(str(one.step) for one in known if one.step is not None) or "none"
+            raise UsageError(f"{paths.directory.name} has no checkpoint of step {step}: {steps}.")
+        return _checked(paths, fits[0])
+    usable = [one for one in known if not one.problem and not one.abandoned]
+    if not usable:
+        broken = " ".join(f"{one.name}: {one.problem}." for one in known if one.problem)
+        raise UsageError(
+            f"{paths.directory.name} has no whole checkpoint. {broken}".strip()
+            + _how_to_save(paths)
+        )
+    return _checked(paths, _newest(usable))
+
+
+def _how_to_save(paths: RunPaths) -> str:
+    """What to do where nothing is saved."""
+    name = paths.directory.name
+    if not paths.exit.exists():
+        return (
+            " It has not ended: try again after its first checkpoint (workbench checkpoints "
+            f"{name}). `workbench stop {name}` saves one if the script can."
+        )
+    return (
+        " Launch it again so that it saves: recipes do with --checkpoint-every N, your own script "
+        "with accelerator.save_state() or save_pretrained()."
+    )
+
+
+def _newest(usable: list[Checkpoint]) -> Checkpoint:
+    """Of the highest step that the run knows of, or the final model that was written after it.
+
+    What lies where the script works may be of another run: it comes last.
+    """
+    own = [one for one in usable if not one.by_script]
+    stepped = [one for one in own or usable if one.step is not None]
+    final = [one for one in usable if one.step is None and _has_weights(one.path)]
+    if not stepped:
+        return max(final or usable, key=lambda one: one.saved_at or 0.0)
+    newest = stepped[0]
+    around = {newest.path.parent, newest.path.parent.parent}
+    later = [
+        one
+        for one in final
+        if (one.saved_at or 0.0) >= (newest.saved_at or 0.0)
+        and (one.path in around or one.path.parent in around)
+    ]
+    return max(later, key=lambda one: one.saved_at or 0.0) if later else newest
+
+
+def _has_weights(path: Path) -> bool:
+    """Whether it is a folder of a model in its final form."""
+    names = ("adapter_model.safetensors", "model.safetensors", "model.safetensors.index.json")
+    return any((path / name).is_file() for name in names)
+
+
+def _named(paths: RunPaths, known: list[Checkpoint], name: str) -> Checkpoint:
+    absolute = Path(name).expanduser().absolute()
+    for one in known:
+        if one.name == name or one.path == absolute:
+            return one
+    if absolute.exists():
+        return named_checkpoint(absolute)
+    if not known:
+        raise UsageError(
+            f"{paths.directory.name} has no checkpoint, and there is no file or folder {name}. "
+            "Recipes save with --checkpoint-every N."
+        )
+    raise UnknownNameError.near("checkpoint", name, [one.name for one in known])
+
+
+def _checked(paths: RunPaths, chosen: Checkpoint) -> Checkpoint:
+    problem = verify(chosen)
+    if problem:
+        raise UsageError(
+            f"The checkpoint {chosen.name} cannot be used: {problem}. "
+            f"The others: workbench checkpoints {paths.directory.name} --verify"
+        )
+    return chosen
+
+
+def _is_adapter(record: dict[str, Any] | None) -> bool:
+    options = (record or {}).get("options")
+    rank: Any = cast("dict[str, Any]", options).get("lora_rank") if options else 0
+    return bool(rank)
+
+
+def _argument(run: RunRecord) -> str | None:
+    """The model that the script was told to start from."""
+    words = run.arguments
+    for option in _MODEL_OPTIONS:
+        for at, word in enumerate(words):
+            if word == option and at + 1 < len(words):
+                return words[at + 1]
+            if word.startswith(f"{option}="):
+                return word.partition("=")[2]
+    return None
+
+
+def _resolved(name: str, run: RunRecord) -> str:
+    """A folder from where the script worked; any other name as it is."""
+    place = Path(run.working_directory or "/", name).expanduser()
+    return str(place) if place.is_dir() else name
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            value = json.loads(file.read(_MAX_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None

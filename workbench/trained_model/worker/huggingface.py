@@ -1,0 +1,232 @@
+"""Hugging Face models: config, class, tokenizer and adapters; no code of a model's own runs."""
+
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from workbench.errors import UsageError
+from workbench.trained_model.worker.names import matched
+from workbench.trained_model.worker.recipe_files import recipe_module
+from workbench.trained_model.worker.tensors import open_tensors
+
+_TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "spiece.model", "tokenizer.model"),
+    *("chat_template.jinja", "chat_template.json"),
+)
+# What people's folders and hubs raise: a missing file, a gated or unknown name, another form.
+_UNREADABLE = (OSError, ValueError, KeyError, ImportError, RuntimeError)
+
+
+def recipe_options(arguments: list[str]) -> Any:
+    """The recipe lora's options as its run was told them."""
+    try:
+        return recipe_module("lora").parse_options(arguments)
+    except ValueError as error:
+        raise UsageError(f"The run's arguments are not those of this version: {error}") from error
+
+
+def recipe_config(options: Any) -> Any:
+    """The config of the recipe lora's model."""
+    if options.model:
+        return config_of(options.model)
+    pairs = recipe_module("pairs")
+    config = transformers.LlamaConfig(
+        **options.config, eos_token_id=pairs.END, pad_token_id=pairs.PADDING
+    )
+    config.architectures = ["LlamaForCausalLM"]
+    return config
+
+
+def config_of(place: str | Path) -> Any:
+    """The config in a folder, or of a hub's name."""
+    try:
+        return transformers.AutoConfig.from_pretrained(place, trust_remote_code=False)
+    except _UNREADABLE as error:
+        raise UsageError(
+            f"The model {Path(place).name or place!r} cannot be read: {_first(error)} Give its "
+            "folder, or the name on the Hugging Face hub, with --base."
+        ) from error
+
+
+def class_of(config: Any) -> Any:
+    """The class that the config names; for a base without a name, the one for text."""
+    for name in config.architectures or ():
+        if (kind := getattr(transformers, name, None)) is not None:
+            return kind
+    try:
+        return type(_on_meta(transformers.AutoModelForCausalLM, config))
+    except _UNREADABLE as error:
+        raise UsageError(
+            f"transformers {transformers.__version__} does not have the class of this model "
+            f"({', '.join(config.architectures or ()) or config.model_type}); its own code is not "
+            "run. Only its weights can be exported."
+        ) from error
+
+
+def _on_meta(kind: Any, config: Any) -> Any:
+    with torch.device("meta"):
+        return kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
+
+
+def expected(config: Any) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Shapes of the model's weights by name, and which of them are another one (tied)."""
+    model = _on_meta(class_of(config), config)
+    tied = dict[str, str](getattr(model, "all_tied_weights_keys", None) or {})
+    return {name: tuple(one.shape) for name, one in model.state_dict().items()}, tied
+
+
+def adapted(request: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    """The base model with the run's adapter on it, in fp32 on the CPU; and notes for people."""
+    if request["family"] == "lora":
+        return _adapted_recipe(request)
+    if not request["base"]:
+        raise UsageError(
+            "The adapter does not say which model it is of: give its folder or name with --base."
+        )
+    config = config_of(request["base"])
+    try:
+        base = class_of(config).from_pretrained(request["base"], dtype=torch.float32)
+        model = peft().PeftModel.from_pretrained(base, request["config"])
+    except _UNREADABLE as error:
+        raise UsageError(
+            f"The adapter does not fit {Path(request['base']).name}: {_first(error)} Name its base "
+            "model with --base."
+        ) from error
+    quantized = getattr(config, "quantization_config", None) is not None
+    note = "The base is quantized; it was merged in full precision." if quantized else ""
+    return model.eval(), [note] if note else []
+
+
+def _adapted_recipe(request: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    options, notes = recipe_options(request["arguments"]), list[str]()
+    if request["base"]:
+        options.model = request["base"]
+    if options.qlora:
+        options.qlora = False
+        notes.append(
+            "The adapter was trained on a base in 4 bits and is merged into the base in full "
+            "precision: answers differ a little from those in training."
+        )
+    try:
+        model = recipe_module("lora").make_model(options).float().eval()
+    except _UNREADABLE as error:
+        raise UsageError(f"The base {options.model} cannot be read: {_first(error)}") from error
+    tensors = open_tensors(Path(request["checkpoint"]))
+    if (Path(request["checkpoint"]) / "adapter_config.json").is_file():  # the recipe's last words
+        told: Any = peft().set_peft_model_state_dict(model, tensors.read(tensors.shapes))
+        if told.unexpected_keys:
+            raise UsageError(f"The adapter is of another model: {told.unexpected_keys[0]}.")
+        return model, notes
+    parameters: dict[str, Tensor] = dict(model.named_parameters())
+    trained = {name for name, one in parameters.items() if one.requires_grad}
+    if missing := trained - set(tensors.shapes):
+        raise UsageError(f"The checkpoint lacks {min(missing)}: it is of another model.")
+    with torch.no_grad():
+        for name, one in tensors.read(sorted(trained)).items():
+            parameters[name].copy_(one)
+    return model, notes
+
+
+def whole(request: Mapping[str, Any]) -> Any:
+    """The model with the checkpoint's weights, as they were saved, on the CPU."""
+    config, tensors = full_config(request), open_tensors(Path(request["checkpoint"]))
+    names = matched(tensors, *expected(config))
+    model: nn.Module = class_of(config)(config)
+    dtypes = {
+        tensors.dtypes[one] for one in names.values() if tensors.dtypes[one].is_floating_point
+    }
+    model = model.to(max(dtypes, key=lambda kind: kind.itemsize))
+    parameters: dict[str, Tensor] = model.state_dict()
+    with torch.no_grad():
+        for name, old in names.items():
+            parameters[name].copy_(tensors.read([old])[old])
+    return model.eval()
+
+
+def full_config(request: Mapping[str, Any]) -> Any:
+    """The config of a model whose weights were all trained."""
+    if request["family"] == "lora":
+        options = recipe_options(request["arguments"])
+        options.model = request["base"] or options.model
+        return recipe_config(options)
+    return config_of(request["config"] or request["base"])
+
+
+def tokenizer_of(request: Mapping[str, Any]) -> Any:
+    """The tokenizer of the run; None where none is known."""
+    if request["family"] == "lora" and not (
+        request["base"] or recipe_options(request["arguments"]).model
+    ):
+        return byte_tokenizer()
+    for place in _tokenizer_places(request):
+        try:
+            return transformers.AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        except _UNREADABLE:
+            continue
+    return None
+
+
+def _tokenizer_places(request: Mapping[str, Any]) -> list[str]:
+    checkpoint = Path(request["checkpoint"])
+    folders = [checkpoint, checkpoint.parent, Path(request["config"] or checkpoint)]
+    near = [str(one) for one in folders if any((one / name).is_file() for name in _TOKENIZER_FILES)]
+    return [*dict.fromkeys(near), *([request["base"]] if request["base"] else [])]
+
+
+def save_tokenizer(request: Mapping[str, Any], folder: Path) -> bool:
+    """Whether there is one: the files as they are, or as transformers writes them."""
+    for place in map(Path, _tokenizer_places(request)):
+        there = [place / name for name in _TOKENIZER_FILES if (place / name).is_file()]
+        if there:
+            for file in there:
+                shutil.copyfile(file, folder / file.name)
+            return True
+    tokenizer = tokenizer_of(request)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+    return tokenizer is not None
+
+
+def byte_tokenizer() -> Any:
+    """The recipe lora's tokens, as transformers knows them: 256 bytes, an end mark, padding."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415
+    from transformers.convert_slow_tokenizer import bytes_to_unicode  # noqa: PLC0415
+
+    pairs = recipe_module("pairs")
+    vocabulary = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    vocabulary |= {"<|end|>": pairs.END, "<|padding|>": pairs.PADDING}
+    tokenizer: Any = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder, "tokenizer.json"))
+        tokenizer.save(file)
+        return transformers.PreTrainedTokenizerFast(
+            tokenizer_file=file,
+            eos_token="<|end|>",  # noqa: S106 - of text
+            pad_token="<|padding|>",  # noqa: S106
+            clean_up_tokenization_spaces=False,
+        )
+
+
+def peft() -> Any:
+    """PEFT has no types that a strict checker could use."""
+    return importlib.import_module("peft")
+
+
+def _first(error: Exception) -> str:
+    """Its first sentence, with a full stop."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    return line if line.endswith((".", "!", "?")) else f"{line}."

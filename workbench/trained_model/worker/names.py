@@ -1,0 +1,69 @@
+"""The model's own names of weights in a checkpoint whose wrappers and keys have added to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from workbench.errors import UsageError
+from workbench.trained_model.worker.tensors import Tensors
+
+
+def matched(
+    tensors: Tensors, shapes: Mapping[str, tuple[int, ...]], tied: Mapping[str, str]
+) -> dict[str, str]:
+    """Name of the model -> name in the checkpoint, a tied weight once.
+
+    Raises:
+        UsageError: the checkpoint is of another model.
+    """
+    found = without_prefix(tensors.shapes, shapes)
+    names = dict[str, str]()
+    for name, shape in shapes.items():
+        source = tied.get(name)
+        if source is not None and source in found:
+            continue
+        place = found.get(name)
+        if place is None and name in tied.values():  # kept under the other name
+            place = next(
+                (found[one] for one, of in tied.items() if of == name and one in found), None
+            )
+        if place is None:
+            raise UsageError(
+                f"The checkpoint lacks the weight {name}: it is of another model, or of a part of "
+                "it. Name the model with --base."
+            )
+        if tensors.shapes[place] != shape:
+            raise UsageError(
+                f"The weight {name} has the shape {list(tensors.shapes[place])} in the checkpoint "
+                f"and {list(shape)} in the model's config: name the right model with --base."
+            )
+        names[name] = place
+    return names
+
+
+def without_prefix(found: Iterable[str], expected: Iterable[str]) -> dict[str, str]:
+    """Name that the model uses -> name in the checkpoint, which wrappers may have added to.
+
+    The first one of the usual prefixes by which most of the `expected` names are found; without
+    expected names, what all names begin with.
+    """
+    bare = {_unwrapped(name): name for name in found}
+    wanted = set(expected)
+    if not wanted:
+        common = [one for one in _PREFIXES if one and all(name.startswith(one) for name in bare)]
+        cut = max(common, key=len, default="")
+        return {name.removeprefix(cut): old for name, old in bare.items()}
+    best = max(_PREFIXES, key=lambda one: sum(one + name in bare for name in wanted))
+    return {name.removeprefix(best): old for name, old in bare.items() if name.startswith(best)}
+
+
+def _unwrapped(name: str) -> str:
+    for mark in ("_checkpoint_wrapped_module.", "_fsdp_wrapped_module.", "_orig_mod."):
+        name = name.replace(mark, "")
+    return name
+
+
+_PREFIXES = (
+    *("", "model.", "module.", "state_dict.", "model.module.", "module.module.", "app.model."),
+    *("app.", "state_dict.model.", "net."),
+)
