@@ -254,6 +254,7 @@ def test_minutes_stop_all_ranks_at_the_same_step(tmp_path):
     assert len(ranks[0]) == len(ranks[1]) > 1
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_script_itself_reports_a_loss_below_the_unigram_entropy(tmp_path):
     said = launch(find("gpt").path, "--steps", "120", cwd=tmp_path, cold=True)

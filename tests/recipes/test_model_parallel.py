@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import full_tests
 from tests.launch.ranks import output, torchrun
 from workbench.errors import UsageError
 from workbench.recipes import shape
@@ -34,6 +35,8 @@ LAYOUTS = {
     "pp2-fsdp2": "--micro-batch 1 --accumulate 4 --pp 2 --dp-shard 2 --recompute full",
     "bf16": "--micro-batch 4 --tp 2 --dp-shard 2 --precision bf16",
 }
+QUICK = ("tp4", "fsdp2-tp2", "pp2-tp2 resumed", "cp4")
+NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in LAYOUTS]
 HELD = {"tp4": 4, "fsdp2-tp2": 4, "dp2-tp2 resumed": 2, "pp2-tp2 resumed": 4, "cp4": 4}
 HELD |= {"fsdp2-cp2": 4, "cp2-tp2": 4, "pp2-dp2": 2, "pp2-fsdp2": 4, "bf16": 4}
 
@@ -85,12 +88,16 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def split(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return trained(tmp_path_factory.mktemp("split"), 4, LAYOUTS)
+def split(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[str, Any]:
+    """Of the layouts that this session tests."""
+    chosen = LAYOUTS if full_tests(request) else {name: LAYOUTS[name] for name in QUICK}
+    return trained(tmp_path_factory.mktemp("split"), 4, chosen)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_curve_and_norms_are_the_single_process_ones(alone, split, name):
     """fp32: only the order of sums differs. A resumed run continues another layout's checkpoint."""
     found, tolerance = split[name], 5e-3 if name == "bf16" else 2e-5
@@ -101,7 +108,7 @@ def test_curve_and_norms_are_the_single_process_ones(alone, split, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_each_rank_holds_its_part_of_the_weights(split, name):
     """Tensor ranks and stages share the weights out; fsdp does, over dp_shard x cp."""
     assert split[name]["held"] == [PARAMETERS // HELD[name]] * 4
@@ -112,11 +119,11 @@ def test_every_rank_tells_one_loss_per_micro_batch(split):
     counts = {name: found["counts"] for name, found in split.items()}
     assert counts["tp4"] == [1]
     assert counts["fsdp2-tp2"] == [2]
-    assert counts["pp2-dp2"] == [4]
+    assert counts["pp2-tp2 resumed"] == [4]
 
 
 @pytest.mark.slow
 def test_validation_loss_is_the_same_where_the_batches_are(alone, split):
     """Evaluation takes eight batches of --micro-batch per data rank: 8 in all for these."""
-    for name in ("tp4", "dp2-tp2 resumed", "cp4", "fsdp2-cp2"):
+    for name in split.keys() & {"tp4", "dp2-tp2 resumed", "cp4", "fsdp2-cp2"}:
         assert split[name]["validation"] == pytest.approx(alone["validation"], rel=2e-5)

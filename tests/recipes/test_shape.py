@@ -76,10 +76,11 @@ def test_find_suggests_the_nearest_name():
 
 @pytest.mark.parametrize("recipe", recipes().values(), ids=recipes())
 def test_defaults_are_accepted(recipe):
-    assert shape(recipe.cpu_arguments, recipe=recipe.name)["precision"] == "fp32"
+    own = ("--model", "m", "--data", "d") if recipe.trainer else ()  # the user's
+    assert shape((*recipe.cpu_arguments, *own), recipe=recipe.name)["precision"] == "fp32"
     teaching = {"tensor_parallel", "context_parallel", "pipeline"}  # one idea, fp32 throughout
     wanted = "fp32" if recipe.name in teaching else "bf16"
-    assert shape(recipe.gpu_arguments, recipe=recipe.name)["precision"] == wanted
+    assert shape((*recipe.gpu_arguments, *own), recipe=recipe.name)["precision"] == wanted
 
 
 def test_neither_the_catalogue_nor_shape_loads_torch():

@@ -8,6 +8,7 @@ script, and asking them takes milliseconds.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import io
@@ -48,6 +49,8 @@ class Recipe:
     they do."""
     needs: tuple[str, ...] = ()
     """Packages beside torch and accelerate."""
+    trainer: str | None = None
+    """Whose trainer it runs, by whose defaults it is predicted; its model is the user's."""
 
 
 _RECIPES: Mapping[str, Recipe] = {
@@ -74,6 +77,16 @@ _RECIPES: Mapping[str, Recipe] = {
         ),
         block="LlamaDecoderLayer",
         needs=("transformers", "peft"),
+    ),
+    "finetune": Recipe(
+        name="finetune",
+        path=_HERE / "finetune.py",
+        summary="SFT or DPO of a Hugging Face model on your own examples: full, LoRA, DoRA, QLoRA.",
+        cpu_arguments=(),
+        gpu_arguments=("--precision", "bf16"),
+        block="LlamaDecoderLayer",
+        needs=("trl", "datasets", "peft"),
+        trainer="trl",
     ),
     "vision": Recipe(
         name="vision",
@@ -152,6 +165,10 @@ _SHAPE: Mapping[str, Any] = {
     "checkpoint_dir": None,
     **dict.fromkeys(("seq_len", "micro_batch", "accumulate", "precision", "steps", "minutes")),
     "checkpoint_every": 0,
+    **dict.fromkeys(("data", "epochs")),
+    "eval_share": 0.0,
+    "packing": False,
+    "objective": "sft",
 }
 
 
@@ -159,7 +176,7 @@ def recipes() -> dict[str, Recipe]:
     """All recipes by name.
 
     >>> list(recipes())[:3]
-    ['gpt', 'lora', 'vision']
+    ['gpt', 'lora', 'finetune']
     """
     return dict(_RECIPES)
 
@@ -224,9 +241,34 @@ def help_text(recipe: str) -> str:
     return shown.getvalue()
 
 
+def parser_of(recipe: str) -> argparse.ArgumentParser:
+    """The parser of a recipe, with all its options, as it stands before it parses anything.
+
+    Raises:
+        UnknownNameError: no recipe of that name.
+    """
+    names = _head_of(find(recipe).path)
+    made: list[argparse.ArgumentParser] = []
+
+    class Kept(names["Parser"]):
+        def parse_args(self, *_given: Any, **_named: Any) -> Any:
+            made.append(self)
+            raise ValueError("only the parser is asked for")
+
+    names["Parser"] = Kept
+    with contextlib.suppress(ValueError):
+        names["parse_options"]([])
+    return made[0]
+
+
 @functools.cache
 def _parser_of(path: Path) -> Callable[[list[str]], Any]:
-    """`parse_options` of the script at `path`, from the part above its `import torch`."""
+    """`parse_options` of the script at `path`."""
+    return _head_of(path)["parse_options"]
+
+
+def _head_of(path: Path) -> dict[str, Any]:
+    """The names of the part of a recipe above its `import torch`."""
     head = path.read_text(encoding="utf-8").partition("\nimport torch\n")[0]
     names: dict[str, Any] = {"__name__": path.stem}
     code = compile(head, str(path), "exec", dont_inherit=True)
@@ -238,4 +280,4 @@ def _parser_of(path: Path) -> Callable[[list[str]], Any]:
         sys.path.remove(str(path.parent))
         if not there:
             sys.modules.pop(_SHARED, None)  # the name may be somebody else's in this process
-    return names["parse_options"]
+    return names

@@ -3,12 +3,12 @@
     python gpt.py --minutes 2
     torchrun --nproc-per-node 8 gpt.py --size 12 --seq-len 1024 --precision bf16 --steps 2000
 
-It needs torch, accelerate and the files beside it: corpus.py, gpt_model.py, data_parallel.py, and
-model_parallel.py when the model itself is split. What Accelerate can do to any script (DDP, FSDP,
-DeepSpeed) is chosen outside, with `accelerate launch`; what a script has to do itself (tensor,
-pipeline and context parallelism, the options of DDP) are flags here. Everything above
-`import torch` needs only the standard library: a wrong flag is answered at once, and a tool can
-execute that part to learn the shape.
+It needs torch, accelerate and the files beside it: corpus.py, gpt_model.py, data_parallel.py,
+samples.py, skipped_data.py, and model_parallel.py when the model itself is split. What Accelerate
+can do to any script (DDP, FSDP, DeepSpeed) is chosen outside, with `accelerate launch`; what a
+script has to do itself (tensor, pipeline and context parallelism, the options of DDP) are flags
+here. Everything above `import torch` needs only the standard library: a wrong flag is answered at
+once, and a tool can execute that part to learn the shape.
 """
 
 # ruff: noqa: E402 - the command line is read before torch is loaded, see above
@@ -17,6 +17,7 @@ execute that part to learn the shape.
 
 import argparse
 import collections
+import math
 import time
 from collections.abc import Sequence
 
@@ -25,8 +26,10 @@ from recipe_options import (
     Parser,
     add_checkpoints,
     add_gpt,
+    add_samples,
     check_checkpoints,
     check_positive,
+    check_samples,
     complete_gpt,
     learning_rate,
     options_or_exit,
@@ -37,27 +40,33 @@ from recipe_options import (
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line and fill in what follows from it; ValueError if it cannot be."""
     parser = Parser(description="Train a small GPT.", allow_abbrev=False)
-    add = parser.add_argument
     add_gpt(parser)
+    add = parser.group("batch")
     add("--seq-len", type=int, default=128, help="bytes per sequence")
     add("--micro-batch", type=int, default=8, help="sequences per process and micro-step")
     add("--accumulate", type=int, default=1, help="micro-steps per optimizer step")
+    add = parser.group("schedule")
     add("--steps", type=int, help="stop after this many optimizer steps")
     add("--minutes", type=float, help="time limit of the loop; 2 without --steps")
     add("--lr", type=float, help="peak learning rate; default: from the width")
     add("--warmup", type=int, default=30, help="steps until the peak")
+    add = parser.group("precision and optimizer")
     add("--precision", choices=("fp32", "bf16", "fp16"), default="fp32")
     add("--optimizer", choices=OPTIMIZERS, default="adamw-fused", help="see optimizers.py")
     add("--compile", action="store_true", help="torch.compile each block")
+    add = parser.group("evaluation and output")
     add("--seed", type=int, default=0, help="seed of the weights and the data order")
     add("--log-every", type=int, default=10, help="steps")
     add("--eval-every", type=int, default=100, help="steps; 0: only at the end")
     add("--fingerprint", action="store_true", help="print a SHA-256 of all weights at the end")
+    add_samples(parser, "evaluation and output")
     add_checkpoints(parser)
     _add_layout(parser)
     options = parser.parse_args(arguments)
-    check_positive(parser, options, {"warmup", "seed", "eval_every", "checkpoint_every"})
+    zero = {"warmup", "seed", "eval_every", "checkpoint_every", "sample_every"}
+    check_positive(parser, options, zero)
     check_checkpoints(parser, options)
+    check_samples(parser, options)
     complete_gpt(parser, options)
     if options.static_graph and options.accumulate > 1:
         parser.error(
@@ -71,7 +80,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def _add_layout(parser: Parser) -> None:
     """How the model is split, for what Accelerate cannot set from outside."""
-    add = parser.add_argument
+    add = parser.group("layout")
     schedules = ("1f1b", "gpipe", "interleaved", "zero-bubble", "naive")
     add("--tp", type=int, default=1, help="tensor-parallel ranks")
     add("--sequence-parallel", action="store_true", help="tp: also split the norms' activations")
@@ -88,6 +97,7 @@ def _add_layout(parser: Parser) -> None:
         help="recompute activations where FSDP does not",
     )
     add("--sync-gradients", choices=("micro-batch", "step"), help="default: step; fsdp micro-batch")
+    add = parser.group("DDP")
     hooks = ("fp16", "bf16", "powersgd", "topk")
     add("--comm-hook", choices=hooks, help="ddp: compress gradients")
     add("--topk-density", type=float, default=0.01, help="topk: share of the gradients sent")
@@ -137,6 +147,8 @@ def check_layout(options: argparse.Namespace, parser: Parser) -> None:
         "--zero-optimizer works with AdamW only: remove --optimizer": (
             options.zero_optimizer and options.optimizer != "adamw-fused"
         ),
+        "--sample-every works where each process has the whole model to compute with: remove it, "
+        "or --tp, --cp and --pp": options.sample_every and tp * cp * options.pp > 1,
         "fp16 needs a loss scaler, which split models do not have: use --precision bf16": (
             options.precision == "fp16" and tp * cp * options.pp > 1
         ),
@@ -157,6 +169,8 @@ from checkpointing import Alarm, Checkpoints
 from corpus import micro_batch, read_corpus
 from data_parallel import Accelerated, Batch
 from ending import end
+from samples import Samples, tell
+from skipped_data import data_step, skipped_ranges
 from torch import Tensor
 
 
@@ -173,9 +187,10 @@ class Trainer:
             self.engine = Accelerated(options)
         self.accelerator = self.engine.accelerator
         self.checkpoints = Checkpoints(options, self.accelerator, self.engine.store)
-        self.first = self.checkpoints.first
+        self.first, self.skipped = self.checkpoints.first, skipped_ranges()
         corpus = read_corpus()
         self.training, self.validation = (part.to(self.engine.device) for part in corpus)
+        self.samples = Samples(options, _bytes_of, _text_of, self.accelerator.print)
 
     def batches(self, data: Tensor, key: int, of: int) -> list[Batch]:
         """This process's `of` micro-batches of the step `key`."""
@@ -184,7 +199,7 @@ class Trainer:
 
     def step(self, number: int) -> list[Tensor]:
         """One optimizer step; the losses of its micro-batches, where this process knows them."""
-        key = 1_000_003 * self.options.seed + number
+        key = 1_000_003 * self.options.seed + data_step(number, self.skipped)
         batches = self.batches(self.training, key, self.options.accumulate)
         return self.engine.step(batches, learning_rate(number, self.options))
 
@@ -194,12 +209,29 @@ class Trainer:
             batches = self.batches(self.validation, 0, 8)
             return self.engine.mean(self.engine.loss(batch) for batch in batches)
 
+    def look(self, step: int) -> None:
+        """What is due after this many steps: answers to the prompts, the loss on held-out text."""
+        if self.samples.due(step) and isinstance(self.engine, Accelerated):
+            self.samples.take(step, self.engine.model, self.engine.model)
+        if step and self.options.eval_every and step % self.options.eval_every == 0:
+            loss = self.evaluate()
+            tell(step, eval_loss=loss, eval_perplexity=math.exp(loss))
+            self.accelerator.print(f"step {step:6d} | validation loss {loss:.4f}")
+
     def save(self, step: int, recent: Sequence[Tensor] = ()) -> None:
         """All that a resumed run needs, and the loss by which --keep-best chooses."""
         loss = self.engine.mean(recent) if recent else None
         if self.options.keep_best and self.options.eval_every:
             loss = self.evaluate()
         self.checkpoints.save(step, loss)
+
+
+def _bytes_of(prompt: str) -> list[int]:
+    return list(prompt.encode())
+
+
+def _text_of(tokens: list[int]) -> str:
+    return bytes(tokens).decode(errors="replace")
 
 
 def main(options: argparse.Namespace) -> None:
@@ -213,6 +245,8 @@ def main(options: argparse.Namespace) -> None:
     recent = collections.deque[Tensor](maxlen=options.log_every * options.accumulate)
     alarm = Alarm(accelerator, 60 * options.minutes if options.minutes else None, first)
     step = logged = first
+    if first == 0:
+        trainer.look(0)
     since = time.perf_counter()
     while not options.steps or step < options.steps:
         recent += trainer.step(step)
@@ -222,8 +256,7 @@ def main(options: argparse.Namespace) -> None:
             speed = tokens * (step - logged) / (time.perf_counter() - since)
             say(f"step {step:6d} | loss {loss:.4f} | lr {lr:.2e} | {speed:,.0f} tokens/s")
             logged, since = step, time.perf_counter()
-        if options.eval_every and step % options.eval_every == 0:
-            say(f"step {step:6d} | validation loss {trainer.evaluate():.4f}")
+        trainer.look(step)
         if trainer.checkpoints.due(step):
             trainer.save(step, recent)
         if alarm.rings(step):

@@ -111,6 +111,7 @@ from library_state import prepare
 from pairs import END, PADDING, collate, encoded_pairs
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
+from skipped_data import data_step, skipped_ranges
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig
 
@@ -176,7 +177,8 @@ class Trainer:
         """This process's micro-batches; the step's pairs do not depend on who trains on them."""
         at, ranks = self.accelerator.process_index, self.accelerator.num_processes
         size, of = self.options.micro_batch, self.options.accumulate
-        generator = torch.Generator().manual_seed(1_000_003 * self.options.seed + step)
+        key = 1_000_003 * self.options.seed + data_step(step, skipped_ranges())
+        generator = torch.Generator().manual_seed(key)
         places = torch.randint(len(self.pairs), (of, ranks, size), generator=generator)
         return [
             {name: part.to(self.accelerator.device) for name, part in batch.items()}

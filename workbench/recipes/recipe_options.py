@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 VOCABULARY = 256  # bytes, see corpus.py
+_MOST_SAMPLE_TOKENS = 256
 OPTIMIZERS = ("adamw-fused", "adamw", "adamw-8bit", "adafactor", "muon", "sgd", "sgd-momentum")
 
 
@@ -25,6 +26,11 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, description: str, *, allow_abbrev: bool) -> None:
         name = Path(sys.argv[0]).name  # said here: it depends on how Python was started
         super().__init__(prog=name, description=description, allow_abbrev=allow_abbrev)
+
+    def group(self, title: str) -> Callable[..., argparse.Action]:
+        """What adds an argument under this heading of the help."""
+        known = (one for one in self._action_groups if one.title == title)
+        return (next(known, None) or self.add_argument_group(title)).add_argument
 
     def error(self, message: str) -> NoReturn:  # noqa: D102 - overrides
         _, _, unknown = message.partition("unrecognized arguments: ")
@@ -37,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
 def add_gpt(parser: Parser) -> None:
     """The flags that give a GPT its shape."""
-    add = parser.add_argument
+    add = parser.group("model")
     add("--size", type=int, default=2, help="N layers, 64N wide, N heads; 12 is GPT-2 small")
     add("--layers", type=int, help="number of blocks, instead of --size's")
     add("--hidden", type=int, help="width of the residual stream, instead of --size's")
@@ -46,7 +52,7 @@ def add_gpt(parser: Parser) -> None:
 
 def add_steps(parser: Parser) -> None:
     """How long the recipes of one idea train, how fast, and from which numbers."""
-    add = parser.add_argument
+    add = parser.group("schedule")
     add("--steps", type=int, default=200, help="optimizer steps")
     add("--lr", type=float, help="peak learning rate; default: from the width")
     add("--warmup", type=int, default=30, help="steps until the peak")
@@ -87,7 +93,7 @@ def options_or_exit(parse: Callable[[], argparse.Namespace]) -> argparse.Namespa
 
 def add_checkpoints(parser: Parser) -> None:
     """When to save, what to keep, where to start from; see checkpointing.py."""
-    add = parser.add_argument
+    add = parser.group("checkpoints")
     home = Path(os.environ.get("WORKBENCH_RUN_DIR", ""), "checkpoints")
     add("--checkpoint-every", type=int, default=0, help="steps; 0: never")
     add("--checkpoint-minutes", type=float, help="minutes between checkpoints")
@@ -97,6 +103,22 @@ def add_checkpoints(parser: Parser) -> None:
     add("--keep-last", type=int, metavar="K", help="checkpoints; default: all")
     add("--keep-best", type=int, metavar="K", help="also keep those of lowest loss")
     add("--resume", metavar="DIR", type=local, help="a checkpoint, or 'latest' of the folder")
+
+
+def add_samples(parser: Parser, title: str) -> None:
+    """Answers to fixed prompts while it trains; see samples.py."""
+    add = parser.group(title)
+    add("--sample-every", type=int, default=0, help="steps between answers to prompts; 0: none")
+    add("--sample-prompts", nargs="+", metavar="TEXT", help="prompts, or files of one a line")
+    add("--sample-tokens", type=int, default=48, help="tokens of an answer, at most 256")
+
+
+def check_samples(parser: Parser, options: argparse.Namespace) -> None:
+    """Refuse what would give no answers, or very long ones."""
+    if bool(options.sample_every) != bool(options.sample_prompts):
+        parser.error("--sample-every N and --sample-prompts TEXT belong together: give both")
+    if options.sample_tokens > _MOST_SAMPLE_TOKENS:
+        parser.error(f"--sample-tokens {options.sample_tokens}: at most {_MOST_SAMPLE_TOKENS}")
 
 
 def local(text: str) -> str:

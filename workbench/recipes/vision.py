@@ -71,6 +71,7 @@ from checkpointing import Checkpoints
 from ending import end
 from library_state import prepare
 from shapes import CLASSES, draw
+from skipped_data import data_step, skipped_ranges
 from torch import Tensor, nn
 
 
@@ -191,7 +192,7 @@ class Trainer:
         """
         ranks, size = self.accelerator.num_processes, self.options.micro_batch
         images, global_batch = self.options.images, self.options.accumulate * ranks * size
-        numbers = list[int]()
+        numbers, step = list[int](), data_step(step, skipped_ranges())
         while len(numbers) < global_batch:
             epoch, first = divmod(step * global_batch + len(numbers), images)
             generator = torch.Generator().manual_seed(1_000_003 * self.options.seed + epoch)

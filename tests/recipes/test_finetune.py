@@ -1,0 +1,162 @@
+"""finetune.py: its options, its prediction, and runs on a user's folder and file."""
+
+from __future__ import annotations
+
+import math
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench as wb
+from tests.training_data.tiny import chat, model_folder, write_lines
+from workbench.estimate.card import CPU_CONTEXT_BYTES
+from workbench.estimate.parts import CONTEXT
+from workbench.recipes import shape
+from workbench.units import MIB
+
+OWN = ("--model", "m", "--data", "d")
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """A model's folder, and 60 rows of which three are broken."""
+    if find_spec("trl") is None:
+        pytest.skip("pip install 'training-workbench[finetune]'")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    rows: list[Any] = [chat(number) for number in range(60)]
+    rows[7], rows[20], rows[41] = "{broken", {"messages": []}, {"messages": "text"}
+    data = write_lines(tmp_path / "chats.jsonl", rows)
+    return ("--model", str(model_folder(tmp_path / "model")), "--data", str(data))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "the following arguments are required: --model, --data"),
+        ((*OWN, "--lora-targets", "q,x"), "'x'"),
+        ((*OWN, "--steps", "0"), "--steps 0"),
+        ((*OWN, "--eval-share", "1"), "give a share below 1"),
+        ((*OWN, "--objective", "dpo", "--packing"), "pairs cannot be packed"),
+        ((*OWN, "--method", "full", "--adapter", "a"), "--method lora"),
+        ((*OWN, "--model", "s3://bucket/model"), "object-store address"),
+    ],
+)
+def test_bad_arguments_are_one_clear_line(arguments: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ValueError, match=r"finetune\.py: ") as error:
+        shape(arguments, recipe="finetune")
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_options_stand_in_groups() -> None:
+    text = wb.recipes.help_text("finetune")
+    groups = "model data method batch optimizer schedule evaluation checkpoints"
+    assert all(f"\n{group}:\n" in text for group in groups.split())
+
+
+def test_what_it_loads_is_what_was_predicted(own: tuple[str, ...]) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    words = (*own, "--seq-len", "64", "--eval-share", "0.1", "--epochs", "2")
+    full = wb.request("finetune", [*words, "--method", "full"], processes=2, cpu=True)
+    model = AutoModelForCausalLM.from_pretrained(own[1])
+    held = sum(map(torch.Tensor.numel, model.parameters()))
+    assert full.workload is not None
+    assert full.predicted is not None
+    assert full.workload.model.parameters == held
+    assert full.predicted.parts["parameters"] == 4 * held
+    assert (full.epoch_steps, full.steps_total) == (7, 14)  # 57 - 6 over 2 ranks of 4
+    assert full.predicted.parts[CONTEXT] > CPU_CONTEXT_BYTES + 200 * MIB  # TRL and what it imports
+    adapters = wb.request("finetune", [*words, "--lora-rank", "4"], processes=2, cpu=True)
+    assert adapters.predicted is not None
+    # two layers; per layer q and o 64+64, k and v 64+32, three matrices of the MLP 64+128
+    extra = 2 * 4 * (2 * 128 + 2 * 96 + 3 * 192)
+    assert adapters.predicted.parts["parameters"] == 4 * (held + extra)
+    assert adapters.trainer is not None
+    assert adapters.trainer.text == "trl"
+
+
+def test_pairs_are_two_sequences_and_need_the_start_model(
+    own: tuple[str, ...], tmp_path: Path
+) -> None:
+    pair = {"prompt": "one?", "chosen": "two", "rejected": "ten"}
+    data = str(write_lines(tmp_path / "pairs.jsonl", [pair] * 8))
+    words = (*own, "--data", data, "--objective", "dpo", "--micro-batch", "2")
+    full = wb.request("finetune", [*words, "--method", "full"], processes=2, cpu=True)
+    adapters = wb.request("finetune", words, processes=2, cpu=True)
+    assert full.workload is not None
+    assert full.workload.micro_batch == 4
+    assert full.epoch_steps == 2
+    assert full.predicted is not None
+    assert full.predicted.parts["reference model"] == 4 * full.workload.model.parameters
+    assert adapters.predicted is not None
+    assert "reference model" not in adapters.predicted.parts
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--model", "./nothing"), "nothing"),
+        (("--data", "./nothing.jsonl"), "No file nothing.jsonl"),
+    ],
+)
+def test_what_is_missing_is_told_before_the_start(
+    own: tuple[str, ...], words: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        wb.request("finetune", [*own, *words], processes=2, cpu=True)
+
+
+def trained(store: Path, own: tuple[str, ...], *words: str, **how: Any) -> wb.Run:
+    arguments = [*own, "--seq-len", "64", "--lr", "1e-2", "--warmup", "2", *words]
+    run = wb.launch("finetune", arguments, cpu=True, store=store, warm=True, **how)
+    assert run.wait(280) == "succeeded", run.logs(tail=30)
+    return run
+
+
+@pytest.mark.slow
+def test_adapters_are_trained_on_two_ranks_and_broken_rows_are_told_once(
+    store: Path, own: tuple[str, ...]
+) -> None:
+    words = ("--steps", "8", "--checkpoint-every", "4", "--micro-batch", "8", "--eval-share", "0.2")
+    words = (*words, "--sample-every", "4", "--sample-prompts", "What follows 3?")
+    run = trained(store, own, *words, processes=2, strategy="ddp")
+    found = run.summary()
+    assert (found["steps"], found["world_size"]) == (8, 2)
+    assert found["loss_last"] < found["loss_first"] - 0.2
+    assert [row["step"] for row in run.samples()] == [0, 4, 8]
+    assert run.series()["eval_perplexity"].last == pytest.approx(
+        math.exp(run.series()["eval_loss"].last)
+    )
+    told = run.logs()
+    assert told.count("3 of 60 rows") == 1
+    assert all(f"row {number}: " in told for number in (8, 21, 42))
+    written = run.directory / "checkpoints"
+    assert (written / "adapter" / "adapter_model.safetensors").is_file()
+    assert (written / "checkpoint-8" / "trainer_state.json").is_file()
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("strategy", "method"),
+    [("fsdp", "lora"), ("fsdp", "full"), ("zero2", "lora"), ("zero3", "full"), ("ddp", "qlora")],
+)
+def test_methods_under_strategies(
+    strategy: str, method: str, store: Path, own: tuple[str, ...]
+) -> None:
+    if strategy.startswith("zero"):
+        pytest.importorskip("deepspeed", reason="pip install 'training-workbench[deepspeed]'")
+    words = ("--steps", "6", "--micro-batch", "8", "--method", method)
+    asked = ("--sample-every", "3", "--sample-prompts", "What follows 3?", "--sample-tokens", "8")
+    run = trained(store, own, *words, *asked, processes=2, strategy=strategy)
+    assert [row["step"] for row in run.samples()] == [0, 3, 6]
+    bare = trained(store, own, *words, processes=2, strategy=strategy)
+    assert [row["loss"] for row in run.metrics()] == [row["loss"] for row in bare.metrics()]
+    assert run.summary()["loss_last"] < run.summary()["loss_first"] - 0.1
+    kind = "model" if method == "full" else "adapter"
+    assert list((run.directory / "checkpoints" / kind).glob("*.safetensors"))

@@ -1,0 +1,97 @@
+"""The examples of finetune.py beside this file, as TRL takes them.
+
+They are read and encoded as `workbench data` shows them, once per machine: `datasets` keeps them in
+its cache, on disk.
+"""
+
+# pyright: reportMissingImports=false, reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from datasets import Dataset
+from recipe_options import first_rank
+
+from workbench.errors import UsageError
+from workbench.training_data import (
+    Encoder,
+    RowError,
+    form_of_source,
+    load_tokenizer,
+    locate,
+    read_examples,
+)
+
+
+def rows_of(
+    data: str, state: str, model: str, template: str | None, objective: str, *, learn_all: bool
+) -> Iterator[dict[str, Any]]:
+    """Each row as the trainer takes it, or the sentence why it is skipped.
+
+    `state` is of the files: rows are made again when it changes, else they come from the cache.
+    """
+    del state
+    source = locate(data)
+    form, _ = form_of_source(source)
+    encoder = Encoder(load_tokenizer(model), form, template, learn_all=learn_all)
+    for read in read_examples(source, form):
+        row = dict[str, Any](row=read.row, problem=read.problem)
+        kept = dict[str, Any](input_ids=[], labels=[])
+        if objective == "dpo":
+            kept = dict[str, Any](prompt="", chosen="", rejected="")
+        if read.example is not None:
+            try:
+                if objective == "dpo":
+                    pair = encoder.pair(read.example)
+                    kept = {"prompt": pair.prompt, "chosen": pair.chosen, "rejected": pair.rejected}
+                else:
+                    one = encoder.encode(read.example)
+                    learned = zip(one.ids, one.learned, strict=True)
+                    kept["input_ids"] = list(one.ids)
+                    kept["labels"] = [token if counts else -100 for token, counts in learned]
+            except RowError as error:
+                row["problem"] = str(error)
+        yield row | kept
+
+
+def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Dataset | None]:
+    """What is trained on, and what is held out. What is skipped is told once, by rank 0."""
+    source = locate(options.data)
+    form, _ = form_of_source(source)
+    if (options.objective == "dpo") != (form == "preference"):
+        needs = "pairs (chosen and rejected)" if options.objective == "dpo" else "--objective dpo"
+        raise UsageError(f"--data {options.data} has the form {form}; this needs {needs}")
+    about = {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in source.files}
+    with arguments.main_process_first(desc="examples"):  # the others find them in the cache
+        every = Dataset.from_generator(
+            rows_of,
+            gen_kwargs={
+                "data": options.data,
+                "state": str(about),
+                "model": options.model,
+                "template": options.template,
+                "objective": options.objective,
+                "learn_all": options.learn == "all",
+            },
+        )
+    problems = list(every["problem"])
+    broken = [at for at, problem in enumerate(problems) if problem]
+    if broken:
+        first = [f"row {every[at]['row']}: {problems[at]}" for at in broken[:5]]
+        text = f"{len(broken):,} of {len(problems):,} rows of {options.data} cannot be trained on"
+        if options.strict or len(broken) == len(problems):
+            raise UsageError(f"{text}: {'; '.join(first)}. Mend them, or leave --strict out")
+        say(f"{text} and are skipped:", *first, sep="\n  ")
+    kept = every.select([at for at, problem in enumerate(problems) if not problem])
+    kept = kept.remove_columns(["row", "problem"])
+    if not options.eval_share:
+        return kept, None
+    parts = kept.train_test_split(test_size=options.eval_share, seed=options.seed)
+    return parts["train"], parts["test"]
+
+
+def say(*words: str, sep: str = " ") -> None:
+    """By one rank for all."""
+    if first_rank():
+        print(*words, sep=sep, flush=True)
