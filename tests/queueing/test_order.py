@@ -1,0 +1,99 @@
+"""The order of the queue: strict, no large run starved, nothing passed that could be delayed."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from workbench.queueing.order import Wish, due, forecast
+from workbench.store.queue_files import QueueEntry, in_order
+
+DEVICES = ("0", "1", "2", "3")
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> list[Wish]:
+    made: list[Wish] = []
+    for number in range(draw(st.integers(0, 6))):
+        allowed = draw(st.lists(st.sampled_from(DEVICES), unique=True))
+        count = draw(st.integers(1, 4))
+        share = draw(st.integers(0, 4)) == 0
+        made.append(Wish(run=f"r{number}", count=count, allowed=tuple(allowed), share=share))
+    return made
+
+
+LOADS = st.fixed_dictionaries({name: st.integers(0, 1) for name in DEVICES})
+
+
+@given(wishes(), LOADS)
+@example([Wish(run="r0", count=2, allowed=("0", "1")), Wish(run="r1", count=1, allowed=("1",))],
+         {"0": 1, "1": 0, "2": 0, "3": 0})  # fmt: skip
+def test_what_starts_delays_nobody_before_it(asked: list[Wish], load: dict[str, int]) -> None:
+    starts = {one.run: one.devices for one in due(asked, load)}
+    taken: set[str] = set()
+    for number, wish in enumerate(asked):
+        if wish.impossible:
+            assert starts[wish.run] == ()
+        elif wish.run in starts:
+            got = starts[wish.run]
+            assert len(got) == wish.count
+            assert set(got) <= set(wish.allowed)
+            if not wish.share:
+                assert not any(load[name] for name in got)
+                assert not taken & set(got)
+            for before in asked[:number]:
+                if before.run not in starts:
+                    assert not set(got) & set(before.allowed)
+            taken |= set(got)
+
+
+@given(wishes(), LOADS)
+def test_the_first_starts_as_soon_as_its_devices_are_free(
+    asked: list[Wish], load: dict[str, int]
+) -> None:
+    possible = [wish for wish in asked if not wish.impossible]
+    free = dict.fromkeys(load, 0)
+    if possible:
+        assert possible[0].run in {one.run for one in due(asked, free)}
+
+
+def test_a_large_run_is_not_starved_by_small_ones() -> None:
+    big = Wish(run="big", count=4, allowed=DEVICES)
+    small = [Wish(run=f"small{number}", count=1, allowed=DEVICES) for number in range(3)]
+    assert not due([big, *small], {"0": 1, "1": 0, "2": 0, "3": 0})
+    assert [one.run for one in due([big, *small], dict.fromkeys(DEVICES, 0))] == ["big"]
+
+
+def test_a_run_on_other_devices_may_pass() -> None:
+    named = Wish(run="named", count=2, allowed=("0", "1"))
+    other = Wish(run="other", count=1, allowed=("3",))
+    (start,) = due([named, other], {"0": 1, "1": 0, "2": 0, "3": 0})
+    assert start.run == "other"
+
+
+def test_a_forecast_is_unknown_after_a_run_of_unknown_length() -> None:
+    asked = [Wish(run=name, count=2, allowed=("0", "1")) for name in "abc"]
+    turns = forecast(asked, {"a": 60.0, "b": None}, {"0": 5.0, "1": 20.0}, 0.0)
+    assert [turn.start for turn in turns] == [20.0, 80.0, None]
+    assert forecast(asked[:1], {}, {"0": 5.0, "1": None}, 0.0)[0].start is None
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=6).map(lambda one: sorted(one, reverse=True)),
+    st.integers(0, 5),
+    st.integers(1, 8),
+)
+def test_a_moved_run_comes_to_its_place_and_stays(
+    priorities: list[int], which: int, position: int
+) -> None:
+    queue = [
+        QueueEntry(run=f"r{number}", priority=priority, order=float(number))
+        for number, priority in enumerate(priorities)
+    ]
+    run = f"r{which % len(queue)}"
+    moved = sorted(in_order(queue, run, position), key=lambda one: one.key)
+    expected = [one.run for one in queue if one.run != run]
+    expected.insert(min(position - 1, len(expected)), run)
+    assert [one.run for one in moved] == expected
+    kept = {one.run: one.priority for one in queue if one.run != run}
+    assert all(one.priority == kept[one.run] for one in moved if one.run != run)

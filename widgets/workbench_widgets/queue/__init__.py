@@ -1,0 +1,1 @@
+"""The queue and the devices of a store."""

@@ -1,0 +1,73 @@
+"""``DevicePicker``: tick the GPUs, or slots of cores, that a run is to have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import traitlets
+
+import workbench as wb
+from workbench.queueing import Queue
+from workbench_widgets.face import Face
+from workbench_widgets.fallback_output import store_config
+from workbench_widgets.options import refuse_unknown
+
+
+class DevicePicker(Face):
+    """The devices of this host as boxes, each with its free memory and who holds it.
+
+    The trait ``value`` is what a launch takes as ``devices``: the names ticked, in their order; ()
+    leaves the choice to the launch.
+
+    Args:
+        store: Folder of runs whose runs hold devices.
+        value: The names ticked at first.
+
+    Raises:
+        TypeError: an unknown option.
+    """
+
+    value: Any = traitlets.Tuple(()).tag(sync=True)
+    devices = traitlets.List().tag(sync=True)
+
+    def __init__(
+        self, *, store: str | Path | None = None, value: tuple[str, ...] = (), **unknown: object
+    ) -> None:
+        refuse_unknown("DevicePicker", unknown, ("store", "value"))
+        self._queue = Queue(store)
+        self._kind = ""
+        config = store_config(Path(wb.Store(store).root), face="device_picker.js")
+        super().__init__(config, devices=self._read())
+        self.value = value
+
+    def _read(self) -> list[dict[str, Any]]:
+        every = [one.document() for one in self._queue.devices()]
+        return [one for one in every if self._kind in ("", one["kind"])]
+
+    def show_kind(self, kind: str) -> None:
+        """Offer devices of one kind alone, ``"gpu"`` or ``"slot"``; nothing if there is but one."""
+        if kind == self._kind:
+            return
+        self._kind = kind
+        self.refresh()
+        names = [one["name"] for one in self.devices]
+        self.value = tuple(one for one in self.value if one in names)
+        self.layout.display = None if len(names) > 1 else "none"
+
+    def refresh(self) -> None:
+        """Read who holds what now."""
+        self.devices = self._read()
+
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:
+        if kind == "refresh":
+            self.refresh()
+        elif kind == "pick":
+            known = [one["name"] for one in self.devices]
+            ticked = message.get("names")
+            chosen = ticked if isinstance(ticked, list) else []
+            self.value = tuple(name for name in known if name in chosen)
+
+    def __repr__(self) -> str:
+        """Plain text for terminals, screen readers and saved notebooks."""
+        return f"DevicePicker({', '.join(self.value) or 'any'})"

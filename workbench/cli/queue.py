@@ -1,0 +1,167 @@
+"""``workbench queue``: the runs that wait for devices."""
+
+from __future__ import annotations
+
+import time
+from itertools import groupby
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from workbench.cli.describing import with_options
+from workbench.cli.tables import JsonOption, print_json
+from workbench.cli.terminal import StoreOption, console
+from workbench.launching.prepare.options import PRIORITY
+from workbench.observe.devices import Device
+from workbench.queueing import Queue
+from workbench.queueing.queue import QueuedRun
+from workbench.units import format_bytes, format_seconds, format_usd
+
+queue = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="List, move, drop and start the runs that wait for devices.",
+)
+_QueuedArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run that waits.")]
+_SAID = {
+    "empty": "Nothing waits. File a run: workbench launch … --queue",
+    "serving": "What is next starts when its devices are free.",
+    "paused": "The queue is paused. Start it: workbench queue start",
+    "waiting": "Runs wait and nothing starts them. Start the queue: workbench queue start",
+}
+
+
+@queue.command("list")
+def show(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """List devices, who holds them, and waiting runs.
+
+    Nothing is started.
+    """
+    _show(Queue(store), as_json=as_json)
+
+
+@queue.command()
+@with_options
+def move(
+    run: _QueuedArgument,
+    position: Annotated[int | None, typer.Argument(help="New place; 1 = the next.")] = None,
+    *,
+    priority: Annotated[int | None, PRIORITY] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a run that waits another place or priority."""
+    place = Queue(store)
+    place.move(run, position, priority=priority)
+    _show(place, as_json=as_json)
+
+
+@queue.command()
+def drop(run: _QueuedArgument, *, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Take a waiting run out of the queue.
+
+    Its record stays: `workbench rerun RUN` starts it. A run that has started is not touched.
+    """
+    dropped = Queue(store).drop(run)
+    if as_json:
+        print_json({"run": dropped.id, "outcome": dropped.outcome})
+        return
+    console.print(f"{dropped.id} no longer waits; its record stays.", markup=False)
+    console.print(f"  workbench rerun {dropped.id}", markup=False)
+
+
+@queue.command()
+def pause(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Start no further run until `queue start`.
+
+    Runs that have started continue.
+    """
+    place = Queue(store)
+    place.pause()
+    _show(place, as_json=as_json)
+
+
+@queue.command()
+def start(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Start the queue, after a pause or a reboot.
+
+    Runs start now, or when their devices are free.
+    """
+    place = Queue(store)
+    place.start()
+    _show(place, as_json=as_json)
+
+
+@queue.command()
+def slots(
+    number: Annotated[
+        int | None, typer.Argument(help="Slots of cores [default: one a core].")
+    ] = None,
+    *,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Divide the cores into slots.
+
+    Slots are the devices of runs on the CPU: --devices 0,1
+    """
+    place = Queue(store)
+    place.set_slots(number)
+    _show(place, as_json=as_json)
+
+
+def _show(place: Queue, *, as_json: bool) -> None:
+    if as_json:
+        print_json(place.document())
+        return
+    console.print(_device_table(place.devices()))
+    jobs = place.jobs()
+    if jobs:
+        console.print()
+        console.print(_job_table(jobs))
+    for job in jobs:
+        if job.problem:
+            console.print(f"{job.run}: {job.problem}", markup=False, soft_wrap=True)
+    console.print(_SAID[place.state], markup=False, soft_wrap=True)
+
+
+def _device_table(devices: tuple[Device, ...]) -> Table:
+    table = Table("device", "what", "free memory", "held by", box=None, pad_edge=False)
+    for _, alike in groupby(devices, key=lambda one: one.key if one.kind == "gpu" else one.holders):
+        one, *others = alike
+        title = f"slots {one.name}-{others[-1].name}" if others else one.title
+        held = ", ".join(holder.text for holder in one.holders)
+        free = "n/a" if one.free_bytes is None else format_bytes(one.free_bytes)
+        table.add_row(title, escape(one.label), free, escape(held) or "[green]free[/]")
+    return table
+
+
+def _job_table(jobs: list[QueuedRun]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("", "run", "priority", "devices", "starts", "takes", "costs"):
+        table.add_column(name, no_wrap=name == "run")
+    for job in jobs:
+        wanted = ",".join(job.devices) or f"any {job.devices_wanted}"
+        takes = job.predicted_seconds
+        table.add_row(
+            str(job.position),
+            escape(job.run),
+            str(job.priority),
+            wanted,
+            _start_text(job),
+            "n/a" if takes is None else format_seconds(takes),
+            "n/a" if job.predicted_usd is None else format_usd(job.predicted_usd),
+        )
+    return table
+
+
+def _start_text(job: QueuedRun) -> str:
+    if job.starting:
+        return "now"
+    if job.predicted_start is None:
+        return "n/a"
+    left = job.predicted_start - time.time()
+    return "next" if left <= 1 else f"in {format_seconds(left)}"

@@ -1,0 +1,222 @@
+"""A run that waits: it is filed in its store's queue, started from there, or taken out of it.
+
+Its directory is made when it is filed. Nothing of it is started before the queue's dispatcher (see
+`workbench.queueing`) does so, in the same way as a resume: from the record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from workbench.errors import StoreError, UsageError, WorkbenchError
+from workbench.launching.prepare.acceptance import check_accepted
+from workbench.launching.prepare.devices import assigned
+from workbench.launching.prepare.launcher_process import LOADERS
+from workbench.launching.prepare.recorded_environment import tuning_variables
+from workbench.launching.prepare.request import Request
+from workbench.launching.start.launch_spec import recorded_spec
+from workbench.launching.start.start import prepare
+from workbench.launching.start.supervisor_process import SAFE_PYTHON, spawn_supervisor
+from workbench.notifying import chosen, follow_command
+from workbench.store import secrets
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
+from workbench.store.processes import identify, is_running
+from workbench.store.queue_files import QueueEntry, QueueFiles
+from workbench.store.record import read_record, read_run
+from workbench.store.run_record import SweepDoc
+from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc
+
+_DISPATCHER = "workbench.queueing.dispatcher"
+_WATCHER = "workbench.launching.supervise.watcher"
+_OF_ONE_SHELL = frozenset({*LOADERS, "CUDA_VISIBLE_DEVICES", "WORKBENCH_STORE"})
+
+
+def file(request: Request, sweep: SweepDoc | None = None) -> RunPaths:
+    """Make the run's directory and file it in its store's queue; see that somebody serves that.
+
+    `sweep`: whose trial it is.
+
+    Raises:
+        UsageError: it holds a secret, which the queue's files do not keep.
+        StoreError: the store cannot be written.
+    """
+    _refuse_secrets(request)
+    queue, now = QueueFiles(request.store.root), time.time()
+    kept = tuning_variables(os.environ)  # the dispatcher has the variables of another shell
+    kept.pop("PYTHONPATH", None)  # a launch's own anyway
+    environment = {**secrets.redact_environment(kept), **request.options.environment}
+    shown = {name: value for name, value in environment.items() if value != secrets.HIDDEN}
+    options = replace(request.options, environment=shown)
+    with queue.locked():
+        paths, _ = prepare(replace(request, options=options), queued_at=now, sweep=sweep)
+        _enter(queue, paths.directory.name, options.priority, now)
+    return paths
+
+
+def _enter(queue: QueueFiles, run: str, priority: int, now: float) -> None:
+    """Put a run at the end of the queue; under its lock."""
+    last = max((one.order for one in queue.waiting()), default=0.0)
+    entry = QueueEntry(run=run, priority=priority, order=last + 1, filed_at=now)
+    queue.write(queue.waits(run), entry)
+    serve(queue)
+
+
+def file_again(paths: RunPaths) -> bool:
+    """File a run whose filing was cut off; False where it is filed, begins, or has begun.
+
+    Raises:
+        ForeignRunError: the queue is another user's.
+        StoreError: it cannot be written.
+    """
+    queue, name = QueueFiles(paths.directory.parent), paths.directory.name
+    with queue.locked():
+        filed = queue.waits(name).exists() or queue.starts(name).exists()
+        if filed or has_begun(paths) or is_beginning(paths):
+            return False
+        _enter(queue, name, 0, time.time())
+    return True
+
+
+def _refuse_secrets(request: Request) -> None:
+    given = dict(request.options.environment)
+    hidden = [name for name, value in secrets.redact_environment(given).items()
+              if value != given[name]]  # fmt: skip
+    words = list(request.arguments)
+    said = [word for word in secrets.redact_arguments(words) if secrets.HIDDEN in word]
+    if hidden or said:
+        raise UsageError(
+            f"The queue is files, which keep no secret ({', '.join([*hidden, *said])}). Put it "
+            "where the script finds it by itself: a login (huggingface-cli login, wandb login) or "
+            "a file that only you can read. Or launch without --queue."
+        )
+
+
+def serve(queue: QueueFiles) -> None:
+    """See that a dispatcher serves the queue, unless it is paused or empty; under its lock."""
+    if queue.settings.paused or queue.is_served or not (queue.waiting() or queue.starting()):
+        return
+    command = [*SAFE_PYTHON, "-m", _DISPATCHER, str(queue.root)]
+    begun = identify(_detached(command, queue.folder / "dispatcher.log"))
+    if begun is not None:  # before it says so itself: the queue is served from here on
+        write_json_atomic(queue.dispatcher, begun)
+
+
+def _detached(command: Sequence[str], log: Path) -> int:
+    """Start a process that outlives this one; its number."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    output = os.open(log, flags, 0o600)
+    try:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd="/",
+            env={name: value for name, value in os.environ.items() if name not in _OF_ONE_SHELL},
+        )
+    finally:
+        os.close(output)
+    threading.Thread(target=process.wait, daemon=True).start()  # no zombie, no warning
+    return process.pid
+
+
+def start_queued(paths: RunPaths, devices: Sequence[str]) -> None:
+    """Start the run of this record on these devices, unless it was started before.
+
+    Raises:
+        UsageError: its script or folder is gone, or the record lacks what a start needs.
+        StoreError: the run directory cannot be written.
+    """
+    check_own(paths, "started")
+    run = read_record(paths)
+    check_accepted(paths, run)
+    for what, path in (("script", run.script), ("folder", run.working_directory)):
+        if not Path(path).exists():
+            raise UsageError(f"Its {what} {path} is gone. Put it back, then: {_again(run.run)}")
+    run = assigned(run, devices)
+    spec = recorded_spec(run)
+    spec["resume"] = {"step": 0, "checkpoint": None, "why": "its turn in the queue", "after": 0}
+    try:
+        write_json_atomic(paths.run, run.document(), indent=2)
+        spawn_supervisor(paths, spec)
+    except OSError as error:
+        raise StoreError(f"{paths.directory} cannot be written: {error}") from error
+
+
+def _again(run: str) -> str:
+    return f"workbench rerun {run}"
+
+
+def has_begun(paths: RunPaths) -> bool:
+    """Whether a supervisor has told of the run, or it has ended."""
+    return paths.state.exists() or paths.exit.exists()
+
+
+def is_beginning(paths: RunPaths) -> bool:
+    """Whether a supervisor of the run was started that lives."""
+    return is_running(_WATCHER, str(paths.directory))
+
+
+def take_out(paths: RunPaths, message: str, outcome: str = "stopped") -> bool:
+    """Take a run that waits out of the queue; False where it is started already, or never waited.
+
+    Raises:
+        ForeignRunError: the queue is another user's.
+        StoreError: it cannot be written.
+    """
+    queue, name = QueueFiles(paths.directory.parent), paths.directory.name
+    with queue.locked():
+        if not queue.waits(name).exists() or has_begun(paths):
+            return False
+        end_unstarted(paths, message, outcome)
+        queue.waits(name).unlink(missing_ok=True)
+    return True
+
+
+def end_unstarted(paths: RunPaths, message: str, outcome: str) -> None:
+    """Write the end of a run that never started.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    end: ExitDoc = {
+        "schema": SCHEMA_VERSION,
+        "outcome": outcome,
+        "exit_code": None,
+        "failed_rank": None,
+        "traceback": None,
+        "message": message,
+        "why_not_resumable": "",
+        "finding": None,
+        "processes_left": 0,
+        "gpu_memory_left_bytes": None,
+        "ended_at": time.time(),
+    }
+    view = read_json(paths.view) or {}
+    view |= {key: value for key, value in end.items() if key in OF_THE_END}
+    view |= {"phase": "ended", "seq": int(view.get("seq") or 0) + 1}
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            write_json_atomic(paths.view, view)
+            write_json_atomic(paths.exit, end, indent=2)
+            _send_messages(paths)
+    except OSError as error:
+        raise StoreError(f"{paths.directory} cannot be written: {error}") from error
+
+
+def _send_messages(paths: RunPaths) -> None:
+    """Tell of its end who is told of it: no supervisor does."""
+    run = read_run(paths)
+    with contextlib.suppress(WorkbenchError):  # a target was removed since
+        if run is not None and (told := chosen(run.notify)):
+            _detached(follow_command(paths, told), paths.logs / "notify.log")

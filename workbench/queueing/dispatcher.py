@@ -1,0 +1,233 @@
+"""The detached process that starts what is next in a store's queue; one per store, torch-free.
+
+    python -P -m workbench.queueing.dispatcher STORE
+
+It ends by itself when nothing waits or the queue is paused. It may be killed at any point: a run is
+claimed by the renaming of its file, the claim stays until the run's supervisor has reported, and a
+start that is repeated does nothing (a supervisor starts a first attempt once, see `lifecycle`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from workbench.errors import WorkbenchError
+from workbench.launching.start.queued import (
+    end_unstarted,
+    has_begun,
+    is_beginning,
+    start_queued,
+)
+from workbench.queueing.order import Start, Wish, due
+from workbench.queueing.wishes import all_devices, load, wish
+from workbench.store import processes
+from workbench.store.files import write_json_atomic
+from workbench.store.layout import RunPaths
+from workbench.store.ownership import foreign_reason
+from workbench.store.queue_files import QueueEntry, QueueFiles, lock_file
+from workbench.store.record import read_run
+
+_LOOK_SECONDS = 1.0
+_MOST_TRIES = 3
+
+
+class Host(Protocol):
+    """What a dispatcher does to runs, and asks of the machine."""
+
+    def due(self, runs: Sequence[str]) -> list[Start]:
+        """Which of them start now, and on which devices."""
+        ...
+
+    def exists(self, run: str) -> bool:
+        """Whether there is a record of it."""
+        ...
+
+    def start(self, run: str, devices: tuple[str, ...]) -> None:
+        """Write them into the record and start its supervisor, which begins a run only once."""
+        ...
+
+    def has_begun(self, run: str) -> bool:
+        """Whether its supervisor has reported, or the run has ended."""
+        ...
+
+    def is_beginning(self, run: str) -> bool:
+        """Whether a supervisor was started that lives."""
+        ...
+
+    def fail(self, run: str, reason: str) -> None:
+        """Write that it never started, and why."""
+        ...
+
+
+class Dispatcher:
+    """Takes the queue's turns; all its state is in the queue's files.
+
+    `at` is called with the name of each step as it is done: where a test kills it.
+    """
+
+    def __init__(
+        self, files: QueueFiles, host: Host, at: Callable[[str], None] = lambda _step: None
+    ) -> None:
+        self._files = files
+        self._host = host
+        self._at = at
+
+    def turn(self, leave: Callable[[], None] = lambda: None) -> bool:
+        """Start what is due; False when nothing is left to do, after `leave` was called."""
+        with self._files.locked():
+            for entry in self._files.starting():
+                self._follow(entry)
+            if not self._files.settings.paused:
+                self._start_due()
+            waits = bool(self._files.waiting()) and not self._files.settings.paused
+            if waits or self._files.starting():
+                return True
+            leave()
+            return False
+
+    def _follow(self, entry: QueueEntry) -> None:
+        """A claimed run: it has begun, its supervisor is about to report, or it waits again."""
+        run, claim = entry.run, self._files.starts(entry.run)
+        if not self._host.exists(run) or self._host.has_begun(run):
+            claim.unlink(missing_ok=True)
+            self._at("begun")
+        elif self._host.is_beginning(run):
+            return
+        elif entry.tries >= _MOST_TRIES:
+            self._fail(run, f"Its supervisor was started {entry.tries} times and never reported.")
+        else:  # we, or it and all else, were killed: it is the next again
+            claim.rename(self._files.waits(run))
+            self._at("returned")
+
+    def _start_due(self) -> None:
+        entries = {entry.run: entry for entry in self._files.waiting()}
+        for run in [run for run in entries if not self._host.exists(run)]:
+            log(f"{run} is gone: its place is dropped")
+            self._files.waits(run).unlink(missing_ok=True)
+            del entries[run]
+        for run in [run for run in entries if self._host.has_begun(run)]:
+            self._files.waits(run).unlink(missing_ok=True)
+            del entries[run]
+        for start in self._host.due(list(entries)):
+            self._files.waits(start.run).rename(self._files.starts(start.run))
+            self._at("claimed")
+            if start.devices:
+                self._go(entries[start.run], start.devices)
+            else:
+                self._fail(start.run, "This host does not have the devices that it asks for.")
+
+    def _go(self, entry: QueueEntry, devices: tuple[str, ...]) -> None:
+        run = entry.run
+        tried = replace(entry, tries=entry.tries + 1)
+        self._files.write(self._files.starts(run), tried)
+        self._at("counted")
+        try:
+            self._host.start(run, devices)
+        except WorkbenchError as error:
+            self._fail(run, str(error))
+        except Exception as error:  # noqa: BLE001 - one run must not hold up the others
+            self._fail(run, f"It could not be started: {error!r}")
+        else:
+            log(f"{run} starts on {', '.join(devices)}")
+            self._at("started")
+
+    def _fail(self, run: str, reason: str) -> None:
+        log(f"{run} does not start: {reason}")
+        self._host.fail(run, reason)
+        self._at("failed")
+        self._files.starts(run).unlink(missing_ok=True)
+
+
+class ThisHost:
+    """The real thing: runs of a store on this machine."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+
+    def due(self, runs: Sequence[str]) -> list[Start]:
+        """See `Host.due`."""
+        if not runs:
+            return []
+        devices = all_devices(self._store)
+        records = [read_run(self._paths(run)) for run in runs]
+        wishes: list[Wish] = [wish(record, devices) for record in records if record is not None]
+        names = {one.key: one.name for one in devices}
+        return [
+            replace(start, devices=tuple(names[key] for key in start.devices))
+            for start in due(wishes, load(devices))
+        ]
+
+    def exists(self, run: str) -> bool:
+        """See `Host.exists`."""
+        return read_run(self._paths(run)) is not None
+
+    def start(self, run: str, devices: tuple[str, ...]) -> None:
+        """See `Host.start`."""
+        start_queued(self._paths(run), devices)
+
+    def has_begun(self, run: str) -> bool:
+        """See `Host.has_begun`."""
+        return has_begun(self._paths(run))
+
+    def is_beginning(self, run: str) -> bool:
+        """See `Host.is_beginning`."""
+        return is_beginning(self._paths(run))
+
+    def fail(self, run: str, reason: str) -> None:
+        """See `Host.fail`."""
+        paths = self._paths(run)
+        if foreign_reason(paths) is None:
+            end_unstarted(paths, reason, "failed")
+
+    def _paths(self, run: str) -> RunPaths:
+        return RunPaths(self._store / run)
+
+
+def serve(files: QueueFiles, host: Host, pause: Callable[[], None]) -> None:
+    """Be the dispatcher of the queue until nothing is left to do; return where there is one."""
+    lock = lock_file(files.folder / "dispatcher.lock", wait=False)
+    if lock is None:
+        return
+    with files.locked():
+        write_json_atomic(files.dispatcher, processes.identify(os.getpid()))
+
+    def leave() -> None:  # under the queue's lock: who files a run after it sees nobody here
+        files.dispatcher.unlink(missing_ok=True)
+        os.close(lock)
+
+    dispatcher, going = Dispatcher(files, host), True
+    while going:
+        try:
+            going = dispatcher.turn(leave)
+        except (WorkbenchError, OSError) as error:  # a full disk: what is claimed stays so
+            log(f"not now: {error}")
+        if going:
+            pause()
+
+
+def log(text: str) -> None:
+    """A line of ``dispatcher.log``."""
+    sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Entry point of the detached process."""
+    os.umask(0o077)
+    for number in (signal.SIGHUP, signal.SIGINT):  # a closed terminal
+        signal.signal(number, signal.SIG_IGN)
+    store = Path(sys.argv[1])
+    files = QueueFiles(store)
+    files.check_own()
+    serve(files, ThisHost(store), lambda: time.sleep(_LOOK_SECONDS))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Which runs start now, on which devices: a pure function of the queue and the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What one run of the queue asks for."""
+
+    run: str
+    """Its id."""
+    count: int
+    """Devices."""
+    allowed: tuple[str, ...]
+    """Those that would do; of these it takes the first that are free."""
+    share: bool = False
+    """Whether held ones would do too."""
+
+    @property
+    def impossible(self) -> bool:
+        """Whether no free device could ever help."""
+        return len(self.allowed) < self.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A run whose turn it is."""
+
+    run: str
+    """Its id."""
+    devices: tuple[str, ...]
+    """What it gets; () = it can never start."""
+
+
+def due(wishes: Sequence[Wish], load: Mapping[str, int]) -> list[Start]:
+    """What starts now, in the order of the queue.
+
+    `wishes`: the first of the queue first. `load`: how many hold each device. One after another
+    gets its devices. What a run that has to wait could use is kept from all that come after it, so
+    nobody passes it; others may start.
+
+    >>> big, small = (Wish(run=f"r{n}", count=n, allowed=("0", "1")) for n in (2, 1))
+    >>> due([big, small], {"0": 1, "1": 0})
+    []
+    >>> due([small, big], {"0": 1, "1": 0})
+    [Start(run='r1', devices=('1',))]
+    """
+    load, kept, starts = dict(load), set[str](), list[Start]()
+    for wish in wishes:
+        if wish.impossible:
+            starts.append(Start(run=wish.run, devices=()))
+            continue
+        usable = [name for name in wish.allowed if name not in kept]
+        if wish.share:
+            usable.sort(key=lambda name: load[name])
+        else:
+            usable = [name for name in usable if not load[name]]
+        if len(usable) < wish.count:
+            kept |= set(wish.allowed)
+            continue
+        given = tuple(usable[: wish.count])
+        for name in given:
+            load[name] += 1
+        starts.append(Start(run=wish.run, devices=given))
+    return starts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """When a run of the queue is predicted to start and to end."""
+
+    run: str
+    """Its id."""
+    start: float | None
+    """Unix seconds; None = a run before it has no predicted end."""
+    end: float | None
+    """Unix seconds; None = its own length is not predicted either."""
+
+
+def forecast(
+    wishes: Sequence[Wish],
+    seconds: Mapping[str, float | None],
+    free_at: Mapping[str, float | None],
+    now: float,
+) -> list[Turn]:
+    """The predicted turns: each starts when its devices are free, and not before those before it.
+
+    `seconds`: predicted length of each run. `free_at`: when each device is free; None = not known.
+
+    >>> wishes = [Wish(run="a", count=1, allowed=("0",)), Wish(run="b", count=1, allowed=("0",))]
+    >>> [turn.start for turn in forecast(wishes, {"a": 60.0, "b": None}, {"0": 100.0}, 0.0)]
+    [100.0, 160.0]
+    """
+    free, turns = dict(free_at), list[Turn]()
+    for number, wish in enumerate(wishes):
+        taken = sorted(wish.allowed, key=lambda name: _late(free[name]))[: wish.count]
+        times: list[float | None] = [now, *([] if wish.share else [free[name] for name in taken])]
+        times += [
+            turn.start
+            for before, turn in zip(wishes[:number], turns, strict=True)
+            if not before.impossible and set(before.allowed) & set(wish.allowed)  # else it passes
+        ]
+        start = None if wish.impossible else _latest(times)
+        length = seconds.get(wish.run)
+        end = None if start is None or length is None else start + length
+        turns.append(Turn(run=wish.run, start=start, end=end))
+        if not wish.impossible:
+            free |= dict.fromkeys(taken, end)
+    return turns
+
+
+_NEVER = float("inf")
+
+
+def _late(time: float | None) -> float:
+    return _NEVER if time is None else time
+
+
+def _latest(times: Sequence[float | None]) -> float | None:
+    latest = max(map(_late, times), default=0.0)
+    return None if latest == _NEVER else latest

@@ -1,0 +1,68 @@
+"""What the runs of a queue ask for, from their records, and what is predicted of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.launching.prepare.devices import gpus_of
+from workbench.observe.devices import Device, read_devices
+from workbench.queueing.order import Wish
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
+
+
+def all_devices(store: Path) -> tuple[Device, ...]:
+    """The GPUs of this host, then its slots."""
+    return (*read_devices(store, cuda=True), *read_devices(store, cuda=False))
+
+
+def wish(run: RunRecord, devices: Sequence[Device]) -> Wish:
+    """What a run asks for among these devices."""
+    cuda = run.device == "cuda"
+    names = [one.name for one in devices if one.kind == ("gpu" if cuda else "slot")]
+    prefix = "gpu" if cuda else "slot"
+    if run.devices:
+        allowed, count = [name for name in run.devices if name in names], len(run.devices)
+    elif cuda:
+        gpus: list[dict[str, Any]] = run.cluster.get("gpus") or []
+        seen = {str(gpu.get("index")) for gpu in gpus}
+        allowed = [name for name in names if name in seen]
+        count = gpus_of(run.processes, Path(run.script), max(1, len(seen)))
+    else:
+        allowed, count = names, min(run.processes, len(names))
+    keys = tuple(f"{prefix}{name}" for name in allowed)
+    return Wish(run=run.run, count=count, allowed=keys, share=run.share)
+
+
+def load(devices: Sequence[Device]) -> dict[str, int]:
+    """How many hold each device; a process that is no run counts, too: it has the memory."""
+    return {one.key: len(one.holders) for one in devices}
+
+
+def predicted_seconds(run: RunRecord) -> float | None:
+    """Predicted length of a run; None where its end or its step's time is not known."""
+    ends = [] if run.seconds_total is None else [run.seconds_total]
+    step = ((run.predicted or {}).get("time") or {}).get("step_seconds")
+    if step is not None and run.steps_total is not None:
+        ends.append(step * run.steps_total)
+    return min(ends, default=None)
+
+
+def free_at(devices: Sequence[Device], store: Path, now: float) -> dict[str, float | None]:
+    """When each device is predicted to be free; None = nobody knows."""
+    times: dict[str, float | None] = {}
+    for one in devices:
+        ends = [_end_of(RunPaths(store / held.run)) if held.run else None for held in one.holders]
+        known = [end for end in ends if end is not None]
+        times[one.key] = max([now, *known]) if len(known) == len(ends) else None
+    return times
+
+
+def _end_of(paths: RunPaths) -> float | None:
+    """The predicted end of a run that is at work."""
+    view = read_json(paths.view) or {}
+    left, written = view.get("eta_seconds"), view.get("written_at")
+    return None if left is None or written is None else float(written) + float(left)
