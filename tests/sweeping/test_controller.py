@@ -1,0 +1,258 @@
+"""The controller is killed at any point: no trial is lost, none is trained twice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optuna", reason="the extra sweep is not installed")
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tests.sweeping.plans import plan
+from workbench.errors import UsageError
+from workbench.sweeping.controller import Controller
+from workbench.sweeping.host import RunNow
+from workbench.sweeping.metric import Measured
+from workbench.sweeping.plan import SweepPlan
+from workbench.sweeping.study import Trials
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill loses nothing that was written; only a loss of power does."""
+    monkeypatch.setattr(os, "fsync", lambda _file: None)
+
+
+class Killed(BaseException):
+    """SIGKILL."""
+
+
+class World:
+    """Runs and their queue; they outlive every controller."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, dict[str, str]] = {}
+        self.state: dict[int, str] = {}  # made (not in the queue), queued, running, or an outcome
+        self.begun: dict[int, int] = {}
+        self.steps: dict[int, int] = {}
+        self.stopped: dict[int, str] = {}
+        self.refused: set[int] = set()
+        self.at = lambda _step: None
+
+    def exists(self, number: int) -> bool:
+        return number in self.state
+
+    def file(self, number: int, values: Mapping[str, str]) -> None:
+        if number in self.refused:
+            raise UsageError("no such script")
+        if number not in self.state:
+            self.values[number], self.state[number] = dict(values), "made"
+            self.at("made")
+        if self.state[number] == "made":
+            self.state[number] = "queued"
+
+    def now(self, number: int) -> RunNow:
+        state = self.state[number]
+        live = {"made": "starting"}.get(state, state)
+        ended = live not in {"starting", "queued", "running"}
+        return RunNow(
+            state="ended" if ended else live,
+            outcome=state if ended else None,
+            message="",
+            attempts=self.begun.get(number, 0),
+        )
+
+    def measured(self, number: int) -> Measured:
+        steps = list(range(1, self.steps.get(number, 0) + 1))
+        # The higher its number, the worse a trial.
+        return Measured(steps=steps, values=[number + 1 / step for step in steps])
+
+    def stop(self, number: int, why: str) -> None:
+        self.stopped[number] = why
+        self.state[number] = "stopped"
+
+    def resume(self, number: int) -> None:
+        assert self.state[number] in {"interrupted", "preempted", "stopped"}
+        self.state[number] = "running"
+
+    def room(self) -> int:
+        return 2
+
+
+class Machine(RuleBasedStateMachine):
+    """Turns that are killed at a chosen step, journals cut off, runs that end or vanish."""
+
+    plan: SweepPlan = plan()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.world = World()
+        self.results: dict[int, float] = {}
+        self.controller: Controller | None = None
+        self.trials = self.opened()
+
+    def opened(self) -> Trials:
+        return Trials(self.folder / "journal.jsonl", self.plan, writes=True)
+
+    def teardown(self) -> None:
+        try:
+            self.let_everything_end()
+        finally:
+            shutil.rmtree(self.folder)
+
+    @rule(dies_after=st.none() | st.integers(0, 8))
+    def turn(self, dies_after: int | None) -> None:
+        steps = 0
+
+        def at(_step: str) -> None:
+            nonlocal steps
+            steps += 1
+            if dies_after is not None and steps > dies_after:
+                raise Killed
+
+        self.world.at = at
+        if self.controller is None:
+            self.trials = self.opened()
+            self.controller = Controller(
+                self.plan,
+                self.trials,
+                self.world,
+                at=lambda step: self.world.at(step),  # noqa: PLW0108
+            )
+        try:
+            self.controller.turn()
+        except Killed:
+            self.controller = None
+
+    @rule(torn=st.sampled_from([b"", b'{"op_code":4,"work']))
+    def killed_while_it_draws(self, torn: bytes) -> None:
+        """A trial that has no values yet; or half a line."""
+        if not any(self.unfinished()) and len(self.trials.study.trials) < self.plan.trials:
+            self.trials._enqueue(len(self.trials.study.trials))
+            self.trials.study.ask()
+        with (self.folder / "journal.jsonl").open("ab") as file:
+            file.write(torn)
+        self.controller, self.trials = None, self.opened()
+
+    def unfinished(self) -> list[int]:
+        return [one.number for one in self.trials.study.trials if len(one.params) < 2]
+
+    @rule()
+    def begin(self) -> None:
+        for number, state in self.world.state.items():
+            if state == "queued":
+                self.world.state[number] = "running"
+                self.world.begun[number] = self.world.begun.get(number, 0) + 1
+
+    @rule(steps=st.integers(1, 40))
+    def train(self, steps: int) -> None:
+        for number, state in self.world.state.items():
+            if state == "running":
+                self.world.steps[number] = min(90, self.world.steps.get(number, 0) + steps)
+                if self.world.steps[number] == 90:
+                    self.world.state[number] = "succeeded"
+
+    @rule()
+    def kill_everything(self) -> None:
+        for number, state in self.world.state.items():
+            if state == "running":
+                self.world.state[number] = "interrupted"
+        self.controller = None
+
+    @invariant()
+    def nothing_runs_twice(self) -> None:
+        assert all(count == 1 for count in self.world.begun.values())
+
+    @invariant()
+    def a_result_stays(self) -> None:
+        for one in self.trials.every():
+            if one.state != "open":
+                known = self.results.setdefault(one.number, one.value or 0.0)
+                assert known == (one.value or 0.0)
+
+    @invariant()
+    def a_run_has_the_values_of_its_trial(self) -> None:
+        kept = {one.number: one.values for one in self.trials.every()}
+        assert all(values == kept[number] for number, values in self.world.values.items())
+
+    def let_everything_end(self) -> None:
+        """From here on nothing is killed."""
+        for _ in range(40):
+            self.turn(None)
+            self.begin()
+            self.train(30)
+        every = self.trials.every()
+        assert [one.number for one in every] == list(range(self.plan.trials))
+        assert {one.state for one in every} <= {"finished", "pruned"}
+        assert sorted(one.values["lr"] for one in every) == ["1e-4"] * 3 + ["3e-4"] * 3
+        assert len({one.values["wd"] for one in every}) == self.plan.trials  # nothing drawn again
+        assert self.world.values.keys() == {one.number for one in every}
+        pruned = {one.number for one in every if one.state == "pruned"}
+        assert pruned == self.world.stopped.keys()
+        self.nothing_runs_twice()
+
+
+class Stopping(Machine):
+    """The same, with trials that are pruned."""
+
+    plan = plan(stop="asha", first_look=10)
+
+
+TestMachine = Machine.TestCase
+TestStopping = Stopping.TestCase
+TestMachine.settings = TestStopping.settings = settings(max_examples=4, stateful_step_count=15)
+
+
+def controlled(folder: Path, world: World, **changes: object) -> Controller:
+    chosen = plan(**changes)
+    return Controller(chosen, Trials(folder / "journal.jsonl", chosen, writes=True), world)
+
+
+def test_worse_trials_are_pruned_and_say_why(tmp_path: Path) -> None:
+    world = World()
+    controller = controlled(tmp_path, world, stop="asha", first_look=10, trials=2)
+    controller.turn()
+    world.state = dict.fromkeys(world.state, "running")
+    world.steps = {0: 12, 1: 12}
+    controller.turn()
+    assert world.stopped == {
+        1: "Pruned by the sweep lr: loss 1.1 at step 10 is not among the best third."
+    }
+
+
+def test_three_first_failures_end_it_with_the_reason(tmp_path: Path) -> None:
+    world = World()
+    world.refused = {0, 1, 2}
+    controller = controlled(tmp_path, world)
+    ended = next(filter(None, (controller.turn() for _ in range(4))))
+    assert ended == ("failed", "The first 3 trials failed. The latest: no such script")
+    assert len(world.state) <= 1
+
+
+def test_a_failed_trial_does_not_end_it(tmp_path: Path) -> None:
+    world, ended = World(), None
+    controller = controlled(tmp_path, world)
+    controller.turn()
+    world.state[0] = "failed"
+    while ended is None:
+        ended = controller.turn()
+        for number in (one for one in world.state if one):
+            world.state[number], world.steps[number] = "succeeded", 90
+    assert ended == ("finished", "1 failed, 5 finished")
+
+
+def test_a_metric_that_is_not_recorded_ends_it_at_once(tmp_path: Path) -> None:
+    world = World()
+    controller = controlled(tmp_path, world)
+    controller.turn()
+    world.state = dict.fromkeys(world.state, "succeeded")
+    outcome, why = controller.turn() or ("", "")
+    assert (outcome, "It recorded no loss. It logged: nothing by name." in why) == ("failed", True)

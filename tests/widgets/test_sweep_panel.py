@@ -1,0 +1,127 @@
+"""The panel of the sweeps, without a browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("anywidget", reason="the lab extra is not installed")
+pytest.importorskip("optuna", reason="the extra sweep is not installed")
+
+from plotly.offline import get_plotlyjs
+from workbench_widgets import Sweep
+
+from tests.conftest import until
+from tests.sweeping.plans import PREDICTED, sweep_of_results
+from workbench.queueing import Queue
+from workbench.sweeping import find, sweeps
+from workbench.sweeping.page import write_page
+
+GRID = {"target": "gpt", "arguments": "--size 2 --steps 90", "grid": "lr=1e-4,1e-3\n\nseed=1,2"}
+
+
+def test_it_shows_what_the_files_say(tmp_path: Path) -> None:
+    sweep_of_results(tmp_path)
+    panel = Sweep(store=tmp_path)
+    shown = panel.shown
+    assert shown == json.loads(json.dumps(find("lr", tmp_path).document() | _of_page(shown)))
+    rows = {row["number"]: row for row in shown["trials"]}
+    pruned = [row for row in rows.values() if row["state"] == "pruned"]
+    finished = [row for row in rows.values() if row["state"] == "finished"]
+    assert {row["pruned_at"] for row in pruned} <= {10, 30}
+    assert (len(pruned) + len(finished), rows[2]["state"]) == (7, "failed")
+    assert pruned
+    assert shown["best"]["value"] == min(row["value"] for row in finished)
+    so_far = shown["so_far"]
+    assert (so_far["finished"], so_far["pruned"]) == (len(finished), len(pruned))
+    assert (so_far["failed"], so_far["running"], so_far["waiting"]) == (1, 0, 1)
+    assert shown["predicted"] == PREDICTED
+    assert set(panel.figures) == {"Best so far", "Parallel coordinates", "Importance", "Looks"}
+    steps = panel.figures["Best so far"]["data"][1]["y"]
+    assert steps[-1] == pytest.approx(shown["best"]["value"])
+    assert steps == sorted(steps, reverse=True)
+    assert f"best: lr={shown['best']['values']['lr']}" in repr(panel)
+    panel.close()
+
+
+def _of_page(shown: dict[str, object]) -> dict[str, object]:
+    return {name: shown[name] for name in ("names", "steps_total")}
+
+
+def test_the_page_has_all_of_plotly_and_hides_keys(tmp_path: Path) -> None:
+    """Hiding what looks like a key inside the library's code made a page without figures."""
+    sweep_of_results(tmp_path)
+    page = tmp_path / "page.html"
+    write_page(find("lr", tmp_path), page)
+    text = page.read_text()
+    assert get_plotlyjs() in text
+    assert text.count("Plotly.newPlot(") == get_plotlyjs().count("Plotly.newPlot(") + 4
+    assert text.count("CUDA out of memory on rank 0.") == 1
+    assert "rank 0. [redacted]" in text
+    assert "Qd83hZ" not in text
+
+
+def test_higher_is_better_has_the_highest_as_its_best(tmp_path: Path) -> None:
+    sweep_of_results(tmp_path, metric="accuracy", direction="higher", stop="none", first_look=None)
+    panel = Sweep(store=tmp_path)
+    finished = [row["value"] for row in panel.shown["trials"] if row["state"] == "finished"]
+    assert panel.shown["best"]["value"] == max(finished)
+    assert panel.figures["Best so far"]["data"][1]["y"][-1] == pytest.approx(max(finished))
+    panel.close()
+
+
+def test_a_new_panel_shows_the_same_and_the_newest_comes_first(tmp_path: Path) -> None:
+    empty = Sweep(store=tmp_path)
+    assert (empty.names, empty.shown) == ([], {})
+    sweep_of_results(tmp_path)
+    sweep_of_results(tmp_path, name="later", created_at=2.0)
+    empty.refresh()  # as its thread does
+    assert empty.shown["sweep"] == "later"
+    empty.show("lr")
+    again = Sweep(store=tmp_path, open="lr")
+    assert again.shown == empty.shown
+    assert [one["name"] for one in again.names] == ["later", "lr"]
+    again.act("show", {"sweep": "../lr"})
+    assert "Unknown sweep" in again.said["text"]
+    with pytest.raises(TypeError, match="Sweep has no option 'stroe'"):
+        Sweep(stroe=tmp_path)
+    for one in (empty, again):
+        one.close()
+
+
+def test_the_form_predicts_before_anything_starts(tmp_path: Path) -> None:
+    panel = Sweep(store=tmp_path, cpu=True)
+    panel.act("start", {})
+    assert panel.said["text"].startswith("Press Predict first")
+    panel.act("check", {"values": {**GRID, "stop": "asha"}})
+    assert panel.said == {"text": "", "bad": False, "of": "check"}
+    assert (panel.ready["trials"], panel.ready["looks"]) == (4, [10, 30])
+    assert panel.ready["first"] == "gpt --size 2 --steps 90 --lr 1e-4 --seed 1"
+    assert panel.ready["predicted"]["share"]["expected"] < 1
+    panel.act("check", {"values": {**GRID, "grid": "rate=1,2"}})
+    assert "Unknown option of gpt 'rate'" in panel.said["text"]
+    assert panel.ready == {}
+    assert sweeps(tmp_path) == []
+    panel.close()
+
+
+@pytest.mark.full
+def test_start_stop_and_resume(tmp_path: Path) -> None:
+    """Controllers and a queue that is paused, so no trial trains."""
+    queue = Queue(tmp_path)
+    queue.pause()
+    panel = Sweep(store=tmp_path, cpu=True, refresh_seconds=0.2)
+    panel.act("check", {"values": {**GRID, "name": "four"}})
+    panel.act("start", {})
+    assert panel.shown["sweep"] == "four"
+    until(lambda: len(queue.jobs()) == 1, what="the first trial in the queue")
+    panel.act("stop", {"sweep": "four"})
+    until(lambda: panel.shown["state"] == "stopped", 60, what="the stop")
+    panel.act("resume", {"sweep": "four"})
+    until(lambda: panel.shown["state"] == "running", what="the resumption")
+    find("four", tmp_path).stop()
+    until(lambda: panel.shown["state"] == "stopped", 60, what="the second stop")
+    assert panel.said["text"] == ""
+    panel.close()

@@ -1,0 +1,247 @@
+"""``Sweep``: the sweeps of a store: trials, figures, the best run; start, stop and resume."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import traitlets
+
+import workbench as wb
+from workbench.launching.prepare.options import NAMES
+from workbench.observe.view_json import finite
+from workbench.sweeping import Sweep as Handle
+from workbench.sweeping import find, start, sweeps
+from workbench.sweeping.figures import figures
+from workbench.sweeping.plan import labels
+from workbench.sweeping.prepared import Prepared
+from workbench_widgets import assets
+from workbench_widgets.face import Face, sentence
+from workbench_widgets.fallback_output import store_config
+from workbench_widgets.options import refuse_unknown
+from workbench_widgets.sweep import form
+
+_OPTIONS = ("store", "open", "refresh_seconds")
+_FORM = ("target", "arguments", *form.FIELDS)
+_OPENED = "run_dashboard.js"
+_KEPT = tuple(name for name in NAMES if name not in {*_FORM, "store", "queue", "job", "cluster"})
+"""Keywords of a launch that have no control."""
+
+
+class Sweep(Face):
+    """The sweeps of a store: each with its trials, figures, hours and dollars; a form starts one.
+
+    Files decide: a sweep goes on without this widget, and another one shows the same.
+
+    Args:
+        store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
+        open: Sweep to show at first: a name or ``"last"`` (the newest, when there is one).
+        refresh_seconds: Least time between two readings of the store.
+        launch: What has no control and every trial is started with: ``cpu``, ``warm``,
+            ``devices``, ``environment`` …, as for ``wb.launch``.
+
+    Raises:
+        TypeError: an unknown option.
+        UsageError: `open` names no sweep of the store.
+    """
+
+    _closed: threading.Event | None = None
+    names = traitlets.List().tag(sync=True)
+    shown = traitlets.Dict().tag(sync=True)
+    figures = traitlets.Dict().tag(sync=True)
+    ready = traitlets.Dict().tag(sync=True)
+    said = traitlets.Dict({"text": "", "bad": False}).tag(sync=True)
+
+    def __init__(
+        self,
+        *,
+        store: str | Path | None = None,
+        open: str = "last",  # noqa: A002 - the word on the button
+        refresh_seconds: float = 2.0,
+        _openable: bool = False,
+        **launch: Any,
+    ) -> None:
+        refuse_unknown(
+            "Sweep", {k: v for k, v in launch.items() if k not in _KEPT}, (*_OPTIONS, *_KEPT)
+        )
+        self.store = Path(wb.Store(store).root)
+        self._launch = launch
+        self._working = threading.RLock()
+        self._handles: dict[str, Handle] = {}
+        self._prepared: Prepared | None = None
+        self._drawn: Any = None
+        self._on_open: list[Any] = []
+        self._opened = "" if open == "last" else find(open, self.store).name
+        config = store_config(self.store, face="sweep.js", openable=_openable)
+        config |= {"fields": form.controls(), "first": form.first_values()}
+        if config["assets_path"] and not _openable:
+            assets.publish(self.store, _OPENED)  # Open shows it below the table
+            config["opens"] = assets.bundle_name(_OPENED)
+        super().__init__(config)
+        self.refresh()
+        self._closed = threading.Event()
+        threading.Thread(
+            target=_keep_reading,
+            args=(weakref.ref(self), self._closed, refresh_seconds),
+            name="workbench-sweep",
+            daemon=True,
+        ).start()
+
+    def on_open(self, callback: Any) -> None:
+        """Call ``callback(run_id)`` when someone opens a trial's run."""
+        self._on_open.append(callback)
+
+    def show(self, name: str) -> None:
+        """Show a sweep: a name, unique prefix or "last".
+
+        Raises:
+            UsageError: there is none, or several fit.
+        """
+        found = find(name, self.store)
+        with self._working:
+            self._opened = found.name
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Read the files now; what has not changed is not sent again."""
+        with self._working:
+            found = {one.name: one for one in sweeps(self.store)}
+            kept = {
+                name: old
+                for name, old in self._handles.items()
+                if name in found and old.plan.id == found[name].plan.id
+            }
+            self._handles = {**found, **kept}
+            self.names = [
+                {
+                    "name": name,
+                    "state": self._handles[name].state,
+                    "varied": labels(one.plan.parameters),
+                }
+                for name, one in found.items()
+            ]
+            if self._opened not in found:
+                self._opened = next(iter(found), "")
+            one = self._handles.get(self._opened)
+            try:
+                self._show(one)
+            except wb.HostError as error:  # without Optuna there is nothing to read trials with
+                self.shown, self.figures = {}, {}
+                self.said = {"text": str(error), "bad": True}
+
+    def _show(self, one: Handle | None) -> None:
+        if one is None:
+            self.shown, self.figures, self._drawn = {}, {}, None
+            return
+        about = one.document()
+        about["names"] = [parameter.name for parameter in one.plan.parameters]
+        about["steps_total"] = one.plan.steps_total
+        self.shown = finite(about)
+        ended = about["so_far"]
+        looked = [row["value"] for row in about["trials"]] if about["first_look"] else None
+        key = [one.plan.id, ended["finished"], ended["pruned"], ended["failed"], looked]
+        if key != self._drawn:  # importance takes a while: only when there is something new
+            drawn = figures(one)
+            self.figures = {title: json.loads(figure.to_json()) for title, figure in drawn.items()}
+            self._drawn = key
+
+    def check(self, **values: str) -> None:
+        """Hold a form against script and host: `ready` says what would start, and what it takes.
+
+        Raises:
+            UsageError: it cannot be started so.
+            HostError: Optuna, torch or accelerate is missing here.
+        """
+        refuse_unknown("Sweep.check", {k: v for k, v in values.items() if k not in _FORM}, _FORM)
+        with self._working:
+            self._prepared, self.ready = None, {}
+            given = {**form.first_values(), **values}
+            self._prepared = form.prepared(given, self.store, self._launch)
+            self.ready = {**form.document(self._prepared), "values": values}
+
+    def start(self) -> Handle:
+        """Start what was checked last; returns its handle.
+
+        Raises:
+            UsageError: nothing was checked.
+            StoreError: the store cannot be written.
+        """
+        with self._working:
+            if self._prepared is None:
+                raise wb.UsageError("Press Predict first: it shows what would start.")
+            prepared, self._prepared, self.ready = self._prepared, None, {}
+            made = start(prepared)
+            self.show(made.name)
+            return made
+
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:
+        """Runs in the kernel's main thread, so it only hands over."""
+        if kind == "open":
+            run = str(message.get("run"))
+            if run in {row["run"] for row in self.shown.get("trials", [])}:
+                for callback in self._on_open:
+                    callback(run)
+        elif kind in {"show", "check", "start", "stop", "resume"}:
+            threading.Thread(target=self.act, args=(kind, message), daemon=True).start()
+
+    def act(self, kind: str, message: dict[str, Any]) -> None:
+        """Do what a button says; an error appears in the panel."""
+        try:
+            with self._working:
+                self._do(kind, message)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the panel has to say it
+            self.said = {"text": sentence(error), "bad": True, "of": kind}
+        else:
+            self.said = {"text": "", "bad": False, "of": kind}
+
+    def _do(self, kind: str, message: dict[str, Any]) -> None:
+        values = message.get("values")
+        if kind == "show":
+            self.show(str(message.get("sweep")))
+        elif kind == "check" and isinstance(values, dict):
+            self.check(**{name: str(values[name])[:4000] for name in _FORM if name in values})
+        elif kind == "start":
+            self.start()
+        elif kind in {"stop", "resume"}:
+            handle = self._handles.get(str(message.get("sweep")))
+            if handle is not None:
+                handle.request_stop() if kind == "stop" else handle.resume()
+            self.refresh()
+
+    def close(self) -> None:
+        """End the widget. The sweeps go on."""
+        if self._closed is not None:
+            self._closed.set()
+        super().close()
+
+    def __repr__(self) -> str:
+        """Plain text for terminals, screen readers and saved notebooks."""
+        if not self.shown:
+            return f"Sweep: none in {self.store}"
+        about, best = self.shown, self.shown["best"] or {}
+        ended = about["planned"] - about["so_far"]["running"] - about["so_far"]["waiting"]
+        line = f"Sweep {about['sweep']}: {about['state']}, {ended} of {about['planned']} trials"
+        chosen = ", ".join(f"{name}={value}" for name, value in (best.get("values") or {}).items())
+        return f"{line}\n  best: {chosen}, {about['metric']} {best['value']:.6g}" if best else line
+
+
+def _keep_reading(
+    widget: weakref.ref[Sweep], closed: threading.Event, least_seconds: float
+) -> None:
+    """Refresh until the widget is closed or forgotten; spends at most 5 % of its time."""
+    pause = least_seconds
+    while not closed.wait(pause):
+        face = widget()
+        if face is None:
+            return
+        begun = time.monotonic()
+        try:
+            face.refresh()
+        except (wb.WorkbenchError, OSError) as error:  # the store has gone: say so, look again
+            face.said = {"text": sentence(error), "bad": True}
+        pause = max(least_seconds, 20 * (time.monotonic() - begun))
+        del face

@@ -1,0 +1,328 @@
+"""``workbench sweep``: one script with many values of its options."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperGroup
+
+from workbench.cli.describing import with_options
+from workbench.cli.tables import JsonOption, badge, number, print_json
+from workbench.cli.terminal import (
+    DryRunOption,
+    ModuleOption,
+    ScriptArguments,
+    StoreOption,
+    TargetArgument,
+    YesOption,
+    console,
+    errors,
+)
+from workbench.describe.option import Group
+from workbench.errors import UsageError
+from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.prepare.targets import MODULE
+from workbench.sweeping import Sweep, find, start, sweeps
+from workbench.sweeping.plan import ETA, SweepOptions, labels
+from workbench.sweeping.prepared import Prediction, Prepared, prepare_sweep, shell
+from workbench.sweeping.progress import SoFar, best_of, so_far
+from workbench.units import format_seconds, format_usd
+
+
+class _StartsByDefault(TyperGroup):
+    """``workbench sweep train.py …`` is ``workbench sweep start train.py …``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Name the command where the line does not."""
+        if args and args[0] not in self.commands and args[0] not in {"--help", "-h"}:
+            args = ["start", *args]
+        return super().parse_args(ctx, args)
+
+
+sweep = typer.Typer(
+    cls=_StartsByDefault,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help=(
+        "Train a script with many values of its options; list, stop and resume such sweeps.\n\n"
+        "`workbench sweep train.py --grid lr=1e-4,3e-4` is `workbench sweep start train.py …`."
+    ),
+)
+_NAME = Annotated[str, typer.Argument(metavar="SWEEP", help="Name, unique prefix, or 'last'.")]
+
+
+@sweep.command("start")
+@with_options
+def start_sweep(
+    script: TargetArgument,
+    arguments: ScriptArguments = None,
+    *,
+    module: ModuleOption = False,
+    what: Annotated[SweepOptions, Group(of=SweepOptions)],
+    options: Annotated[LaunchOptions, Group(of=LaunchOptions)],
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Start a sweep; its trials are runs that the queue starts.
+
+    Hours and dollars are shown first.
+    """
+    target = f"{MODULE}{script}" if module else script
+    prepared = prepare_sweep(target, arguments or [], what, options)
+    if dry_run and as_json:
+        print_json(_dry_document(prepared))
+        return
+    if not as_json:
+        _show_prepared(prepared)
+    if dry_run:
+        return
+    if not yes:
+        _ask(prepared.plan.trials)
+    _show_started(start(prepared), as_json=as_json)
+
+
+def _ask(trials: int) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "Starting a sweep needs confirmation and this is not an interactive terminal. Pass "
+            "--yes to start it, or --dry-run to see its hours and dollars."
+        )
+    if not typer.confirm(f"Start {trials} trials?", default=True, err=True):
+        errors.print("nothing started")
+        raise typer.Exit(1)
+
+
+def _dry_document(prepared: Prepared) -> dict[str, Any]:
+    return {
+        "plan": prepared.plan.document(),
+        "room": prepared.room,
+        "predicted": prepared.prediction.document(),
+        "usd_per_hour": prepared.first.usd_per_hour,
+        "first_command": prepared.first.command,
+        "notes": list(prepared.notes),
+    }
+
+
+def _show_prepared(prepared: Prepared) -> None:
+    plan = prepared.plan
+    for note in prepared.notes:
+        errors.print(f"note: {note}", markup=False, soft_wrap=True)
+    drawn = any(not one.tried for one in plan.parameters)
+    lines = [
+        f"sweep {plan.name}: {plan.trials} trials, {prepared.room} at a time",
+        f"varied: {labels(plan.parameters)}" + (f" (drawn by {plan.sampler})" if drawn else ""),
+        f"judged by: {plan.metric}, {plan.direction} is better",
+        f"first trial: {shell(prepared)}",
+    ]
+    if plan.first_look is not None:
+        steps = ", ".join(map(str, plan.looks(plan.steps_total or plan.first_look * ETA**2)))
+        lines.append(
+            f"stopped early by {plan.stop}: at steps {steps}{'' if plan.steps_total else ' …'} the "
+            "best third continues"
+        )
+    for line in (*lines, *_predicted_lines(prepared.prediction)):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _predicted_lines(predicted: Prediction) -> list[str]:
+    if predicted.hours is None or predicted.wall_hours is None:
+        return ["predicted: n/a; a trial's steps or step time are not known: workbench measure"]
+    low, high = predicted.trial_hours_low or 0.0, predicted.trial_hours_high or 0.0
+    one = _hours(low) if high < 1.01 * low else f"{_hours(low)} to {_hours(high)}"
+    lines = [f"predicted: {one} a trial; all trials to their end {_both(predicted, 1.0)}"]
+    share = predicted.share
+    if share.expected < 1:
+        lines.append(
+            f"  with early stops {_both(predicted, share.expected)} where good trials come at any "
+            f"time; {_both(predicted, share.low)} to {_both(predicted, share.high)} in other orders"
+        )
+    return lines
+
+
+def _both(predicted: Prediction, share: float) -> str:
+    """Time and dollars of a part."""
+    usd = "" if predicted.usd is None else f", {format_usd(predicted.usd * share)}"
+    return f"{_hours((predicted.wall_hours or 0.0) * share)}{usd}"
+
+
+def _hours(hours: float) -> str:
+    return format_seconds(3600 * hours)
+
+
+def _show_started(made: Sweep, *, as_json: bool) -> None:
+    if as_json:
+        print_json(made.document())
+        return
+    console.print(f"started {made.name} in {made.directory}", markup=False, soft_wrap=True)
+    for verb in ("show", "stop", "best"):
+        console.print(f"  workbench sweep {verb} {made.name}", markup=False)
+
+
+@sweep.command("list")
+def list_sweeps(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """List the sweeps of the store, newest first."""
+    known = sweeps(store)
+    if as_json:
+        print_json([one.document() for one in known])
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("sweep", "state", "trials", "varied", "metric", "best"):
+        table.add_column(name, no_wrap=name == "sweep", overflow="fold")
+    for one in known:
+        about = one.document()
+        best: dict[str, Any] = about["best"] or {}
+        ended = [row for row in about["trials"] if row["state"] in {"finished", "pruned", "failed"}]
+        table.add_row(
+            escape(one.name),
+            badge(one.state, None),
+            f"{len(ended)} of {one.plan.trials}",
+            escape(about["parameters"]),
+            escape(one.plan.metric),
+            number(best.get("value")),
+        )
+    console.print(table if known else "No sweeps yet. Start one: workbench sweep SCRIPT --grid …")
+
+
+@sweep.command()
+def show(
+    name: _NAME = "last",
+    *,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write its figures as one page.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the trials of a sweep and the best one."""
+    found = find(name, store)
+    if html is not None:
+        from workbench.sweeping.page import write_page  # noqa: PLC0415  (plotly)
+
+        write_page(found, html)
+        errors.print(f"figures written to {html}", markup=False)
+    if as_json:
+        print_json(found.document())
+        return
+    _show(found)
+
+
+def _show(found: Sweep) -> None:
+    plan, trials = found.plan, found.trials()
+    best = best_of(trials, plan.direction)
+    console.print(f"{found.name}: {found.state}", markup=False)
+    if found.message:
+        console.print(found.message, markup=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("trial", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for one in plan.parameters:
+        table.add_column(escape(one.name), overflow="fold")
+    table.add_column(escape(plan.metric), justify="right", no_wrap=True)
+    table.add_column("run", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for row in trials:
+        mark = "[green]best[/]" if best and best.number == row.number else escape(row.why)
+        table.add_row(
+            str(row.number),
+            badge(row.state, None),
+            *(escape(_short(row.values.get(one.name, ""))) for one in plan.parameters),
+            number(row.value),
+            escape(row.run or "n/a"),
+            mark,
+        )
+    console.print(table)
+    console.print(_taken(so_far(trials, plan.trials), plan.predicted or {}), markup=False)
+    if best is not None:
+        console.print(f"The best: workbench sweep best {found.name}", markup=False)
+
+
+def _taken(now: SoFar, predicted: Mapping[str, Any]) -> str:
+    """Trials, hours and dollars so far, beside what was predicted for all.
+
+    >>> now = SoFar(finished=2, pruned=1, failed=0, running=1, waiting=4, hours=0.01, usd=None)
+    >>> _taken(now, {"hours": 0.5, "usd": None})
+    '3 of 8 trials have ended, 1 running; 36 s so far, predicted 30 min 00 s for all to their end'
+    """
+    ended = now.finished + now.pruned + now.failed
+    planned = ended + now.running + now.waiting
+    bill = "" if now.usd is None else f", {format_usd(now.usd)}"
+    line = f"{ended} of {planned} trials have ended, {now.running} running; "
+    line += f"{_hours(now.hours)}{bill} so far"
+    if predicted.get("hours") is None:
+        return line
+    usd = "" if predicted.get("usd") is None else f", {format_usd(predicted['usd'])}"
+    return f"{line}, predicted {_hours(predicted['hours'])}{usd} for all to their end"
+
+
+def _short(text: str) -> str:
+    """A drawn number with the digits that people read.
+
+    >>> _short("0.00031415926535"), _short("adamw"), _short("1e-4")
+    ('0.0003142', 'adamw', '1e-4')
+    """
+    try:
+        return text if len(text) < 8 else f"{float(text):.4g}"
+    except ValueError:
+        return text
+
+
+@sweep.command()
+def best(name: _NAME = "last", *, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Show the best trial and the command that trains it again."""
+    found = find(name, store)
+    row = found.best()
+    if row is None:
+        raise UsageError(f"No trial of {found.name} has finished: workbench sweep show {name}")
+    command = again(found, row.number)
+    if as_json:
+        print_json(
+            {"sweep": found.name, "metric": found.plan.metric, **asdict(row), "command": command}
+        )
+        return
+    values = ", ".join(f"{key}={value}" for key, value in row.values.items())
+    console.print(f"trial {row.number} of {found.name}: {values}", markup=False, soft_wrap=True)
+    console.print(f"{found.plan.metric} {number(row.value, 6)}, run {row.run}", markup=False)
+    console.print(f"  {shlex.join(command)}", markup=False, soft_wrap=True)
+    for verb in ("show", "export-model"):
+        console.print(f"  workbench {verb} {row.run}", markup=False)
+
+
+def again(found: Sweep, trial: int) -> list[str]:
+    """What to type to launch the script with a trial's values."""
+    run = found.run(trial).document
+    words: list[str] = run["arguments"][len(run.get("layout_arguments") or []) :]
+    module = ["-m", str(run["module"])] if run.get("module") else []
+    target = module or [str(run.get("recipe") or run["script"])]
+    layout = ["--strategy", str(run["strategy_name"]), "--nproc", str(run["processes"])]
+    return ["workbench", "launch", *target, *layout, "--", *words]
+
+
+@sweep.command()
+def stop(name: _NAME = "last", *, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Stop a sweep and its runs, with checkpoints; resume continues."""
+    _after(find(name, store).stop(), as_json=as_json)
+
+
+@sweep.command()
+def resume(name: _NAME = "last", *, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Continue a sweep after a stop, a reboot or a kill; no trial runs twice."""
+    _after(find(name, store).resume(), as_json=as_json)
+
+
+def _after(found: Sweep, *, as_json: bool) -> None:
+    if as_json:
+        print_json(found.document())
+        return
+    more = f": {found.message}" if found.message else ""
+    console.print(f"{found.name} is {found.state}{more}", markup=False, soft_wrap=True)
+    console.print(f"  workbench sweep show {found.name}", markup=False)

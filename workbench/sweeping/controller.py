@@ -1,0 +1,281 @@
+"""The detached process that serves a sweep: draws values, files trials, looks at them, ends it.
+
+    python -P -m workbench.sweeping.controller STORE SWEEP
+
+It may be killed at any point, with everything else: values are in Optuna's journal before a run is
+made of them, a run's record says whose trial it is, and a result is told once. Whoever comes next
+goes on: values without a run are filed, a run without processes is resumed, a result that was not
+told is told, a pruned trial that still runs is stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from workbench.errors import WorkbenchError
+from workbench.store import processes
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.queue_files import lock_file
+from workbench.sweeping.files import SweepFiles
+from workbench.sweeping.host import Host, RunNow, ThisHost
+from workbench.sweeping.plan import SweepPlan
+from workbench.sweeping.study import Trial, Trials
+
+_LOOK_SECONDS = 1.0
+_MOST_ATTEMPTS = 3
+_FIRST_FAILURES = 3
+_AGAIN = {"interrupted", "preempted"}
+
+
+class Kept(Protocol):
+    """The trials as they are kept: `study.Trials`."""
+
+    def every(self) -> list[Trial]:
+        """All whose values were drawn."""
+        ...
+
+    def ask(self) -> Trial | None:
+        """The next one; None = as many as planned."""
+        ...
+
+    def look(self, number: int, step: int, value: float) -> bool:
+        """Keep a look; whether the trial falls behind."""
+        ...
+
+    def finish(self, number: int, value: float) -> None:
+        """Keep a result."""
+        ...
+
+    def end(self, number: int, state: str, why: str) -> None:
+        """Keep that it was pruned, or failed."""
+        ...
+
+
+class Controller:
+    """Takes a sweep's turns; all its state is in the trials and their runs.
+
+    `at` is called with the name of each step as it is done: where a test kills it.
+    """
+
+    def __init__(
+        self,
+        plan: SweepPlan,
+        trials: Kept,
+        host: Host,
+        *,
+        stop_asked: Callable[[], bool] = lambda: False,
+        at: Callable[[str], None] = lambda _step: None,
+    ) -> None:
+        self._plan, self._trials, self._host = plan, trials, host
+        self._stop_asked, self._at = stop_asked, at
+        self._fresh = True
+
+    def turn(self) -> tuple[str, str] | None:
+        """Do what is due; outcome and message once the sweep has ended."""
+        asked = self._stop_asked()
+        trials = self._trials.every()
+        for trial in trials:
+            if trial.state == "open" and not asked:
+                self._follow(trial)
+        self._fresh = False
+        trials = self._trials.every()
+        why = "The sweep was stopped." if asked else self._hopeless(trials)
+        live = self._stop_those(trials, why)
+        if why:
+            return None if live else ("stopped" if asked else "failed", why)
+        left = self._fill(live)
+        return None if left else self._finished()
+
+    def _stop_those(self, trials: list[Trial], why: str) -> int:
+        """Stop pruned trials, and all where the sweep ends; how many runs are at work."""
+        live = 0
+        for trial in trials:
+            if not self._host.exists(trial.number):
+                continue
+            now = self._host.now(trial.number)
+            live += now.live
+            if now.live and (why or trial.state != "open"):
+                self._host.stop(trial.number, trial.why or why)
+                self._at("stopped")
+        return live
+
+    def _fill(self, live: int) -> bool:
+        """File trials while there is room; False when nothing is left to do."""
+        room = self._host.room()
+        while live < room:
+            trial = self._trials.ask()
+            self._at("asked")
+            if trial is None:
+                return live > 0 or any(one.state == "open" for one in self._trials.every())
+            self._file(trial)
+            live += 1
+        return True
+
+    def _file(self, trial: Trial) -> None:
+        try:
+            self._host.file(trial.number, trial.values)
+        except WorkbenchError as error:
+            self._fail(trial, str(error))
+        else:
+            log(f"trial {trial.number} is filed: {trial.values}")
+        self._at("filed")
+
+    def _follow(self, trial: Trial) -> None:
+        """An open trial: it has no run yet, it is at work, or it has ended."""
+        if not self._host.exists(trial.number):
+            self._file(trial)
+            return
+        now = self._host.now(trial.number)
+        if now.state == "unsupervised":
+            self._go_on(trial, now)
+        elif now.state == "starting" and self._fresh:  # perhaps its filing was cut off
+            self._file(trial)
+        elif now.live:
+            self._look(trial)
+        elif now.outcome in _AGAIN or (now.outcome == "stopped" and self._fresh):
+            self._go_on(trial, now)
+        elif now.outcome == "succeeded":
+            self._tell(trial)
+        else:
+            self._fail(trial, now.message or f"Its run ended as {now.outcome}.")
+
+    def _go_on(self, trial: Trial, now: RunNow) -> None:
+        if now.attempts > _MOST_ATTEMPTS and now.state != "unsupervised":
+            self._fail(trial, f"It was started {now.attempts} times. {now.message}")
+            return
+        log(f"trial {trial.number} continues: {now.message}")
+        try:
+            self._host.resume(trial.number)
+        except WorkbenchError as error:
+            if now.state == "unsupervised" or "is held by" in str(error):
+                log(f"not now: {error}")
+            else:
+                self._fail(trial, f"It cannot go on: {error}")
+        self._at("resumed")
+
+    def _look(self, trial: Trial) -> None:
+        if self._plan.first_look is None:
+            return
+        so_far = self._host.measured(trial.number)
+        for step in self._plan.looks(so_far.last_step):
+            value = so_far.at(step)
+            if step in trial.looks or value is None:
+                continue
+            behind = self._trials.look(trial.number, step, value)
+            self._at("looked")
+            if behind:
+                self._prune(trial, step, value)
+                return
+
+    def _prune(self, trial: Trial, step: int, value: float) -> None:
+        why = (
+            f"Pruned by the sweep {self._plan.name}: {self._plan.metric} {value:.4g} at step "
+            f"{step} is not among the best third."
+        )
+        log(f"trial {trial.number}: {why}")
+        self._trials.end(trial.number, "pruned", why)
+        self._at("pruned")
+
+    def _tell(self, trial: Trial) -> None:
+        measured = self._host.measured(trial.number)
+        value = measured.at()
+        if value is None:
+            there = ", ".join(measured.logged) or "nothing by name"
+            self._fail(trial, f"It recorded no {self._plan.metric}. It logged: {there}.")
+        elif not math.isfinite(value):
+            self._fail(trial, f"Its {self._plan.metric} was NaN or infinite at the end.")
+        else:
+            log(f"trial {trial.number}: {self._plan.metric} {value:.6g}")
+            self._trials.finish(trial.number, value)
+        self._at("told")
+
+    def _fail(self, trial: Trial, why: str) -> None:
+        log(f"trial {trial.number} failed: {why}")
+        self._trials.end(trial.number, "failed", why)
+        self._at("failed")
+
+    def _hopeless(self, trials: list[Trial]) -> str:
+        """Why a sweep is ended early; "" = it is not."""
+        ended = [one for one in trials if one.state != "open"]
+        first = ended[:_FIRST_FAILURES]
+        missing = next((one for one in first if "It recorded no" in one.why), None)
+        if missing is not None and not any(one.state == "finished" for one in ended):
+            return f"Trial {missing.number}: {missing.why}"
+        if len(first) < _FIRST_FAILURES or any(one.state != "failed" for one in first):
+            return ""
+        return f"The first {_FIRST_FAILURES} trials failed. The latest: {first[-1].why}"
+
+    def _finished(self) -> tuple[str, str]:
+        counts: dict[str, int] = {}
+        for one in self._trials.every():
+            counts[one.state] = counts.get(one.state, 0) + 1
+        return "finished", ", ".join(f"{number} {state}" for state, number in counts.items())
+
+
+def serve(
+    files: SweepFiles, make: Callable[[], Controller], pause: Callable[[], None]
+) -> str | None:
+    """Be the controller of a sweep until it has ended; how it ended, None where there is one."""
+    lock = lock_file(files.lock, wait=False)
+    if lock is None:
+        return None
+    try:
+        myself = processes.identify(os.getpid())
+        files.end.unlink(missing_ok=True)
+        controller, ended = make(), None
+        while ended is None:
+            try:
+                if read_json(files.controller) != myself:  # one that came second wrote its own
+                    write_json_atomic(files.controller, myself)
+                ended = controller.turn()
+            except (WorkbenchError, OSError) as error:  # a full disk: the next turn does it
+                log(f"not now: {error}")
+            if ended is None:
+                pause()
+        log(f"{ended[0]}: {ended[1]}")
+        files.stop.unlink(missing_ok=True)
+        files.tell_end(*ended, at=time.time())
+        return ended[0]
+    finally:
+        files.controller.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def log(text: str) -> None:
+    """A line of ``controller.log``."""
+    sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Entry point of the detached process."""
+    os.umask(0o077)
+    for number in (signal.SIGHUP, signal.SIGINT):  # a closed terminal
+        signal.signal(number, signal.SIG_IGN)
+    files = SweepFiles(Path(sys.argv[1]), sys.argv[2])
+    files.check_own()
+
+    def make() -> Controller:
+        plan = files.plan()
+        trials = Trials(files.journal, plan, writes=True)
+        host = ThisHost(files, plan)
+        os.chdir(host.folder)
+        return Controller(plan, trials, host, stop_asked=files.stop.exists)
+
+    try:
+        serve(files, make, lambda: time.sleep(_LOOK_SECONDS))
+    except Exception as error:
+        known = isinstance(error, WorkbenchError)
+        files.tell_end("failed", str(error) if known else repr(error), time.time())
+        raise  # into the log
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""The files of a sweep, in ``<store>/.sweeps/NAME/``.
+
+=====================  =======================================================================
+file                   content
+=====================  =======================================================================
+``sweep.json``         `plan.SweepPlan`, written last when a sweep is made
+``template/``          a run directory that never starts: the record that trials are made from
+``journal.jsonl``      Optuna's journal: values, looks and results of all trials
+``controller.json``    who serves the sweep (`schema.ProcessDoc`)
+``controller.lock``    held (flock) by the one controller, the only writer of the journal
+``controller.log``     what it did and why
+``stop``               there while somebody asked for its stop
+``end.json``           how it ended: ``{"outcome", "message", "at"}``
+=====================  =======================================================================
+
+A trial's run says in its record whose trial it is: that is the link between both.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import ForeignRunError, StoreError, UnknownNameError, UsageError
+from workbench.store import names, processes
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.layout import RunPaths
+from workbench.store.ownership import foreign_folder, user_name
+from workbench.sweeping.plan import SweepPlan
+
+FOLDER = ".sweeps"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepFiles:
+    """The paths of one sweep; nothing is made by naming them."""
+
+    root: Path
+    """The store."""
+    name: str
+    """The sweep's folder."""
+
+    @property
+    def folder(self) -> Path:
+        """Of the sweep."""
+        return self.root / FOLDER / self.name
+
+    @property
+    def plan_file(self) -> Path:
+        """The plan."""
+        return self.folder / "sweep.json"
+
+    @property
+    def template(self) -> RunPaths:
+        """The record that trials are made from."""
+        return RunPaths(self.folder / "template")
+
+    @property
+    def journal(self) -> Path:
+        """Optuna's."""
+        return self.folder / "journal.jsonl"
+
+    @property
+    def controller(self) -> Path:
+        """Who serves the sweep."""
+        return self.folder / "controller.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the controller."""
+        return self.folder / "controller.lock"
+
+    @property
+    def log(self) -> Path:
+        """The controller's."""
+        return self.folder / "controller.log"
+
+    @property
+    def stop(self) -> Path:
+        """The request to stop."""
+        return self.folder / "stop"
+
+    @property
+    def end(self) -> Path:
+        """How it ended."""
+        return self.folder / "end.json"
+
+    def plan(self) -> SweepPlan:
+        """The plan.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        try:
+            return SweepPlan.read(read_json(self.plan_file) or {})
+        except (KeyError, TypeError) as error:
+            raise StoreError(f"{self.plan_file} is not the plan of a sweep: {error!r}") from error
+
+    def ended(self) -> dict[str, Any] | None:
+        """How it ended; None = it has not."""
+        return read_json(self.end)
+
+    def tell_end(self, outcome: str, message: str, at: float) -> None:
+        """Write how it ended."""
+        write_json_atomic(self.end, {"outcome": outcome, "message": message, "at": at})
+
+    @property
+    def is_served(self) -> bool:
+        """Whether its controller is at work."""
+        process: Any = read_json(self.controller) or {}
+        numbers = all(type(process.get(name)) is int for name in ("pid", "start_ticks"))
+        return numbers and "boot_id" in process and processes.is_alive(process)
+
+    def check_own(self) -> None:
+        """Refuse a sweep whose files somebody else could have written: it says what is started.
+
+        Raises:
+            ForeignRunError: it is not this user's alone.
+        """
+        reason = foreign_folder(self.folder)
+        if reason is not None:
+            raise ForeignRunError(
+                f"{user_name(os.geteuid())} cannot use the sweep {self.folder}: {reason}. Use a "
+                "store of your own: --store DIR."
+            )
+
+
+def make_folder(root: Path, name: str) -> SweepFiles:
+    """Claim the folder of a new sweep; another name's number follows where it is taken.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    base = names.slug(names.check_name(name))
+    try:
+        (root / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
+        for number in range(1, 10_000):
+            files = SweepFiles(root, base if number == 1 else f"{base}-{number}")
+            try:
+                files.folder.mkdir(mode=0o700)
+            except FileExistsError:
+                continue
+            return files
+    except OSError as error:
+        raise StoreError(f"The store {root} cannot be written: {error}") from error
+    raise StoreError(f"{root} has 10,000 sweeps named {base!r}.")
+
+
+def every_sweep(root: Path) -> list[SweepFiles]:
+    """All sweeps of a store, the newest first."""
+    try:
+        found = [SweepFiles(root, one.name) for one in (root / FOLDER).iterdir()]
+    except OSError:
+        return []
+    made = [one for one in found if names.is_id(one.name) and one.plan_file.is_file()]
+    return sorted(made, key=lambda one: one.plan().created_at, reverse=True)
+
+
+def find_sweep(root: Path, name: str) -> SweepFiles:
+    """The sweep of that name or unique prefix, or the newest for "last".
+
+    Raises:
+        UsageError: there is none, or several fit.
+    """
+    known = every_sweep(root)
+    if not known:
+        raise UsageError(
+            f"No sweeps in {root} yet. Start one: workbench sweep gpt --grid lr=1e-4,3e-4"
+        )
+    fits = known[:1] if name == "last" else [one for one in known if one.name == name]
+    fits = fits or [one for one in known if name and one.name.startswith(name)]
+    if len(fits) > 1:
+        raise UsageError(f"{name!r} fits {', '.join(one.name for one in fits)}. Give the name.")
+    if not fits:
+        raise UnknownNameError.near("sweep", name, [one.name for one in known])
+    return fits[0]

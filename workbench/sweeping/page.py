@@ -1,0 +1,75 @@
+"""A sweep on one HTML page: its figures and the table of its trials; it needs no network."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+
+from workbench.errors import StoreError
+from workbench.store.files import write_bytes_atomic
+from workbench.store.secrets import hide_bytes
+from workbench.sweeping.figures import figures, plotly_script
+from workbench.sweeping.plan import labels
+from workbench.sweeping.progress import TrialRow
+from workbench.sweeping.sweep import Sweep
+
+_STYLE = """
+:root{color-scheme:light dark}
+body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em}
+table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}
+th,td{padding:3px 14px 3px 0;text-align:left;border-bottom:1px solid #8884;white-space:nowrap}
+td:last-child{white-space:normal}
+.table{overflow-x:auto}
+"""
+
+
+def write_page(sweep: Sweep, path: Path) -> None:
+    """Write the figures and the trials as one HTML file that needs no network.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    drawn = figures(sweep)
+    plan, best = sweep.plan, sweep.best()
+    varied, metric = html.escape(labels(plan.parameters)), html.escape(plan.metric)
+    parts = [
+        f"<h1>{html.escape(sweep.name)}</h1>",
+        f"<p>{varied}; {metric}, {plan.direction} is better; {sweep.state}</p>",
+    ]
+    if best is not None:
+        values = ", ".join(f"{name}={value}" for name, value in best.values.items())
+        parts.append(
+            f"<p>Best: trial {best.number} ({html.escape(values)}), {best.value:.6g}, "
+            f"run <code>{html.escape(str(best.run))}</code></p>"
+        )
+    for heading, figure in drawn.items():
+        parts.append(f"<h2>{heading}</h2>")
+        size = {"default_height": 380, "config": {"displayModeBar": False, "responsive": True}}
+        parts.append(figure.to_html(full_html=False, include_plotlyjs=False, **size))
+    if not drawn:
+        parts.append("<p>No trial has finished yet.</p>")
+    parts.append(_table(sweep))
+    title = html.escape(f"Sweep {sweep.name}")
+    head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
+    code = f"<script>{plotly_script()}</script>".encode() if drawn else b""
+    start, rest = f"<!doctype html><html lang=en>{head}", f"{''.join(parts)}</html>\n"
+    page = hide_bytes(start.encode()) + code + hide_bytes(rest.encode())
+    try:
+        write_bytes_atomic(path, page, hide=False)  # plotly.js has what looks like a key
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error}") from error
+
+
+def _table(sweep: Sweep) -> str:
+    names = [one.name for one in sweep.plan.parameters]
+    heads = ["Trial", "State", *names, sweep.plan.metric, "Run", ""]
+    cells = "".join(f"<th>{html.escape(one)}</th>" for one in heads)
+    lines = "".join(_line(one, names) for one in sweep.trials())
+    return f"<h2>Trials</h2><div class=table><table><tr>{cells}</tr>{lines}</table></div>"
+
+
+def _line(trial: TrialRow, names: list[str]) -> str:
+    value = "n/a" if trial.value is None else f"{trial.value:.6g}"
+    values = [trial.values.get(one, "") for one in names]
+    texts = [str(trial.number), trial.state, *values, value, trial.run or "n/a", trial.why]
+    return f"<tr>{''.join(f'<td>{html.escape(one)}</td>' for one in texts)}</tr>"

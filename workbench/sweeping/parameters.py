@@ -1,0 +1,184 @@
+"""What a sweep varies: an option of the script, and the values that it may have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any, cast
+
+from workbench.errors import UsageError
+
+Value = str | int | float
+"""A number where all values of a parameter are numbers, else text."""
+_MARKS = {"log", "int"}
+_MOST_COMBINATIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One varied option: listed values, or a range."""
+
+    name: str
+    """As the user gave it, without dashes."""
+    option: str
+    """As the script takes it, with dashes."""
+    tried: bool
+    """Whether each value is tried in every combination (grid), not drawn."""
+    values: tuple[str, ...] = ()
+    """Listed values, as typed; () = a range."""
+    low: float = 0.0
+    """Of a range."""
+    high: float = 0.0
+    """Of a range."""
+    log: bool = False
+    """Whether its logarithm is drawn uniformly."""
+    integer: bool = False
+    """Whether only whole numbers are drawn."""
+
+    def value_of(self, text: str) -> Value:
+        """A listed value as Optuna keeps it."""
+        return _number(text) if all(_is_number(one) for one in self.values) else text
+
+    def text_of(self, value: Value) -> str:
+        """A value as the script's option takes it.
+
+        >>> one = Parameter(name="lr", option="--lr", tried=True, values=("1e-4", "3e-4"))
+        >>> one.text_of(0.0003), one.text_of(one.value_of("1e-4"))
+        ('3e-4', '1e-4')
+        """
+        if not self.values:
+            return str(round(float(value))) if self.integer else repr(float(value))
+        return next(text for text in self.values if self.value_of(text) == value)
+
+    def __str__(self) -> str:
+        """As it is typed."""
+        if self.values:
+            return f"{self.name}={','.join(self.values)}"
+        ends = (f"{one:g}" for one in (self.low, self.high))
+        marks = (mark for mark, on in (("log", self.log), ("int", self.integer)) if on)
+        return f"{self.name}={':'.join([*ends, *marks])}"
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return {**asdict(self), "values": list(self.values)}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Parameter:
+        """From its plain form."""
+        given: dict[str, Any] = {**document, "values": tuple(document["values"])}
+        return cls(**given)
+
+
+def grid_parameter(name: str, given: object) -> Parameter:
+    """A parameter whose values are tried in every combination: ``1e-4,3e-4`` or a sequence.
+
+    Raises:
+        UsageError: there is no value, or one comes twice.
+    """
+    values = _listed(given)
+    _check_listed("--grid", name, values, least=1)
+    return Parameter(name=name, option=f"--{name}", tried=True, values=values)
+
+
+def random_parameter(name: str, given: object) -> Parameter:
+    """A parameter that is drawn: ``0:0.1``, ``1e-5:1e-3:log``, ``2:8:int``, ``a,b`` or a sequence.
+
+    >>> str(random_parameter("lr", "1e-5:1e-3:log")), str(random_parameter("opt", ["adamw", "sgd"]))
+    ('lr=1e-05:0.001:log', 'opt=adamw,sgd')
+
+    Raises:
+        UsageError: it is neither a range nor a list.
+    """
+    pair = isinstance(given, tuple)
+    text = ":".join(map(str, cast("Sequence[Any]", given))) if pair else given
+    if not isinstance(text, str) or ":" not in text:
+        values = _listed(text)
+        _check_listed("--random", name, values, least=2)
+        return Parameter(name=name, option=f"--{name}", tried=False, values=values)
+    low, high, *marks = text.split(":")
+    problem = _range_problem(low, high, marks)
+    if problem:
+        raise UsageError(
+            f"--random {name}={text}: {problem}. Give LOW:HIGH, LOW:HIGH:log for a logarithmic "
+            "scale, LOW:HIGH:int for whole numbers, or values separated by commas."
+        )
+    return Parameter(
+        name=name,
+        option=f"--{name}",
+        tried=False,
+        low=float(low),
+        high=float(high),
+        log="log" in marks,
+        integer="int" in marks,
+    )
+
+
+def _range_problem(low: str, high: str, marks: Sequence[str]) -> str:
+    if not (_is_number(low) and _is_number(high)):
+        return "the ends of a range are numbers"
+    first, last = float(low), float(high)
+    whole = first.is_integer() and last.is_integer()
+    problems = {
+        f"{set(marks) - _MARKS} is neither log nor int": bool(set(marks) - _MARKS),
+        "the low end is not below the high end": first >= last,
+        "a logarithmic scale begins above 0": "log" in marks and first <= 0,
+        "whole numbers lie between whole numbers": "int" in marks and not whole,
+    }
+    return next((text for text, is_so in problems.items() if is_so), "")
+
+
+def _listed(given: object) -> tuple[str, ...]:
+    if isinstance(given, str):
+        return tuple(one.strip() for one in given.split(",") if one.strip())
+    if isinstance(given, Sequence):
+        return tuple(map(str, cast("Sequence[object]", given)))
+    return (str(given),)
+
+
+def _check_listed(flag: str, name: str, values: Sequence[str], *, least: int) -> None:
+    if len(set(values)) < len(values):
+        raise UsageError(f"{flag} {name}={','.join(values)}: a value comes twice. Give it once.")
+    if len(values) < least:
+        kind = "LOW:HIGH, or values" if flag == "--random" else "values"
+        raise UsageError(f"{flag} {name}: give {kind} separated by commas, as in {name}=1,2.")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def combinations(parameters: Sequence[Parameter]) -> list[dict[str, Value]]:
+    """Every combination of the values that are all tried; [] where there is no such parameter.
+
+    Raises:
+        UsageError: there are too many.
+    """
+    tried = [one for one in parameters if one.tried]
+    count = math.prod(len(one.values) for one in tried)
+    if count > _MOST_COMBINATIONS:
+        raise UsageError(
+            f"The grid has {count:,} combinations; at most {_MOST_COMBINATIONS:,} are tried. Draw "
+            "some of the parameters instead: --random NAME=A,B,C --trials N"
+        )
+    if not tried:
+        return []
+    every = product(*([one.value_of(text) for text in one.values] for one in tried))
+    return [dict(zip((one.name for one in tried), values, strict=True)) for values in every]
+
+
+def texts_of(parameters: Sequence[Parameter], values: Mapping[str, Value]) -> dict[str, str]:
+    """The values of a trial as the script's options take them."""
+    known = {one.name: one for one in parameters}
+    return {name: known[name].text_of(value) for name, value in values.items() if name in known}

@@ -1,0 +1,93 @@
+"""A trial's values as options of the script: checked before anything starts, then written."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from workbench.errors import UnknownNameError, UsageError
+from workbench.launching.prepare.targets import Target
+from workbench.script_options.checks import problem_of
+from workbench.script_options.reading import read_options
+from workbench.script_options.typed_text import with_value
+from workbench.script_options.values import Reading, ScriptOption
+from workbench.sweeping.parameters import Parameter
+
+_ON, _OFF = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
+
+
+def read_script(target: Target) -> Reading:
+    """What the script can be told; nothing of it is run."""
+    return read_options(target.path, recipe=target.recipe, module=target.module)
+
+
+def checked(parameter: Parameter, reading: Reading, script: str) -> Parameter:
+    """The parameter as the script's own option, whose type it takes.
+
+    Raises:
+        UnknownNameError: the script has no such option.
+        UsageError: one of the values is none that the option takes.
+    """
+    option = _option(parameter.name, reading)
+    if option is None:
+        if reading.complete:
+            known = [one.name.lstrip("-") for one in reading.known.options]
+            raise UnknownNameError.near(f"option of {script}", parameter.name, known)
+        return parameter
+    whole = option.kind == "integer" and not parameter.values
+    if whole and not (parameter.low.is_integer() and parameter.high.is_integer()):
+        raise UsageError(
+            f"{option.name} of {script} takes whole numbers: give whole ends, not {parameter}."
+        )
+    named = replace(parameter, option=option.name, integer=parameter.integer or whole)
+    for text in _samples(named):
+        problem = problem_of(option, text)
+        if option.is_switch and text.lower() not in _ON | _OFF:
+            problem = f"{option.name} is a switch: give true,false, not {text!r}."
+        if not option.is_switch and not option.is_word and option.most == 0:
+            problem = f"{option.name} takes no value."
+        if problem:
+            raise UsageError(f"{script}: {problem}")
+    return named
+
+
+def _option(name: str, reading: Reading) -> ScriptOption | None:
+    """By its exact name, underscores and hyphens alike."""
+    plain = name.lstrip("-")
+    spellings = {plain, plain.replace("_", "-"), plain.replace("-", "_")}
+    found = (reading.known.by_name.get(f"--{one}") for one in spellings)
+    short = reading.known.by_name.get(f"-{plain}") if len(plain) == 1 else None
+    return next((one for one in found if one is not None), short)
+
+
+def _samples(parameter: Parameter) -> Sequence[str]:
+    if parameter.values:
+        return parameter.values
+    return [parameter.text_of(parameter.low), parameter.text_of(parameter.high)]
+
+
+def with_values(
+    arguments: Sequence[str],
+    values: Mapping[str, str],
+    parameters: Sequence[Parameter],
+    reading: Reading,
+) -> list[str]:
+    """The script's arguments with the values of a trial in them.
+
+    Raises:
+        UsageError: a value cannot be put there.
+    """
+    text, known = shlex.join(arguments), reading.known
+    options = {one.name: known.by_name.get(one.option) for one in parameters}
+    written = {one.name: one.option for one in parameters}
+    unknown: list[str] = []
+    for name, value in values.items():
+        option = options[name]
+        if option is None:
+            unknown += [f"{written[name]}={value}"] if value[:1] == "-" else [written[name], value]
+        elif option.is_switch:
+            text = with_value(text, known, option.name, value.lower() in _ON)
+        else:
+            text = with_value(text, known, option.name, value)
+    return [*shlex.split(text), *unknown]

@@ -1,0 +1,214 @@
+"""Optuna's part: what is drawn next, who falls behind, what is kept; the one file that knows it.
+
+The journal is Optuna's own file storage. The sweep's controller is its only writer and holds a lock
+of its own, so the journal's lock file, which a killed process would leave behind, is not needed.
+"""
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportUntypedBaseClass=false
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import HostError
+from workbench.sweeping.parameters import Parameter, Value, combinations, texts_of
+from workbench.sweeping.plan import ETA, SweepPlan
+
+_STATES = {"RUNNING": "open", "COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
+_WHY = "why"
+_SEEDS = 10_007  # trials of one sweep at most, and their seeds
+
+
+def optuna() -> Any:
+    """The library, quiet.
+
+    Raises:
+        HostError: it is not installed.
+    """
+    try:
+        import optuna as library  # noqa: PLC0415  (an extra; a second to import)
+    except ImportError as error:
+        raise HostError(
+            f"Sweeps need Optuna, which cannot be imported here ({error}). Install it: pip install "
+            "'training-workbench[sweep]'"
+        ) from error
+    library.logging.set_verbosity(library.logging.ERROR)
+    warnings.filterwarnings("ignore", category=library.exceptions.ExperimentalWarning)
+    return library
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One trial as the journal has it."""
+
+    number: int
+    """From 0."""
+    state: str
+    """open (values are drawn, no result yet), finished, pruned or failed."""
+    values: Mapping[str, str]
+    """Parameter -> value, as the script's option takes it."""
+    value: float | None = None
+    """The metric at its end; of a pruned one at its last look."""
+    looks: Mapping[int, float] = field(default_factory=dict[int, float])
+    """Step -> metric at that look."""
+    why: str = ""
+    """Why it was pruned, or failed."""
+
+
+class Trials:
+    """The trials of a sweep. One that `writes` is the only one that does."""
+
+    def __init__(self, journal: Path, plan: SweepPlan, *, writes: bool = False) -> None:
+        self._plan = plan
+        self._optuna = optuna()
+        if writes:
+            _cut_torn_line(journal)
+        backend = self._optuna.storages.journal.JournalFileBackend(str(journal), lock_obj=_NoLock())
+        storage = self._optuna.storages.JournalStorage(backend)
+        if writes:
+            self.study = self._optuna.create_study(
+                storage=storage,
+                study_name=plan.id,
+                direction="minimize" if plan.direction == "lower" else "maximize",
+                pruner=self._pruner(),
+                load_if_exists=True,
+            )
+        else:
+            self.study = self._optuna.load_study(storage=storage, study_name=plan.id)
+
+    def every(self) -> list[Trial]:
+        """All trials whose values were drawn, in their order."""
+        known = [one for one in self._frozen() if one.state.name in _STATES]
+        return [self._trial(one) for one in known if self._whole(one)]
+
+    def one(self, number: int) -> Trial:
+        """A trial by its number."""
+        return self._trial(self._frozen()[number])
+
+    def ask(self) -> Trial | None:
+        """The next trial, with its values; None when there are as many as planned.
+
+        What is asked for again after a kill goes on with the same trial.
+        """
+        kept, plan = self._frozen(), self._plan
+        half = [one for one in kept if one.state.name == "RUNNING" and not self._whole(one)]
+        asked = [one for one in kept if one.state.name != "WAITING"]
+        if not half and len(asked) >= plan.trials:
+            return None
+        number = half[0].number if half else len(asked)
+        self.study.sampler = self._sampler(_SEEDS * plan.seed + number)
+        if half:
+            trial = self._optuna.trial.Trial(self.study, half[0]._trial_id)  # noqa: SLF001  (no public way)
+        else:
+            self._enqueue(number)
+            trial = self.study.ask()
+        for name, distribution in self._distributions().items():
+            trial._suggest(name, distribution)  # noqa: SLF001  (as `ask` does; kept values stay)
+        return self.one(trial.number)
+
+    def look(self, number: int, step: int, value: float) -> bool:
+        """Keep the metric of a trial at a look; whether it falls behind."""
+        kept = self._frozen()[number]
+        trial = self._optuna.trial.Trial(self.study, kept._trial_id)  # noqa: SLF001
+        trial.report(value, step)
+        return bool(trial.should_prune())
+
+    def finish(self, number: int, value: float) -> None:
+        """Keep the result of a trial."""
+        self.study.tell(number, value)
+
+    def end(self, number: int, state: str, why: str) -> None:
+        """Keep that a trial was pruned, or failed, and why."""
+        kept = self._frozen()[number]
+        self.study._storage.set_trial_user_attr(kept._trial_id, _WHY, why)  # noqa: SLF001
+        name = next(name for name, ours in _STATES.items() if ours == state)
+        self.study.tell(number, state=self._optuna.trial.TrialState[name])
+
+    def _frozen(self) -> list[Any]:
+        return self.study.get_trials(deepcopy=False)
+
+    def _trial(self, kept: Any) -> Trial:
+        return Trial(
+            number=kept.number,
+            state=_STATES[kept.state.name],
+            values=texts_of(self._plan.parameters, kept.params),
+            value=kept.value,
+            looks=dict(kept.intermediate_values),
+            why=str(kept.user_attrs.get(_WHY, "")),
+        )
+
+    def _whole(self, kept: Any) -> bool:
+        return all(one.name in kept.params for one in self._plan.parameters)
+
+    def _enqueue(self, number: int) -> None:
+        """The next combination of the grid, where one is not yet in the journal.
+
+        One at a time: the trial of a number has the combination of that number.
+        """
+        grid = shuffled_grid(self._plan)
+        if grid and not any(one.state.name == "WAITING" for one in self._frozen()):
+            self.study.enqueue_trial(grid[number % len(grid)])
+
+    def _distributions(self) -> dict[str, Any]:
+        return {one.name: _distribution(self._optuna, one) for one in self._plan.parameters}
+
+    def _sampler(self, seed: int) -> Any:
+        """Made again for each trial: after a restart it does not draw what it has drawn."""
+        if self._plan.sampler == "random":
+            return self._optuna.samplers.RandomSampler(seed=seed)
+        return self._optuna.samplers.TPESampler(seed=seed)
+
+    def _pruner(self) -> Any:
+        pruners, first = self._optuna.pruners, self._plan.first_look
+        if first is None:
+            return pruners.NopPruner()
+        if self._plan.stop == "hyperband" and self._plan.steps_total is not None:
+            return pruners.HyperbandPruner(
+                min_resource=first, max_resource=self._plan.steps_total, reduction_factor=ETA
+            )
+        return pruners.SuccessiveHalvingPruner(min_resource=first, reduction_factor=ETA)
+
+
+def shuffled_grid(plan: SweepPlan) -> list[dict[str, Value]]:
+    """The combinations in the order in which they are tried: as given, or some of them."""
+    grid = combinations(plan.parameters)
+    if plan.trials < len(grid):
+        random.Random(plan.seed).shuffle(grid)  # noqa: S311
+    return grid
+
+
+def _distribution(library: Any, one: Parameter) -> Any:
+    if one.values:
+        return library.distributions.CategoricalDistribution(
+            [one.value_of(text) for text in one.values]
+        )
+    if one.integer:
+        return library.distributions.IntDistribution(int(one.low), int(one.high), log=one.log)
+    return library.distributions.FloatDistribution(one.low, one.high, log=one.log)
+
+
+class _NoLock:
+    """In place of the journal's own lock: the controller's is held."""
+
+    def acquire(self) -> bool:
+        """It is held already."""
+        return True
+
+    def release(self) -> None:
+        """The controller keeps it."""
+
+
+def _cut_torn_line(journal: Path) -> None:
+    """Drop the end of a line that a full disk or a kill cut off: what follows could not be read."""
+    try:
+        with journal.open("rb+") as file:
+            data = file.read()
+            file.truncate(data.rfind(b"\n") + 1)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,273 @@
+"""`Sweep`: a sweep seen through its folder; `sweep` starts one, `sweeps` lists them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import StoreError, UsageError, WorkbenchError
+from workbench.launching.prepare.launcher_process import LOADERS
+from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.resume.resume import startable_record
+from workbench.launching.run import Run
+from workbench.launching.start.supervisor_process import SAFE_PYTHON
+from workbench.store.files import write_json_atomic
+from workbench.store.processes import identify
+from workbench.store.runs import Store
+from workbench.sweeping.files import SweepFiles, every_sweep, find_sweep
+from workbench.sweeping.host import runs_of
+from workbench.sweeping.plan import SweepOptions, SweepPlan, labels
+from workbench.sweeping.prepared import Prepared, make, prepare_sweep
+from workbench.sweeping.progress import TrialRow, best_of, rows, so_far
+from workbench.sweeping.study import Trials, optuna
+
+_CONTROLLER = "workbench.sweeping.controller"
+
+
+class Sweep:
+    """A sweep of a store. Any number of handles may exist, in any process."""
+
+    def __init__(self, files: SweepFiles) -> None:
+        self._files = files
+        self.plan: SweepPlan = files.plan()
+        """What is varied, and by what trials are judged."""
+
+    @property
+    def name(self) -> str:
+        """The name, unique in its store."""
+        return self._files.name
+
+    @property
+    def directory(self) -> Path:
+        """Its folder."""
+        return self._files.folder
+
+    @property
+    def state(self) -> str:
+        """running, stopping, finished, stopped, failed, or interrupted (nobody serves it)."""
+        if self._files.is_served:
+            return "stopping" if self._files.stop.exists() else "running"
+        ended = self._files.ended()
+        return "interrupted" if ended is None else str(ended.get("outcome"))
+
+    @property
+    def message(self) -> str:
+        """How it ended, or what to do, in a sentence; "" = it runs."""
+        state = self.state
+        if state == "interrupted":
+            return f"Nothing serves it. To go on: workbench sweep resume {self.name}"
+        ended = self._files.ended()
+        return "" if ended is None or state == "running" else str(ended.get("message"))
+
+    def trials(self) -> list[TrialRow]:
+        """All trials whose values were drawn."""
+        return rows(Store(self._files.root), self.plan, self._trials.every())
+
+    def best(self) -> TrialRow | None:
+        """The finished trial with the best metric; None = none has finished."""
+        return best_of(self.trials(), self.plan.direction)
+
+    def run(self, trial: int) -> Run:
+        """The run of a trial.
+
+        Raises:
+            UsageError: there is no such trial, or it has no run yet.
+        """
+        paths = runs_of(Store(self._files.root), self.plan, [trial]).get(trial)
+        if paths is None:
+            raise UsageError(f"{self.name} has no run of trial {trial}: workbench sweep show")
+        return Run(paths)
+
+    def study(self) -> Any:
+        """The `optuna.study.Study`, to read: its figures and importances take it."""
+        return self._trials.study
+
+    def stop(self, timeout: float = 300.0) -> Sweep:
+        """Stop its trials with a checkpoint, and wait; `resume` goes on with them.
+
+        Raises:
+            ForeignRunError: it is another user's.
+            WorkbenchError: it did not end within `timeout` seconds.
+        """
+        self.request_stop()
+        deadline = time.monotonic() + timeout
+        while self._files.is_served or self._files.ended() is None:
+            if time.monotonic() > deadline:
+                raise WorkbenchError(f"{self.name} has not stopped within {timeout:g} s.")
+            time.sleep(0.1)
+        return self
+
+    def request_stop(self) -> None:
+        """Ask for that, and do not wait.
+
+        Raises:
+            ForeignRunError: it is another user's.
+        """
+        self._files.check_own()
+        if self._files.ended() is not None and not self._files.is_served:
+            return
+        self._files.stop.touch(mode=0o600)
+        if not self._files.is_served:  # a controller of the same kind ends what is left
+            spawn_controller(self._files, self.plan)
+
+    def resume(self) -> Sweep:
+        """Go on, after a stop, a reboot, or a kill of everything; nothing runs twice.
+
+        Raises:
+            ForeignRunError: it is another user's, or its record is from elsewhere.
+            UsageError: it has finished.
+        """
+        self._files.check_own()
+        startable_record(self._files.template)
+        if self.state == "finished":
+            raise UsageError(f"{self.name} has finished: {self.message}")
+        if not self._files.is_served:
+            self._files.stop.unlink(missing_ok=True)
+            self._files.end.unlink(missing_ok=True)
+            optuna()
+            spawn_controller(self._files, self.plan)
+        return self
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Block until it has ended; returns its state. Ctrl-C ends the waiting only.
+
+        Raises:
+            WorkbenchError: it did not end within `timeout` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._files.is_served:
+            if deadline is not None and time.monotonic() > deadline:
+                raise WorkbenchError(f"{self.name} still runs after {timeout:g} s.")
+            time.sleep(0.2)
+        return self.state
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        plan, trials = self.plan, self.trials()
+        best = best_of(trials, plan.direction)
+        return {
+            "sweep": self.name,
+            "state": self.state,
+            "message": self.message,
+            "parameters": labels(plan.parameters),
+            "metric": plan.metric,
+            "direction": plan.direction,
+            "stop": plan.stop,
+            "first_look": plan.first_look,
+            "sampler": plan.sampler,
+            "planned": plan.trials,
+            "predicted": plan.predicted,
+            "best": best and asdict(best),
+            "so_far": asdict(so_far(trials, plan.trials)),
+            "trials": [asdict(one) for one in trials],
+            "dir": str(self.directory),
+        }
+
+    @functools.cached_property
+    def _trials(self) -> Trials:
+        """Kept, for it reads on from where it was: only what is new of the journal."""
+        return Trials(self._files.journal, self.plan)
+
+    def __repr__(self) -> str:
+        return f"Sweep({self.name!r}, {self.state}, {self.plan.trials} trials)"
+
+
+def spawn_controller(files: SweepFiles, plan: SweepPlan) -> None:
+    """Start the detached controller; a second one leaves at once.
+
+    Raises:
+        StoreError: its folder cannot be written.
+    """
+    dropped = {*LOADERS, "CUDA_VISIBLE_DEVICES", "WORKBENCH_STORE"}
+    environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    if plan.visible_gpus is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = plan.visible_gpus
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        output = os.open(files.log, flags, 0o600)
+    except OSError as error:
+        raise StoreError(f"{files.folder} cannot be written: {error}") from error
+    try:
+        process = subprocess.Popen(
+            [*SAFE_PYTHON, "-m", _CONTROLLER, str(files.root), files.name],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd="/",
+            env=environment,
+        )
+    finally:
+        os.close(output)
+    begun = identify(process.pid)
+    if begun is not None:  # before it says so itself
+        write_json_atomic(files.controller, begun)
+    threading.Thread(target=process.wait, daemon=True).start()  # no zombie, no warning
+
+
+def sweep(
+    target: str | os.PathLike[str],
+    arguments: Sequence[str] = (),
+    *,
+    grid: Mapping[str, Any] | None = None,
+    random: Mapping[str, Any] | None = None,
+    on_prepared: Callable[[Prepared], bool] | None = None,
+    **options: Any,
+) -> Sweep:
+    """Start a sweep of a script or recipe; it goes on without this process.
+
+    Args:
+        target: A recipe's name, or the path of a Python script.
+        arguments: The script's other arguments.
+        grid: Option -> values, all tried in every combination: ``{"lr": [1e-4, 3e-4]}``.
+        random: Option -> what is drawn: ``"0:0.1"``, ``"1e-5:1e-3:log"``, ``(2, 8)``, or a list.
+        on_prepared: Is given what would start, with hours and dollars; False = start nothing.
+        options: trials, metric, direction, stop, first_look, sampler, parallel, seed (see
+            `SweepOptions`), and the keywords of `wb.launch`; name is the sweep's.
+
+    Raises:
+        UsageError: the script has no such option, or it cannot be started so.
+        HostError: Optuna, torch or accelerate is missing here.
+        StoreError: the store cannot be written.
+    """
+    names = set(SweepOptions.__dataclass_fields__)
+    own = {name: options.pop(name) for name in list(options) if name in names}
+    chosen = SweepOptions(grid=grid or {}, random=random or {}, **own)
+    launching = LaunchOptions.from_keywords(options)
+    prepared = prepare_sweep(os.fspath(target), list(arguments), chosen, launching)
+    if on_prepared is not None and not on_prepared(prepared):
+        raise UsageError("Nothing was started.")
+    return start(prepared)
+
+
+def start(prepared: Prepared) -> Sweep:
+    """Make the folder of a sweep and start its controller.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    files = make(prepared)
+    made = Sweep(files)
+    spawn_controller(files, made.plan)
+    return made
+
+
+def find(name: str, store: str | os.PathLike[str] | None = None) -> Sweep:
+    """A sweep by name, unique prefix, or "last".
+
+    Raises:
+        UsageError: there is none, or several fit.
+    """
+    return Sweep(find_sweep(Store(store).root, name))
+
+
+def sweeps(store: str | os.PathLike[str] | None = None) -> list[Sweep]:
+    """The sweeps of a store, newest first."""
+    return [Sweep(files) for files in every_sweep(Store(store).root)]
