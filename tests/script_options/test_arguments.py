@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.recover.script_options import ScriptOptions, changed_arguments, script_options
+from workbench.script_options.arguments import changed_arguments
+from workbench.script_options.from_source import script_options
+from workbench.script_options.values import ScriptOptions
 
 PARSER = """
 import argparse

@@ -1,0 +1,171 @@
+"""Options that are declared by types: fields of a dataclass, parameters of a typer command."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.script_options.literals import Constants, call_name, literal, plain
+from workbench.script_options.values import Default, Kind, ScriptOption, kind_of
+
+_MANY = {"list", "List", "Sequence", "tuple", "Tuple"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Typed:
+    """What an annotation says of an option."""
+
+    kind: str
+    """Name of the type of one value."""
+    choices: tuple[str, ...] = ()
+    """The only values."""
+    many: bool = False
+    """Whether it holds several."""
+
+
+def typed(node: ast.expr | None) -> Typed | None:
+    """What an annotation says; None = a type that is not known here, as an Enum."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        node = ast.parse(node.value, mode="eval").body
+    if isinstance(node, ast.BinOp):  # X | None
+        sides = [one for one in (node.left, node.right) if not _is_none(one)]
+        return typed(sides[0])
+    if isinstance(node, ast.Subscript):
+        return _subscript(node)
+    name = ast.unparse(node).rpartition(".")[2] if node is not None else "str"
+    if name in {"int", "float", "str", "bool", "Path", "Any"}:
+        return Typed(kind=name)
+    return Typed(kind="str", many=True) if name in _MANY else None
+
+
+def _subscript(node: ast.Subscript) -> Typed | None:
+    outer = ast.unparse(node.value).rpartition(".")[2]
+    inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if outer == "Literal":
+        return Typed(
+            kind="str",
+            choices=tuple(str(one.value) for one in inner if isinstance(one, ast.Constant)),
+        )
+    if outer in {"Optional", "Union", "Annotated"}:
+        return typed(next(one for one in inner if not _is_none(one)))
+    if outer in _MANY:
+        one = typed(inner[0])
+        return one and Typed(kind=one.kind, choices=one.choices, many=True)
+    return None
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def dataclass_options(
+    node: ast.ClassDef, known: Mapping[str, ast.ClassDef], constants: Constants
+) -> Iterator[ScriptOption | str]:
+    """What HfArgumentParser makes of a dataclass; a text says what cannot be read."""
+    for base in node.bases:
+        name = call_name(base)
+        if name in known and known[name] is not node:
+            yield from dataclass_options(known[name], known, constants)
+        elif name != "object":
+            yield f"{node.name} has the options of {name}, which is of a library"
+    for one in node.body:
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            yield _of_field(one.target.id, one, node.name, constants)
+
+
+def _of_field(
+    name: str, node: ast.AnnAssign, group: str, constants: Constants
+) -> ScriptOption | str:
+    declared = typed(node.annotation)
+    if declared is None:
+        return f"the type of {name} is not a plain one"
+    value, about = node.value, dict[str, ast.expr]()
+    if isinstance(value, ast.Call) and call_name(value.func) == "field":
+        about = {one.arg: one.value for one in value.keywords if one.arg}
+        value = about.get("default", about.get("default_factory"))
+    metadata = literal(about.get("metadata"), constants)
+    said: dict[Any, Any] = {**metadata} if isinstance(metadata, dict) else {}
+    listed = said.get("choices")
+    choices = tuple(map(str, listed)) if listed else declared.choices
+    names = tuple(dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}")))
+    default = plain(literal(value, constants))
+    is_switch = declared.kind == "bool"
+    negative = (f"--no_{name}", f"--no-{name.replace('_', '-')}")
+    return ScriptOption(
+        names=(*names, *negative) if is_switch and default is True else names,
+        off=negative if is_switch and default is True else (),
+        least=0 if is_switch else 1,
+        most=None if declared.many else 1,
+        kind="switch" if is_switch else kind_of(declared.kind, name),
+        default=default,
+        choices=choices,
+        help=str(said.get("help", "")),
+        group=group,
+        required=value is None,
+    )
+
+
+def command_options(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, constants: Constants
+) -> Iterator[ScriptOption | str]:
+    """What typer makes of a function's parameters; a text says what cannot be read."""
+    given = [*function.args.posonlyargs, *function.args.args]
+    values: list[ast.expr | None] = [None] * (len(given) - len(function.args.defaults))
+    values += function.args.defaults
+    pairs = [*zip(given, values, strict=True)]
+    pairs += zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    for parameter, value in pairs:
+        if parameter.annotation and "Context" in ast.unparse(parameter.annotation):
+            continue
+        yield _of_parameter(parameter, value, constants)
+
+
+def _of_parameter(
+    parameter: ast.arg, value: ast.expr | None, constants: Constants
+) -> ScriptOption | str:
+    name, about = parameter.arg, _about(parameter.annotation)
+    if isinstance(value, ast.Call) and call_name(value.func) in {"Option", "Argument"}:
+        about = value
+        first = value.args[0] if value.args else None
+        value = None if isinstance(first, ast.Constant) and first.value is ... else first
+    declared = typed(parameter.annotation)
+    if declared is None:
+        return f"the type of {name} is not a plain one"
+    keywords = {one.arg: one.value for one in about.keywords if one.arg} if about else {}
+    words = [one.value for one in (about.args if about else []) if isinstance(one, ast.Constant)]
+    flags = [part for one in words if isinstance(one, str) for part in one.split("/")]
+    flags = [one for one in flags if one.startswith("-")]
+    is_word = call_name(about.func) == "Argument" if about else value is None
+    default, is_switch = plain(literal(value, constants)), declared.kind == "bool" and not is_word
+    dashed = name.replace("_", "-")
+    off = () if not is_switch or flags else (f"--no-{dashed}",)
+    off = tuple(flags[1:]) if is_switch and any("/" in str(one) for one in words) else off
+    kind: Kind = "switch" if is_switch else kind_of(declared.kind, name)
+    return ScriptOption(
+        names=(name,) if is_word else (*(flags or (f"--{dashed}",)), *(off if not flags else ())),
+        off=off,
+        least=0 if is_switch else 1,
+        most=0 if is_switch else None if is_word and declared.many else 1,
+        kind=kind,
+        default=_shown(default, is_switch=is_switch),
+        choices=declared.choices,
+        help=str(literal(keywords.get("help"), constants) or ""),
+        group=str(literal(keywords.get("rich_help_panel"), constants) or ""),
+        required=value is None,
+        repeated=declared.many and not is_word,
+    )
+
+
+def _shown(default: Default, *, is_switch: bool) -> Default:
+    return bool(default) if is_switch else default
+
+
+def _about(annotation: ast.expr | None) -> ast.Call | None:
+    """The ``typer.Option(…)`` in an ``Annotated[T, typer.Option(…)]``."""
+    if isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
+        for one in annotation.slice.elts:
+            if isinstance(one, ast.Call) and call_name(one.func) in {"Option", "Argument"}:
+                return one
+    return None

@@ -1,0 +1,141 @@
+"""The arguments of a script with some changed, as the script's own parser would read them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from workbench.errors import UsageError
+from workbench.script_options.values import ScriptOption, ScriptOptions
+
+ALL = "*"
+"""What to drop for all arguments."""
+_NUMBER = re.compile(r"-(\d|\.\d|inf\b|nan\b)")
+_KEYED = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=")  # Hydra's and OmegaConf's key=value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """An option with its values, or one word of its own."""
+
+    name: str
+    """The option's name, the key of ``key=value``, or "" for a plain word."""
+    words: tuple[str, ...]
+    """As typed."""
+    unsure: bool = False
+    """Whether some of the words may be none of its values."""
+
+
+def changed_arguments(
+    old: Sequence[str],
+    new: Sequence[str],
+    drop: Sequence[str] = (),
+    known: ScriptOptions | None = None,
+) -> list[str]:
+    """`old` without what is dropped, and with what is `new` in place of what has its name.
+
+    An option goes with its values, in all its spellings and each time it was given. Words without
+    an option replace all such words of before; ``key=value`` replaces its key.
+
+    >>> changed_arguments(["--lr", "3e-4", "--steps", "9", "--bf16"], ["--lr", "1e-4"])
+    ['--steps', '9', '--bf16', '--lr', '1e-4']
+    >>> changed_arguments(["--lr", "3e-4", "--bf16"], [], ["--lr"])
+    ['--bf16']
+
+    Raises:
+        UsageError: nothing of that name is there, or nobody knows which words belong to it.
+    """
+    known = known or ScriptOptions()
+    if ALL in drop:
+        return list(new)
+    parts, added = list(parts_of(old, known)), list(parts_of(new, known))
+    gone = set[str]()
+    for name in drop:
+        gone |= _dropped(name, parts, known)
+    for part in added:
+        if part.name:
+            gone |= known.spellings(part.name)
+    plain = any(not part.name for part in added)
+    kept = list[str]()
+    for part in parts:
+        if part.name in gone and part.name:
+            _check_sure(part)
+        elif part.name or not (plain or part.words[0] in gone):
+            kept += part.words
+    end = kept.index("--") if "--" in kept else len(kept)
+    return [*kept[:end], *new, *kept[end:]]
+
+
+def _dropped(name: str, parts: Sequence[Part], known: ScriptOptions) -> set[str]:
+    """Names, or plain words, that go with `name`."""
+    spellings = known.spellings(name.partition("=")[0] if name.startswith("-") else name)
+    for part in parts:
+        if (part.name and part.name in spellings) or (not part.name and part.words[0] == name):
+            return {*spellings, name}
+    given = sorted({part.name or part.words[0] for part in parts})
+    raise UsageError(
+        f"--drop {name}: the run has no such argument. It has: {' '.join(given) or 'none'}."
+    )
+
+
+def _check_sure(part: Part) -> None:
+    if part.unsure:
+        raise UsageError(
+            f"{part.name} is followed by {' '.join(part.words[1:])}, and the script does not say "
+            "which of these are its values. Give all arguments again: workbench resume RUN --drop "
+            f"'{ALL}' -- ARGS…"
+        )
+
+
+def parts_of(words: Sequence[str], known: ScriptOptions) -> Iterator[Part]:
+    """The words, each option with its values."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            yield from (Part(name="", words=(one,)) for one in words[at:])
+            return
+        if not is_option(word):
+            keyed = _KEYED.match(word)
+            yield Part(name=keyed[0].lstrip("+~") if keyed else "", words=(word,))
+            at += 1
+            continue
+        name, equals, _ = word.partition("=")
+        if not equals and known.of(name) is None and _glued(name, known):
+            name, equals = name[:2], "="
+        following = 0 if equals else _values(words[at + 1 :])
+        option = known.of(name)
+        taken, unsure = _taken(option, following, known.positionals)
+        yield Part(name=name, words=tuple(words[at : at + 1 + taken]), unsure=unsure)
+        at += 1 + taken
+
+
+def _glued(word: str, known: ScriptOptions) -> bool:
+    """``-n5``: a short option with its value in one word."""
+    return not word.startswith("--") and len(word) > 2 and word[:2] in known.by_name
+
+
+def _taken(
+    option: ScriptOption | None,
+    following: int,
+    positionals: bool | None,  # noqa: FBT001
+) -> tuple[int, bool]:
+    """How many of the following words are its values, and whether that is a guess."""
+    if option is None:
+        return following, following > 1 and positionals is not False
+    return following if option.most is None else min(following, option.most), False
+
+
+def _values(words: Sequence[str]) -> int:
+    """Words up to the next option."""
+    return next((at for at, word in enumerate(words) if is_option(word)), len(words))
+
+
+def is_option(word: str) -> bool:
+    """Whether it is an option, not a value as ``-1e-4`` is one.
+
+    >>> [is_option(word) for word in ("--lr", "-n", "-1", "-.5", "-", "x", "--")]
+    [True, True, False, False, False, False, True]
+    """
+    return word.startswith("-") and len(word) > 1 and not _NUMBER.match(word)

@@ -1,0 +1,57 @@
+"""Whether a value is one that an option takes, as far as its declaration says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from workbench.errors import UsageError
+from workbench.script_options.typed_text import Value, is_list, split_values
+from workbench.script_options.values import ScriptOption, ScriptOptions
+
+
+def problem_of(option: ScriptOption, value: Value) -> str:
+    """Why a value is none, in one sentence; "" = it is one, as far as that can be seen."""
+    if isinstance(value, bool) or not value:
+        return ""
+    try:
+        values = split_values(option, value) if is_list(option) else [value]
+    except UsageError as error:
+        return str(error)
+    most = None if option.repeated else option.most
+    if not option.repeated and (len(values) < option.least or (most and len(values) > most)):
+        wanted = str(option.least) if most == option.least else f"at least {option.least}"
+        return f"{option.name} takes {wanted} values, not {len(values)}: separate them by spaces."
+    return next(filter(None, (_problem_of_one(option, one) for one in values)), "")
+
+
+def _problem_of_one(option: ScriptOption, value: str) -> str:
+    if option.choices and value not in option.choices:
+        return f"{option.name} is {value!r}; choose {_listed(option.choices)}."
+    if option.kind == "integer" and not _reads(int, value):
+        return f"{option.name} is {value!r}; give a whole number."
+    if option.kind == "number" and not _reads(float, value):
+        return f"{option.name} is {value!r}; give a number."
+    return ""
+
+
+def _reads(kind: type[int | float], value: str) -> bool:
+    try:
+        kind(value)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _listed(choices: Sequence[str]) -> str:
+    shown = ", ".join(choices[:12])
+    return f"{shown} or {len(choices) - 12} more" if len(choices) > 12 else shown
+
+
+def problems_in(values: Mapping[str, Value], known: ScriptOptions) -> dict[str, str]:
+    """The sentence for each option whose value is none."""
+    found = {
+        one.name: problem_of(one, values[one.name])
+        for one in (*known.options, *known.words)
+        if one.name in values
+    }
+    return {name: text for name, text in found.items() if text}

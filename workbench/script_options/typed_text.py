@@ -1,0 +1,184 @@
+"""One text of arguments and the values in it: read, and changed in place, all else untouched."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from workbench.errors import UsageError
+from workbench.script_options.given import Given, given_in, words_in
+from workbench.script_options.values import ScriptOption, ScriptOptions
+
+Value = bool | str
+"""On or off for a switch, else the text of its value or values."""
+_YES = {"true", "yes", "1", "on", "t", "y"}
+
+
+def values_in(text: str, known: ScriptOptions) -> dict[str, Value]:
+    """The value of each option that the text gives, by its name.
+
+    Raises:
+        UsageError: a quotation mark is open.
+    """
+    found: dict[str, Value] = {}
+    for one in given_in(text, known):
+        if one.option is None:
+            continue
+        before = found.get(one.option.name)
+        if one.option.is_switch:
+            found[one.option.name] = _is_on(one)
+        elif one.option.repeated and isinstance(before, str):
+            found[one.option.name] = f"{before} {shlex.join(one.values)}"
+        else:
+            found[one.option.name] = _as_text(one.option, one.values)
+    return found
+
+
+def _as_text(option: ScriptOption, values: Sequence[str]) -> str:
+    return shlex.join(values) if is_list(option) else "".join(values)
+
+
+def is_list(option: ScriptOption) -> bool:
+    """Whether its text is several words, quoted as in a shell."""
+    return option.repeated or option.most != 1
+
+
+def _is_on(one: Given) -> bool:
+    if one.values:
+        return one.values[0].lower() in _YES
+    option = one.option
+    return option is None or not _is_off(one.spelling, option)
+
+
+def _is_off(spelling: str, option: ScriptOption) -> bool:
+    return spelling in option.off or any(
+        name.startswith(spelling) for name in option.off if spelling not in option.names
+    )
+
+
+def with_value(text: str, known: ScriptOptions, name: str, value: Value | None) -> str:
+    """The text with one option set to a value, or without it; every other character stays.
+
+    Raises:
+        UsageError: a quotation mark is open, or the value cannot stand there; it says why.
+    """
+    option = next(one for one in (*known.options, *known.words) if one.name == name)
+    given = [one for one in given_in(text, known) if one.option is option]
+    if value is None or value == "" or _is_off_anyway(option, value):
+        new = ""
+    else:
+        new = _written(option, value, given[-1] if given else None)
+    changed = _replaced(text, given, new) if given else _added(text, known, option, new)
+    if _others(text, known, name) != _others(changed, known, name) or (
+        new and values_in(changed, known).get(name) != _read_back(option, value)
+    ):
+        raise UsageError(_unclear(option, value))
+    return changed
+
+
+def _is_off_anyway(option: ScriptOption, value: Value) -> bool:
+    """Whether a switch is as it is without being given."""
+    return option.is_switch and value is bool(option.default) and option.default is not None
+
+
+def _read_back(option: ScriptOption, value: Value | None) -> Value | None:
+    if isinstance(value, str) and is_list(option):
+        return shlex.join(split_values(option, value))
+    return value
+
+
+def _unclear(option: ScriptOption, value: Value | None) -> str:
+    if option.is_word:
+        return (
+            f"{option.name} is told by its place alone, and that is not clear here: change it in "
+            "the text of the arguments."
+        )
+    return f"{option.name} {value} cannot be put there: change it in the text of the arguments."
+
+
+def _others(text: str, known: ScriptOptions, name: str) -> object:
+    """All of a text but one option: values of the others, and what is not known."""
+    given = [one for one in given_in(text, known) if one.option is None or one.option.name != name]
+    return [
+        (one.spelling, one.values) for one in given if not (one.option and one.option.is_word)
+    ], [one.values for one in given if one.option and one.option.is_word]
+
+
+def split_values(option: ScriptOption, value: str) -> list[str]:
+    """The values of a text of several.
+
+    Raises:
+        UsageError: a quotation mark is open.
+    """
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise UsageError(f"{option.name}: {error} in {value}. Close the quotation mark.") from error
+
+
+def _written(option: ScriptOption, value: Value, before: Given | None) -> str:
+    """An option with its value, as typed in a shell and in the way it was typed before."""
+    spelling = before.spelling if before else option.name
+    if option.is_switch:
+        return _switched(option, on=bool(value))
+    text = str(value)
+    if option.repeated:
+        return " ".join(_pair(spelling, one) for one in split_values(option, text))
+    values = split_values(option, text) if is_list(option) else [text]
+    if option.is_word:
+        return shlex.join(values)
+    if len(values) == 1 and (_needs_joining(values[0]) or (before and before.joined)):
+        return _joined(spelling, values[0])
+    return shlex.join([spelling, *values])
+
+
+def _pair(spelling: str, value: str) -> str:
+    return _joined(spelling, value) if _needs_joining(value) else shlex.join([spelling, value])
+
+
+def _needs_joining(value: str) -> bool:
+    return value.startswith("-")  # argparse takes -1e-4 for an option
+
+
+def _joined(spelling: str, value: str) -> str:
+    return shlex.quote(f"{spelling}={value}" if spelling.startswith("--") else f"{spelling}{value}")
+
+
+def _switched(option: ScriptOption, *, on: bool) -> str:
+    if option.most:  # it takes a word for yes or no
+        return f"{option.name} {on}"
+    on_names = [one for one in option.names if one not in option.off]
+    names = on_names if on else option.off
+    return next((one for one in names if one.startswith("--")), names[0] if names else "")
+
+
+def _replaced(text: str, given: Sequence[Given], new: str) -> str:
+    """The last one gives way to the new text; the others, which it outdid, go."""
+    last = given[-1]
+    text = text[: last.start] + new + text[last.end :] if new else _cut(text, last)
+    for one in reversed(given[:-1]):
+        text = _cut(text, one)
+    return text
+
+
+def _cut(text: str, one: Given) -> str:
+    before, after = text[: one.start], text[one.end :]
+    if not after.strip():
+        return before.rstrip(" ")
+    return before + after.lstrip(" ")
+
+
+def _added(text: str, known: ScriptOptions, option: ScriptOption, new: str) -> str:
+    if not new:
+        return text
+    at = len(text.rstrip(" "))
+    if option.is_word:
+        words = [one for one in given_in(text, known) if one.option and one.option.is_word]
+        at = words[-1].end if words else 0
+        if at == 0:
+            return f"{new} {text}" if text.strip() else new
+    else:
+        ends = [start for word, start, _ in words_in(text) if word == "--"]
+        if ends:
+            return f"{text[: ends[0]]}{new} {text[ends[0] :]}"
+    return f"{text[:at]} {new}{text[at:]}" if text[:at].strip() else new
