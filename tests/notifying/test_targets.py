@@ -1,0 +1,116 @@
+"""Targets: what is accepted, what is kept and how it is shown."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from workbench.cli.entry import app
+from workbench.errors import StoreError, UnknownNameError, UsageError
+from workbench.notifying import Target, chosen, delivery, read_targets, write_targets
+from workbench.notifying.targets import targets_path
+
+pytest.importorskip("apprise")
+SLACK = "https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path
+
+
+def command(*words: str, given: str | None = None) -> str:
+    done = CliRunner().invoke(app, ["notify", *words], input=given, env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        (SLACK, SLACK),
+        ("https://discord.com/api/webhooks/4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js", None),
+        ("https://ntfy.sh/a-topic", None),
+        ("mailtos://user:password@example.com", None),
+        ("https://example.com/hook?team=a", "jsons://example.com/hook?team=a"),
+        ("http://localhost:8080/x", "json://localhost:8080/x"),
+    ],
+)
+def test_addresses_that_people_copy_are_understood(url: str, kept: str | None) -> None:
+    assert delivery.understood(url) == (kept or url)
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "ftp://example.com/x", "slack://"])
+def test_others_are_refused_with_the_forms_that_work(url: str) -> None:
+    with pytest.raises(UsageError, match=r"ntfy\.sh/TOPIC"):
+        delivery.understood(url)
+
+
+def test_added_listed_changed_and_removed(home: Path) -> None:
+    assert "Added team" in command("add", "team", SLACK)
+    assert "Added phone" in command("add", "phone", given="https://ntfy.sh/topic\n")
+    assert "Changed phone" in command("add", "phone", "https://ntfy.sh/other", "--findings", "none")
+    assert stat.S_IMODE(targets_path().stat().st_mode) == 0o600
+    rows = json.loads(command("list", "--json"))
+    assert [(one["name"], one["findings"]) for one in rows] == [
+        ("team", "warning"),
+        ("phone", "none"),
+    ]
+    for shown in (command("list"), json.dumps(rows)):
+        assert "TIiajkdnlazkcOXrIdevi7FQ" not in shown
+    command("remove", "team")
+    assert list(read_targets()) == ["phone"]
+
+
+def test_an_unknown_severity_is_refused_with_the_known_ones() -> None:
+    done = CliRunner().invoke(app, ["notify", "add", "a", SLACK, "--findings", "warnin"])
+    assert str(done.exception).startswith("Unknown severity 'warnin'. Did you mean warning")
+
+
+@pytest.mark.parametrize("name", ["", "all", "none", "a b", "a,b", "-x", "x" * 41])
+def test_names_that_could_not_be_told_apart_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="is not a name"):
+        Target(name=name, url=SLACK)
+
+
+def test_a_file_that_others_can_read_is_refused() -> None:
+    path = write_targets({"team": Target(name="team", url=SLACK)})
+    path.chmod(0o644)
+    with pytest.raises(StoreError, match="chmod 600"):
+        read_targets()
+
+
+def test_a_damaged_file_is_said() -> None:
+    path = write_targets({})
+    path.write_text("{")
+    with pytest.raises(StoreError, match="workbench notify add"):
+        read_targets()
+
+
+def test_what_a_launch_may_name() -> None:
+    assert chosen(["all"]) == []
+    with pytest.raises(UsageError, match="workbench notify add phone URL"):
+        chosen(["phone"])
+    write_targets({name: Target(name=name, url=SLACK) for name in ("phone", "team")})
+    assert chosen(["all"]) == ["phone", "team"]
+    assert chosen(["team", "team"]) == ["team"]
+    assert chosen(["none"]) == chosen([]) == []
+    with pytest.raises(UsageError, match="Did you mean phone"):
+        chosen(["phon"])
+    with pytest.raises(UsageError, match="stands alone"):
+        chosen(["phone", "all"])
+
+
+def test_a_first_target_is_asked_for_where_there_is_none() -> None:
+    done = CliRunner().invoke(app, ["notify", "test", "phone"])
+    assert isinstance(done.exception, UnknownNameError)
+    assert "workbench notify add phone URL" in str(done.exception)
+
+
+def test_the_help_has_the_look_of_the_other_commands() -> None:
+    assert "completion" not in command("--help")

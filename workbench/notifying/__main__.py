@@ -1,0 +1,77 @@
+"""``python -m workbench.notifying RUN_DIRECTORY --to NAME,NAME``: follow a run and send."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from pathlib import Path
+
+from workbench.errors import WorkbenchError
+from workbench.notifying import delivery
+from workbench.notifying.following import Follower
+from workbench.notifying.targets import read_targets
+from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
+from workbench.store.secrets import hide_known
+from workbench.store.status import read_status
+
+_NICE = 10  # training comes first on a busy host
+_LOOK_SECONDS = 1.0
+_STATUS_SECONDS = 30.0
+
+
+def main() -> int:
+    """Follow the run until its end is told, or until nobody is left who would write it."""
+    parser = argparse.ArgumentParser(prog="python -m workbench.notifying")
+    parser.add_argument("run_directory", type=Path)
+    parser.add_argument("--to", required=True, help="names of targets, with commas between")
+    given = parser.parse_args()
+    paths = RunPaths(given.run_directory.expanduser().absolute())
+    with contextlib.suppress(OSError):
+        os.nice(_NICE)
+    try:
+        check_own(paths, "followed for messages")  # what was told is written into it
+        targets = read_targets()
+    except WorkbenchError as error:
+        _log(str(error))
+        return 2
+    wanted = given.to.split(",")
+    for name in sorted(set(wanted) - targets.keys()):
+        _log(f"{name}: there is no such target any longer")
+    known = [targets[name] for name in wanted if name in targets]
+    lock = os.open(paths.logs / "notify.lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _follow(Follower(paths, known, delivery.send, _log), paths)
+    except BlockingIOError:
+        return 0  # another process follows this run already
+    finally:
+        os.close(lock)
+    return 0
+
+
+def _follow(follower: Follower, paths: RunPaths) -> None:
+    status_due = time.monotonic() + _STATUS_SECONDS
+    gone = 0
+    while follower.look(time.time()):
+        time.sleep(_LOOK_SECONDS)
+        if time.monotonic() < status_due:
+            continue
+        status_due = time.monotonic() + _STATUS_SECONDS
+        live = paths.exit.exists() or read_status(paths).live
+        gone = 0 if live else gone + 1
+        if gone == 2:  # two looks, so that a supervisor may come back in between
+            _log("the run's processes are gone, without an exit.json")
+            return
+
+
+def _log(text: str) -> None:
+    print(time.strftime("%H:%M:%S"), hide_known(text), flush=True)  # noqa: T201  (a log of its own)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""Follows one run's files and decides what to send, when, to whom; sending is given from outside.
+
+What was told is kept in the run directory, so that a second process tells nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.notifying.messages import (
+    Message,
+    about_end,
+    about_findings,
+    about_restart,
+    joined,
+    reaches,
+)
+from workbench.notifying.targets import Target
+from workbench.observe.summary import summarise
+from workbench.recover.policy import Recovery
+from workbench.store.files import read_json, write_json_atomic
+from workbench.store.findings import Finding, read_findings
+from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
+
+Send = Callable[[Target, Message], str | None]
+"""Sends a message; None when it arrived, else why not."""
+BETWEEN_SECONDS = 60.0
+"""Between two messages to one target; what comes between waits and is joined. Ends go at once."""
+AGAIN_SECONDS = 3600.0
+"""A finding that comes back within this is not told again."""
+RETRY_SECONDS = (2.0, 5.0, 15.0, 60.0, 300.0)
+"""Waits after failures, the last one again and again."""
+GIVE_UP_SECONDS = 600.0
+"""After the end of a run: how long a target that does not answer is tried."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Outbox:
+    """What one target is still to get."""
+
+    target: Target
+    waiting: list[Message] = field(default_factory=list[Message])
+    due: float = 0.0
+    failures: int = 0
+
+
+class Follower:
+    """The messages of one run. Call `look` about once a second until it returns False."""
+
+    def __init__(
+        self, paths: RunPaths, targets: Sequence[Target], send: Send, log: Callable[[str], None]
+    ) -> None:
+        self._paths, self._send, self._log = paths, send, log
+        run = read_run(paths) or RunRecord()
+        self._name = run.name or paths.directory.name
+        self._allowed = Recovery.read(run.recovery).restarts
+        self._boxes = [_Outbox(target=target) for target in targets]
+        self._file = paths.directory / "notified.json"
+        kept = read_json(self._file) or {}
+        self._told: dict[str, float] = {
+            str(key): float(at) for key, at in dict(kept.get("findings") or {}).items()
+        }
+        self._restarts = int(kept.get("restarts") or 0)
+        self._ended: Any = kept.get("ended_at")
+        self._over_since: float | None = None
+
+    def look(self, now: float) -> bool:
+        """Take in what is new, send what is due; False when nothing more can come.
+
+        `now`: Unix seconds.
+        """
+        end = read_json(self._paths.exit)
+        changed = self._take_restarts() | self._take_findings(now)
+        if end is not None and end.get("ended_at") != self._ended:
+            self._ended = end.get("ended_at")
+            outcome = str(end.get("outcome") or "ended")
+            summary = summarise(self._paths)
+            self._tell(about_end(self._name, self._paths.directory.name, outcome, summary))
+            changed = True
+        if changed:
+            self._keep()
+        for box in self._boxes:
+            self._deliver(box, now, last=end is not None)
+        if end is None:
+            self._over_since = None
+            return True
+        if self._over_since is None:
+            self._over_since = now
+        left = sum(len(box.waiting) for box in self._boxes)
+        if left and now - self._over_since > GIVE_UP_SECONDS:
+            self._log(f"gave up with {left} messages that could not be sent")
+            return False
+        return bool(left)
+
+    def _take_findings(self, now: float) -> bool:
+        standing = [one for one in read_findings(self._paths) or [] if one.cleared_at is None]
+        never = -AGAIN_SECONDS - 1.0
+        fresh = [
+            one for one in standing if now - self._told.get(_key(one), now + never) > AGAIN_SECONDS
+        ]
+        for one in standing:
+            self._told[_key(one)] = now  # counted from when it was last seen to stand
+        for box in self._boxes:
+            wanted = [one for one in fresh if reaches(one, box.target.findings)]
+            if wanted:
+                run = self._paths.directory.name
+                box.waiting.append(about_findings(self._name, run, wanted))
+        return bool(fresh)
+
+    def _take_restarts(self) -> bool:
+        restarts = (read_json(self._paths.state) or {}).get("restarts")
+        if not isinstance(restarts, int) or restarts <= self._restarts:
+            return False
+        self._restarts = restarts
+        run = self._paths.directory.name
+        self._tell(about_restart(self._name, run, restarts, self._allowed))
+        return True
+
+    def _tell(self, message: Message) -> None:
+        for box in self._boxes:
+            box.waiting.append(message)
+
+    def _deliver(self, box: _Outbox, now: float, *, last: bool) -> None:
+        if not box.waiting or (now < box.due and not (last and not box.failures)):
+            return
+        why = self._send(box.target, joined(box.waiting))
+        if why is None:
+            self._log(f"{box.target.name}: sent {box.waiting[0].title}")
+            box.waiting.clear()
+            box.failures, box.due = 0, now + BETWEEN_SECONDS
+            return
+        box.due = now + RETRY_SECONDS[min(box.failures, len(RETRY_SECONDS) - 1)]
+        box.failures += 1
+        self._log(f"{box.target.name}: not sent ({why}); next try in {box.due - now:g} s")
+
+    def _keep(self) -> None:
+        document: Mapping[str, Any] = {
+            "findings": self._told,
+            "restarts": self._restarts,
+            "ended_at": self._ended,
+        }
+        try:
+            write_json_atomic(self._file, document)
+        except OSError as error:
+            self._log(f"what was told could not be kept: {error.strerror}")
+
+
+def _key(finding: Finding) -> str:
+    return finding.kind if finding.rank is None else f"{finding.kind} of rank {finding.rank}"

@@ -1,0 +1,87 @@
+"""What there is to tell about a run, as messages of a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.notifying.targets import Level
+from workbench.store.findings import Finding
+from workbench.store.secrets import hide_known
+from workbench.units import UNKNOWN, format_seconds, format_usd
+
+_GOOD = {"succeeded", "stopped"}
+_MOST = 1500  # characters of a message: less than any service takes
+_ORDER: tuple[Level, ...] = ("error", "warning", "note")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message, before it is given to a service."""
+
+    title: str
+    """One line: which run, and what."""
+    body: str
+    """Evidence, cause and next command, a line each."""
+    severity: Level
+    """The worst of what it tells."""
+
+
+def reaches(finding: Finding, least: Level) -> bool:
+    """Whether a target that wants `least` and worse is told of the finding."""
+    return least != "none" and _ORDER.index(finding.severity) <= _ORDER.index(least)
+
+
+def about_findings(name: str, run: str, findings: Sequence[Finding]) -> Message:
+    """Of findings that stand, worst first."""
+    worst = findings[0]
+    title = f"{name}: {worst.kind}"
+    if len(findings) > 1:
+        title += f" and {len(findings) - 1} more"
+    lines: list[str] = []
+    for one in findings:
+        at = "" if one.step is None else f" (step {one.step:,})"
+        lines += [f"{one.severity}: {one.kind}{at}", one.evidence, one.cause, one.next, ""]
+    return _message(title, [*lines, f"All of it: workbench diagnose {run}"], worst.severity)
+
+
+def about_restart(name: str, run: str, restarts: int, allowed: int) -> Message:
+    """Of a run that was started again by itself."""
+    lines = [
+        f"It was started again by itself: restart {restarts} of at most {allowed}.",
+        f"Why: workbench diagnose {run}",
+    ]
+    return _message(f"{name}: restarted", lines, "warning")
+
+
+def about_end(name: str, run: str, outcome: str, summary: dict[str, Any]) -> Message:
+    """Of a run that has ended; `summary` as ``workbench show --json`` has it."""
+    loss, usd = summary.get("loss_last"), summary.get("usd_so_far")
+    figures = [
+        f"{summary.get('steps') or 0:,} steps",
+        f"loss {UNKNOWN if loss is None else f'{loss:.4g}'}",
+        format_seconds(summary.get("elapsed_seconds")),
+        *([] if usd is None else [format_usd(usd)]),
+    ]
+    good = outcome in _GOOD
+    after = f"workbench show {run}" if good else f"workbench diagnose {run}"
+    lines = [summary.get("message") or "", ", ".join(figures), f"More: {after}"]
+    return _message(f"{name}: {outcome}", lines, "note" if good else "error")
+
+
+def joined(messages: Sequence[Message]) -> Message:
+    """Several that waited, as one."""
+    if len(messages) == 1:
+        return messages[0]
+    worst = min(messages, key=lambda one: _ORDER.index(one.severity))
+    lines = [line for one in messages for line in (one.title, one.body, "")]
+    return _message(f"{worst.title}, and {len(messages) - 1} more", lines, worst.severity)
+
+
+def _message(title: str, lines: Sequence[str], severity: Level) -> Message:
+    """Without secrets, and short enough for every service."""
+    body = hide_known("\n".join(lines).strip())
+    if len(body) > _MOST:
+        body = f"{body[:_MOST]} …"
+    return Message(title=hide_known(title)[:200], body=body, severity=severity)
