@@ -1,0 +1,101 @@
+"""What an agent may start, and the sentences with which it is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+import workbench as wb
+from workbench.cli.mcp_answers import MOST_CHARACTERS, ask, last_lines, short
+from workbench.cli.mcp_limits import AgentLimits, Predicted, check_options
+from workbench.store.findings import Finding
+
+KNOWN = Predicted(hours=3.0, usd=6.0, usd_per_hour=2.0)
+UNKNOWN = Predicted(hours=None, usd=None, usd_per_hour=None)
+
+
+def limits(usd: float | None = None, hours: float | None = None) -> AgentLimits:
+    return AgentLimits(allow_launch=True, max_usd=usd, max_hours=hours)
+
+
+def test_a_run_is_stopped_at_the_limit_that_comes_first() -> None:
+    assert limits(usd=10, hours=4).hours_for(KNOWN) == 4
+    assert limits(usd=7, hours=4).hours_for(KNOWN) == 3.5
+    assert limits(hours=4).hours_for(UNKNOWN) == 4
+    assert limits(hours=4).hours_for(UNKNOWN, 1) == 1
+    assert limits(hours=4).hours_for(UNKNOWN, 9) == 4
+
+
+def test_what_is_predicted_above_a_limit_is_refused() -> None:
+    with pytest.raises(wb.UsageError, match=r"3 h.* and \$6.*at most 2 h.*give max_hours"):
+        limits(hours=2).hours_for(KNOWN)
+    with pytest.raises(wb.UsageError, match=r"at most \$5"):
+        limits(usd=5).hours_for(KNOWN)
+    assert limits(usd=5).hours_for(KNOWN, 2) == 2
+
+
+def test_an_unknown_price_is_refused_unless_hours_alone_are_limited() -> None:
+    for given in (limits(usd=5), limits(usd=5, hours=1)):
+        with pytest.raises(wb.UsageError, match="WORKBENCH_USD_PER_HOUR"):
+            given.hours_for(UNKNOWN)
+
+
+@pytest.mark.parametrize("price", [0.0, 2.0])
+def test_a_free_host_costs_nothing(price: float) -> None:
+    predicted = Predicted(hours=1.0, usd=price, usd_per_hour=price)
+    assert limits(usd=5, hours=1.5).hours_for(predicted) == 1.5
+
+
+def test_a_server_without_permission_or_limit_starts_nothing() -> None:
+    with pytest.raises(wb.UsageError, match="only reads"):
+        AgentLimits().hours_for(KNOWN)
+    with pytest.raises(wb.UsageError, match="needs a limit"):
+        AgentLimits(allow_launch=True)
+    with pytest.raises(wb.UsageError, match="above 0"):
+        limits(hours=-1)
+    with pytest.raises(wb.UsageError, match="above 0"):
+        limits(hours=1).hours_for(KNOWN, float("nan"))
+
+
+@pytest.mark.parametrize(
+    "word", ["--store", "--store=/x", "--max-hours=99", "--wait", "--", "--queue"]
+)
+def test_options_of_the_server_are_not_the_agents(word: str) -> None:
+    with pytest.raises(wb.UsageError, match="cannot be given"):
+        check_options(["--cpu", word])
+
+
+def test_answers_are_short_and_rounded() -> None:
+    document = {"a": None, "b": 1.23456789, "c": float("nan"), "d": [{"x": "y" * 300}] * 500}
+    text = short(document)
+    assert len(text) <= MOST_CHARACTERS
+    assert text.startswith('{"b":1.235,"c":"nan"')
+    assert "more" in text
+    assert len(last_lines("x" * 99_999)) < MOST_CHARACTERS + 50
+
+
+def test_a_time_of_day_keeps_its_seconds() -> None:
+    assert short({"at": 1795474693.3, "loss": 6.12345}) == '{"at":1795474693,"loss":6.123}'
+
+
+def test_refusals_are_the_commands_own() -> None:
+    with pytest.raises(wb.UsageError, match="No such option"):
+        ask("memory", ["--modle", "x"])
+    with pytest.raises(wb.UsageError, match="run length"):
+        ask("plan", ["--model", "llama-3-8b"])
+
+
+def test_a_finding_has_an_id_and_a_command() -> None:
+    def finding(following: str, rank: int | None = None) -> Finding:
+        return Finding(
+            kind="hang", evidence="e", cause="c", next=following, confidence=1.0, rank=rank
+        )
+
+    assert finding("Look.", 2).id == "hang@2"
+    assert finding("Look.", 2).next_command("r-1") == "workbench logs r-1 --rank 2 --tail 40"
+    assert (
+        finding("Type workbench resume r-1, then wait.").next_command("r-1")
+        == "workbench resume r-1"
+    )
+    verify = finding("`workbench checkpoints --verify` names it.")
+    assert verify.next_command("r-1") == "workbench checkpoints r-1 --verify"
+    assert finding("`workbench doctor` lists them").next_command("r-1") == "workbench doctor"

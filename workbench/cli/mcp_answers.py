@@ -1,0 +1,90 @@
+"""Answers for agents: a command's own ``--json``, made in this process and kept short."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import threading
+from collections.abc import Collection, Sequence
+from typing import Any, cast
+
+import typer
+
+from workbench.cli.commands import load
+from workbench.errors import UsageError
+
+MOST_CHARACTERS = 3500
+"""Of one answer: about 900 tokens."""
+_ONE_AT_A_TIME = threading.Lock()
+_WRONG_USAGE: Any = typer.BadParameter.__mro__[1]  # click's, or Typer's own since 0.2x
+_ROWS = (12, 6, 3, 2, 1)
+_TEXT = 400
+_WHOLE = 1e5  # from here on all digits before the point are kept: Unix times, bytes
+
+
+def run_command(name: str, words: Sequence[str]) -> str:
+    """What ``workbench NAME WORDS`` prints on stdout.
+
+    Raises:
+        WorkbenchError: as the command does.
+        UsageError: its options are wrong.
+    """
+    written = io.BytesIO()
+    out = io.TextIOWrapper(written, "utf-8", write_through=True)
+    with _ONE_AT_A_TIME, contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            load(name).main(list(words), prog_name=f"workbench {name}", standalone_mode=False)
+        except typer.Exit:
+            pass  # the answer says what is wrong
+        except _WRONG_USAGE as error:
+            message = error.format_message()
+            raise UsageError(f"{message} See the tool help, with command={name!r}.") from error
+    return written.getvalue().decode("utf-8", errors="replace")
+
+
+def ask(name: str, words: Sequence[str]) -> Any:
+    """The JSON document of ``workbench NAME WORDS --json``."""
+    return json.loads(run_command(name, ["--json", *words]))
+
+
+def short(document: Any, *, leave_out: Collection[str] = ()) -> str:
+    """The document in at most `MOST_CHARACTERS`: no nulls, rounded numbers, bounded lists."""
+    text = ""
+    for rows in _ROWS:
+        kept = _light(document, rows, frozenset(leave_out))
+        text = json.dumps(kept, ensure_ascii=False, separators=(",", ":"))
+        if len(text) <= MOST_CHARACTERS:
+            return text
+    return text[:MOST_CHARACTERS] + "… (cut)"
+
+
+def last_lines(text: str) -> str:
+    """The end of a log, in at most `MOST_CHARACTERS`."""
+    cut = len(text) - MOST_CHARACTERS
+    return text if cut <= 0 else f"({cut:,} characters before)\n{text[cut:]}"
+
+
+def _light(value: Any, rows: int, leave_out: frozenset[str]) -> Any:
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return {
+            key: _light(one, rows, leave_out)
+            for key, one in items
+            if key not in leave_out and one is not None
+        }
+    if isinstance(value, list):
+        every = cast("list[Any]", value)
+        kept = [_light(one, rows, leave_out) for one in every[:rows]]
+        return kept if len(every) <= rows else [*kept, f"… {len(every) - rows} more"]
+    if isinstance(value, str):
+        return value if len(value) <= _TEXT else f"{value[:_TEXT]}…"
+    return _rounded(value) if isinstance(value, float) else value
+
+
+def _rounded(value: float) -> float | int | str:
+    if not math.isfinite(value):
+        return str(value)
+    near = float(f"{value:.4g}") if abs(value) < _WHOLE else round(value)
+    return int(near) if near == int(near) else near

@@ -1,0 +1,127 @@
+"""What an agent may start: the limits of ``workbench mcp``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench.errors import UsageError
+from workbench.units import format_seconds, format_usd
+
+_READING = (
+    "This server only reads. To let it start runs: workbench mcp --allow-launch --max-hours 2"
+)
+_OWN = {
+    "--store": "The server was started for one store.",
+    "--json": "Answers are JSON already.",
+    "--wait": "The run is started and left alone; look with the tool show.",
+    "--help-script": "It runs the script. Use the tool help.",
+    "--dry-run": "Use the tool dry_run.",
+    "--queue": "A queued run starts later, when nothing checks the limits.",
+    "--max-hours": "Give it as the tool's max_hours.",
+    "--": "Give the script's arguments as the tool's arguments.",
+}
+"""Options that a tool has of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """What a dry run said of a run's length and price."""
+
+    hours: float | None
+    """Running time; None = unknown."""
+    usd: float | None
+    """Bill; None = unknown."""
+    usd_per_hour: float | None
+    """Price of all its machines; None = unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLimits:
+    """What each run that an agent starts must keep to."""
+
+    allow_launch: bool = False
+    """Without it nothing is started or stopped."""
+    max_usd: float | None = None
+    """Of each run; None = dollars are not limited."""
+    max_hours: float | None = None
+    """Of each run; None = hours are not limited."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        for flag, value in (("--max-usd", self.max_usd), ("--max-hours", self.max_hours)):
+            if value is not None and not 0 < value < 1e6:
+                raise UsageError(f"{flag} {value:g}: give a number above 0 and below a million.")
+        if self.allow_launch and self.max_usd is None and self.max_hours is None:
+            raise UsageError(
+                "--allow-launch needs a limit for each run. Give --max-hours 2, --max-usd 10, or "
+                "both."
+            )
+
+    def __str__(self) -> str:
+        """The limits as one sentence."""
+        if not self.allow_launch:
+            return "Read only."
+        parts = [] if self.max_usd is None else [format_usd(self.max_usd)]
+        parts += [] if self.max_hours is None else [f"{self.max_hours:g} h"]
+        return f"Each run: at most {' and '.join(parts)}."
+
+    def require_launch(self) -> None:
+        """Refuse to act where the server only reads.
+
+        Raises:
+            UsageError: it does.
+        """
+        if not self.allow_launch:
+            raise UsageError(_READING)
+
+    def hours_for(self, predicted: Predicted, asked: float | None = None) -> float:
+        """After how many hours the run is stopped; `asked`: what the agent wants it to be.
+
+        Unknown hours are no reason to refuse: the run is stopped at the limit. An unknown price is
+        one where dollars are limited, since no time could be derived from it.
+
+        Raises:
+            UsageError: it may not start; the message says which limit it breaks.
+        """
+        self.require_launch()
+        if asked is not None and not 0 < asked < 1e6:
+            raise UsageError(f"max_hours {asked:g}: give a number above 0 and below a million.")
+        limit = self._hours_of_both(predicted)
+        if asked is not None and asked <= limit:
+            return asked  # it is stopped before any limit, whatever was predicted
+        if predicted.hours is not None and predicted.hours > limit:
+            raise UsageError(self._too_much(predicted))
+        return limit if asked is None else min(limit, asked)
+
+    def _hours_of_both(self, predicted: Predicted) -> float:
+        hours = [] if self.max_hours is None else [self.max_hours]
+        if self.max_usd is not None:
+            price = predicted.usd_per_hour
+            if price is None:
+                raise UsageError(
+                    f"The price of this host is unknown, and each run may cost at most "
+                    f"{format_usd(self.max_usd)}. Set WORKBENCH_USD_PER_HOUR for the server, or "
+                    "start it with --max-hours alone."
+                )
+            hours += [self.max_usd / price] if price else []
+        return min(hours, default=1e5)  # a free host, dollars alone: eleven years
+
+    def _too_much(self, predicted: Predicted) -> str:
+        bill = "" if predicted.usd is None else f" and {format_usd(predicted.usd)}"
+        return (
+            f"{format_seconds(3600 * (predicted.hours or 0))}{bill} are predicted. {self} Plan "
+            "fewer steps, or give max_hours: the run is then stopped with a checkpoint."
+        )
+
+
+def check_options(options: Sequence[str]) -> None:
+    """Refuse options that the tools decide themselves.
+
+    Raises:
+        UsageError: one is given; the message says what to use.
+    """
+    for word in options:
+        name = word.partition("=")[0]
+        if name in _OWN:
+            raise UsageError(f"{name} cannot be given here. {_OWN[name]}")
