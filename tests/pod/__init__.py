@@ -1,0 +1,1 @@
+"""A node with GPUs that there are not: our own ``libnvidia-ml.so.1`` on a scripted timeline."""

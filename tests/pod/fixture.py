@@ -1,0 +1,30 @@
+"""A pod for a test, and the machine as it was after it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pod.place import Placed, forget, place
+from tests.pod.timeline import Pod
+
+
+@pytest.fixture
+def put(tmp_path: Path) -> Iterator[Callable[[Pod], Placed]]:
+    """Puts a pod in place for this process and what it starts, until the test is over."""
+    with pytest.MonkeyPatch.context() as patch:
+        count = 0
+
+        def one(pod: Pod) -> Placed:
+            nonlocal count
+            count += 1
+            return place(pod, tmp_path / f"pod{count}", patch)
+
+        yield one
+    for thread in threading.enumerate():
+        if thread.name == "asks the driver":  # a call that hangs ends with the pod
+            thread.join()
+    forget()
