@@ -23,6 +23,8 @@ def record(directory: Path) -> dict[str, str]:
     kept = {"run.json": json.dumps({key: run[key] for key in _RUN if key in run})}
     kept["exit.json"] = json.dumps({"outcome": (read_json(paths.exit) or {}).get("outcome")})
     kept["system.jsonl"] = paths.system.read_text()
+    if paths.arrivals.exists():
+        kept["arrivals.jsonl"] = paths.arrivals.read_text()
     for rank in range(run["processes"]):
         start = read_json(paths.rank_start(rank)) or {}
         told = {
@@ -32,6 +34,8 @@ def record(directory: Path) -> dict[str, str]:
         }
         kept[f"metrics/rank-{rank}.start.json"] = json.dumps(told)
         kept[f"metrics/rank-{rank}.jsonl"] = paths.rank_metrics(rank).read_text()
+        if paths.rank_arrivals(rank).exists():
+            kept[f"metrics/rank-{rank}.arrivals.json"] = paths.rank_arrivals(rank).read_text()
     return kept
 
 

@@ -291,7 +291,7 @@ def test_the_rank_tells_it_and_the_finding_repeats_it(tmp_path: Path) -> None:
         "main()\n"
     )
     ranks = Ranks(tmp_path / "run", str(script))
-    assert ranks.wait(60) == [1]
+    assert ranks.wait(240) == [1]
     end = ranks.document("end")
     assert end["where"] == "train.py:7 in main"
     assert [one["relation"] for one in end["chain"]] == ["", "caused by"]
@@ -300,7 +300,7 @@ def test_the_rank_tells_it_and_the_finding_repeats_it(tmp_path: Path) -> None:
     assert "RuntimeError: unknown phase, caused by ValueError: 'evaluate'" in found.cause
     script.write_text("import sys\ndef main():\n    sys.exit('no data')\nmain()\n")
     ranks = Ranks(tmp_path / "again", str(script))
-    assert ranks.wait(60) == [1]
+    assert ranks.wait(240) == [1]
     assert ranks.document("end")["where"] == "train.py:3 in main"
 
 

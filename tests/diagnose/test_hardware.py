@@ -1,8 +1,8 @@
-"""GPUs that throttle, err and vanish. NVML is a fake here: no machine breaks on request."""
+"""GPUs that throttle, err and vanish, on the simulated driver: no machine breaks on request."""
 
 from __future__ import annotations
 
-import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,11 @@ import pytest
 
 from tests.diagnose.sample import Replay, gpu, kinds, row, sample
 from tests.faults.matrix import record
+from tests.pod.place import Placed
+from tests.pod.timeline import Pod
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.hardware import GpuErrors
+from workbench.store.findings import Finding
 
 GPUS = [{"index": 2}, {"index": 3}]
 
@@ -71,25 +74,15 @@ def test_a_gpu_that_gives_no_reading_any_more(replay: Replay) -> None:
     assert found[0].rank == 1
 
 
-def library(**functions: Any) -> types.SimpleNamespace:
-    """An NVML whose handles are the indices."""
-    known: dict[str, Any] = {
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetIndex": lambda handle: handle,
-        "nvmlEventSetCreate": lambda: "set",
-        "nvmlDeviceRegisterEvents": lambda *_: None,
-        "nvmlDeviceGetTotalEccErrors": lambda *_: 0,
-    }
-    return types.SimpleNamespace(**(known | functions))
-
-
-def watched(replay: Replay, fake: Any) -> list[Any]:
-    rule = GpuErrors(load=lambda: fake).rule
-    found: list[Any] = []
+def watched(replay: Replay, put: Callable[[Pod], Placed], pod: Pod) -> list[Finding]:
+    """What two of four cards are found to have in a minute, asked every five seconds."""
+    placed, errors = put(pod), GpuErrors()
+    found: list[Finding] = []
     for second in range(0, 60, 5):
+        placed.second = second
         replay.facts = {"monotonic": float(second), "ranks": {0: RankFacts()}}
         replay.look(2000.0 + second)
-        found = list(rule(replay.diagnoser.evidence))
+        found = list(errors.rule(replay.diagnoser.evidence))
     return found
 
 
@@ -102,43 +95,45 @@ def watched(replay: Replay, fake: Any) -> list[Any]:
         (999, "error", "dmesg"),
     ],
 )
-def test_xids_become_advice(replay: Replay, xid: int, severity: str, advice: str) -> None:
-    events = [types.SimpleNamespace(eventData=xid, device=3)]
-
-    def wait(*_: Any) -> Any:
-        if events:
-            return events.pop()
-        raise RuntimeError("time-out")
-
-    (found,) = watched(replay, library(nvmlEventSetWait_v2=wait))
+def test_xids_become_advice(
+    replay: Replay, put: Callable[[Pod], Placed], xid: int, severity: str, advice: str
+) -> None:
+    (found,) = watched(replay, put, Pod("h100-sxm", 4).xid(12, 3, xid).xid(14, 0, 48))
     assert (found.kind, found.rank, found.severity) == (f"xid-{xid}", 1, severity)
     assert advice in found.next
 
 
-def test_memory_errors_are_counted_from_the_start(replay: Replay) -> None:
-    counts = iter([5, 7] + [5, 7] * 2 + [5, 9] * 20)
-    fake = library(nvmlDeviceGetTotalEccErrors=lambda handle, *_: next(counts))
-    (found,) = watched(replay, fake)
+def test_the_same_xid_of_two_cards_is_told_of_both(
+    replay: Replay, put: Callable[[Pod], Placed]
+) -> None:
+    found = watched(replay, put, Pod("h100-sxm", 4).xid(12, 2, 79).xid(12, 3, 79))
+    assert [(one.kind, one.rank) for one in found] == [("xid-79", 0), ("xid-79", 1)]
+
+
+def test_memory_errors_are_counted_from_the_start(
+    replay: Replay, put: Callable[[Pod], Placed]
+) -> None:
+    pod = Pod("h100-sxm", 4).at(0, 2, ecc=5).at(0, 3, ecc=7).at(40, 3, ecc=9)
+    (found,) = watched(replay, put, pod)
     assert (found.kind, found.rank) == ("ecc-errors", 1)
     assert "counted 2 uncorrectable" in found.evidence
 
 
-def raising(*_: Any) -> Any:
-    raise OSError("Driver/library version mismatch")
-
-
 @pytest.mark.parametrize(
-    "fake",
+    "function",
     [
-        None,
-        types.SimpleNamespace(),
-        library(nvmlDeviceGetHandleByIndex=raising),
-        library(nvmlEventSetCreate=raising, nvmlDeviceGetTotalEccErrors=raising),
-        library(nvmlEventSetWait_v2=lambda *_: None),
+        "nvmlInitWithFlags",
+        "nvmlDeviceGetHandleByIndex_v2",
+        "nvmlEventSetCreate",
+        "nvmlDeviceRegisterEvents",
+        "*",
     ],
 )
-def test_a_driver_that_is_missing_or_broken_says_nothing(replay: Replay, fake: Any) -> None:
-    assert watched(replay, fake) == []
+def test_a_driver_that_is_missing_or_broken_says_nothing(
+    replay: Replay, put: Callable[[Pod], Placed], function: str
+) -> None:
+    broken = Pod("h100-sxm", 4).xid(12, 3, 79).error(0, function, 18)  # library mismatch
+    assert watched(replay, put, broken) == []
     record(
         38,
         "throttling, clocks, ECC and Xid told; a missing or raising driver is no finding and no crash",

@@ -104,6 +104,31 @@ def test_what_the_script_leaves_out(tmp_path: Path, facts: dict, expected: list[
     assert replay.diagnoser.problems == {}
 
 
+@pytest.mark.parametrize(
+    ("strategy", "other", "apart", "expected"),
+    [
+        ({"name": "ddp", "dp_replicate": 2}, 0, 0.0, ["same-data"]),
+        ({"name": "fsdp", "dp_replicate": 1, "dp_shard": 2}, 0, 0.0, ["same-data"]),
+        ({"name": "ddp", "dp_replicate": 2}, 1, 0.0, []),
+        ({"name": "ddp", "dp_replicate": 2}, 0, 0.1, []),  # each takes its part of the batch
+        ({"name": "tp", "tp": 2, "dp_replicate": 1, "dp_shard": 1}, 0, 0.0, []),
+        ({"name": "pp", "pp": 2, "dp_replicate": 1, "dp_shard": 1}, 0, 0.0, []),
+    ],
+)
+def test_ranks_that_train_on_the_same_batches(
+    tmp_path: Path, strategy: dict, other: int, apart: float, expected: list[str]
+) -> None:
+    replay = Replay(tmp_path, strategy=strategy)
+    found = replay.rows(
+        [
+            row(n, [3.0 - 0.1 * n, 3.0 - 0.1 * n + apart], fingerprints={0: n, 1: n + other})
+            for n in range(1, 6)
+        ]
+    )
+    assert kinds(found) == expected
+    assert replay.diagnoser.problems == {}
+
+
 def test_ranks_of_one_tensor_parallel_model_share_their_data(tmp_path: Path) -> None:
     replay = Replay(tmp_path, strategy={"name": "tp", "tp": 2, "dp_replicate": 1, "dp_shard": 1})
     told(replay, **feed(sampler="RandomSampler", distributed=False))

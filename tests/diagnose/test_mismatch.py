@@ -46,7 +46,7 @@ def watched(ranks: Ranks, count: int, limit: float) -> tuple[Finding | None, flo
     return None, limit
 
 
-@pytest.mark.parametrize("at", [0, 20])
+@pytest.mark.parametrize("at", [0, pytest.param(20, marks=pytest.mark.full)])
 def test_different_collectives_are_named_soon_and_with_their_calls(tmp_path: Path, at: int) -> None:
     ranks = Ranks(tmp_path, "mismatch.py", "--at", str(at), ranks=2)
     try:

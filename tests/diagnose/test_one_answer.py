@@ -78,7 +78,7 @@ def told(paths: RunPaths) -> dict[str, list[dict[str, Any]]]:
     """The findings by the face that tells them."""
     run = wb.Run(paths)
     faces = {
-        "diagnose --json": [one.document() for one in run.findings()],
+        "diagnose --json": [one.answer(run.id) for one in run.findings()],
         "show --json": run.summary()["findings"],
         "view.json": run.view()["findings"],
     }
@@ -138,15 +138,20 @@ def test_a_run_that_ended_unwatched_has_one_answer_too(tmp_path: Path) -> None:
     paths = unpacked(tmp_path, min(RUNS))
     no_sampler(paths)
     run = wb.Run(paths)
-    found = [one.document() for one in run.findings()]
+    found = [one.answer(run.id) for one in run.findings()]
     assert [one["kind"] for one in found] == ["no-distributed-sampler"]
     assert run.summary()["findings"] == found
     assert not paths.findings.exists()
 
 
 def test_the_reader_knows_every_field() -> None:
-    numbers = {"confidence": 0.5, "rank": 1, "step": 2, "seen_at": 3.0, "cleared_at": 4.0}
-    words = {"kind": "hang", "evidence": "a", "cause": "b", "next": "c", "severity": "note"}
+    numbers = {"confidence": 0.5, "rank": 1, "step": 2, "seen_at": 3.0, "cleared_at": 4.0} | {
+        "lost_share": 0.5,
+        "lost_usd_per_hour": 2.0,
+    }
+    words = {"kind": "hang", "evidence": "a", "cause": "b", "next": "c", "severity": "note"} | {
+        "phase": "input"
+    }
     assert {one.name for one in fields(Finding)} == numbers.keys() | words.keys()
     finding = Finding(**numbers, **words)
     assert Finding.read(finding.document()) == finding

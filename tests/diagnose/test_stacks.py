@@ -247,7 +247,7 @@ file = open(sys.argv[1], "a")
 if sys.argv[2] == "listens":
     faulthandler.register({signal}, file=file, all_threads=True, chain=False)
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 

@@ -9,6 +9,9 @@ numbers
     ``divergence``: the loss is well above where it began.
     ``plateau``: the loss has stopped falling, or never fell.
     ``ranks-diverge``: the ranks train models of their own.
+    ``weights-drift``: copies of a parameter are not equal on all ranks.
+    ``weights-unchanged``: no parameter that is looked at changes.
+    ``no-gradient``: a rank has no gradient where another one has.
 progress
     ``hang``: a rank does not reach the next backward pass, or all wait for one another.
     ``deadlock``: the ranks wait in different collectives.
@@ -19,7 +22,8 @@ progress
     ``slow-save``: a checkpoint has been in the making for ten minutes.
     ``steps-redone``: the script went back to an earlier step by itself.
 speed
-    ``straggler``: a rank enters the backward pass later than its peers.
+    ``straggler``: the other ranks wait for one rank, step after step.
+    ``imbalanced-work``: the ranks wait for the one with the largest batch, or the longest stage.
     ``input-bound``: three tenths of the step are waiting for data.
     ``communication-bound``: the exchange of gradients takes most of the step.
     ``slow-down``: steps take half as long again as at the start.
@@ -54,16 +58,19 @@ hardware
 host
     ``host-memory``, ``shared-memory``, ``disk``: nearly full, or soon to be.
     ``swap``: a part of a rank is swapped out.
+    ``host-contention``: ranks are late because they wait for a core, or for their cgroup's quota.
     ``unsupervised``: the run's supervisor and watcher are gone; seen by who reads, never kept.
 script
     ``world-size``: the process group has another size than was asked for.
     ``spawned-groups``: each launched process starts ranks of its own, and nobody trains.
     ``no-steps``: the script ended without an optimizer step.
     ``no-distributed-sampler``: every rank reads the whole data set.
+    ``same-data``: all ranks train on the same batches.
     ``missing-set-epoch``: every epoch has the same order.
     ``unused-parameters``, ``needless-find-unused``: parameters without a gradient under DDP.
 economy
     ``no-checkpoint``: an hour of work that nothing could be resumed from.
+    ``mirror-behind``: the copy on an object store cannot be kept in step.
     ``checkpoint-interval``: checkpoints too far apart for the rate of interruptions.
     ``idle-gpus``, ``idle-machine``: nothing is computed any more.
     ``unused-gpu``: a GPU does nothing while its peers train.

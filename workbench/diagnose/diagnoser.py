@@ -11,7 +11,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from workbench.diagnose import economy, hardware, host, nodes, numbers, progress, script, speed
+from workbench.diagnose import (
+    arrival_order,
+    contention,
+    economy,
+    hardware,
+    host,
+    nodes,
+    numbers,
+    progress,
+    script,
+    speed,
+    weights,
+)
+from workbench.diagnose.arrival_order import ArrivalWatch
 from workbench.diagnose.evidence import Evidence, single_rank_seconds
 from workbench.diagnose.facts import Facts
 from workbench.diagnose.hang.detection import HangWatch
@@ -34,6 +47,8 @@ from workbench.store.schema import SystemLine
 Rule = Callable[[Evidence], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
     *nodes.RULES,
+    *arrival_order.RULES,
+    *contention.RULES,
     *numbers.RULES,
     *progress.RULES,
     *script.RULES,
@@ -42,6 +57,7 @@ RULES: tuple[Rule, ...] = (
 # Over many steps or a minute and more of samples: they need not be looked at every second.
 SLOW_RULES: tuple[Rule, ...] = (
     *numbers.SLOW_RULES,
+    *weights.SLOW_RULES,
     *speed.RULES,
     *host.RULES,
     *hardware.RULES,
@@ -50,7 +66,14 @@ SLOW_RULES: tuple[Rule, ...] = (
 )
 _SLOW_SECONDS = 3.0
 
-_AT_ONCE = (*numbers.RULES, *numbers.SLOW_RULES, *script.RULES)  # need no time to be sure
+_AT_ONCE = (
+    *arrival_order.RULES,
+    *contention.RULES,
+    *numbers.RULES,
+    *numbers.SLOW_RULES,
+    *weights.SLOW_RULES,
+    *script.RULES,
+)  # need no time to be sure
 
 _CLEAR_SECONDS = 20.0
 # What the noise of a shared machine can look like for a moment has to last before it is raised.
@@ -61,7 +84,9 @@ _HOLD_SECONDS = {
     "low-utilisation": 10.0,
     "scaling": 10.0,
     "input-bound": 2.0,
+    "host-contention": 0.0,
 }
+_BY_ARRIVAL = frozenset({"straggler", "communication-bound", "input-bound", "imbalanced-work"})
 _CLEAR_SOONER = dict.fromkeys(HANGS | {EXIT_HANG}, 2.0)  # over as soon as the ranks go on
 _REFRESH_SECONDS = 5.0  # a standing finding's numbers are rewritten no more often
 _STARTS_SECONDS = 5.0
@@ -94,13 +119,16 @@ class Diagnoser:
         self._starts_due = self._slow_due = 0.0
         self._slow: list[Finding] = []
         self._compared = False
+        self._arrivals = ArrivalWatch(paths, live=keep)
         self._kills = OomKills(paths) if keep else None
+        # A recorded run's errors are not those of the cards of this host.
+        self._gpu_errors = (hardware.GpuErrors().rule,) if keep else ()
         self._rules: tuple[Rule, ...] = (
             HangWatch().rule,
             ExitWatch().rule,
             UnsynchronizedRanks().rule,
             MemoryWatch().rule,
-            hardware.GpuErrors().rule,
+            *self._gpu_errors,
             *RULES,
         )
         # Nothing is a finding too: the file tells that the rules have looked.
@@ -134,6 +162,7 @@ class Diagnoser:
                 self._compared = True
                 seconds = single_rank_seconds(self._paths, self.evidence.run)
                 self.evidence.single_rank_seconds = seconds
+        self._follow_arrivals()
         self._follow_kills(facts)
         if facts.monotonic >= self._slow_due:
             self._slow_due = facts.monotonic + _SLOW_SECONDS
@@ -179,16 +208,39 @@ class Diagnoser:
         self.evidence.facts = facts
         self.evidence.starts = read_starts(self._paths, self.evidence.run)
         self.evidence.rewinds = read_rewinds(self._paths)
-        raised = [one for rule in _AT_ONCE for one in self._ask(rule)]
+        self._follow_arrivals(final=True)
+        at_once = (*_AT_ONCE, *self._gpu_errors)  # the Xid that has ended the run
+        raised = [one for rule in at_once for one in self._ask(rule)]
         for one in raised:
-            if one.kind not in _HOLD_SECONDS:
+            if not self._hold_seconds(one):
                 self._merge_one(one, facts)
-        noisy = [one for rule in (*speed.RULES, speed.low_utilisation) for one in self._ask(rule)]
+        noisy = [
+            one
+            for rule in (
+                *arrival_order.RULES,
+                *contention.RULES,
+                *speed.RULES,
+                speed.low_utilisation,
+            )
+            for one in self._ask(rule)
+        ]
         given = {one.key for one in noisy}
         for key, kept in self._kept.items():
             past = kept.finding.kind in _HOLD_SECONDS and key not in given
             if past and kept.finding.cleared_at is None:
                 kept.finding = replace(kept.finding, cleared_at=round(facts.time, 3))
+
+    def _follow_arrivals(self, *, final: bool = False) -> None:
+        try:
+            self._arrivals.look(self.evidence, final=final)
+        except Exception as error:  # noqa: BLE001  (nor must a file that nobody can make sense of)
+            self.problems.setdefault("arrivals", repr(error))
+
+    def _hold_seconds(self, finding: Finding) -> float:
+        """Where the order of arrival is known, the rules count steps themselves."""
+        if self.evidence.arrivals and finding.kind in _BY_ARRIVAL:
+            return 0.0
+        return _HOLD_SECONDS.get(finding.kind, 0.0)
 
     def _follow_kills(self, facts: Facts) -> None:
         if self._kills is not None:
@@ -208,7 +260,7 @@ class Diagnoser:
         now = facts.monotonic
         self._pending = {one.key: self._pending.get(one.key, now) for one in raised}
         for finding in raised:
-            hold = _HOLD_SECONDS.get(finding.kind, 0.0)
+            hold = self._hold_seconds(finding)
             if finding.key in self.evidence.standing or now - self._pending[finding.key] >= hold:
                 self._merge_one(finding, facts)
         for kept in self._kept.values():

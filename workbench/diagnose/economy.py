@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from statistics import fmean, median
 
 from workbench.diagnose.evidence import Evidence
 from workbench.estimate.interruptions import checkpoint_interval
+from workbench.storage.mirror_state import read_mirror
 from workbench.store.files import LineReader
 from workbench.store.findings import Finding
 from workbench.units import format_seconds
@@ -89,6 +91,31 @@ def idle(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
+def mirror(evidence: Evidence) -> Iterator[Finding]:
+    """The copy elsewhere is not kept in step: a machine that vanishes takes the rest with it."""
+    state = None if evidence.run.mirror is None else read_mirror(evidence.paths)
+    now = time.time()
+    if state is None or (problem := state.problem(now)) is None:
+        return
+    since = state.last_good_at
+    last = (
+        "Nothing has arrived there yet"
+        if since is None
+        else (
+            f"The last good copy is {format_seconds(now - since)} old"
+            + ("" if state.last_step is None else f" and holds step {state.last_step}")
+        )
+    )
+    yield Finding(
+        kind="mirror-behind",
+        confidence=0.95,
+        evidence=f"{problem} {last}.",
+        cause="The address, the credentials in the environment or the network refuse the copy.",
+        next="Training continues, and the copy is tried again. See why at once: "
+        f"workbench push {evidence.paths.directory.name} {state.url}",
+    )
+
+
 def unused_gpu(evidence: Evidence) -> Iterator[Finding]:
     """A GPU that does nothing while its peers train."""
     samples = [one for one in list(evidence.samples)[-120:] if one["gpus"]]
@@ -114,4 +141,4 @@ def unused_gpu(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-RULES = (no_checkpoint, checkpoint_rate, idle)
+RULES = (no_checkpoint, checkpoint_rate, mirror, idle)

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from workbench.diagnose.facts import Facts
+from workbench.observe.arrival_window import ArrivalWindow
 from workbench.observe.events import StepRow
 from workbench.observe.rewinds import Rewind
 from workbench.store.files import read_json
@@ -24,6 +25,7 @@ from workbench.store.schema import SystemLine
 
 WARM_UP = 5  # steps of an attempt that no rule of speed looks at: compiling, first batches, caches
 _ROWS = 256
+_WINDOWS = 48
 _LOSSES = 2000
 _SAMPLES = 900
 _EARLY = 64
@@ -32,6 +34,8 @@ _IDLE_GPU_PERCENT = 3.0
 _IDLE_CPU_PERCENT = 5.0  # of one core
 _MOST_RUNS = 200  # looked at for a run of a single rank
 _LEAST_STEPS = 20
+_ALIKE = 1e-6  # of the loss: what ranks that train on the same batch differ by at most
+_MARKED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,30 @@ class NonFinite:
     ranks: tuple[int, ...]  # those whose own loss it was; () where ranks are not told apart
     value: float
     before: float | None  # the last finite mean loss
+
+
+@dataclass(slots=True)
+class SameData:
+    """Compares the ranks' batches in the steps whose data have a fingerprint."""
+
+    steps: list[int] = field(default_factory=list[int])
+    """Steps in which all ranks had the same batch and the same loss; [] once they had not."""
+    differ: bool = False
+    """Whether they had different ones in any step."""
+    _marks: set[int] = field(default_factory=set[int])
+
+    def take(self, row: StepRow, processes: int) -> None:
+        """Account for one step."""
+        marks = row.fingerprints
+        if self.differ or processes < 2 or len(marks) < processes:
+            return
+        losses = row.losses.values()
+        alike = len(set(marks.values())) == 1 and len(row.losses) == processes
+        if not alike or max(losses) - min(losses) > _ALIKE * abs(max(losses, key=abs)):
+            self.steps, self.differ = [], True
+        elif next(iter(marks.values())) not in self._marks and len(self.steps) < _MARKED:
+            self._marks.add(next(iter(marks.values())))
+            self.steps.append(row.step)
 
 
 @dataclass(slots=True)
@@ -79,8 +107,14 @@ class Evidence:
     """What each rank told of itself at its start and since: versions, samplers, group size."""
     group_waits: Mapping[int, Sequence[float]] = field(default_factory=dict[int, Sequence[float]])
     """Rank -> since when (Unix seconds) processes that it started wait to form a group."""
+    arrivals: deque[ArrivalWindow] = field(
+        default_factory=lambda: deque[ArrivalWindow](maxlen=_WINDOWS)
+    )
+    """Who waited for whom in the latest steps of this attempt; empty where nothing tells."""
     rewinds: Sequence[Rewind] = ()
     """Where the script went back to a checkpoint of its own within an attempt."""
+    same_data: SameData = field(default_factory=SameData)
+    """Whether all ranks read the same batches."""
     outcome: str | None = None
     """How the run ended; None while it runs."""
     idle_since: float | None = None
@@ -101,6 +135,7 @@ class Evidence:
             self.steps_seen += 1
             self.row_at = max(row.seen_at, self.row_at or 0.0)
             self._loss(row)
+            self.same_data.take(row, self.processes)
             self.bad_norms = self.bad_norms + 1 if _bad(row.grad_norm) else 0
             if self.steps_seen > WARM_UP:
                 self.rows.append(row)
@@ -138,6 +173,7 @@ class Evidence:
     def new_attempt(self) -> None:
         """The launcher was started again: its speed is measured anew, warm-up and all."""
         self.rows.clear()
+        self.arrivals.clear()
         self.early_seconds.clear()
         self.steps_seen, self.row_at, self.bad_norms = 0, None, 0
         self.first_nonfinite = None
@@ -175,6 +211,11 @@ class Evidence:
     def processes(self) -> int:
         """Ranks that were asked for, or that the script of the only one started itself."""
         return max(self.run.processes, len(self.starts))
+
+    @property
+    def spawned(self) -> bool:
+        """Whether the script started its ranks itself: their strategy is not known then."""
+        return any(start.spawned for start in self.starts.values())
 
     @property
     def has_loader(self) -> bool:

@@ -10,7 +10,7 @@ import contextlib
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from workbench.observe.rank_count import rank_count
 from workbench.store.files import read_tail
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
-from workbench.store.rank_records import RankEnd
+from workbench.store.rank_records import RankEnd, RankStart
 from workbench.store.record import read_end, read_run, read_start
 from workbench.store.run_record import RunRecord
 
@@ -40,6 +40,7 @@ _ROOT_CAUSE = re.compile(
 _MARK = re.compile(r"^--- attempt \d+, from step \d+ ---$", re.MULTILINE)
 _TAIL_BYTES = 20_000
 _SHOWN_LINKS = 4  # exceptions of a chain that are shown
+_OF_CHILDREN = re.compile(r"^(exit code|ProcessExitedException|ChildFailedError)")
 _DEADLY = {-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}
 
 
@@ -74,6 +75,8 @@ def root_cause(paths: RunPaths) -> tuple[int, int] | None:
     raised because it was gone are not. The launcher of ranks that a script started is the script.
     """
     logs = [paths.launcher_log, *sorted(paths.logs.glob("launcher-node-*.log"))]
+    if (read_start(paths, 0) or RankStart()).spawned:  # by a torchrun of its own, it may be
+        logs.append(paths.rank_log(0))
     matches = [_ROOT_CAUSE.search(tail_now(log, _TAIL_BYTES)) for log in logs]
     named = [(int(one[1]), int(one[2])) for one in matches if one is not None]
     named += silent_spawned_ranks(paths)
@@ -119,12 +122,14 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
     root = root_cause(paths)
     if rank is None and len(ends) == 1 and root is None:
         return _only_rank(paths, steps)
-    if root is not None and (rank is None or (error is not None and _SECONDARY.search(error))):
+    echo = error is not None and (_SECONDARY.search(error) or _OF_CHILDREN.match(error))
+    if root is not None and (rank is None or echo):
         code = root[1]
-        if rank is None or code < 0 or (error or "").startswith("ProcessExitedException"):
+        if rank is None or code < 0 or _OF_CHILDREN.match(error or ""):
             return _ended_silently(paths, root[0], code, steps)
     if rank is not None and error is not None:
-        return _raised(paths, rank, error, ends[rank] or RankEnd(), steps)
+        failed = _raised(paths, rank, error, ends[rank] or RankEnd(), steps)
+        return replace(failed, evidence=f"{failed.evidence}{_left_before(ends, error)}")
     line = last_line(paths.launcher_log)
     return Failed(
         cause=f"The launcher ended with exit code {exit_code}: {line}",
@@ -132,6 +137,14 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
         kind="launcher-failed",
         text=tail_now(paths.launcher_log, _TAIL_BYTES),
     )
+
+
+def _left_before(ends: Ends, error: str) -> str:
+    """Which ranks had ended their script well, where another one's error is the loss of a peer."""
+    left = [f"{rank} (after step {end.steps})" for rank, end in ends.items() if end and end.ok]
+    if not left or not _SECONDARY.search(error):
+        return ""
+    return f"; the script of rank {', '.join(left[:_SHOWN_LINKS])} had ended before"
 
 
 def _raised(paths: RunPaths, rank: int, error: str, end: RankEnd, steps: int) -> Failed:
@@ -290,7 +303,7 @@ def _from(paths: RunPaths, checkpoint: Checkpoint) -> str:
 def first_exception(ends: Ends) -> tuple[int | None, str | None]:
     """The earliest exception that is not merely the echo of a lost peer, else the earliest one."""
     failed = [
-        (end.time, rank, end.exception or f"exit code {end.exit_code}")
+        (end.time, rank, end.problem or "")
         for rank, end in ends.items()
         if end is not None and not end.ok
     ]

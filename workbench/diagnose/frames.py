@@ -19,6 +19,8 @@ _INSTALLED = re.compile(
     r"torchinductor_[^/]*|transformers_modules)/"
 )
 _NOTEBOOK = re.compile(r"^<ipython-input-|/ipykernel_\d+/")
+_CELL = re.compile(r"/cell/cell_(\d+)\.py$")  # `launching.cell` writes it
+_CELL_FRAME = re.compile(r'(?m)^(\s*)File "[^"\n]*/cell/cell_(\d+)\.py", line (\d+)')
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
 # The hook's folder, whose frames are never the user's; earlier versions had it in `launch`.
 _CAPTURE_FOLDERS = tuple(
@@ -202,6 +204,17 @@ def _checkout(path: str, kind: str) -> str:
     return local[1] if local and re.search(r'"editable":\s*true', text) else ""
 
 
+def place(tree: CodeTree, path: str, line: int) -> str:
+    """``models/gpt.py:31``; of a notebook's cell ``cell [12], line 3``."""
+    cell = _CELL.search(path)
+    return f"cell [{cell[1]}], line {line}" if cell else f"{tree.shown(path)}:{line}"
+
+
+def with_cells(traceback: str) -> str:
+    """A traceback whose frames of a notebook's cell are told as people see them."""
+    return _CELL_FRAME.sub(r"\1cell [\2], line \3", traceback)
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One frame of a traceback."""
@@ -304,5 +317,5 @@ def failure(chain: Sequence[Raised], tree: CodeTree) -> Failure:
             own = one.frames[at]
     if own is None:
         own = next((one.frames[-1] for one in chain if one.frames), None)
-    where = own and f"{tree.shown(own.path)}:{own.line} in {own.function}"
+    where = own and f"{place(tree, own.path, own.line)} in {own.function}"
     return Failure(tuple(chain), own, where)

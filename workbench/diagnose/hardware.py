@@ -6,20 +6,25 @@ in NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import ctypes
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, cast
 
 from workbench.describe.detection import nvml
 from workbench.diagnose.evidence import BEST_CLOCKS, Evidence, answers
+from workbench.observe.in_time import InTime
+from workbench.observe.throttle import HW_SLOWDOWN, POWER_BRAKE, POWER_CAP, THERMAL
 from workbench.store.findings import Finding
+from workbench.store.schema import SystemLine
 
-_POWER_CAP, _HW_SLOWDOWN, _SW_THERMAL, _HW_THERMAL, _POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
-_THERMAL = _SW_THERMAL | _HW_THERMAL
 _LASTING_SECONDS = 60.0
 _LASTING_SHARE = 0.8  # of the samples of that time
 _ECC_SECONDS = 10.0
+_LOST_SAMPLES, _SILENT_SAMPLES = 3, 12  # of one GPU, and of all at once
+_MOST_EVENTS = 64  # at one look: an event of each of many cards may come at once
 _XID_CRITICAL = 0x8  # nvmlEventTypeXidCriticalError
 _UNCORRECTED, _VOLATILE = 1, 0  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC
 XIDS: dict[int, tuple[str, str]] = {
@@ -52,8 +57,8 @@ def throttling(evidence: Evidence) -> Iterator[Finding]:
         if len(masks) < 10:
             continue
         hot = sum(_is_hot(int(mask)) for mask in masks) / len(masks)
-        brake = sum(bool(int(mask) & _POWER_BRAKE) for mask in masks) / len(masks)
-        capped = sum(bool(int(mask) & _POWER_CAP) for mask in masks) / len(masks)
+        brake = sum(bool(int(mask) & POWER_BRAKE) for mask in masks) / len(masks)
+        capped = sum(bool(int(mask) & POWER_CAP) for mask in masks) / len(masks)
         clocks = f"{_clock(seen):.0f} MHz" if _clock(seen) else "n/a"
         rank = _rank(evidence, index)
         share = evidence.bound("thermal-throttling", rank, _LASTING_SHARE, 0.3)
@@ -120,62 +125,97 @@ def slow_clock(evidence: Evidence) -> Iterator[Finding]:
 
 
 def lost_gpu(evidence: Evidence) -> Iterator[Finding]:
-    """A GPU that answered before and does not any more."""
-    latest = list(evidence.samples)[-3:]
-    for index in sorted(evidence.answered):
-        now = [gpu for one in latest for gpu in one["gpus"] if int(gpu["index"]) == index]
-        if len(latest) == 3 and not any(answers(gpu) for gpu in now):
-            yield Finding(
-                kind="gpu-lost",
-                rank=_rank(evidence, index),
-                severity="error",
-                confidence=0.85,
-                evidence=(
-                    f"gpu{index} returned no reading in the last {len(latest)} samples; it did "
-                    "before."
-                ),
-                cause=f"gpu{index} has fallen off the bus or its driver does not answer.",
-                next="Stop the run, restart or replace the machine, and resume.",
-            )
+    """A GPU that answered before and does not any more; or none does."""
+    latest = list(evidence.samples)[-_SILENT_SAMPLES:]
+    if len(latest) < _LOST_SAMPLES:
+        return
+    last = {index: _answered(index, latest[-_LOST_SAMPLES:]) for index in evidence.answered}
+    if len(last) > 1 and not any(last.values()):  # the driver may be busy for a moment
+        if len(latest) == _SILENT_SAMPLES and not any(_answered(one, latest) for one in last):
+            yield _lost(None, "No GPU returned a reading", latest, "The driver does not answer.")
+        return
+    for index in sorted(index for index, answered in last.items() if not answered):
+        cause = f"gpu{index} has fallen off the bus or its driver does not answer."
+        yield _lost(
+            _rank(evidence, index),
+            f"gpu{index} returned no reading",
+            latest[-_LOST_SAMPLES:],
+            cause,
+        )
+
+
+def _answered(index: int, samples: Sequence[SystemLine]) -> bool:
+    return any(answers(gpu) for one in samples for gpu in one["gpus"] if gpu["index"] == index)
+
+
+def _lost(rank: int | None, who: str, samples: Sequence[SystemLine], cause: str) -> Finding:
+    return Finding(
+        kind="gpu-lost",
+        rank=rank,
+        severity="error",
+        confidence=0.85,
+        evidence=f"{who} in the last {len(samples)} samples; it did before.",
+        cause=cause,
+        next="Stop the run, restart or replace the machine, and resume.",
+    )
 
 
 @dataclass(slots=True)
 class GpuErrors:
     """Asks NVML for memory errors and Xids. Without a driver, or with a broken one, it is silent.
 
-    `load` returns the NVML module or None; tests give one of their own.
+    A driver that hangs holds up no other rule.
     """
 
-    load: Callable[[], Any | None] = nvml
     library: Any | None = None
     handles: dict[int, Any] = field(default_factory=dict[int, Any])
     events: Any | None = None
     first: dict[int, int] = field(default_factory=dict[int, int])
-    errors: dict[tuple[str, int], Finding] = field(default_factory=dict[tuple[str, int], Finding])
+    errors: dict[tuple[str, int | None], Finding] = field(
+        default_factory=dict[tuple[str, "int | None"], Finding]
+    )
     begun: bool = False
     due: float = 0.0
+    thread: InTime = field(default_factory=InTime)
 
     def rule(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield what has been seen since the start; an error does not go away."""
         if evidence.run.device != "cuda" or not evidence.facts.ranks:
             return
-        if not self.begun:
-            self.begun = True
-            self._begin(evidence)
-        self._xids(evidence)
-        if evidence.facts.monotonic >= self.due:
+        count_memory = evidence.facts.monotonic >= self.due
+        if count_memory:
             self.due = evidence.facts.monotonic + _ECC_SECONDS
-            self._ecc(evidence)
+        indices = [int(gpu["index"]) for gpu in _gpus(evidence)]
+        told = self.thread.ask(lambda: self._look(indices, count_memory=count_memory))
+        xids, counts = told or ([], {})
+        for xid, index in xids:
+            self.errors[f"xid-{xid}", index] = _xid(evidence, xid, index)
+        for index, count in counts.items():
+            grown = count - self.first.setdefault(index, count)
+            if grown > 0:
+                self.errors["ecc-errors", index] = _memory_error(evidence, index, grown)
         yield from self.errors.values()
 
-    def _begin(self, evidence: Evidence) -> None:
-        self.library = lib = self.load()
-        if lib is None:
-            return
-        for gpu in _gpus(evidence):
-            handle = self._ask("nvmlDeviceGetHandleByIndex", gpu["index"])
+    def _look(
+        self, indices: Sequence[int], *, count_memory: bool
+    ) -> tuple[list[tuple[int, int | None]], dict[int, int]]:
+        """New Xids, each with its GPU's index, and the counts of memory errors."""
+        if not self.begun:
+            self.begun = True
+            self._begin(indices)
+        ask, counts = self._ask, dict[int, int]()
+        for index, handle in self.handles.items() if count_memory else ():
+            count = ask("nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _VOLATILE)
+            if isinstance(count, int):
+                counts[index] = count
+        return list(self._xids()), counts
+
+    def _begin(self, indices: Sequence[int]) -> None:
+        self.library = nvml()
+        for index in indices:
+            handle = self._ask("nvmlDeviceGetHandleByIndex", index)
             if handle is not None:
-                self.handles[int(gpu["index"])] = handle
+                self.handles[index] = handle
         self.events = self._ask("nvmlEventSetCreate")
         for handle in self.handles.values() if self.events is not None else ():
             self._ask("nvmlDeviceRegisterEvents", handle, _XID_CRITICAL, self.events)
@@ -187,49 +227,55 @@ class GpuErrors:
         except Exception:  # noqa: BLE001  (NVMLError, a missing symbol, a broken library)
             return None
 
-    def _ecc(self, evidence: Evidence) -> None:
-        for index, handle in self.handles.items():
-            count = self._ask("nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _VOLATILE)
-            if not isinstance(count, int):
-                continue
-            grown = count - self.first.setdefault(index, count)
-            if grown > 0:
-                self.errors["ecc-errors", index] = Finding(
-                    kind="ecc-errors",
-                    rank=_rank(evidence, index),
-                    severity="error",
-                    confidence=0.95,
-                    evidence=f"gpu{index} counted {grown} uncorrectable memory errors since the "
-                    "start.",
-                    cause=(
-                        f"gpu{index}'s memory is faulty: the results of its rank cannot be trusted."
-                    ),
-                    next="Stop, exclude this GPU, and resume from an earlier checkpoint.",
-                )
-
-    def _xids(self, evidence: Evidence) -> None:
-        for _ in range(8 if self.events is not None else 0):
+    def _xids(self) -> Iterator[tuple[int, int | None]]:
+        for _ in range(_MOST_EVENTS if self.events is not None else 0):
             event = self._ask("nvmlEventSetWait_v2", self.events, 0)  # a time-out is an error too
             xid = getattr(event, "eventData", None)
             if not isinstance(xid, int):
                 return
-            what, action = XIDS.get(xid, ("an error the driver reports", "See dmesg."))
-            index = self._index(getattr(event, "device", None))
-            name = f"gpu{index}" if index is not None else "A GPU"
-            self.errors["xid", xid] = Finding(
-                kind=f"xid-{xid}",
-                rank=None if index is None else _rank(evidence, index),
-                step=evidence.steps or None,
-                severity="warning" if xid in _PROGRAM | {63, 92} else "error",
-                confidence=0.7 if xid in _PROGRAM else 0.95,
-                evidence=f"The driver reported Xid {xid} on {name}.",
-                cause=f"{name}: {what}.",
-                next=action,
-            )
+            yield xid, self._index(getattr(event, "device", None))
 
     def _index(self, device: Any) -> int | None:
-        index = self._ask("nvmlDeviceGetIndex", device) if device is not None else None
-        return index if isinstance(index, int) else None
+        """A lost card does not tell its index any more; its handle is the one that it had."""
+        index = self._ask("nvmlDeviceGetIndex", device)
+        if isinstance(index, int):
+            return index
+        with contextlib.suppress(ctypes.ArgumentError, TypeError):
+            for known, handle in self.handles.items():
+                if _address(handle) == _address(device):
+                    return known
+        return None
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+def _xid(evidence: Evidence, xid: int, index: int | None) -> Finding:
+    what, action = XIDS.get(xid, ("an error the driver reports", "See dmesg."))
+    name = f"gpu{index}" if index is not None else "A GPU"
+    return Finding(
+        kind=f"xid-{xid}",
+        rank=None if index is None else _rank(evidence, index),
+        step=evidence.steps or None,
+        severity="warning" if xid in _PROGRAM | {63, 92} else "error",
+        confidence=0.7 if xid in _PROGRAM else 0.95,
+        evidence=f"The driver reported Xid {xid} on {name}.",
+        cause=f"{name}: {what}.",
+        next=action,
+    )
+
+
+def _memory_error(evidence: Evidence, index: int, grown: int) -> Finding:
+    return Finding(
+        kind="ecc-errors",
+        rank=_rank(evidence, index),
+        severity="error",
+        confidence=0.95,
+        evidence=f"gpu{index} counted {grown} uncorrectable memory errors since the start.",
+        cause=f"gpu{index}'s memory is faulty: the results of its rank cannot be trusted.",
+        next="Stop, exclude this GPU, and resume from an earlier checkpoint.",
+    )
 
 
 def _by_gpu(evidence: Evidence) -> dict[int, list[dict[str, Any]]]:
@@ -249,8 +295,8 @@ def _by_gpu(evidence: Evidence) -> dict[int, list[dict[str, Any]]]:
 
 def _is_hot(mask: int) -> bool:
     """Whether heat slows the GPU. A hardware slowdown is told of a power brake too."""
-    slowed = bool(mask & _HW_SLOWDOWN) and not mask & _POWER_BRAKE
-    return slowed or bool(mask & _THERMAL)
+    slowed = bool(mask & HW_SLOWDOWN) and not mask & POWER_BRAKE
+    return slowed or bool(mask & THERMAL)
 
 
 def _clock(seen: list[dict[str, Any]]) -> float:

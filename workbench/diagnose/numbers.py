@@ -139,7 +139,8 @@ def _why_constant(loss: float, lr: float | None) -> str:
 
 def ranks_diverge(evidence: Evidence) -> Iterator[Finding]:
     """Data-parallel ranks that train models of their own: nobody averages the gradients."""
-    if evidence.processes < 2 or evidence.strategy("name") not in {"ddp", None}:
+    replicas = evidence.spawned or evidence.strategy("name") in {"ddp", None}
+    if evidence.processes < 2 or not replicas:
         return
     rows = evidence.latest(64)
     seen = [row for row in rows if len(row.losses) == evidence.processes]
@@ -234,12 +235,13 @@ class UnsynchronizedRanks:
         return (
             evidence.processes > 1
             and evidence.facts.phase == "running"
-            and evidence.strategy("name") == "ddp"
+            and (evidence.spawned or evidence.strategy("name") == "ddp")
             and _FIRST_LOOK <= evidence.steps_seen < _LATEST
             and self.before_step < _LATEST
             and len(formed) == evidence.processes
             and all(formed)
             and not any(start.unused_parameters is not None for start in starts)
+            and not (evidence.rows and evidence.rows[-1].waited_seconds)  # messages of a pipeline
         )
 
     def _ask(self, evidence: Evidence) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from workbench.diagnose.diagnoser import Diagnoser
@@ -17,12 +17,13 @@ from workbench.store.findings import Finding, read_findings
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
+from workbench.store.schema import SystemLine
 from workbench.store.secrets import hide_known
 from workbench.store.status import read_status
 
 _LOOKS = 400  # over the whole run
-_LEAST_ROWS = 16  # between two looks
-_TAIL_BYTES = 1 << 16  # what `last_rows` reads
+_LIVE_SECONDS = 1.0  # between two looks of a supervisor
+_MOST_ROWS = 4096  # at one look
 
 
 def diagnose(paths: RunPaths) -> list[Finding]:
@@ -46,33 +47,85 @@ def diagnose_offline(paths: RunPaths) -> list[Finding]:
 
     What only a living run tells (stacks, process states) stays unknown.
     """
+    findings: list[Finding] = []
+    for moment in replayed(paths):
+        findings = moment.findings
+    return findings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One look of the rules at a recorded run."""
+
+    time: float
+    """Unix seconds on the recorded clock."""
+    elapsed_seconds: float
+    """Since the run was started."""
+    rows: Sequence[StepRow]
+    """Steps since the look before."""
+    samples: Sequence[SystemLine]
+    """Hardware samples since the look before."""
+    findings: list[Finding]
+    """All findings so far, worst first."""
+    ended: bool = False
+    """Whether the recording ends here."""
+
+
+def replayed(paths: RunPaths, *, until: int | None = None, looks: int = _LOOKS) -> Iterator[Moment]:
+    """The looks at a recorded run: one a second of it, as live, and at most `looks` of a long one.
+
+    Args:
+        paths: The run.
+        until: Stop at this step; what the end told stays unknown then. None = to the end.
+        looks: Upper bound of looks.
+    """
     run, end = read_run(paths), read_json(paths.exit) or {}
     if run is None:
-        return []
+        return
     diagnoser = Diagnoser(paths, run, keep=False)
-    ranks = rank_count(paths, run.processes)
     samples, begun = _Samples(paths), run.created_at
-    rows, size = recorded_rows(paths, ranks), _rows_between_looks(paths)
-    while block := list(islice(rows, size)):
+    rows = recorded_rows(paths, rank_count(paths, run.processes))
+    if until is not None:
+        rows = takewhile(lambda row: row.step <= until, rows)
+    now = begun
+    for block in _blocks(rows, _seconds_between_looks(paths, begun, looks)):
         now = max(block[-1].time, begun)
-        for sample in samples.until(now):
+        measured = list(samples.until(now))
+        for sample in measured:
             diagnoser.sample(sample)
         diagnoser.rows(block)
-        diagnoser.look(_facts(run, begun, now, block))
-    for sample in samples.until(math.inf):
-        diagnoser.sample(sample)
-    return diagnoser.end(str(end.get("outcome")), Finding.read(end.get("finding")))
+        found = diagnoser.look(_facts(run, begun, now, block))
+        yield Moment(
+            time=now, elapsed_seconds=now - begun, rows=block, samples=measured, findings=found
+        )
+    if until is None:
+        measured = list(samples.until(math.inf))
+        for sample in measured:
+            diagnoser.sample(sample)
+        found = diagnoser.end(str(end.get("outcome")), Finding.read(end.get("finding")))
+        elapsed = now - begun
+        yield Moment(
+            time=now, elapsed_seconds=elapsed, rows=(), samples=measured, findings=found, ended=True
+        )
 
 
-def _rows_between_looks(paths: RunPaths) -> int:
-    """So that `_LOOKS` looks fall on the run, by the size of its first metric file."""
-    try:
-        size = paths.rank_metrics(0).stat().st_size
-    except OSError:
-        return _LEAST_ROWS
-    known = last_rows(paths.rank_metrics(0))
-    line = min(size, _TAIL_BYTES) / max(1, len(known))
-    return max(_LEAST_ROWS, round(size / line) // _LOOKS)
+def _blocks(rows: Iterable[StepRow], seconds: float) -> Iterator[list[StepRow]]:
+    """The rows between two looks, in their order; all that there are at the end."""
+    block: list[StepRow] = []
+    for row in rows:
+        block.append(row)
+        if row.time - block[0].time >= seconds or len(block) >= _MOST_ROWS:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _seconds_between_looks(paths: RunPaths, begun: float, looks: int) -> float:
+    last = last_rows(paths.rank_metrics(0))
+    ended = last[-1].get("time") if last else None
+    length = ended - begun if isinstance(ended, int | float) else 0.0
+    return max(_LIVE_SECONDS, length / max(1, looks))
 
 
 def _facts(run: RunRecord, begun: float, now: float, block: list[StepRow]) -> Facts:

@@ -10,6 +10,7 @@ from workbench.store.findings import Finding
 from workbench.store.rank_records import SamplerDoc
 
 _GROUP_FORMS_SECONDS = 20.0  # processes that import torch need a few
+_SAME_STEPS = 4  # with different batches: fewer may be a constant warm-up batch
 _FEW_STEPS_REDONE = 0.02  # share of a run's steps that is only worth a note
 
 
@@ -18,7 +19,7 @@ def world_size(evidence: Evidence) -> Iterator[Finding]:
     requested, seen = evidence.processes, evidence.facts.world_size
     if seen is None or seen == requested or evidence.steps == 0:
         return
-    if any(start.spawned for start in evidence.starts.values()):
+    if evidence.spawned:
         return  # the script starts its processes itself, as many as it wants
     yield Finding(
         kind="world-size",
@@ -102,6 +103,31 @@ def samplers(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
+def same_data(evidence: Evidence) -> Iterator[Finding]:
+    """Every rank trains on the same batches, whatever feeds them: their losses are equal, too.
+
+    Tensor and pipeline ranks of one model do so rightly; of ranks that the script started itself
+    DDP's account of its parameters tells that they are copies.
+    """
+    same = evidence.same_data.steps
+    copies = _data_ranks(evidence) == evidence.processes > 1
+    if evidence.spawned:
+        copies = all(start.unused_parameters is not None for start in evidence.starts.values())
+    if len(same) < _SAME_STEPS or not copies:
+        return
+    yield Finding(
+        kind="same-data",
+        step=same[0],
+        confidence=0.9,
+        evidence=f"All {evidence.processes} ranks had the same batch and the same loss in each of "
+        f"{len(same)} steps that were compared (steps {same[0]} to {same[-1]}).",
+        cause="Every rank reads the same data, so more ranks do the same work again and the batch "
+        "is as large as one rank's.",
+        next="Give each rank its part: DistributedSampler(dataset), accelerator.prepare(loader), "
+        "or for a stream split_dataset_by_node(dataset, rank, world_size).",
+    )
+
+
 def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
     """Parameters without a gradient under DDP, or looking for them in vain at every step."""
     for rank, start in evidence.starts.items():
@@ -173,8 +199,10 @@ def _feeds(evidence: Evidence) -> Sequence[SamplerDoc]:
 
 def _data_ranks(evidence: Evidence) -> int:
     """Ranks that should see different data."""
+    if evidence.spawned:
+        return evidence.facts.world_size or 1
     replicate, shard = evidence.strategy("dp_replicate", 1), evidence.strategy("dp_shard", 1)
     return int(replicate or 1) * int(shard or 1)
 
 
-RULES = (world_size, spawned_groups, no_steps, samplers, unused_parameters, steps_redone)
+RULES = (world_size, spawned_groups, no_steps, samplers, same_data, unused_parameters, steps_redone)

@@ -22,15 +22,19 @@ _GPU_SECONDS = 60.0
 def straggler(evidence: Evidence) -> Iterator[Finding]:
     """A rank that enters the backward pass later than the others, step after step.
 
-    Step times cannot show it: all ranks end a step together, the fast ones after waiting.
+    Step times cannot show it: all ranks end a step together, the fast ones after waiting. Where
+    the order of arrival at the collectives is known, `arrival_order` tells more.
     """
+    if evidence.arrivals:
+        return
     if evidence.processes < 2 or (evidence.strategy("pp") or 1) > 1:
         return  # pipeline stages enter their backward passes one after another by design
     rows = _compared(evidence, evidence.latest(_STEPS * 3))
     if rows is None:
         return
     total = sum(row.step_seconds or 0.0 for row in rows)
-    late = {rank: _lateness(rows, rank) for rank in rows[0].backward_at}
+    first = [min(row.backward_at.values()) for row in rows]
+    late = {rank: _lateness(rows, first, rank) for rank in rows[0].backward_at}
     rank = max(late, key=lambda one: sum(late[one]))
     lost, everyone = sum(late[rank]), sum(sum(one) for one in late.values())
     share = lost / total if total else 0.0
@@ -61,11 +65,11 @@ def _compared(evidence: Evidence, rows: list[StepRow]) -> list[StepRow] | None:
     return reported if enough else None
 
 
-def _lateness(rows: list[StepRow], rank: int) -> list[float]:
+def _lateness(rows: list[StepRow], first: list[float], rank: int) -> list[float]:
     """Seconds after the first rank, per step; no more than the step took (clocks may jump)."""
     return [
-        min(row.backward_at[rank] - min(row.backward_at.values()), row.step_seconds or 0.0)
-        for row in rows
+        min(row.backward_at[rank] - entered, row.step_seconds or 0.0)
+        for row, entered in zip(rows, first, strict=True)
     ]
 
 
@@ -131,6 +135,8 @@ def input_bound(evidence: Evidence) -> Iterator[Finding]:
     worst = max(shares, key=lambda one: shares[one])
     others = [shares[rank] for rank in ranks if rank != worst]
     alone = worst if others and max(others) < shares[worst] / 2 else None
+    if alone is not None and evidence.arrivals:
+        return  # `arrival_order` knows whether the others wait for it
     if not evidence.has_loader:
         # All that is known is that the forward pass began late: of one rank `straggler` tells.
         if alone is None and shares[worst] >= evidence.bound("input-bound", None, 0.5, 0.4):
@@ -172,7 +178,12 @@ def _input_bound(
 
 
 def communication_bound(evidence: Evidence) -> Iterator[Finding]:
-    """The backward pass with its all-reduce takes many times the forward pass on all ranks."""
+    """The backward pass with its all-reduce takes many times the forward pass on all ranks.
+
+    A slow backward pass of one rank looks the same: only where nobody's order of arrival is known.
+    """
+    if evidence.arrivals:
+        return
     if evidence.processes < 2 or (evidence.strategy("pp") or 1) > 1:
         return
     if evidence.run.device == "cuda":

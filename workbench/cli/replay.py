@@ -1,0 +1,188 @@
+"""``workbench replay``: a recorded run through the same view, rules and findings as when it ran."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.markup import escape
+
+import workbench as wb
+from workbench.cli.live import render
+from workbench.cli.tables import JsonOption, print_json
+from workbench.cli.terminal import RunArgument, StoreOption, console
+from workbench.diagnose.offline import Moment, replayed
+from workbench.errors import RunNotFoundError
+from workbench.observe.view import ViewBuilder
+from workbench.store.findings import Finding
+from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
+from workbench.units import format_seconds
+
+_FRAME_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A finding at the moment when the rules first told it, or told that it was over."""
+
+    step: int
+    """The furthest step at that moment."""
+    elapsed_seconds: float
+    """Since the run was started."""
+    finding: Finding
+    """As it was told then."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        told = self.finding.document()
+        return {"said_at_step": self.step, "said_after_seconds": self.elapsed_seconds, **told}
+
+
+class Player:
+    """Feeds the looks at a recording to a view, and keeps what was said when."""
+
+    def __init__(self, paths: RunPaths, run: RunRecord) -> None:
+        self.builder = ViewBuilder(paths, run)
+        self.said: list[Said] = []
+        self.findings: list[Finding] = []
+        self.looks = 0
+        self.elapsed_seconds = 0.0
+        self._run = run
+
+    def take(self, moment: Moment) -> list[Said]:
+        """Account for one look; what it said that was not said before."""
+        self.looks += 1
+        self.elapsed_seconds = moment.elapsed_seconds
+        self.builder.add_rows(moment.rows)
+        for sample in moment.samples:
+            self.builder.add_sample(sample)
+        new = [
+            Said(step=self.builder.steps, elapsed_seconds=moment.elapsed_seconds, finding=one)
+            for one in _news(self.findings, moment.findings)
+        ]
+        self.findings = moment.findings
+        self.said += new
+        return new
+
+    def view(self) -> dict[str, Any]:
+        """What view.json would have said at this moment, without the logs, which have no times."""
+        quiet = {rank: {"log_tail": list[str]()} for rank in range(self._run.processes)}
+        now = {
+            **dict.fromkeys(("ended_at", "message", "world_size", "exit_code", "outcome")),
+            "phase": "running",
+            "started_at": self._run.created_at,
+            "elapsed_seconds": round(self.elapsed_seconds, 1),
+            "findings": [one.answer(self._run.run) for one in self.findings],
+            "ranks": quiet,
+        }
+        return self.builder.snapshot(now)
+
+
+def _news(before: Sequence[Finding], after: Sequence[Finding]) -> Iterator[Finding]:
+    known = {(one.key, one.cleared_at is None) for one in before}
+    return (one for one in after if (one.key, one.cleared_at is None) not in known)
+
+
+def replay(
+    run: RunArgument = "last",
+    *,
+    speed: Annotated[
+        float | None, typer.Option(help="Times the recorded pace. Default: as fast as it reads.")
+    ] = None,
+    until: Annotated[int | None, typer.Option(min=1, help="Stop at this step.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Replay a recorded run: the view and findings as they were at each step.
+
+    Nothing is written or started. RUN may also be a run directory.
+    """
+    if speed is not None and not speed > 0:
+        raise wb.UsageError(f"--speed is {speed:g}; give a number above 0, such as 20.")
+    paths = _find(run, store)
+    record = read_run(paths)
+    if record is None:
+        raise RunNotFoundError(f"{paths.directory} has no run.json that can be read.")
+    player, watched = Player(paths, record), console.is_terminal and speed is not None
+    with _screen(watched=watched and not as_json) as live:
+        _play(player, paths, speed, until, live=live, quiet=as_json)
+    if as_json:
+        print_json(_document(paths, player, until))
+    else:
+        _print_end(player)
+
+
+def _find(run: str, store: str | None) -> RunPaths:
+    folder = Path(run)
+    if (folder / "run.json").is_file():
+        return RunPaths(folder.resolve())
+    return wb.Store(store).find(run)
+
+
+def _screen(*, watched: bool) -> AbstractContextManager[Live | None]:
+    return Live(console=console, auto_refresh=False) if watched else nullcontext()
+
+
+def _play(
+    player: Player,
+    paths: RunPaths,
+    speed: float | None,
+    until: int | None,
+    *,
+    live: Live | None,
+    quiet: bool,
+) -> None:
+    """Take every look in its turn; with `speed` at the recorded pace."""
+    name, began, first, shown_at = paths.directory.name, time.monotonic(), None, 0.0
+    for moment in replayed(paths, until=until):
+        first = moment.elapsed_seconds if first is None else first
+        if speed is not None:
+            due = began + (moment.elapsed_seconds - first) / speed
+            time.sleep(max(0.0, due - time.monotonic()))
+        new = player.take(moment)
+        out = console if live is None else live.console
+        for said in () if quiet else new:
+            out.print(_line(said), soft_wrap=True)
+        if live is not None and time.monotonic() - shown_at >= _FRAME_SECONDS:
+            shown_at = time.monotonic()
+            live.update(render(name, player.view(), "replay", None, None), refresh=True)
+
+
+def _line(said: Said) -> str:
+    one = said.finding
+    where = f" rank {one.rank}" if one.rank is not None else ""
+    head = f"step {said.step}, {format_seconds(said.elapsed_seconds)}"
+    text = "resolved" if one.cleared_at is not None else one.cause
+    return f"{head}  [bold]{escape(one.kind)}[/]{where}: {escape(text)}"
+
+
+def _print_end(player: Player) -> None:
+    standing = [one for one in player.findings if one.cleared_at is None]
+    told = ", ".join(dict.fromkeys(one.kind for one in standing)) or "none"
+    console.print(
+        f"replayed {player.builder.steps} steps, checked {player.looks} times; "
+        f"findings at the end: {told}",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _document(paths: RunPaths, player: Player, until: int | None) -> dict[str, Any]:
+    return {
+        "run": paths.directory.name,
+        "until": until,
+        "steps": player.builder.steps,
+        "looks": player.looks,
+        "elapsed_seconds": round(player.elapsed_seconds, 3),
+        "said": [one.document() for one in player.said],
+        "findings": [one.document() for one in player.findings],
+        "view": player.view(),
+    }

@@ -1,0 +1,381 @@
+"""The rank that the others wait for, by who enters each collective last, and what it costs.
+
+Time for which a rank waited for a core is no work of its own: what is left is compared step by
+step, and a rank is named when the steps' spread cannot explain how much longer its work takes.
+
+On GPUs nothing of this is known (see `launching.capture.arrivals`): there `speed.straggler` tells
+of the entry of the backward pass alone, and no cause is named that was not seen.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from workbench.diagnose.evidence import Evidence
+from workbench.observe.arrival_window import PAUSE, PHASES, ArrivalWindow, combined, read_window
+from workbench.observe.arrivals import join, read_rank
+from workbench.observe.rank_count import rank_count
+from workbench.store.files import LineReader, append_line
+from workbench.store.findings import Finding
+from workbench.store.layout import RunPaths
+from workbench.units import format_seconds, format_usd
+
+_STEPS = 40  # compared
+_LEAST_STEPS, _CLEAR_STEPS = 8, 5  # the fewer where three tenths of the step and more are lost
+_CLEAR_SHARE = 0.3
+_ENTER, _LEAVE = 0.06, 0.04  # of the others' own work in a step
+_LEAST_SECONDS = 0.002  # of a step: less is told only where it is `_CLEAR_SHARE`
+_SURE = 4.0  # standard errors of the mean
+_LOOKS = 0.75  # of the looks in which its work took longer: contention comes in bursts
+PAUSED = "paused"
+_OFTEN = 0.2  # stops of the process in a step
+_STAGES = 0.25  # in a pipeline: its stages are seldom quite equal
+_SAME = 0.8  # of the steps that anybody is late in
+_LIVE_SECONDS = 1.0
+_COST = 20  # times what a look took pass until the next one
+_OLD_SECONDS = 200.0  # lines of a run come further apart by its age, a two hundredth of it
+
+
+class ArrivalWatch:
+    """Joins what the ranks wrote into `Evidence.arrivals`, or reads what was joined live."""
+
+    def __init__(self, paths: RunPaths, *, live: bool) -> None:
+        self._paths, self._live = paths, live
+        self._due = self._written_at = 0.0
+        self._joined_to = 0
+        self._recorded = self._read()
+        self._next = None if live else next(self._recorded, None)
+
+    def look(self, evidence: Evidence, *, final: bool = False) -> None:
+        """Bring `evidence` up to date."""
+        if not self._live:
+            while self._next is not None and self._next.time <= evidence.facts.time + 0.5:
+                evidence.arrivals.append(self._next)
+                self._next = next(self._recorded, None)
+            return
+        now = time.monotonic()
+        if (
+            evidence.processes < 2
+            or evidence.run.device == "cuda"
+            or not (final or now >= self._due)
+        ):
+            return
+        self._join(evidence, final=final)
+        took = time.monotonic() - now
+        self._due = now + max(_LIVE_SECONDS, _COST * took)
+
+    def _join(self, evidence: Evidence, *, final: bool) -> None:
+        if not evidence.rows:
+            return
+        if not (evidence.rows[-1].waited_seconds or self._paths.rank_arrivals(0).exists()):
+            return
+        if evidence.steps < self._joined_to:  # steps are done again
+            self._joined_to = 0
+        ranks = range(rank_count(self._paths, evidence.run.processes))
+        told = {rank: read_rank(self._paths.rank_arrivals(rank)) for rank in ranks}
+        calls = {rank: one[0] for rank, one in told.items()}
+        core_times = {rank: one[1] for rank, one in told.items()}
+        starts = evidence.starts.items()
+        hosts = {rank: one.process["boot_id"] for rank, one in starts if one.process}
+        window = join(
+            calls, list(evidence.rows), self._joined_to, hosts=hosts, core_times=core_times
+        )
+        if window is None:
+            return
+        self._joined_to = window.last
+        evidence.arrivals.append(window)
+        if final or window.time - self._written_at >= evidence.facts.elapsed_seconds / _OLD_SECONDS:
+            self._written_at = window.time
+            text = json.dumps(window.document(), separators=(",", ":"))
+            append_line(self._paths.arrivals, text.encode())
+
+    def _read(self) -> Iterator[ArrivalWindow]:
+        reader = LineReader(self._paths.arrivals)
+        while lines := reader.read():
+            yield from (window for line in lines if (window := read_window(line)) is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """The rank that the others wait for."""
+
+    rank: int
+    """Which it is."""
+    window: ArrivalWindow
+    """The steps that tell so."""
+    lost: float
+    """Seconds of each step that the next one would not need."""
+    phase: str
+    """Where its own work is longer than that of the others (`PHASES`), or "paused": its process is
+    stopped or held back, wherever it is."""
+    others: float
+    """Seconds that the others take for that phase."""
+
+    @property
+    def slowness(self) -> float:
+        """How much longer its work takes, of the others' work; waiting has no part in it."""
+        return self.lost / (sum(self.window.others_own.values()) or self.window.step_seconds)
+
+    @property
+    def share(self) -> float:
+        """Of the step."""
+        return min(1.0, self.lost / self.window.step_seconds)
+
+
+def recent(evidence: Evidence) -> ArrivalWindow | None:
+    """The latest joined steps as one; None while nothing is known of their order."""
+    return combined(_recent_windows(evidence))
+
+
+def _recent_windows(evidence: Evidence) -> list[ArrivalWindow]:
+    some: list[ArrivalWindow] = []
+    if not evidence.arrivals:
+        return some
+    pause = PAUSE * median(one.step_seconds for one in evidence.arrivals)
+    for window in reversed(evidence.arrivals):
+        if window.step_seconds > pause:
+            continue  # a long evaluation or save of one rank
+        some.append(window)
+        if sum(one.steps for one in some) >= _STEPS:
+            break
+    return some[::-1]
+
+
+def late_rank(evidence: Evidence) -> Late | None:
+    """The rank whose lateness costs the most; None where no rank stands out."""
+    window = recent(evidence)
+    if window is None or len(window.ranks) < 2:
+        return None
+    rank = max(window.ranks, key=lambda one: _lateness(window, one))
+    share, lost = window.ranks[rank], _lateness(window, rank)
+    excess = {phase: share.own.get(phase, 0.0) - _others(window, rank, phase) for phase in PHASES}
+    if sum(max(0.0, one) for one in excess.values()) < 0.5 * lost:
+        return None  # it does no more than the others: nothing here explains why they wait
+    phase = max(excess, key=lambda one: excess[one])
+    others = _others(window, rank, phase)
+    if share.stops >= _OFTEN or share.throttled >= 0.5 * lost:
+        phase, others = PAUSED, 0.0
+    found = Late(rank=rank, window=window, lost=lost, phase=phase, others=others)
+    return found if _steady(evidence, found) else None
+
+
+def _lateness(window: ArrivalWindow, rank: int) -> float:
+    """Seconds that its own work takes longer than that of every other rank."""
+    share = window.ranks[rank]
+    idle = min(one.wait + one.queued for other, one in window.ranks.items() if other != rank)
+    late = idle - share.wait - share.queued
+    return late if share.late is None else min(late, share.late)
+
+
+def _steady(evidence: Evidence, found: Late) -> bool:
+    """Whether it is late in step after step by more than their spread explains."""
+    share, steps, lost = found.window.ranks[found.rank], found.window.steps, found.lost
+    sure = lost >= _CLEAR_SHARE * found.window.step_seconds
+    if steps < (_CLEAR_STEPS if sure else _LEAST_STEPS) or not (sure or lost >= _LEAST_SECONDS):
+        return False
+    if share.late is None:  # of a run recorded by an older release
+        return share.last >= _SAME * steps
+    shares = [one.ranks[found.rank] for one in _recent_windows(evidence) if found.rank in one.ranks]
+    totals = [one.late or 0.0 for one in shares]
+    if _significant(share.late, share.late_square, totals, steps):
+        return True
+    mean, square = share.excess.get(found.phase, (0.0, 0.0))
+    if found.phase == PAUSED or lost < 0.3 * mean:
+        return False
+    parts = [one.excess.get(found.phase, (0.0,))[0] for one in shares]
+    return sum(totals) > 0 and _significant(mean, square, parts, steps)
+
+
+def _significant(mean: float, square: float, looks: Sequence[float], steps: int) -> bool:
+    """Whether it is beyond the spread of the steps, and so in most of the looks."""
+    spread = math.sqrt(max(0.0, square - mean * mean) / (steps - 1))
+    often = sum(one > 0.0 for one in looks) >= _LOOKS * len(looks)
+    return mean > 0.0 and mean >= _SURE * spread and often
+
+
+def _others(window: ArrivalWindow, rank: int, phase: str) -> float:
+    if len(window.ranks) > 8:
+        return window.others_own.get(phase, 0.0)
+    return median(one.own.get(phase, 0.0) for other, one in window.ranks.items() if other != rank)
+
+
+def late(evidence: Evidence) -> Iterator[Finding]:
+    """A rank that enters the collectives last, step after step, in whatever strategy."""
+    found = late_rank(evidence)
+    if found is None:
+        return
+    stages = (evidence.strategy("pp") or 1) > 1
+    kind = _kind(evidence, found, stages=stages)
+    enter = _STAGES if kind == "imbalanced-work" and stages else _ENTER
+    if found.slowness < evidence.bound(kind, found.rank, enter, _LEAVE / _ENTER * enter):
+        return
+    cause, move = _advice(kind, found, stages=stages)
+    window, own = found.window, found.window.ranks[found.rank]
+    usd = None if evidence.run.usd_per_hour is None else found.share * evidence.run.usd_per_hour
+    yield Finding(
+        kind=kind,
+        rank=found.rank,
+        step=window.first,
+        confidence=round(min(0.97, 0.75 + 0.3 * found.share), 2),
+        evidence=f"The others wait for rank {found.rank} in {own.last} of {window.steps} steps: it "
+        f"costs {format_seconds(found.lost)} of {format_seconds(window.step_seconds)} a step "
+        f"({found.share:.0%}{_price(usd)}); {_longer(found)}. {_without(evidence, found)}",
+        cause=cause,
+        next=move,
+        phase=found.phase,
+        lost_share=round(found.share, 4),
+        lost_usd_per_hour=None if usd is None else round(usd, 4),
+    )
+
+
+def _longer(found: Late) -> str:
+    own = found.window.ranks[found.rank]
+    if found.phase != PAUSED:
+        took = format_seconds(own.own.get(found.phase, 0.0))
+        return f"its {found.phase} takes {took}, the others' {format_seconds(found.others)}"
+    if own.stops >= _OFTEN:
+        return f"its process was stopped {own.stops * found.window.steps:.0f} times"
+    return f"the quota of its cgroup held it back for {format_seconds(own.throttled)} a step"
+
+
+def _kind(evidence: Evidence, found: Late, *, stages: bool) -> str:
+    own = found.window.ranks[found.rank]
+    if own.heaviest >= _SAME * max(1, own.last):
+        return "imbalanced-work"
+    if found.phase == "input" and evidence.has_loader:
+        return "input-bound"
+    return "imbalanced-work" if stages and found.phase in {"forward", "backward"} else "straggler"
+
+
+def _price(usd: float | None) -> str:
+    return "" if usd is None else f", {format_usd(usd)} an hour"
+
+
+def _without(evidence: Evidence, found: Late) -> str:
+    step = found.window.step_seconds - found.lost
+    text = f"Without it a step would take {format_seconds(step)}"
+    left = (evidence.run.steps_total or 0) - evidence.steps
+    if left > 0:
+        now, then = left * found.window.step_seconds, left * step
+        text += f", the rest of the run {format_seconds(then)} instead of {format_seconds(now)}"
+    return f"{text}."
+
+
+_WHERE = {
+    "forward": "in its forward pass, or in the script's own code before it",
+    "backward": "in its backward pass",
+    "optimizer": "in its optimizer step",
+    "checkpoint": "while it saves a checkpoint",
+    "input": "between the steps, before its forward pass",
+}
+
+
+_COMPARE = (
+    "Compare rank {rank}'s processor, clocks, other processes and cgroup limits with the others'; "
+    "look for code that only rank {rank} runs: workbench profile shows it."
+)
+
+
+def _advice(kind: str, found: Late, *, stages: bool) -> tuple[str, str]:
+    rank = found.rank
+    if kind == "input-bound":
+        return (
+            f"The data loader of rank {rank} is slow; its peers wait with it.",
+            f"Look at rank {rank}'s storage and cores; raise num_workers and prefetch_factor.",
+        )
+    if kind == "imbalanced-work":
+        if stages:
+            return (
+                f"The pipeline stage of rank {rank} takes longest; the other stages wait for it.",
+                f"Move layers from rank {rank}'s stage to others, or compare its device and load.",
+            )
+        return (
+            f"Rank {rank} has the largest batches, and its peers wait for it.",
+            "Give each rank as many tokens: sort or pack samples by length, or bucket them.",
+        )
+    if found.phase == PAUSED:
+        return _held(found)
+    if found.phase == "checkpoint":
+        return (
+            f"Rank {rank} is slow while it saves a checkpoint.",
+            f"Save less often or asynchronously; check the disk that rank {rank} writes to.",
+        )
+    return (
+        f"Rank {rank} is slower than its peers {_WHERE[found.phase]}.",
+        _COMPARE.format(rank=rank),
+    )
+
+
+def _held(found: Late) -> tuple[str, str]:
+    if found.window.ranks[found.rank].stops >= _OFTEN:
+        return (
+            f"The process of rank {found.rank} is stopped and continued again and again.",
+            f"Look for what stops rank {found.rank}: job control, a debugger, a batch system.",
+        )
+    return QUOTA.format(rank=found.rank), RAISE.format(rank=found.rank)
+
+
+QUOTA = "The CPU quota of rank {rank}'s cgroup holds it back."
+RAISE = "Raise that cgroup's cpu.max (a container's CPU limit), or give rank {rank} fewer threads."
+
+
+def changing(evidence: Evidence) -> Iterator[Finding]:
+    """The late rank changes from step to step, and it is the one with the largest batch."""
+    window = recent(evidence)
+    if window is None or window.steps < 2 * _LEAST_STEPS or (evidence.strategy("pp") or 1) > 1:
+        return
+    last = sum(one.last for one in window.ranks.values())
+    heaviest = sum(one.heaviest for one in window.ranks.values())
+    share = min(1.0, window.late_seconds / window.step_seconds)
+    if max(one.last for one in window.ranks.values()) >= _SAME * last:
+        return
+    bound = evidence.bound("imbalanced-work", None, 0.15, 0.1)
+    if share < bound or last < 0.5 * window.steps or heaviest < _SAME * last:
+        return
+    usd = None if evidence.run.usd_per_hour is None else share * evidence.run.usd_per_hour
+    yield Finding(
+        kind="imbalanced-work",
+        step=window.first,
+        severity="note",
+        confidence=0.8,
+        evidence=f"In {last} of {window.steps} steps one rank is late, in {heaviest} of them the "
+        f"one with the largest batch: {format_seconds(window.late_seconds)} of "
+        f"{format_seconds(window.step_seconds)} a step ({share:.0%}{_price(usd)}) is waiting.",
+        cause="The ranks' batches differ in size from step to step.",
+        next="Give each rank as many tokens: sort or pack samples by length, or bucket them.",
+        lost_share=round(share, 4),
+        lost_usd_per_hour=None if usd is None else round(usd, 4),
+    )
+
+
+def slow_exchange(evidence: Evidence) -> Iterator[Finding]:
+    """All ranks come together, and the exchange itself takes most of the step."""
+    window = recent(evidence)
+    if window is None or window.steps < _LEAST_STEPS or window.exchange_seconds is None:
+        return
+    share = window.exchange_seconds / window.step_seconds
+    together = window.late_seconds / window.step_seconds
+    bound = evidence.bound("communication-bound", None, 0.5, 0.4)
+    if share < bound or together > _ENTER or window.step_seconds < 0.02:
+        return
+    yield Finding(
+        kind="communication-bound",
+        step=window.first,
+        severity="note",
+        confidence=0.8,
+        evidence=f"All ranks enter the exchange of gradients within "
+        f"{format_seconds(window.late_seconds)} of one another; its end then takes "
+        f"{format_seconds(window.exchange_seconds)} of {format_seconds(window.step_seconds)} a "
+        f"step ({share:.0%}, {window.steps} steps).",
+        cause="The exchange of gradients takes most of the step, and no rank is late for it.",
+        next="Accumulate more micro-batches per step, shard less, use a faster link, or a "
+        "communication hook (bf16 gradients).",
+    )
+
+
+RULES = (late, changing, slow_exchange)

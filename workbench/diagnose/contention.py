@@ -1,0 +1,70 @@
+"""Ranks that are late because they wait for a core, not because of their own work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from workbench.diagnose.arrival_order import QUOTA, RAISE, late_rank, recent
+from workbench.diagnose.evidence import Evidence
+from workbench.observe.arrival_window import ArrivalWindow
+from workbench.store.findings import Finding
+from workbench.units import format_seconds
+
+_LEAST_STEPS = 16
+_ENTER, _LEAVE = 0.25, 0.15  # of a step
+_EXPLAINED = 0.6
+_APART = 2.0  # times what the others wait for a core: it is this rank's cores alone
+
+
+def contended(evidence: Evidence) -> Iterator[Finding]:
+    """A quarter of the step is waiting for ranks that wait for a core."""
+    window = recent(evidence)
+    if window is None or window.steps < _LEAST_STEPS or late_rank(evidence) is not None:
+        return
+    rank = _alone(window)
+    share = min(1.0, window.late_seconds / window.step_seconds)
+    queued = window.others_queued if rank is None else window.ranks[rank].queued
+    if share < evidence.bound("host-contention", rank, _ENTER, _LEAVE):
+        return
+    if queued < _EXPLAINED * window.late_seconds:
+        return
+    cause, move = _advice(window, rank)
+    who = "The ranks wait" if rank is None else f"Rank {rank} waits"
+    yield Finding(
+        kind="host-contention",
+        rank=rank,
+        step=window.first,
+        severity="note",
+        confidence=0.8,
+        evidence=f"{who} {format_seconds(queued)} of a step of "
+        f"{format_seconds(window.step_seconds)} for a core; the last rank of each step costs "
+        f"{format_seconds(window.late_seconds)} ({share:.0%}, {window.steps} steps).",
+        cause=cause,
+        next=move,
+        lost_share=round(share, 4),
+    )
+
+
+def _alone(window: ArrivalWindow) -> int | None:
+    """The rank that waits for a core much longer than the others; None where several do."""
+    rank = max(window.ranks, key=lambda one: window.ranks[one].queued)
+    others = median(one.queued for other, one in window.ranks.items() if other != rank)
+    return rank if window.ranks[rank].queued >= _APART * others else None
+
+
+def _advice(window: ArrivalWindow, rank: int | None) -> tuple[str, str]:
+    if rank is None:
+        return (
+            "The host has fewer free cores than the ranks need; none of them is slow by itself.",
+            "Start fewer ranks, end other programs on the host, or give each rank fewer threads.",
+        )
+    if window.ranks[rank].throttled >= 0.5 * window.ranks[rank].queued:
+        return QUOTA.format(rank=rank), RAISE.format(rank=rank)
+    return (
+        f"The cores that rank {rank} may use are taken by others; its own work is not slower.",
+        f"Look at what else runs on rank {rank}'s cores (taskset -p, cpuset); give it its own.",
+    )
+
+
+RULES = (contended,)

@@ -1,0 +1,115 @@
+"""What kept this rank from computing: waiting for a core, being stopped, its cgroup's quota.
+
+Three times a step the training thread copies the kernel's counters of itself (2 µs each); the
+thread that reads the flight recorder makes numbers of them. A thread that always sleeps wakes only
+when the whole process is stopped and continued: its count of turns on a core tells how often.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import threading
+
+_KEPT = 512  # steps
+_LOOKS = 64
+_OWN = "/proc/thread-self/schedstat"  # seconds on a core, seconds waited for one (ns), turns
+_GROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
+
+
+class CoreTime:
+    """Counters of one rank. It never raises."""
+
+    def __init__(self) -> None:
+        self.on = False  # whether there are other ranks; the caller asks, as each call costs
+        self.steps: collections.deque[tuple[int, ...]] = collections.deque(maxlen=_KEPT)
+        """Step, then microseconds on a core and waited for one, at the entry of its backward pass,
+        of its optimizer and at its end; since the thread began."""
+        self.looks: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=_LOOKS)
+        self._new: collections.deque[tuple[int, bytes, bytes, bytes]] = collections.deque(
+            maxlen=_KEPT
+        )
+        self._entered = self._optimizing = b""
+        self._own: int | None = None
+        self._opened = False
+        self._sleeper: int | None = None
+        self._group: int | None = None
+
+    def backward(self) -> None:
+        """The backward pass is entered; like the next two called in the thread that trains."""
+        self._entered, self._optimizing = self._counters(), b""
+
+    def optimizing(self) -> None:
+        """The optimizer is entered, for the first time in this step."""
+        self._optimizing = self._counters()
+
+    def step(self, step: int) -> None:
+        """A step ended."""
+        if self._entered:
+            end = self._counters()
+            self._new.append((step, self._entered, self._optimizing or end, end))
+            self._entered = b""
+
+    def _counters(self) -> bytes:
+        if not self._opened:
+            self._opened, self._own = True, _opened(_OWN)
+        if self._own is not None:
+            with contextlib.suppress(OSError):
+                return os.pread(self._own, 64, 0)
+        return b""
+
+    def look(self, now: float) -> bool:
+        """Take in what is new; whether there was a step. Called beside the training."""
+        if not self.looks:
+            self._begin()
+        self.looks.append((now, self._turns(), self._throttled()))
+        stepped = bool(self._new)
+        while self._new:
+            step, *texts = self._new.popleft()
+            if all(texts):
+                counters = (int(one) // 1000 for text in texts for one in text.split()[:2])
+                self.steps.append((step, *counters))
+        return stepped
+
+    def _begin(self) -> None:
+        never = threading.Lock()
+        never.acquire()
+        sleeper = threading.Thread(target=never.acquire, name="workbench-sleeps", daemon=True)
+        sleeper.start()
+        self._sleeper = _opened(f"/proc/self/task/{sleeper.native_id}/schedstat")
+        folder = _group_folder()
+        self._group = None if folder is None else _opened(os.path.join(folder, "cpu.stat"))
+
+    def _turns(self) -> int:
+        """Of the sleeping thread: about two each time that the process was stopped."""
+        return 0 if self._sleeper is None else int(os.pread(self._sleeper, 64, 0).split()[2])
+
+    def _throttled(self) -> int:
+        """Microseconds for which the cgroup's quota held its threads back so far."""
+        if self._group is None:
+            return 0
+        for line in os.pread(self._group, 1024, 0).split(b"\n"):
+            name, _, value = line.partition(b" ")
+            if name in {b"throttled_usec", b"throttled_time"}:  # cgroup 2, cgroup 1 in ns
+                return int(value) // (1 if name == b"throttled_usec" else 1000)
+        return 0
+
+
+def _group_folder() -> str | None:
+    """Of this process's CPU controller, if there is one."""
+    with open("/proc/self/cgroup", encoding="utf-8") as file:
+        lines = [line.rstrip("\n").split(":", 2) for line in file]
+    for _, names, path in lines:
+        if not names or "cpu" in names.split(","):
+            for root in _GROUPS:
+                if os.path.exists(f"{root}{path}/cpu.stat"):
+                    return root + path
+    return None
+
+
+def _opened(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None

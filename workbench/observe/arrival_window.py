@@ -1,0 +1,155 @@
+"""Some steps in a row of all ranks: who waited for whom, how long, and for what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
+
+PHASES: tuple[str, ...] = ("input", "forward", "backward", "optimizer", "checkpoint")
+"""The parts of a step, in which a rank's own work is told."""
+PAUSE = 3.0
+"""Times the usual step: longer ones are an evaluation or a save, not the pace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankShare:
+    """One rank's mean step in a window, in seconds."""
+
+    wait: float = 0.0
+    """For ranks that came later."""
+    own: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Its own work by phase (`PHASES`), waiting left out."""
+    last: int = 0
+    """Steps in which the others waited for it."""
+    heaviest: int = 0
+    """Of these, steps in which it had the most tokens or samples, by a twentieth or more."""
+    queued: float = 0.0
+    """For a core: time in which it could have computed. No part of its own work."""
+    late: float | None = None
+    """How much longer its own work takes than the middle of the others'; below 0 where it does not.
+    A step counts for `PAUSE` usual ones at most."""
+    late_square: float = 0.0
+    """Mean square of that."""
+    excess: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+    """The same by phase: mean and mean square."""
+    stops: float = 0.0
+    """How often its process was stopped and continued, per step."""
+    throttled: float = 0.0
+    """For which the quota of its cgroup held its threads back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrivalWindow:
+    """Some steps in a row, joined over all ranks."""
+
+    time: float
+    """Unix seconds of the last step's end."""
+    first: int
+    """The first step."""
+    last: int
+    """The last step."""
+    steps: int
+    """How many of these count: all ranks reported them, and they were no pauses."""
+    step_seconds: float
+    """Mean duration."""
+    late_seconds: float
+    """Mean over the steps of what the last rank cost, whichever it was."""
+    exchange_seconds: float | None
+    """Mean time from the last rank's last collective to the first rank's optimizer; None where the
+    ranks do not end the backward pass with a sum that runs beside it."""
+    ranks: Mapping[int, RankShare]
+    """By rank; of more than 16 those who wait least."""
+    others_wait: float = 0.0
+    """Middle wait of all ranks."""
+    others_own: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Middle own work of all ranks, by phase."""
+    others_queued: float = 0.0
+    """Middle wait of all ranks for a core."""
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form, with rounded seconds; `read_window` takes it back."""
+        return cast("dict[str, Any]", _rounded(asdict(self)))
+
+
+def read_window(document: Mapping[str, Any]) -> ArrivalWindow | None:
+    """The window that a line of arrivals.jsonl holds; None where it is not one."""
+    try:
+        shares = {int(rank): RankShare(**share) for rank, share in document["ranks"].items()}
+        given: dict[str, Any] = {**document, "ranks": shares}
+        window = ArrivalWindow(**given)
+        numbers: tuple[Any, ...] = (
+            window.time,
+            window.step_seconds,
+            window.late_seconds,
+            window.steps,
+        )
+        valid = all(isinstance(one, int | float) for one in numbers)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return window if valid and window.steps > 0 and window.step_seconds > 0 else None
+
+
+def combined(windows: Iterable[ArrivalWindow]) -> ArrivalWindow | None:
+    """Several windows as one; None of nothing. Ranks that some of them leave out are left out."""
+    some = list(windows)
+    if not some:
+        return None
+    count = sum(one.steps for one in some)
+
+    def mean(values: Iterable[float]) -> float:
+        return sum(v * one.steps for v, one in zip(values, some, strict=True)) / count
+
+    shared = set(some[0].ranks).intersection(*(one.ranks for one in some[1:]))
+    exchange = [one.exchange_seconds for one in some if one.exchange_seconds is not None]
+    return ArrivalWindow(
+        time=some[-1].time,
+        first=some[0].first,
+        last=some[-1].last,
+        steps=count,
+        step_seconds=mean(one.step_seconds for one in some),
+        late_seconds=mean(one.late_seconds for one in some),
+        exchange_seconds=mean(exchange) if len(exchange) == len(some) else None,
+        ranks={
+            rank: _combined_share([one.ranks[rank] for one in some], mean)
+            for rank in sorted(shared)
+        },
+        others_wait=mean(one.others_wait for one in some),
+        others_own={
+            phase: mean(one.others_own.get(phase, 0.0) for one in some) for phase in PHASES
+        },
+        others_queued=mean(one.others_queued for one in some),
+    )
+
+
+def _combined_share(
+    shares: Sequence[RankShare], mean: Callable[[Iterable[float]], float]
+) -> RankShare:
+    late = [one.late for one in shares if one.late is not None]
+    return RankShare(
+        wait=mean(one.wait for one in shares),
+        own={phase: mean(one.own.get(phase, 0.0) for one in shares) for phase in PHASES},
+        last=sum(one.last for one in shares),
+        heaviest=sum(one.heaviest for one in shares),
+        queued=mean(one.queued for one in shares),
+        late=mean(late) if len(late) == len(shares) else None,
+        late_square=mean(one.late_square for one in shares),
+        excess={
+            phase: [
+                mean(one.excess.get(phase, (0.0, 0.0))[which] for one in shares) for which in (0, 1)
+            ]
+            for phase in PHASES
+        },
+        stops=mean(one.stops for one in shares),
+        throttled=mean(one.throttled for one in shares),
+    )
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, list | tuple):
+        return [_rounded(one) for one in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in cast("dict[Any, object]", value).items()}
+    return value
