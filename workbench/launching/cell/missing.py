@@ -1,0 +1,76 @@
+"""Names that a piece of source uses and does not define."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import symtable
+
+from workbench.errors import UsageError
+from workbench.store.python_source import parse_python
+
+_ALWAYS = {*dir(builtins), "__file__", "__annotations__", "__path__"}
+_NOTEBOOK_ONLY = ("%", "!", "?")
+
+
+def parsed(source: str, shown: str) -> ast.Module:
+    """The tree of `source`, which errors call `shown`.
+
+    Raises:
+        UsageError: it is not plain Python, which is all that a rank understands.
+    """
+    try:
+        tree = parse_python(source, shown)
+        compile(source, shown, "exec")
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None) or 1
+        text = (source.splitlines()[line - 1 : line] or [""])[0].strip()
+        what = getattr(error, "msg", None) or str(error)
+        if text.startswith(_NOTEBOOK_ONLY) or text.endswith("?"):
+            what = "IPython's own syntax; each rank is plain Python. Put it into a cell of its own"
+        raise UsageError(f"{shown}, line {line}: `{text}`: {what}.") from error
+    return tree
+
+
+def missing_names(source: str, shown: str = "<source>") -> dict[str, int]:
+    r"""The global names that `source` reads and never defines, each with its first line.
+
+    With ``from x import *`` in it nothing is known to be missing.
+
+    Raises:
+        UsageError: it is not plain Python.
+
+    >>> missing_names("import os\ndef f(x):\n    return os.sep + x + y\n")
+    {'y': 3}
+    """
+    tree = parsed(source, shown)
+    if any(
+        isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)
+    ):
+        return {}
+    top = symtable.symtable(source, shown, "exec")
+    tables = _all_tables(top)
+    defined = {one.get_name() for one in top.get_symbols() if _is_bound(one)}
+    read = set[str]()
+    for table in tables:
+        for one in table.get_symbols():
+            if one.is_global() or table is top:
+                name = one.get_name()
+                if one.is_assigned() and one.is_declared_global():
+                    defined.add(name)
+                if one.is_referenced():
+                    read.add(name)
+    lacking = read - defined - _ALWAYS
+    lines = dict[str, int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in lacking:
+            lines[node.id] = min(node.lineno, lines.get(node.id, node.lineno))
+    return dict(sorted(lines.items(), key=lambda item: item[1]))
+
+
+def _is_bound(one: symtable.Symbol) -> bool:
+    return one.is_assigned() or one.is_imported() or one.is_namespace()
+
+
+def _all_tables(table: symtable.SymbolTable) -> list[symtable.SymbolTable]:
+    return [table, *(one for child in table.get_children() for one in _all_tables(child))]

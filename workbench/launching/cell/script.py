@@ -1,0 +1,175 @@
+"""A cell or a function as a script file, whose line numbers are the cell's."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from workbench.errors import UsageError
+from workbench.launching.cell.missing import missing_names, parsed
+from workbench.launching.cell.taken import NEW_PROCESS, is_importable, source_of, taken_source
+from workbench.store.layout import CELL_FOLDER
+
+_MARK = "# %%train"
+_PRELUDE = "import os, sys; sys.path.insert(0, os.getcwd())"
+_TAKEN = "notebook_source"
+_STAGED = ".cells"
+_NOTEBOOK_OWN = {"get_ipython", "display", "In", "Out", "_", "__", "___"}
+
+
+def cell_script(
+    root: Path,
+    source: str,
+    namespace: Mapping[str, Any],
+    *,
+    number: int | str = "",
+    include: Sequence[str] = (),
+) -> Path:
+    """The script of a cell below the store `root`; a launch copies it into its run directory.
+
+    Args:
+        root: The store's folder.
+        source: The cell below its first line, which is the magic's.
+        namespace: What the notebook defines.
+        number: The cell's, as in ``In [12]``.
+        include: Names of the notebook that it takes along by source.
+
+    Raises:
+        UsageError: it is not plain Python, or uses a name that a new process does not have.
+    """
+    shown = f"cell [{number}]"
+    body = f"\n{source}"
+    tree = parsed(body, shown)
+    lacking = {name: line for name, line in missing_names(body, shown).items()
+               if name not in include}  # fmt: skip
+    if lacking:
+        raise UsageError("\n".join(_sentence(n, line, namespace) for n, line in lacking.items()))
+    taken = taken_source(list(include), namespace) if include else ""
+    first = [_PRELUDE, f"from {_TAKEN} import {', '.join(include)}" if include else ""]
+    lines = body.splitlines()
+    for node in tree.body:  # has to be a file's first statement
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            first.insert(0, ast.unparse(node))
+            for at in range(node.lineno - 1, node.end_lineno or node.lineno):
+                lines[at] = ""
+    lines[0] = "; ".join(filter(None, first)) + f"  {_MARK} {shown}"
+    return _write(root, f"cell_{number}", "\n".join(lines) + "\n", taken)
+
+
+def _sentence(name: str, line: int, namespace: Mapping[str, Any]) -> str:
+    if name in _NOTEBOOK_OWN:
+        return f"line {line}: `{name}` is the notebook's own; {NEW_PROCESS} and has none."
+    if name not in namespace:
+        return f"line {line}: `{name}` is defined neither in this cell nor in your notebook."
+    value = namespace[name]
+    where = f"line {line}: `{name}` is defined in your notebook, not in this cell: {NEW_PROCESS}."
+    if isinstance(value, ModuleType):
+        plain = value.__name__ == name
+        return f"{where} Add `import {value.__name__}{'' if plain else f' as {name}'}` to the cell."
+    if is_importable(value):
+        return f"{where} Add `from {value.__module__} import {value.__qualname__}` to the cell."
+    if isinstance(value, FunctionType | type):
+        return f"{where} Take it along: --include {name}"
+    return f"{where} Make it in the cell, or give it as an argument after --."
+
+
+def function_script(root: Path, function: Callable[..., object]) -> Path:
+    """The script that calls `function` with its own arguments, each read as a Python literal.
+
+    Raises:
+        UsageError: it can neither be imported nor written down.
+    """
+    if not isinstance(function, FunctionType):
+        raise UsageError(
+            f"{function!r} is not a plain function: give a def, a script's path or a recipe's name."
+        )
+    name, home = function.__name__, function.__module__
+    taken = ""
+    if not is_importable(function):
+        source_of(function)
+        taken = taken_source([name], {**function.__globals__, name: function})
+        home = _TAKEN
+    text = (
+        f"{_PRELUDE}  {_MARK} {name}\n"
+        "import ast\n\n"
+        f"from {home} import {name}\n\n\n"
+        "def read(word):\n"
+        "    try:\n"
+        "        return ast.literal_eval(word)\n"
+        "    except (ValueError, SyntaxError):\n"
+        "        return word\n\n\n"
+        'if __name__ == "__main__":\n'
+        f"    {name}(*map(read, sys.argv[1:]))\n"
+    )
+    return _write(root, name, text, taken)
+
+
+def as_words(arguments: Sequence[Any]) -> list[str]:
+    """The arguments of a function as words that its script reads back as they are.
+
+    Raises:
+        UsageError: one of them cannot be written as a Python literal.
+    """
+    words = list[str]()
+    for value in arguments:
+        text = repr(value)
+        try:
+            same = ast.literal_eval(text) == value
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            same = False
+        if not same:
+            raise UsageError(
+                f"An argument is a {type(value).__name__}, which lives in this process only: "
+                f"{NEW_PROCESS}. Give numbers, texts, lists and dicts, or a path to what it reads."
+            )
+        words.append(value if isinstance(value, str) and not _is_literal(value) else text)
+    return words
+
+
+def _is_literal(text: str) -> bool:
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return False
+    return True
+
+
+def _write(root: Path, name: str, text: str, taken: str) -> Path:
+    (root / _STAGED).mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=root / _STAGED)) / CELL_FOLDER
+    folder.mkdir()
+    path = folder / f"{re.sub(r'[^A-Za-z0-9_]', '', name)}.py"
+    path.write_text(text, encoding="utf-8")
+    if taken:
+        (folder / f"{_TAKEN}.py").write_text(taken, encoding="utf-8")
+    return path
+
+
+def kept_script(script: Path, folder: Path) -> Path:
+    """The script to start: of a cell a copy in `folder`, of the run directory; else `script`.
+
+    Raises:
+        OSError: the copy cannot be made.
+    """
+    if script.parent.name != CELL_FOLDER:
+        return script
+    with script.open(encoding="utf-8", errors="replace") as file:
+        if _MARK not in file.readline():
+            return script
+    folder.mkdir(mode=0o700)
+    for one in script.parent.glob("*.py"):
+        shutil.copyfile(one, folder / one.name)
+    return folder / script.name
+
+
+def tidy(script: Path) -> None:
+    """Remove the staged files of a cell whose run keeps them."""
+    staged = script.parent.parent
+    if script.parent.name == CELL_FOLDER and staged.parent.name == _STAGED:
+        shutil.rmtree(staged, ignore_errors=True)
