@@ -268,7 +268,7 @@ def test_a_living_run_is_followed_to_its_end(store: Path) -> None:
     assert busy["rc"] == 2
     assert "Another process feeds" in busy["error"]
     assert run.wait(120) == "succeeded"
-    assert [feeder.wait(60) for feeder in feeders] == [0, 0]
+    assert [feeder.wait(240) for feeder in feeders] == [0, 0]
     losses = [(row["step"], row["loss"]) for row in run.metrics()]
     assert len(losses) == 40
     for name in ("tensorboard", "wandb"):

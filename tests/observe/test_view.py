@@ -238,15 +238,13 @@ def test_of_too_many_ranks_the_extreme_ones_stay(tmp_path: Path) -> None:
     """The failed, the one behind and the late one are there, whatever their numbers."""
     ranks = 1000
     builder = ViewBuilder(directory(tmp_path), RunRecord.of(run_document(ranks)))
-    document = builder.snapshot(now())
-    for one in document["ranks"]:
-        one |= {"step": 50, "late_seconds": one["rank"] * 1e-6, "alive": True, "ended": None}
-        one |= {"peak_memory_bytes": 2**33, "log_tail": [], "pid": 123456, "rss_bytes": 2**33}
-    document["ranks"][700] |= {"alive": False, "ended": "RuntimeError: gone"}
-    document["ranks"][801]["step"] = 12
-    document["ranks"][902]["late_seconds"] = 3.5
-    document["peak_memory_bytes"] = [2**33 + rank for rank in range(ranks)]
-    data = encode(document)
+    told = {rank: {"alive": True, "ended": None, "pid": 123456} for rank in range(ranks)}
+    for rank, latest in builder.stream.ranks.items():
+        latest.step, latest.late_seconds, latest.memory_bytes = 50, rank * 1e-6, 2**33 + rank
+    told[700] |= {"alive": False, "ended": "RuntimeError: gone"}
+    builder.stream.ranks[801].step = 12
+    builder.stream.ranks[902].late_seconds = 3.5
+    data = builder.encoded(now(ranks=told))
     view = json.loads(data)
     assert len(data) <= VIEW_MAX_BYTES
     assert {700, 801, 902} <= {one["rank"] for one in view["ranks"]}

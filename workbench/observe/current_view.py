@@ -29,11 +29,13 @@ _EMPTY_VIEW: dict[str, Any] = {
     "lines_skipped": 0,
     "ranks": [],
     "devices": [],
+    "device_spread": {},
     "findings": [],
     "attempts": [],
     "checkpoints": [],
     "timeline": {"step": [], "ranks": []},
     "peak_memory_bytes": [],
+    "logged": {},
 }
 _TAIL_BYTES = 4096  # of each rank's metric file: its last dozen steps
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
@@ -10,9 +11,12 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
-from workbench.describe.detection import detect_host, nvml, visible_gpus
+from workbench.describe.detection import detect_host, nvml, silent_gpus, visible_gpus
+from workbench.describe.torch_build import cuda_version, torch_that_fits
 from workbench.observe.host import disk_free
 from workbench.store.runs import Store
 from workbench.units import GIB, format_bytes
@@ -114,7 +118,7 @@ def _check_torch(torch: dict[str, Any] | None) -> Check:
     build = f"CUDA {torch['cuda']}" if torch["cuda"] else "CPU build"
     observed = f"{torch['torch']} ({build})"
     if driver and not torch["cuda"]:
-        fix = "This host has an NVIDIA driver, but this torch has no CUDA: install a CUDA build."
+        fix = f"This host has an NVIDIA driver, but this torch has no CUDA. {torch_that_fits()}"
         return _check("torch", ok=False, observed=observed, fix=fix)
     if driver and not torch["available"]:
         fix = (
@@ -137,18 +141,14 @@ def _check_torch(torch: dict[str, Any] | None) -> Check:
 
 def _capabilities() -> list[tuple[int, int]]:
     """Compute capability of each visible GPU, as far as the driver tells."""
-    library = nvml()
+    library, known = nvml(), list[tuple[int, int]]()
     if library is None:
-        return []
-    try:
-        return [
-            library.nvmlDeviceGetCudaComputeCapability(
-                library.nvmlDeviceGetHandleByIndex(gpu.index)
-            )
-            for gpu in visible_gpus()
-        ]
-    except library.NVMLError:
-        return []
+        return known
+    for gpu in visible_gpus():
+        with contextlib.suppress(library.NVMLError):
+            handle = library.nvmlDeviceGetHandleByIndex(gpu.index)
+            known.append(library.nvmlDeviceGetCudaComputeCapability(handle))
+    return known
 
 
 def _is_built_for(capability: tuple[int, int], archs: list[str]) -> bool:
@@ -194,34 +194,55 @@ def _check_gpus(torch: dict[str, Any] | None) -> Check:
             "no NVIDIA driver; runs use CPU ranks (gloo)",
             "There is a GPU device, but NVML does not answer: reinstall or restart the driver.",
         )
-    gpus = detect_host().gpus
-    driver, cuda = library.nvmlSystemGetDriverVersion(), library.nvmlSystemGetCudaDriverVersion()
-    names = (
-        ", ".join(f"{gpu.name} {format_bytes(gpu.memory_bytes)}" for gpu in gpus) or "none visible"
-    )
+    gpus, silent = visible_gpus(), silent_gpus()
+    kinds = Counter(f"{gpu.name} {format_bytes(gpu.memory_bytes)}" for gpu in gpus)
+    names = ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none visible"
     seen = torch["gpus"] if torch else 0
     return _check(
         "GPUs",
-        bool(gpus) and seen == len(gpus),
-        f"{len(gpus)}: {names}; driver {driver} (CUDA {cuda // 1000}.{cuda % 1000 // 10})",
-        f"torch sees {seen} of {len(gpus)} GPUs: check CUDA_VISIBLE_DEVICES and the torch check.",
+        bool(gpus) and seen == len(gpus) and not silent,
+        f"{names}; {_driver(library)}",
+        _gpu_fix(torch, seen, len(gpus), silent),
     )
 
 
+def _driver(library: Any) -> str:
+    """Its release and the newest CUDA that it can do, as far as it says so."""
+    try:
+        return f"driver {library.nvmlSystemGetDriverVersion()} (CUDA {cuda_version()})"
+    except library.NVMLError as error:
+        return f"a driver that does not tell its version ({error})"
+
+
+def _gpu_fix(torch: Any, seen: int, gpus: int, silent: Mapping[int, str]) -> str:
+    if silent:
+        said = "; ".join(f"GPU {index}: {text}" for index, text in silent.items())
+        return f"The driver does not describe every GPU ({said}). Restart or replace the machine."
+    if not gpus and os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
+        return (
+            f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']} names no GPU of this host: "
+            "unset it, or name GPUs by number or UUID."
+        )
+    if not gpus:
+        return "The driver counts no GPU: look at nvidia-smi, restart or replace the machine."
+    if torch is None or not torch["cuda"]:
+        return f"No rank could use the {gpus} GPUs: see the torch check."
+    return f"torch sees {seen} of {gpus} GPUs: check CUDA_VISIBLE_DEVICES and the torch check."
+
+
 def _check_links() -> Check:
-    library = nvml()
-    gpus = detect_host().gpus
+    library, gpus = nvml(), visible_gpus()
     if library is None or len(gpus) < 2:
         return _check("links", ok=True, observed="fewer than two GPUs: no links to check")
     active = 0
-    handle = library.nvmlDeviceGetHandleByIndex(gpus[0].index)
-    for link in range(18):
-        try:
+    with contextlib.suppress(library.NVMLError):  # the last link, or a card without any
+        handle = library.nvmlDeviceGetHandleByIndex(gpus[0].index)
+        for link in range(library.NVML_NVLINK_MAX_LINKS):
             active += library.nvmlDeviceGetNvLinkState(handle, link)
-        except library.NVMLError:
-            break
     observed = (
-        f"{active} NVLinks active on GPU 0" if active else "PCIe only (no active NVLink on GPU 0)"
+        f"{active} NVLinks active on GPU {gpus[0].index}"
+        if active
+        else "PCIe only (no active NVLink seen)"
     )
     return _check("links", ok=True, observed=observed)
 

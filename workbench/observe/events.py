@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -44,6 +44,13 @@ class StepRow:
     backward_at: dict[int, float] = field(default_factory=dict[int, float])
     ended_at: dict[int, float] = field(default_factory=dict[int, float])
     data_seconds: dict[int, float] = field(default_factory=dict[int, float])
+    optimizer_at: dict[int, float] = field(default_factory=dict[int, float])
+    paused_seconds: dict[int, float] = field(default_factory=dict[int, float])
+    """Between the steps, on checkpoints."""
+    waited_seconds: dict[int, float] = field(default_factory=dict[int, float])
+    """For messages of a pipeline's or ring's peers."""
+    forward_waited_seconds: dict[int, float] = field(default_factory=dict[int, float])
+    """Of that, before the backward pass was entered."""
     rank_tokens: dict[int, int] = field(default_factory=dict[int, int])
     rank_samples: dict[int, int] = field(default_factory=dict[int, int])
     fingerprints: dict[int, int] = field(default_factory=dict[int, int])
@@ -89,11 +96,21 @@ class MetricStream:
         self.data = DataRanks()
         self.at_end = False  # whether the last read saw all that was written
 
+    def begin(self, offsets: Mapping[int, int]) -> None:
+        """Read each rank's file from there on; to be called before the first `read`."""
+        for rank, offset in offsets.items():
+            self._readers[rank] = LineReader(self._readers[rank].path, offset)
+
     def add_ranks(self, paths: RunPaths, ranks: int) -> None:
         """Follow more ranks, up to `ranks` in all: a script may start them itself."""
         for rank in range(len(self._readers), ranks):
             self.ranks[rank] = RankNow()
             self._readers[rank] = LineReader(paths.rank_metrics(rank))
+
+    @property
+    def begun(self) -> list[StepRow]:
+        """Steps that some rank has ended and others have not, in order."""
+        return [self._pending[place] for place in sorted(self._pending)]
 
     @property
     def lines_skipped(self) -> int:
@@ -162,6 +179,7 @@ class MetricStream:
         ):
             row.step_seconds = seconds
         _take_data(row, rank, line)
+        _take_phases(row, rank, line)
         if isinstance(entered, _NUMBER):
             row.backward_at[rank] = entered
         if isinstance(waited, _NUMBER):
@@ -221,6 +239,16 @@ def _take_data(row: StepRow, rank: int, line: dict[str, Any]) -> None:
         row.rank_samples[rank] = samples
     if type(batch) is int:
         row.fingerprints[rank] = batch
+
+
+_PHASES = ("optimizer_at", "paused_seconds", "waited_seconds", "forward_waited_seconds")
+
+
+def _take_phases(row: StepRow, rank: int, line: dict[str, Any]) -> None:
+    for name in _PHASES:
+        value = line.get(name)
+        if isinstance(value, _NUMBER):
+            getattr(row, name)[rank] = value
 
 
 def cut_after(path: Path, step: int, lost: Path) -> int:
@@ -349,12 +377,9 @@ def metric_bytes(paths: RunPaths, ranks: int) -> int:
 
 def last_rows(path: Path, max_bytes: int = _BLOCK_BYTES) -> list[dict[str, Any]]:
     """The whole lines at the end of a metric file, oldest first; reads no more than `max_bytes`."""
-    rows = list[dict[str, Any]]()
-    for line in read_tail(path, max_bytes).splitlines():
-        row = parse_line(line.encode(errors="replace"))[0]
-        if row is not None:
-            rows.append(row)
-    return rows
+    lines = read_tail(path, max_bytes).splitlines()
+    rows = (parse_line(line.encode(errors="replace"))[0] for line in lines)
+    return [row for row in rows if row is not None]
 
 
 class RecentSteps:

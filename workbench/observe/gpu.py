@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, final
 
 import psutil
 
 from workbench.describe.detection import nvml, visible_gpus
 from workbench.describe.hardware import Gpu
+from workbench.observe.in_time import InTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,17 +19,17 @@ class GpuSample:
 
     index: int
     """The driver's index."""
-    util: float | None
+    util: float | None = None
     """Share of the last sample period with at least one kernel running, percent (not SM use)."""
-    memory_bytes: int | None
+    memory_bytes: int | None = None
     """Memory in use by all processes on the card."""
-    temperature_c: float | None
+    temperature_c: float | None = None
     """Core temperature."""
-    power_w: float | None
+    power_w: float | None = None
     """Board power."""
-    sm_clock_mhz: float | None
+    sm_clock_mhz: float | None = None
     """Current SM clock."""
-    throttle_reasons: int | None
+    throttle_reasons: int | None = None
     """NVML's bit mask of clock event reasons; 0 means none."""
 
     def document(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class GpuHolder:
 
 def gpu_holders(gpus: Sequence[Gpu]) -> list[GpuHolder]:
     """Who holds memory on `gpus`; cards that the driver does not answer for are left out."""
-    sampler = GpuSampler()
+    sampler = GpuSampler(gpus)
     wanted = {gpu.index: gpu for gpu in gpus}
     return [
         GpuHolder(
@@ -63,74 +63,113 @@ def gpu_holders(gpus: Sequence[Gpu]) -> list[GpuHolder]:
             processes=tuple(sampler.processes_on(sample.index)),
         )
         for sample in sampler.sample()
-        if sample.index in wanted and sample.memory_bytes is not None
+        if sample.memory_bytes is not None
     ]
 
 
-class GpuSampler:
-    """Holds the NVML handles of the visible GPUs. Empty on a host without a driver."""
+def gpus_of_record(cluster: Mapping[str, Any]) -> tuple[Gpu, ...] | None:
+    """The GPUs of a record's ``cluster``; None where it names none."""
+    known = {field.name for field in fields(Gpu)}
+    documents: list[dict[str, Any]] = cluster.get("gpus") or []
+    found = [{name: one[name] for name in one if name in known} for one in documents]
+    return tuple(Gpu(**one) for one in found) or None
 
-    def __init__(self) -> None:
-        self.gpus: tuple[Gpu, ...] = visible_gpus()
-        self._nvml = nvml()
-        self._handles: list[tuple[int, Any]] = []
-        library = self._nvml
-        if library is not None:
-            opened = [
-                (
-                    gpu.index,
-                    self._ask(functools.partial(library.nvmlDeviceGetHandleByIndex, gpu.index)),
-                )
-                for gpu in self.gpus
-            ]
-            self._handles = [(index, handle) for index, handle in opened if handle is not None]
+
+class GpuSampler:
+    """Reads GPUs through NVML. Empty on a host without a driver."""
+
+    def __init__(self, gpus: Sequence[Gpu] | None = None) -> None:
+        """`gpus`: of this host; None = the visible ones."""
+        library = nvml()
+        self.gpus: tuple[Gpu, ...] = tuple(visible_gpus() if gpus is None else gpus)
+        if library is None:
+            self.gpus = ()
+        self._nvml: Any = library
+        self._opened: dict[int, tuple[Any, Any]] = {}
 
     def sample(self) -> list[GpuSample]:
         """Read every GPU; a lost GPU gives a sample of unknowns."""
-        return [self._read(index, handle) for index, handle in self._handles]
+        return [self._read(gpu) for gpu in self.gpus]
 
-    def _read(self, index: int, handle: Any) -> GpuSample:
-        lib = self._nvml
-        assert lib is not None
-        rates = self._ask(lambda: lib.nvmlDeviceGetUtilizationRates(handle))
-        memory = self._ask(functools.partial(_memory, lib, handle))
-        milliwatts = self._ask(lambda: lib.nvmlDeviceGetPowerUsage(handle))
+    def _handles(self, gpu: Gpu) -> tuple[Any, Any] | None:
+        """Of the card, and of what a run sees of it; asked again until the driver tells."""
+        if gpu.index not in self._opened:
+            lib = self._nvml
+            card = self._ask(lib.nvmlDeviceGetHandleByIndex, gpu.index)
+            part = self._ask(lib.nvmlDeviceGetHandleByUUID, gpu.uuid) if gpu.is_slice else card
+            if card is None or part is None:
+                return None
+            self._opened[gpu.index] = card, part
+        return self._opened[gpu.index]
+
+    def _read(self, gpu: Gpu) -> GpuSample:
+        lib, ask, handles = self._nvml, self._ask, self._handles(gpu)
+        if handles is None:
+            return GpuSample(index=gpu.index)
+        card, part = handles
+        rates = ask(lib.nvmlDeviceGetUtilizationRates, part)
+        memory = ask(self._memory, part)
+        milliwatts = ask(lib.nvmlDeviceGetPowerUsage, card)
         return GpuSample(
-            index=index,
+            index=gpu.index,
             util=None if rates is None else float(rates.gpu),
             memory_bytes=None if memory is None else int(memory.used),
-            temperature_c=self._ask(
-                lambda: lib.nvmlDeviceGetTemperature(handle, lib.NVML_TEMPERATURE_GPU)
-            ),
+            temperature_c=ask(lib.nvmlDeviceGetTemperature, card, lib.NVML_TEMPERATURE_GPU),
             power_w=None if milliwatts is None else milliwatts / 1000,
-            sm_clock_mhz=self._ask(lambda: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_SM)),
-            throttle_reasons=self._ask(
-                lambda: lib.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-            ),
+            sm_clock_mhz=ask(lib.nvmlDeviceGetClockInfo, card, lib.NVML_CLOCK_SM),
+            throttle_reasons=ask(lib.nvmlDeviceGetCurrentClocksThrottleReasons, card),
         )
 
-    def _ask(self, read: Callable[[], Any]) -> Any | None:
-        assert self._nvml is not None
+    def _memory(self, handle: Any) -> Any:
+        """Without what the driver keeps for itself, which the older call counts as used."""
+        lib = self._nvml
         try:
-            return read()
-        except self._nvml.NVMLError:
+            return lib.nvmlDeviceGetMemoryInfo(handle, version=lib.nvmlMemory_v2)
+        except (lib.NVMLError, AttributeError, TypeError):
+            return lib.nvmlDeviceGetMemoryInfo(handle)
+
+    def _ask(self, question: Callable[..., Any], *about: Any) -> Any | None:
+        try:
+            return question(*about)
+        except Exception:  # noqa: BLE001  (NVMLError, and what nvidia-ml-py makes of an old driver)
             return None
+
+    def memory_errors(self) -> dict[int, int]:
+        """Uncorrectable memory errors since the driver was loaded, of the GPUs that count them."""
+        lib, counts = self._nvml, dict[int, int]()
+        for gpu in self.gpus:
+            handles = self._handles(gpu)
+            count = handles and self._ask(
+                lib.nvmlDeviceGetTotalEccErrors,
+                handles[0],
+                lib.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+                lib.NVML_VOLATILE_ECC,
+            )
+            if count is not None:
+                counts[gpu.index] = int(count)
+        return counts
+
+    def _computing(self, gpu: Gpu) -> Sequence[Any] | None:
+        """The processes on a GPU; None where the driver does not tell."""
+        lib, handles = self._nvml, self._handles(gpu)
+        if handles is None:
+            return None
+        found = self._ask(lib.nvmlDeviceGetComputeRunningProcesses, handles[1])
+        if found is None:  # a driver before release 510
+            return self._ask(lib.nvmlDeviceGetComputeRunningProcesses_v2, handles[1])
+        return found
 
     def processes_on(self, index: int) -> Iterator[tuple[int, str]]:
         """Pid and name of the processes that compute on GPU `index`."""
-        lib = self._nvml
-        for number, handle in self._handles if lib is not None else ():
-            if number == index:
-                entries = self._ask(functools.partial(_computing, lib, handle))
-                yield from ((entry.pid, _process_name(entry.pid)) for entry in entries or ())
+        for gpu in self.gpus:
+            for entry in (gpu.index == index and self._computing(gpu)) or ():
+                yield entry.pid, _process_name(entry.pid)
 
     def memory_of(self, pids: set[int]) -> int | None:
         """GPU memory held by these processes; None when NVML cannot tell (or there is no GPU)."""
-        if not self._handles or self._nvml is None:
-            return None
-        lib, total = self._nvml, 0
-        for _, handle in self._handles:
-            entries = self._ask(functools.partial(_computing, lib, handle))
+        total = 0
+        for gpu in self.gpus:
+            entries = self._computing(gpu)
             if entries is None:
                 return None
             held = [entry.usedGpuMemory for entry in entries if entry.pid in pids]
@@ -138,19 +177,39 @@ class GpuSampler:
             if None in held or (foreign and not held):
                 return None  # inside a container the driver may count processes otherwise
             total += sum(held)
-        return total
+        return total if self.gpus else None
 
 
-def _memory(lib: Any, handle: Any) -> Any:
-    """Without what the driver keeps for itself, which the older call counts as used."""
-    try:
-        return lib.nvmlDeviceGetMemoryInfo(handle, version=lib.nvmlMemory_v2)
-    except (lib.NVMLError, AttributeError, TypeError):
-        return lib.nvmlDeviceGetMemoryInfo(handle)
+@final
+class PatientGpuSampler:
+    """A `GpuSampler` that waits for no driver: one that hangs gives samples of unknowns."""
 
+    def __init__(self, gpus: Sequence[Gpu] | None = None) -> None:
+        """See `GpuSampler`; the driver is asked for the first time with the first sample."""
+        self._gpus = gpus
+        self._sampler: GpuSampler | None = None
+        self._thread = InTime()
 
-def _computing(lib: Any, handle: Any) -> Any:
-    return lib.nvmlDeviceGetComputeRunningProcesses(handle)
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """What it reads, as far as that is known yet."""
+        return tuple(self._gpus or ()) if self._sampler is None else self._sampler.gpus
+
+    def _open(self) -> GpuSampler:
+        if self._sampler is None:
+            self._sampler = GpuSampler(self._gpus)
+        return self._sampler
+
+    def sample(self) -> list[GpuSample]:
+        """Read every GPU."""
+        samples = self._thread.ask(lambda: self._open().sample())
+        if samples is not None:
+            return samples
+        return [GpuSample(index=gpu.index) for gpu in self.gpus]
+
+    def memory_of(self, pids: set[int]) -> int | None:
+        """As `GpuSampler.memory_of`."""
+        return self._thread.ask(lambda: self._open().memory_of(pids))
 
 
 def _process_name(pid: int) -> str:

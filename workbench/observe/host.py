@@ -14,43 +14,68 @@ from workbench.store.schema import ProcessDoc, SystemLine
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
+_PROCESSES_MAX = 64  # of a sample: the busiest
 
 
 class HostSampler:
     """Remembers the previous counters, so that each sample gives rates since the last one."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, detailed: bool = False) -> None:
+        """`detailed`: each core and each process, too; for runs that train on them."""
         self._directory = directory
-        self._previous: tuple[float, int, int] | None = None
+        self._detailed = detailed
+        self._previous: tuple[float, dict[int, int], int] | None = None
         psutil.cpu_percent(None)
+        if detailed:
+            psutil.cpu_percent(None, percpu=True)
 
     def sample(self, run_processes: Iterable[ProcessDoc]) -> SystemLine:
         """One sample; `gpus` is left empty for the caller to fill."""
         now = time.time()
-        rss, ticks = 0, 0
+        rss, ticks = dict[int, int](), dict[int, int]()
         for process in run_processes:
             fields = processes.stat_fields(process["pid"])
             if fields is not None and int(fields[19]) == process["start_ticks"]:
-                rss += int(fields[21]) * PAGE_BYTES
-                ticks += int(fields[11]) + int(fields[12])
+                rss[process["pid"]] = int(fields[21]) * PAGE_BYTES
+                ticks[process["pid"]] = int(fields[11]) + int(fields[12])
         network = _network_bytes()
         run_cpu = net = None
+        each = dict[int, float]()
         if self._previous is not None:
             before, old_ticks, old_network = self._previous
             seconds = max(1e-3, now - before)
-            run_cpu = max(0.0, 100 * (ticks - old_ticks) / _TICKS / seconds)
+            spent = sum(ticks.values()) - sum(old_ticks.values())
+            run_cpu = max(0.0, 100 * spent / _TICKS / seconds)
+            each = {
+                pid: 100 * max(0, count - old_ticks[pid]) / _TICKS / seconds
+                for pid, count in ticks.items()
+                if pid in old_ticks
+            }
             net = max(0.0, (network - old_network) / seconds)
         self._previous = (now, ticks, network)
-        return {
+        line: SystemLine = {
             "time": round(now, 3),
             "cpu_percent": psutil.cpu_percent(None) if run_cpu is not None else None,
             "memory_used_bytes": _memory_used(),
-            "run_rss_bytes": rss or None,
+            "run_rss_bytes": sum(rss.values()) or None,
             "run_cpu_percent": None if run_cpu is None else round(run_cpu, 1),
             "disk_free_bytes": disk_free(self._directory),
             "net_bytes_per_second": None if net is None else round(net),
             "gpus": [],
         }
+        if self._detailed and run_cpu is not None:
+            line["cores"] = [round(one) for one in psutil.cpu_percent(None, percpu=True)]
+            busiest = sorted(each, key=lambda pid: -each[pid])[:_PROCESSES_MAX]
+            line["busiest"] = [
+                {"pid": pid, "cpu_percent": round(each[pid], 1), "rss_bytes": rss[pid]}
+                for pid in busiest
+            ]
+        return line
+
+
+def sample_pause(elapsed_seconds: float) -> float:
+    """Seconds until the next sample of a run that is `elapsed_seconds` old."""
+    return 0.9 if elapsed_seconds < 600 else 1.9 if elapsed_seconds < 3600 else 4.9
 
 
 def disk_free(path: Path) -> int | None:

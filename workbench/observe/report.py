@@ -14,6 +14,9 @@ from workbench.observe.prediction_error.terms import PredictionError, Prediction
 from workbench.observe.rank_count import rank_count
 from workbench.observe.report_recovery import STYLE as TROUBLE_STYLE
 from workbench.observe.report_recovery import troubles
+from workbench.observe.report_samples import STYLE as SAMPLES_STYLE
+from workbench.observe.report_samples import samples
+from workbench.observe.series import Series, figures, shown_series
 from workbench.observe.summary import predicted_memory
 from workbench.observe.svg import Line, chart
 from workbench.store.files import read_json, read_tail, write_text_atomic
@@ -52,6 +55,9 @@ opacity:.6}.gap tr.cause td:first-child{padding-left:16px;color:var(--mute)}
 """ + "".join(f".c{n}{{stroke:var(--c{n})}}.key.c{n}{{color:var(--c{n})}}" for n in range(8))
 
 
+_LINES = 8  # of one figure: as many colours as there are
+
+
 def write_report(paths: RunPaths, end: ExitDoc) -> None:
     """Write the page from run.json, view.json and the logs; raises OSError when it cannot."""
     run, view = read_run(paths) or RunRecord(), read_json(paths.view) or {}
@@ -61,13 +67,14 @@ def write_report(paths: RunPaths, end: ExitDoc) -> None:
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         '<meta name="viewport" content="width=device-width">',
-        f"<title>{name}: {outcome}</title><style>{_STYLE}{TROUBLE_STYLE}</style>",
+        f"<title>{name}: {outcome}</title><style>{_STYLE}{TROUBLE_STYLE}{SAMPLES_STYLE}</style>",
         f'<h1>{name} <span class="badge {outcome}">{outcome}</span></h1>',
         f"<p>{html.escape(str(end['message']))}</p>",
         f"<p><code>{html.escape(_script(run))}</code></p>",
         troubles(paths, view),
         _prediction(read_prediction_error(paths), run, view, end.get("exit_code")),
         f'<h2>Curves</h2><div class="charts">{_charts(view)}</div>',
+        samples(view),
         _memory_table(run),
         "<h2>Started as</h2>",
         f"<pre>{html.escape(_command(run))}</pre>",
@@ -172,25 +179,51 @@ def _charts(view: dict[str, Any]) -> str:
     series, start = view.get("series", {}), view.get("started_at") or 0
     steps = series.get("step", [])
 
-    def over_steps(title: str, unit: str, *names: str) -> str:
-        lines = [
+    def lines(*names: str) -> list[Line]:
+        return [
             Line(name=name.replace("_", " "), x=steps, y=series[name], css=f"c{index}")
             for index, name in enumerate(names)
             if name in series
         ]
-        return chart(title, lines, x_label="optimizer step", y_label=unit) if lines else ""
+
+    def over_steps(title: str, unit: str, *names: str) -> str:
+        return chart(title, lines(*names), x_label="optimizer step", y_label=unit)
 
     return "".join(
         [
-            over_steps("Loss", "mean over ranks", "loss"),
+            chart(
+                "Loss",
+                [*lines("loss"), *_validation(view)],
+                x_label="optimizer step",
+                y_label="mean over ranks",
+            ),
             over_steps("Throughput", "tokens/s", "tokens_per_second"),
             over_steps("Throughput", "samples/s", "samples_per_second"),
             over_steps("Learning rate", "", "lr"),
             over_steps("Gradient norm", "", "grad_norm"),
             over_steps("Step time", "seconds", *_step_columns(view)),
+            *_logged_charts(view),
             *_hardware_charts(view, start),
         ]
     )
+
+
+def _validation(view: Mapping[str, Any]) -> list[Line]:
+    shown = [one for one in shown_series(view.get("logged") or {}) if one.is_validation_loss]
+    return [_line(one, css) for css, one in enumerate(shown[: _LINES - 1], start=1)]
+
+
+def _logged_charts(view: Mapping[str, Any]) -> list[str]:
+    """A figure per group and scale of what was logged by name."""
+    charts: list[str] = []
+    for title, series in figures(shown_series(view.get("logged") or {})).items():
+        lines = [_line(one, css) for css, one in enumerate(series[:_LINES])]
+        charts.append(chart(title, lines, x_label="optimizer step", y_label=""))
+    return charts
+
+
+def _line(one: Series, css: int) -> Line:
+    return Line(name=one.name, x=one.step, y=one.mean, css=f"c{css % _LINES}")
 
 
 def _step_columns(view: dict[str, Any]) -> tuple[str, ...]:
@@ -199,7 +232,21 @@ def _step_columns(view: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _hardware_charts(view: dict[str, Any], start: float) -> list[str]:
+    spread: dict[str, list[float | None]] = view.get("device_spread") or {}
+
     def lines(column: str, scale: float = 1.0) -> list[Line]:
+        if spread:
+            return [
+                Line(
+                    name=name,
+                    x=[time_ - start for time_ in spread["time"] if time_ is not None],
+                    y=[None if one is None else one / scale for one in spread[column + end]],
+                    css=f"c{number}",
+                )
+                for number, (name, end) in enumerate(
+                    (("highest", "_high"), ("median", ""), ("lowest", "_low"))
+                )
+            ]
         return [
             Line(
                 name=device["id"],

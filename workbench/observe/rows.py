@@ -22,7 +22,7 @@ from workbench.store.labels import Labels, read_labels
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.row_schema import Row
-from workbench.store.run_record import OriginDoc, RunRecord
+from workbench.store.run_record import OriginDoc, RunRecord, SweepDoc
 from workbench.store.runs import Store
 from workbench.store.schema import BY_HAND, SCHEMA_VERSION
 
@@ -36,7 +36,7 @@ COLUMNS = (
     *LISTED,
     *("device", "recipe", "script", "created_at", "loss_best", "step_seconds_median"),
     *("memory_bytes", "hours", "usd", "tokens", "restarts", "memory_ratio", "step_ratio"),
-    *("resumed_from", "resumed_step", "rerun_of", "tags", "note", "archived"),
+    *("resumed_from", "resumed_step", "rerun_of", "sweep", "trial", "tags", "note", "archived"),
 )
 """All keys of a row."""
 SOURCES = (
@@ -75,7 +75,18 @@ def row(paths: RunPaths, curve: Curve) -> dict[str, Any]:
         "resumed_from": origin.get("run"),
         "resumed_step": origin.get("step"),
         "rerun_of": run.rerun_of,
+        **trial_of(run),
         **labelled(read_labels(paths)),
+    }
+
+
+def trial_of(run: RunRecord) -> dict[str, str | None]:
+    """The part of a row about whose trial the run is, and with which values."""
+    about = run.sweep or SweepDoc()
+    values = (about.get("values") or {}).items()
+    return {
+        "sweep": about.get("name"),
+        "trial": ", ".join(f"{name}={value}" for name, value in values) or None,
     }
 
 
@@ -130,6 +141,8 @@ def kept_row(paths: RunPaths) -> dict[str, Any] | None:
     document = read_json(paths.row) or {}
     about: dict[str, Any] | None = document.get("row")
     if about is None or document.get("stamp") != stamp(paths.directory):
+        return None
+    if not Row.__annotations__.keys() <= about.keys():  # kept by an earlier version
         return None
     if about["run"] != paths.directory.name or about["state"] != "ended":
         return None

@@ -9,6 +9,7 @@ from typing import Any
 from workbench.observe.events import StepRow
 
 _STEPS = 24
+_SHOWN = 12  # of them one by one, as many as the chart has room for
 _MAX_RANKS = 16  # the chart's rows; the view has to stay small
 _MAX_EARLY = 4  # of these, ranks that are there for what the late ones are late against
 
@@ -40,20 +41,21 @@ class Timeline:
         """
         starts = [min(row.backward_at.values()) for row in self._rows]
         late = self._late(starts)
+        rows, starts = list(self._rows)[-_SHOWN:], starts[-_SHOWN:]
         shown = self._shown(late)
         latest = max(late, key=lambda rank: late[rank][0], default=None)
         return {
-            "step": [row.step for row in self._rows],
-            "last": [_last(row, start) for row, start in zip(self._rows, starts, strict=True)],
+            "step": [row.step for row in rows],
+            "last": [_last(row, start) for row, start in zip(rows, starts, strict=True)],
             "latest": None
             if latest is None
             else {"rank": latest, "seconds": _rounded(late[latest][0])},
             "ranks": [
                 {
                     "rank": rank,
-                    "entered": self._after(starts, "backward_at", rank),
-                    "ended": self._after(starts, "ended_at", rank),
-                    "data": [_rounded(row.data_seconds.get(rank)) for row in self._rows],
+                    "entered": _after(rows, starts, "backward_at", rank),
+                    "ended": _after(rows, starts, "ended_at", rank),
+                    "data": [_rounded(row.data_seconds.get(rank)) for row in rows],
                 }
                 for rank in shown
             ],
@@ -84,12 +86,13 @@ class Timeline:
                     chosen[rank] = None
         return sorted(chosen)
 
-    def _after(self, starts: list[float], name: str, rank: int) -> list[float | None]:
-        times: list[float | None] = [getattr(row, name).get(rank) for row in self._rows]
-        return [
-            None if time is None else _rounded(time - start)
-            for time, start in zip(times, starts, strict=True)
-        ]
+
+def _after(rows: list[StepRow], starts: list[float], name: str, rank: int) -> list[float | None]:
+    times: list[float | None] = [getattr(row, name).get(rank) for row in rows]
+    return [
+        None if time is None else _rounded(time - start)
+        for time, start in zip(times, starts, strict=True)
+    ]
 
 
 def _last(row: StepRow, start: float) -> dict[str, Any]:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+from workbench.observe.device_fleet import Devices
 from workbench.observe.events import MetricStream, RecentSteps, StepRow, last_rows
 from workbench.observe.log_tails import LogTail
+from workbench.observe.logged import LoggedRow, LoggedStream
 from workbench.observe.prediction_error.comparison import compare
 from workbench.observe.prediction_error.steady_steps import StepSample
+from workbench.observe.rank_grid import RankGrid
 from workbench.observe.rewinds import rewind_fields
+from workbench.observe.series_tables import SeriesTables
 from workbench.observe.thinning import Number, Rule, ThinnedTable
 from workbench.observe.timeline import Timeline
-from workbench.observe.view_json import TableText, encode, encode_parts
+from workbench.observe.view_json import (
+    TableText,
+    encode,
+    encode_parts,
+    extreme_ranks,
+    shown_peaks,
+)
 from workbench.store.layout import RunPaths
+from workbench.store.node_schema import NodeDoc
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION, VIEW_MAX_BYTES, SystemLine
 
@@ -44,39 +57,36 @@ _HOST_COLUMNS: dict[str, Rule] = {
     "disk_free_bytes": "min",
 }
 _REQUIRED = ("step", "time")  # columns that are there without a value
-_GPU_COLUMNS: dict[str, Rule] = {
-    "time": "last",
-    "util": "mean",
-    "memory_bytes": "max",
-    "temperature_c": "max",
-    "power_w": "mean",
-}
+_ALL_RANKS = 64  # up to so many are told of one by one
 
 
 class ViewBuilder:
     """Accumulates a run's metrics and samples, and renders the snapshot."""
 
-    def __init__(self, paths: RunPaths, run: RunRecord) -> None:
+    def __init__(self, paths: RunPaths, run: RunRecord, *, step_rows: int = _STEP_ROWS) -> None:
+        """`step_rows`: of the curves over the steps, at most."""
         self.paths = paths
         self.run = run
         self.stream = MetricStream(paths, run.processes)
         self.recent = RecentSteps()
+        self._logged = LoggedStream(paths, range(run.processes))
+        self._logged_series = SeriesTables()
+        self.on_logged: Callable[[LoggedRow], None] | None = None
         self.steps = 0
         self.first_step_at: float | None = None
         self.loss_first: float | None = None
         self.loss_last: float | None = None
         self.nonfinite_step: int | None = None
         gpus: list[dict[str, Any]] = list(run.cluster.get("gpus") or [])
-        rows = 120 if len(gpus) <= 2 else 60
-        self._gpus = gpus
-        self._steps = ThinnedTable(_STEP_COLUMNS, _STEP_ROWS)
+        self._devices = Devices(gpus, max(1, run.nodes), on_gpu=run.device == "cuda")
+        self._steps = ThinnedTable(_STEP_COLUMNS, step_rows)
         self._host = ThinnedTable(_HOST_COLUMNS, 120)
-        self._devices = {gpu["index"]: ThinnedTable(_GPU_COLUMNS, rows) for gpu in gpus}
         self._steps_text = TableText(self._steps, _with_rates)
         self._host_text = TableText(self._host)
-        self._device_texts = {index: TableText(table) for index, table in self._devices.items()}
         self._logs: dict[int, LogTail] = {}
         self._timeline = Timeline(run.processes)
+        self._rank_grid = RankGrid()
+        self._processes: list[dict[str, Any]] = []
         self._sample = StepSample(paths)
         self._may_grow = run.processes == 1
         self._seq = 0
@@ -89,9 +99,23 @@ class ViewBuilder:
         if self._may_grow:
             self._add_spawned_ranks()
         rows = self.stream.read(final=final)
+        self.add_rows(rows)
+        self._read_logged(to_end=final)
+        return rows
+
+    def add_rows(self, rows: Iterable[StepRow]) -> None:
+        """Take in finished steps, in order; `read` does with those that it reads."""
         for row in rows:
             self._take(row)
-        return rows
+
+    def _read_logged(self, *, to_end: bool) -> None:
+        while True:
+            for row in self._logged.read():
+                self._logged_series.add(row)
+                if self.on_logged is not None:
+                    self.on_logged(row)
+            if self._logged.at_end or not to_end:
+                return
 
     def _add_spawned_ranks(self) -> None:
         """Those that have written a step: of others nobody would wait for one."""
@@ -99,6 +123,7 @@ class ViewBuilder:
         while self.paths.rank_metrics(ranks).exists():
             ranks += 1
         self.stream.add_ranks(self.paths, ranks)
+        self._logged.add_ranks(self.paths, ranks)
         self._timeline.add_ranks(ranks)
 
     def _take(self, row: StepRow) -> None:
@@ -117,6 +142,7 @@ class ViewBuilder:
         self._tokens = row.tokens or self.run.tokens_per_step
         self._samples = row.samples or self._samples
         self._timeline.append(row)
+        self._rank_grid.append(row)
         self._sample.add(row)
         self._steps.append(
             {
@@ -138,10 +164,15 @@ class ViewBuilder:
     def add_sample(self, sample: SystemLine) -> None:
         """Take in one hardware sample."""
         self._host.append(cast("dict[str, float | None]", sample))
-        for gpu in sample["gpus"]:
-            table = self._devices.get(gpu["index"])
-            if table is not None:
-                table.append({"time": sample["time"], **gpu})
+        self._devices.add(0, sample)
+        self._processes = sample.get("busiest") or self._processes
+
+    def add_node(self, node: int, document: NodeDoc) -> None:
+        """Take in what another machine told of its hardware."""
+        self._devices.describe(node, document.get("host"), document.get("gpus") or ())
+        sample = document.get("sample")
+        if sample is not None:
+            self._devices.add(node, sample)
 
     def tokens_per_second(self) -> float | None:
         """Rate of the recent steps; None while tokens per step are unknown."""
@@ -162,17 +193,22 @@ class ViewBuilder:
         """The ViewDoc, to be written by `encode`; `now` has the supervisor's fields."""
         document = self._document(now)
         tables = {"series": self._series(), **self._hardware()}
+        tables["logged"] = json.loads(self._logged_text())
         return document | tables | {"comparison": self._compared(document)}
 
     def encoded(self, now: dict[str, Any], **shown: Any) -> bytes:
         """`snapshot` with what is `shown` instead, encoded: of the tables only what is new."""
         document = self._document(now)
         document |= {"comparison": self._compared(document), **shown}
-        data = encode_parts(document, self._table_texts())
+        data = encode_parts(document, self._table_texts(latest=bool(now.get("ended_at"))))
         return (
             data
             if len(data) <= VIEW_MAX_BYTES
-            else encode(document | {"series": self._series(), **self._hardware()})
+            else encode(
+                document
+                | {"series": self._series(), **self._hardware()}
+                | {"logged": json.loads(self._logged_text())}
+            )
         )
 
     def _compared(self, document: dict[str, Any]) -> dict[str, Any]:
@@ -214,32 +250,37 @@ class ViewBuilder:
             "usd_per_hour": price,
             "usd_so_far": None if price is None else round(price * elapsed / 3600, 4),
             "predicted": self.run.predicted,
-            "peak_memory_bytes": [rank.memory_bytes for rank in self.stream.ranks.values()],
+            "peak_memory_bytes": shown_peaks([r.memory_bytes for r in self.stream.ranks.values()]),
             "lines_skipped": self.stream.lines_skipped,
             "timeline": self._timeline.document(),
+            "rank_grid": self._rank_grid.document(len(self.stream.ranks), self.stream.begun),
+            "grid": self._devices.grid(),
+            "text_samples": self._logged.samples.document(),
             **now,
-            "ranks": self._ranks(now.get("ranks", {})),
+            **self._ranks(now.get("ranks", {})),
         }
 
     def _hardware(self) -> dict[str, Any]:
-        host, devices = self._host_fields(), self._device_fields()
         return {
-            "host": {**host, "series": self._host.columns()},
-            "devices": [
-                {**fields, "series": self._devices[index].columns()}
-                for index, fields in devices.items()
-            ],
+            "host": {**self._host_fields(), "series": self._host.columns()},
+            "devices": self._devices.curves(),
+            "device_spread": self._devices.spread(),
         }
 
-    def _table_texts(self) -> dict[str, str]:
+    def _table_texts(self, *, latest: bool) -> dict[str, str]:
         """Series, host and devices as JSON."""
         series = self._steps_text.text(self._hidden, required=_REQUIRED)
         host = encode_parts(self._host_fields(), {"series": self._host_text.text()})
-        devices = (
-            encode_parts(fields, {"series": self._device_texts[index].text()}).decode()
-            for index, fields in self._device_fields().items()
-        )
-        return {"series": series, "host": host.decode(), "devices": f"[{','.join(devices)}]"}
+        return {
+            "series": series,
+            "host": host.decode(),
+            "devices": self._devices.curves_text(),
+            "device_spread": self._devices.spread_text(),
+            "logged": self._logged_text(latest=latest),
+        }
+
+    def _logged_text(self, *, latest: bool = True) -> str:
+        return self._logged_series.text(self._logged.left_out, latest=latest)
 
     def _series(self) -> dict[str, list[Any]]:
         columns = self._steps.columns()
@@ -256,6 +297,10 @@ class ViewBuilder:
             and (name in _REQUIRED or any(value is not None for value in values))
         }
 
+    def curves(self) -> dict[str, Any]:
+        """The view's ``series`` and ``stride`` alone."""
+        return {"series": self._series(), "stride": self._steps.stride}
+
     @property
     def _hidden(self) -> tuple[str, ...]:
         """One rate is drawn."""
@@ -271,39 +316,33 @@ class ViewBuilder:
             left.append(max(0.0, begun + limit - time.time()))
         return round(min(left), 1) if left and elapsed else None
 
-    def _device_fields(self) -> dict[int, dict[str, Any]]:
-        return {
-            gpu["index"]: {
-                "id": f"gpu{gpu['index']}",
-                "name": gpu["name"],
-                "memory_total_bytes": gpu["memory_bytes"],
-                "power_limit_w": gpu.get("power_limit_w"),
-            }
-            for gpu in self._gpus
-        }
-
     def _host_fields(self) -> dict[str, Any]:
         cluster = self.run.cluster
         return {
             "name": cluster.get("name"),
             "cores": cluster.get("cpu_cores"),
             "memory_total_bytes": cluster.get("memory_bytes"),
+            "processes": self._processes,
         }
 
-    def _ranks(self, extra: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
-        each = max(200, min(4000, _LOG_BYTES // max(1, len(self.stream.ranks))))
-        return [
+    def _ranks(self, extra: dict[int, dict[str, Any]]) -> dict[str, Any]:
+        """All ranks; of very many the extreme ones, and how many are left out."""
+        every: list[dict[str, Any]] = [
             {
                 "rank": rank,
                 "step": now.step,
                 "loss": now.loss,
                 "late_seconds": now.late_seconds,
                 "peak_memory_bytes": now.memory_bytes,
-                "log_tail": self._log(rank).lines(each),
                 **extra.get(rank, {}),
             }
             for rank, now in self.stream.ranks.items()
         ]
+        shown = every if len(every) <= _ALL_RANKS else extreme_ranks(every)
+        each = max(200, min(4000, _LOG_BYTES // max(1, len(shown))))
+        ranks = [one | {"log_tail": self._log(one["rank"]).lines(each)} for one in shown]
+        hidden = len(every) - len(shown)
+        return {"ranks": ranks} | ({"ranks_hidden": hidden} if hidden else {})
 
     def _log(self, rank: int) -> LogTail:
         return self._logs.setdefault(rank, LogTail(self.paths.rank_log(rank)))

@@ -10,6 +10,7 @@ from workbench.observe.thinning import Number, ThinnedTable
 from workbench.store.schema import VIEW_MAX_BYTES
 
 _EXTREME_RANKS = 16  # shown where there is no room for all
+_FEW_ROWS = 16
 _MAX_PEAKS = 512  # of more ranks only the fullest one's
 
 _NUMBERS = (int, float)
@@ -88,14 +89,23 @@ def encode(document: dict[str, Any]) -> bytes:
 
 def _drop_ranks(document: dict[str, Any]) -> None:
     """Keep the ranks that one would look for: gone, behind, late, fullest. Says how many go."""
-    ranks = document["ranks"]
+    ranks, hidden = document["ranks"], document.get("ranks_hidden", 0)
     document["timeline"] = {"step": [], "ranks": []}
+    document["ranks"] = extreme_ranks(ranks)
+    document["ranks_hidden"] = hidden + len(ranks) - len(document["ranks"])
+
+
+def shown_peaks(peaks: list[int | None]) -> list[int | None]:
+    """The peaks of all ranks; of very many the highest alone."""
+    if len(peaks) <= _MAX_PEAKS:
+        return peaks
+    return [max((one for one in peaks if one), default=None)]
+
+
+def extreme_ranks(ranks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that one would look for: gone, behind, late, fullest."""
     wanted = sorted(ranks, key=_unremarkable)[:_EXTREME_RANKS]
-    document["ranks"] = sorted(wanted, key=lambda one: one["rank"])
-    document["ranks_hidden"] = len(ranks) - len(wanted)
-    peaks = document["peak_memory_bytes"]
-    if len(peaks) > _MAX_PEAKS:
-        document["peak_memory_bytes"] = [max((one for one in peaks if one), default=None)]
+    return sorted(wanted, key=lambda one: one["rank"])
 
 
 def _unremarkable(one: dict[str, Any]) -> tuple[Any, ...]:
@@ -120,11 +130,25 @@ def dumps(document: dict[str, Any]) -> bytes:
 def _thin(document: dict[str, Any]) -> bool:
     """Drop every second row of all tables; False when they are short already."""
     tables = [device["series"] for device in document["devices"]]
-    tables += [document["series"], document["host"]["series"]]
-    long = [table for table in tables if len(table.get("time", [])) > 16]
+    tables += [document["series"], document["host"]["series"], document.get("device_spread", {})]
+    long = [table for table in tables if len(table.get("time", [])) > _FEW_ROWS]
     for table in long:
         for name, values in table.items():
             table[name] = values[:-1:2] + values[-1:]
+    return _thin_logged(document.get("logged") or {}) or bool(long)
+
+
+def _thin_logged(logged: dict[str, Any]) -> bool:
+    """The same of what was logged by name, whose series share the tables' steps."""
+    tables: list[dict[str, Any]] = logged.get("tables") or []
+    series: list[dict[str, Any]] = logged.get("series") or []
+    long = {at for at, table in enumerate(tables) if len(table["step"]) > _FEW_ROWS}
+    columns = [tables[at] for at in long]
+    columns += [one for one in series if one["table"] in long]
+    for one in columns:
+        for name, values in one.items():
+            if type(values) is list:
+                one[name] = values[:-1:2] + values[-1:]
     return bool(long)
 
 

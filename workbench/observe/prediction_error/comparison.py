@@ -233,6 +233,8 @@ def _fullest_card(view: Mapping[str, Any]) -> float | None:
     for device in cast("list[dict[str, Any]]", view.get("devices") or []):
         series: dict[str, list[float | None]] = device.get("series") or {}
         used += [one for one in series.get("memory_bytes", []) if one is not None]
+    spread: dict[str, list[float | None]] = view.get("device_spread") or {}  # of very many
+    used += [one for one in spread.get("memory_bytes_high", []) if one is not None]
     return max(used, default=None)
 
 

@@ -1,0 +1,186 @@
+"""What scripts log by name: bounded however much it is, exact where people look first."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import workbench as wb
+from tests.observe.test_view import now, run_document
+from workbench.compare import export
+from workbench.errors import UnknownNameError
+from workbench.observe.logged import LoggedRow, LoggedStream
+from workbench.observe.logged_rows import LoggedRows, iterate_keys
+from workbench.observe.series import figures, read_series, shown_series
+from workbench.observe.series_names import better, group_of
+from workbench.observe.series_tables import SHOWN, SeriesTables
+from workbench.observe.view import ViewBuilder
+from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
+from workbench.store.schema import VIEW_MAX_BYTES
+
+VALUES = st.floats(width=32) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0])
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    made = RunPaths(tmp_path / "r-1")
+    made.directory.mkdir()
+    made.make_folders()
+    made.run.write_text(json.dumps(run_document(2)))
+    return made
+
+
+def say(paths: RunPaths, rank: int, *lines: tuple[int | None, dict[str, object]]) -> None:
+    with paths.rank_said(rank).open("a") as file:
+        for number, (step, values) in enumerate(lines):
+            file.write(json.dumps({"time": 1000.0 + number, "step": step, **values}) + "\n")
+
+
+def one_series(values: list[float]) -> tuple[SeriesTables, dict]:
+    tables = SeriesTables()
+    for step, value in enumerate(values, 1):
+        tables.add(LoggedRow(step=step, time=float(step), values={"x": value}))
+    return tables, tables.document()
+
+
+@given(st.lists(VALUES, min_size=1, max_size=3000))
+@example([1.0] * 2999 + [-5.0])
+@example([math.nan] * 700 + [2.0])
+def test_extremes_and_the_last_value_survive_and_points_are_bounded(values: list[float]) -> None:
+    _, document = one_series(values)
+    (series,) = shown_series(document)
+    finite = [one for one in values if math.isfinite(one)]
+    assert series.count == len(values)
+    assert series.nonfinite == len(values) - len(finite)
+    assert len(series.step) <= 240
+    if finite:
+        assert (series.min, series.max, series.last) == (min(finite), max(finite), finite[-1])
+        assert values[series.min_step - 1] == series.min
+        shown = [one for one in series.high or series.mean if one is not None]
+        assert max(shown) == pytest.approx(max(finite), rel=1e-5)
+        shown = [one for one in series.low or series.mean if one is not None]
+        assert min(shown) == pytest.approx(min(finite), rel=1e-5)
+    else:
+        assert series.last is None
+        assert series.nonfinite_step == 1
+    assert list(series.step) == sorted(series.step)
+    json.dumps(document, allow_nan=False)
+
+
+@pytest.mark.parametrize("keys", [1, 13, 100, 500])
+def test_any_number_of_names_fits_and_the_rest_are_named(keys: int) -> None:
+    tables = SeriesTables()
+    names = [f"train/some/long/name/of/a/metric_{key}" for key in range(keys)]
+    for step in range(1, 400):
+        tables.add(LoggedRow(step=step, time=1.7e9 + step, values=dict.fromkeys(names, step / 7)))
+    tables.add(LoggedRow(step=400, time=1.7e9, values={"eval_loss": 1.0}))
+    text = tables.text(left_out=3)
+    document = json.loads(text)
+    assert len(text) <= 20_000
+    shown = [one["name"] for one in document["series"]]
+    assert "eval_loss" in shown  # what is measured now and then comes before what each step logs
+    assert len(shown) <= SHOWN
+    assert document["more_count"] == keys + 1 - len(shown) + 3
+
+
+def test_a_run_that_goes_back_replaces_what_it_logs_again() -> None:
+    tables = SeriesTables()
+    for step, value in [(10, 1.0), (20, 9.0), (30, 8.0), (20, 2.0), (30, 1.5)]:
+        tables.add(LoggedRow(step=step, time=0.0, values={"eval_loss": value}))
+    (series,) = shown_series(tables.document())
+    assert series.step == (10, 20, 30)
+    assert series.mean == (1.0, 2.0, 1.5)
+    assert (series.max, series.last) == (2.0, 1.5)
+
+
+def test_files_give_the_same_in_full(paths: RunPaths) -> None:
+    say(paths, 0, (1, {"a": 1, "b": "text"}), (2, {"a": 2, "values": 3}), (None, {"a": True}))
+    say(paths, 0, (2, {"a": 2.5}), (3, {"a": math.nan}), (1, {"a": 7}), (2, {"a": 8}))
+    say(paths, 1, (1, {"a": 100, "only": 4}))
+    rows = LoggedRows(paths, 2)
+    assert rows.names == ("a", "values", "only")
+    assert [(row.step, row.values) for row in rows][:2] == [
+        (2, {"values": 3.0}),
+        (1, {"a": 7.0}),
+    ]
+    of_one = list(iterate_keys(paths, 2, ["only", "a"], rank=1))
+    assert [(row["step"], row["a"], row["only"]) for row in of_one] == [(1, 100.0, 4.0)]
+    with pytest.raises(UnknownNameError, match="Did you mean only"):
+        iterate_keys(paths, 2, ["onyl"])
+
+
+def test_one_line_may_hold_its_values_apart(paths: RunPaths) -> None:
+    say(paths, 0, (5, {"values": {"time": 2.0, "step": 3.0}}))
+    (row,) = LoggedStream(paths, [0]).read()
+    assert row == LoggedRow(step=5, time=1000.0, values={"time": 2.0, "step": 3.0})
+
+
+def test_columns_of_export_and_command(paths: RunPaths, tmp_path: Path) -> None:
+    for rank in range(2):
+        with paths.rank_metrics(rank).open("w") as file:
+            for step in range(1, 5):
+                file.write(json.dumps({"step": step, "time": 1000.0 + step, "loss": step}) + "\n")
+    say(paths, 0, (0, {"eval/loss": 9}), (2, {"eval/loss": 5, "loss": 1}), (4, {"eval/loss": 3}))
+    run = wb.attach(paths.directory.name, tmp_path)
+    rows = run.metrics(keys=["loss", "eval/*"])
+    assert [(row["step"], row["loss"], row["eval/loss"]) for row in rows] == [
+        (0, None, 9.0),
+        (1, 1.0, None),
+        (2, 2.0, 5.0),
+        (3, 3.0, None),
+        (4, 4.0, 3.0),
+    ]
+    file = tmp_path / "steps.csv"
+    assert export.write(file, export.steps(paths), export.step_columns([paths])) == 5
+    written = list(csv.DictReader(file.read_text().splitlines()))
+    assert [row["eval/loss"] for row in written] == ["9.0", "", "5.0", "", "3.0"]
+    assert [row["logged/loss"] for row in written] == ["", "", "1.0", "", ""]
+    assert [row["loss"] for row in written] == ["", "1.0", "2.0", "3.0", "4.0"]
+
+
+def test_the_view_has_them_and_says_what_it_leaves_out(paths: RunPaths) -> None:
+    names = {f"m{number}": 1.0 for number in range(250)}
+    say(paths, 0, *((step, {**names, "eval_loss": 1 / step}) for step in range(1, 60)))
+    builder = ViewBuilder(paths, RunRecord.of(run_document(2)))
+    builder.read(final=True)
+    data = builder.encoded(now())
+    assert len(data) <= VIEW_MAX_BYTES
+    logged = json.loads(data)["logged"]
+    assert len(logged["series"]) == SHOWN
+    assert logged["more_count"] == 251 - SHOWN
+    paths.view.write_bytes(data)
+    assert (
+        len(read_series(paths)) == 200
+    )  # the rest from the files, up to the names that are followed
+    assert read_series(paths, ["m1*"])[0].last == 1.0
+
+
+def test_names_tell_group_direction_and_figure() -> None:
+    assert [group_of(one) for one in ("eval/x", "val_acc", "epoch", "a/b/c")] == [
+        "eval",
+        "val",
+        "",
+        "a",
+    ]
+    assert [better(one) for one in ("acc/lr", "eval_wer", "eval/f1", "rank")] == [
+        None,
+        "lower",
+        "higher",
+        None,
+    ]
+    tables = SeriesTables()
+    values = {"eval_loss": 1.0, "eval/acc": 0.5, "eval/f1": 0.4, "eval/tokens": 1e6, "x": 1.0}
+    tables.add(LoggedRow(step=1, time=0.0, values=values))
+    drawn = figures(shown_series(tables.document()))
+    assert {title: [one.name for one in members] for title, members in drawn.items()} == {
+        "eval": ["eval/acc", "eval/f1"],
+        "eval/tokens": ["eval/tokens"],
+        "x": ["x"],
+    }

@@ -1,0 +1,177 @@
+"""What a script or its framework logs by name: one line per step, written by a thread.
+
+The functions of trackers and trainers that take names and values are observed after they have
+returned. Of calls inside each other only the outermost counts: Trainer's own log hands the same
+values to TensorBoard and W&B, under other names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .writers import LaterLines
+
+MAX_NAME = 200
+_MAX_NAMES = 1000
+_DRAIN_SECONDS = 1.0
+
+Values = Mapping[Any, Any]
+
+
+class LoggedValues:
+    """Numbers of this rank by name; those of one step share a line as far as they come together."""
+
+    def __init__(self, path: str, flush: float = _DRAIN_SECONDS) -> None:
+        self._lines = LaterLines(path, self._take, lambda: None)
+        self._flush_seconds = flush
+        self._lock = threading.Lock()
+        self._open: dict[str, Any] | None = None
+        self._names: set[str] = set()
+        self._waiting: list[tuple[int, str, Any, Any]] = []
+        self.depth = 0  # of observed calls inside each other
+
+    def add(self, step: int, values: Values) -> None:
+        """Take the numbers among `values`; a device is never waited for."""
+        ready = self._arrived()
+        for name, value in values.items():
+            text = str(name)[:MAX_NAME]
+            if text not in self._names:
+                if len(self._names) >= _MAX_NAMES:
+                    continue
+                self._names.add(text)
+            number = self._number(step, text, value)
+            if number is not None:
+                ready.append((step, text, number))
+        for at, name, number in ready:
+            self._put(at, name, number)
+
+    def _number(self, step: int, name: str, value: Any) -> float | None:
+        if isinstance(value, (int, float)):
+            return None if isinstance(value, bool) else float(value)
+        if getattr(value, "is_cuda", False):
+            with contextlib.suppress(Exception):
+                if value.numel() == 1:
+                    self._waiting.append((step, name, *_copied(value)))
+            return None
+        try:
+            return float(value) if getattr(value, "ndim", None) is not None else None
+        except Exception:
+            return None
+
+    def _put(self, step: int, name: str, number: float) -> None:
+        with self._lock:
+            line = self._open
+            if line is not None and line["step"] == step:
+                line["values"][name] = number
+                return
+            line = {"time": round(time.time(), 6), "step": step, "values": {name: number}}
+            self._open = line
+        self._lines.write(line)
+
+    def _take(self, line: dict[str, Any]) -> dict[str, Any]:
+        """The line as it is to be written: from now on nobody adds to it."""
+        with self._lock:
+            if self._open is line:
+                self._open = None
+        return line
+
+    def _arrived(self) -> list[tuple[int, str, float]]:
+        """Values that have come from their device since the last call."""
+        if not self._waiting:
+            return []
+        ready = [one for one in self._waiting if one[3].query()]
+        self._waiting = [one for one in self._waiting if not one[3].query()][-_MAX_NAMES:]
+        return [(step, name, float(buffer)) for step, name, buffer, _ in ready]
+
+    def drain(self) -> None:
+        """Write what waits, at the end of the process."""
+        with contextlib.suppress(Exception):
+            for step, name, number in self._arrived():
+                self._put(step, name, number)
+        self._lines.flush(self._flush_seconds)
+
+
+def _copied(value: Any) -> tuple[Any, Any]:
+    """A copy on its way to pinned memory, and what tells when it is there."""
+    import torch  # noqa: PLC0415 - the value is a tensor: the script has it
+
+    buffer = torch.empty((), dtype=torch.float32, pin_memory=True)
+    with torch.cuda.device(value.device):
+        buffer.copy_(value.detach().reshape(()).float(), non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+    return buffer, event
+
+
+def observe(
+    recorder: Any, owner: Any, name: str, values_of: Callable[..., Values], *, lead: bool = False
+) -> None:
+    """Wrap the function `name` of a class or module: what `values_of` its arguments is recorded.
+
+    `lead`: on rank 0 alone, of what all ranks log alike.
+    """
+    call = getattr(owner, name)
+
+    @functools.wraps(call)
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        logged = recorder.logged
+        logged.depth += 1
+        try:
+            return call(*args, **kwargs)
+        finally:
+            logged.depth -= 1
+            if not logged.depth and os.getpid() == recorder.owner:
+                with contextlib.suppress(Exception):
+                    if not lead or recorder.rank == 0:
+                        logged.add(recorder.steps, values_of(*args, **kwargs))
+
+    setattr(owner, name, observed)
+
+
+def patch_summary_writer(recorder: Any, module: Any) -> None:
+    """torch.utils.tensorboard.writer and tensorboardX.writer."""
+    observe(recorder, module.SummaryWriter, "add_scalar", _scalar)
+    observe(recorder, module.SummaryWriter, "add_scalars", _scalars)
+
+
+def _scalar(_writer: Any, tag: Any, scalar_value: Any, *_: Any, **__: Any) -> Values:
+    return {tag: scalar_value}
+
+
+def _scalars(_writer: Any, main_tag: Any, tag_scalar_dict: Values, *_: Any, **__: Any) -> Values:
+    return {f"{main_tag}/{tag}": value for tag, value in tag_scalar_dict.items()}
+
+
+def patch_method_log(recorder: Any, owner: Any, names: tuple[str, ...], *, lead: bool) -> None:
+    """Methods whose first argument is the mapping of names and values."""
+    for name in names:
+        if hasattr(owner, name):
+            observe(recorder, owner, name, _first, lead=lead)
+
+
+def _first(_owner: Any, values: Any = None, *_: Any, **more: Any) -> Values:
+    given = values if values is not None else next(iter(more.values()), None)
+    return given if isinstance(given, Mapping) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def patch_wandb(recorder: Any, module: Any) -> None:
+    """wandb.sdk.wandb_run."""
+    patch_method_log(recorder, module.Run, ("log",), lead=False)
+
+
+def patch_lightning(recorder: Any, module: Any) -> None:
+    """(lightning.pytorch|pytorch_lightning).trainer.connectors.logger_connector.logger_connector."""
+    patch_method_log(recorder, module._LoggerConnector, ("log_metrics",), lead=True)  # noqa: SLF001
+
+
+def patch_functions(recorder: Any, module: Any) -> None:
+    """Of trackio and mlflow.tracking.fluent: functions of the module."""
+    for name in ("log", "log_metrics"):
+        if callable(getattr(module, name, None)):
+            observe(recorder, module, name, functools.partial(_first, None))

@@ -1,0 +1,82 @@
+"""A part of a run's curves at the resolution of its metric files: what people zoom into.
+
+Its beginning is found by bisection, so that a window of a long run costs what the window holds.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from workbench.observe.events import MetricStream
+from workbench.observe.logged import LoggedStream
+from workbench.observe.rank_count import rank_count
+from workbench.observe.rewinds import read_rewinds
+from workbench.observe.series_tables import SeriesTables
+from workbench.observe.view import ViewBuilder
+from workbench.store.files import open_file, parse_line
+from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
+
+ROWS = 1600
+"""Points of a window's curves; of more steps than that, means with the lowest and highest."""
+_MOST_STEPS = 60_000  # of a window: about five seconds
+_BLOCK_BYTES = 1 << 14
+
+
+def curve_window(paths: RunPaths, first: int, last: int) -> dict[str, Any] | None:
+    """``{"series", "stride", "logged"}`` of the steps `first` to `last`, as the view has them.
+
+    None for more steps than can be read while somebody waits: the view has their curve.
+    """
+    if last - first > _MOST_STEPS:
+        return None
+    run = read_run(paths) or RunRecord()
+    ranks = rank_count(paths, run.processes)
+    builder = ViewBuilder(paths, run, step_rows=ROWS)
+    stream = MetricStream(paths, ranks)
+    if not read_rewinds(paths):
+        stream.begin({rank: place(paths.rank_metrics(rank), first) for rank in range(ranks)})
+    while True:
+        rows = stream.read(recorded=True)
+        rows += stream.read(final=True) if stream.at_end else []
+        builder.add_rows(row for row in rows if first <= row.step <= last)
+        if stream.at_end or (rows and rows[-1].step > last):
+            break
+    return {**builder.curves(), "logged": _logged(paths, ranks, first, last)}
+
+
+def _logged(paths: RunPaths, ranks: int, first: int, last: int) -> dict[str, Any]:
+    tables = SeriesTables(rows=ROWS)
+    stream = LoggedStream(paths, range(ranks))
+    stream.begin({rank: place(paths.rank_said(rank), first) for rank in range(ranks)})
+    while not stream.at_end:
+        rows = stream.read()
+        for row in rows:
+            if first <= row.step <= last:
+                tables.add(row)
+        if rows and min(row.step for row in rows) > last:
+            break
+    return tables.document(everything=True)
+
+
+def place(path: Path, step: int) -> int:
+    """Where in a file of lines in the order of their steps those from `step` on begin."""
+    try:
+        with os.fdopen(open_file(path), "rb") as file:
+            low, high = 0, os.fstat(file.fileno()).st_size
+            while high - low > _BLOCK_BYTES:
+                middle = (low + high) // 2
+                file.seek(middle)
+                file.readline()  # the rest of a line
+                begin = file.tell()
+                number = (parse_line(file.readline().rstrip(b"\n"))[0] or {}).get("step")
+                if isinstance(number, int) and number < step and begin < high:
+                    low = begin
+                else:
+                    high = middle
+            return low
+    except OSError:
+        return 0

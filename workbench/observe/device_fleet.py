@@ -1,0 +1,278 @@
+"""Every device of all machines of a run: the latest of each, beside its peers; what is missing.
+
+Up to `CURVES_MAX` devices have curves of their own in the view. Of more the view has the lowest,
+the median and the highest at each moment; one device's curve is in its machine's samples.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+from workbench.observe.coded import coded, digits_of
+from workbench.observe.device_peers import COLUMNS, beside_peers
+from workbench.observe.thinning import Rule, ThinnedTable
+from workbench.observe.throttle import throttle_text
+from workbench.observe.view_json import TableText, encode_parts
+
+CURVES_MAX = 16
+CORES_MAX = 256  # of one machine
+_RECENT = 8  # samples whose mean is shown: utilisation jumps from one to the next
+_SILENT_SECONDS = 30.0
+_NAMED = 4  # of many that are missing
+_CURVE: dict[str, Rule] = {
+    "time": "last",
+    "util": "mean",
+    "memory_bytes": "max",
+    "temperature_c": "max",
+    "power_w": "mean",
+}
+_SPREAD: dict[str, Rule] = {
+    "time": "last",
+    **{f"{name}_low": "min" for name in _CURVE if name != "time"},
+    **{name: "mean" for name in _CURVE if name != "time"},
+    **{f"{name}_high": "max" for name in _CURVE if name != "time"},
+}
+CORE = "processor core"
+_READINGS = {
+    "util": "utilisation",
+    "memory_bytes": "memory",
+    "temperature_c": "temperature",
+    "power_w": "power",
+    "sm_clock_mhz": "clock",
+    "throttle_reasons": "throttling",
+}
+
+Reading = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Device:
+    node: int
+    index: int
+    name: str = ""
+    memory_total_bytes: int | None = None
+    power_limit_w: float | None = None
+    recent: deque[Reading] = field(default_factory=lambda: deque[Reading](maxlen=_RECENT))
+    curve: ThinnedTable | None = None
+    text: TableText | None = None
+
+    def mean(self, name: str) -> float | None:
+        known = [one[name] for one in self.recent if one.get(name) is not None]
+        return fmean(known) if known else None
+
+    @property
+    def answers(self) -> bool:
+        last: Reading = self.recent[-1] if self.recent else dict[str, Any]()
+        return any(last.get(name) is not None for name in ("util", "memory_bytes", "temperature_c"))
+
+    def reading(self) -> dict[str, float | None]:
+        """What is shown of it: `device_peers.COLUMNS`."""
+        if not self.answers:
+            return dict.fromkeys(COLUMNS)
+        last, total = self.recent[-1], self.memory_total_bytes
+        used = last.get("memory_bytes")
+        share = 100 * used / total if used is not None and total else None
+        shown = (self.mean("util"), share, last.get("temperature_c"), self.mean("power_w"))
+        return dict(zip(COLUMNS, shown, strict=True))
+
+
+@dataclass(slots=True)
+class _Node:
+    host: str | None = None
+    sampled: float = 0.0
+    """Time of its latest sample, by its own clock."""
+    heard: float = 0.0
+    """When that came, by this machine's monotonic clock."""
+
+
+class Devices:
+    """The devices of a run. Feed it each machine's samples; `grid` and `curves` go to the view."""
+
+    def __init__(self, gpus: Sequence[Mapping[str, Any]], nodes: int, *, on_gpu: bool) -> None:
+        """`gpus`: those of node 0, of which each of the `nodes` is expected to have as many."""
+        self._on_gpu = on_gpu
+        self._count = nodes
+        self._each = len(gpus)
+        self._nodes: dict[int, _Node] = {}
+        self._devices: dict[tuple[int, int], _Device] = {}
+        self._many = self._each * nodes > CURVES_MAX
+        self._spread = ThinnedTable(_SPREAD, 60)
+        self._spread_text = TableText(self._spread)
+        self.describe(0, None, gpus)
+
+    def describe(self, node: int, host: str | None, gpus: Iterable[Mapping[str, Any]]) -> None:
+        """What cards a machine has: documents of `describe.hardware.Gpu`."""
+        for gpu in gpus:
+            device = self._device(node, gpu["index"])
+            device.name = str(gpu.get("name") or "")
+            device.memory_total_bytes = gpu.get("memory_bytes")
+            device.power_limit_w = gpu.get("power_limit_w")
+        if host is not None:
+            self._nodes.setdefault(node, _Node()).host = host
+
+    def _device(self, node: int, index: int) -> _Device:
+        device = self._devices.get((node, index))
+        if device is None:
+            device = self._devices[node, index] = _Device(node, index)
+            if self._on_gpu and not self._many:
+                rows = 120 if self._each * self._count <= 2 else 60
+                rows = rows if self._each * self._count <= 8 else 30
+                device.curve = ThinnedTable(_CURVE, rows)
+                device.text = TableText(device.curve)
+        return device
+
+    def add(self, node: int, sample: Mapping[str, Any]) -> None:
+        """Take in a `schema.SystemLine` of a machine; one that is known already changes nothing."""
+        at = float(sample["time"])
+        about = self._nodes.setdefault(node, _Node())
+        if at == about.sampled:
+            return
+        about.sampled, about.heard = at, time.monotonic()
+        readings = sample.get("gpus") or ()
+        if not self._on_gpu:
+            cores = (sample.get("cores") or ())[:CORES_MAX]
+            readings = [{"index": index, "util": one} for index, one in enumerate(cores)]
+        for reading in readings:
+            device = self._device(node, reading["index"])
+            device.recent.append(reading)
+            if device.curve is not None:
+                device.curve.append({"time": at, **reading})
+        if self._many and node == 0:
+            self._add_spread(at)
+
+    def _add_spread(self, at: float) -> None:
+        """The devices of all machines at this moment, as far as they told."""
+        row: dict[str, float | None] = {"time": at}
+        latest = [device.recent[-1] for device in self._devices.values() if device.recent]
+        for name in _CURVE:
+            values = [one[name] for one in latest if one.get(name) is not None]
+            if name != "time" and values:
+                row |= {f"{name}_low": min(values), f"{name}_high": max(values)}
+                row[name] = median(values)
+        self._spread.append(row)
+
+    def grid(self) -> dict[str, Any] | None:
+        """See `schema.ViewDoc`; None where nothing is known of any device."""
+        ordered = [device for _, device in sorted(self._devices.items())]
+        missing = self._missing()
+        if not ordered and not missing:
+            return None
+        named = {(d.name, d.memory_total_bytes, d.power_limit_w): None for d in ordered}
+        models = {key: number for number, key in enumerate(named)}
+        of = [models[d.name, d.memory_total_bytes, d.power_limit_w] for d in ordered]
+        shown = [device.reading() for device in ordered]
+        peers = beside_peers([self._label(d) for d in ordered], of, shown, judged=self._on_gpu)
+        digits = digits_of(len(ordered))
+        masks = [d.recent[-1].get("throttle_reasons") if d.recent else None for d in ordered]
+        slowed = [throttle_text(mask) for mask in masks]
+        named_slow = dict.fromkeys(["", *(text for text in slowed if text is not None)])
+        reasons = {text: number for number, text in enumerate(named_slow)}
+        return {
+            "kind": "gpu" if self._on_gpu else "core",
+            "models": [
+                {"name": name, "memory_total_bytes": memory, "power_limit_w": limit, "usual": usual}
+                for (name, memory, limit), usual in zip(models, peers.usual, strict=True)
+            ],
+            "nodes": self._node_rows(ordered),
+            "model": of if len(models) > 1 else [],
+            **{name: coded([[one[name] for one in shown]], digits) for name in COLUMNS},
+            "deviation": coded([peers.deviation], digits),
+            "throttle": [None if text is None else reasons[text] for text in slowed],
+            "reasons": list(reasons),
+            "outliers": peers.outliers,
+            "missing": missing,
+        }
+
+    def _node_rows(self, ordered: Sequence[_Device]) -> list[dict[str, Any]]:
+        """Machines in order; the columns hold their devices one machine after the other."""
+        indices: dict[int, list[int]] = {}
+        for device in ordered:
+            indices.setdefault(device.node, []).append(device.index)
+        rows: list[dict[str, Any]] = []
+        for node, own in indices.items():
+            row: dict[str, Any] = {"node": node, "count": len(own)}
+            host = self._nodes.get(node, _Node()).host
+            row |= {"host": host} if host else {}
+            rows.append(row | ({} if own == list(range(len(own))) else {"index": own}))
+        return rows
+
+    def _label(self, device: _Device) -> str:
+        kind = "gpu" if self._on_gpu else "core "
+        return f"{kind}{device.index}" + (f" of node {device.node}" if self._count > 1 else "")
+
+    def _missing(self) -> list[str]:
+        """Sentences for people: whose readings are not there."""
+        now = time.monotonic()
+        told = {node: one for node, one in self._nodes.items() if one.sampled}
+        silent = [node for node in range(self._count) if node not in told]
+        stale = [n for n, one in sorted(told.items()) if now - one.heard > _SILENT_SECONDS]
+        sentences: list[str] = []
+        if silent:
+            sentences.append(f"No readings yet from {_named('node', silent)}.")
+        if stale:
+            sentences.append(f"No news for {_SILENT_SECONDS:.0f} s from {_named('node', stale)}.")
+        if self._on_gpu:
+            lost = [d for _, d in sorted(self._devices.items()) if d.node in told and not d.answers]
+            if lost:
+                labels = ", ".join(self._label(one) for one in lost[:_NAMED])
+                more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+                sentences.append(f"No readings from the driver for {labels}{more}.")
+            sentences += self._untold([d for d in self._devices.values() if d.answers])
+        return sentences
+
+    def _untold(self, devices: Sequence[_Device]) -> Iterator[str]:
+        """What the driver tells nothing of, for cards that answer otherwise."""
+        for name, words in _READINGS.items():
+            untold = [d for d in devices if d.recent[-1].get(name) is None]
+            if untold:
+                labels = ", ".join(map(self._label, untold[:_NAMED]))
+                more = f" and {len(untold) - _NAMED} more" if len(untold) > _NAMED else ""
+                yield f"The driver does not tell the {words} of {labels}{more}."
+
+    def curves(self) -> list[dict[str, Any]]:
+        """Each device's own curve, where there are few."""
+        return [
+            {**self._about(device), "series": device.curve.columns()}
+            for _, device in sorted(self._devices.items())
+            if device.curve is not None
+        ]
+
+    def _about(self, device: _Device) -> dict[str, Any]:
+        several = self._count > 1
+        return {
+            "id": f"n{device.node} gpu{device.index}" if several else f"gpu{device.index}",
+            "node": device.node,
+            "index": device.index,
+            "name": device.name,
+            "memory_total_bytes": device.memory_total_bytes,
+            "power_limit_w": device.power_limit_w,
+        }
+
+    def curves_text(self) -> str:
+        """`curves` as JSON; only what is new is encoded."""
+        texts = (
+            encode_parts(self._about(device), {"series": device.text.text()}).decode()
+            for _, device in sorted(self._devices.items())
+            if device.text is not None
+        )
+        return f"[{','.join(texts)}]"
+
+    def spread(self) -> dict[str, list[Any]]:
+        """Lowest, median and highest of all devices, where they are too many for curves."""
+        return self._spread.columns() if self._many else {}
+
+    def spread_text(self) -> str:
+        """`spread` as JSON."""
+        return self._spread_text.text() if self._many else "{}"
+
+
+def _named(what: str, numbers: Sequence[int]) -> str:
+    """1, 2 and 5 more, in words."""
+    shown = ", ".join(map(str, numbers[:_NAMED]))
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"{what}{'s' if len(numbers) > 1 else ''} {shown}{more}"

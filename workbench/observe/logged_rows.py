@@ -1,0 +1,145 @@
+"""Logged names as columns: every value, beside those of the optimizer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import Any
+
+from workbench.errors import UnknownNameError
+from workbench.observe.events import iterate_metrics
+from workbench.observe.logged import LoggedRow, LoggedStream, wanted
+from workbench.store.layout import RunPaths
+
+_COLUMNS = ("loss", "lr", "grad_norm", "step_seconds")  # of every step
+
+
+class LoggedRows:
+    """Everything that was logged, a row per step, in two passes and bounded memory."""
+
+    def __init__(
+        self, paths: RunPaths, ranks: int, patterns: Sequence[str] = (), rank: int | None = None
+    ) -> None:
+        """`patterns`: of the names that are wanted; `rank`: its own values, of every name."""
+        self._paths, self._followed = paths, range(ranks) if rank is None else [rank]
+        self._replaced, first = _Replaced(), LoggedStream(paths, self._followed)
+        for row in _all(first):
+            self._replaced.note(row)
+        self._owners = first.owners
+        self.names = tuple(name for name in first.owners if wanted(name, patterns))
+        """Those that were logged, in the order of their first values."""
+
+    def __iter__(self) -> Iterator[LoggedRow]:
+        """The rows; to be called once."""
+        names, stream = set(self.names), LoggedStream(self._paths, self._followed)
+        stream.owners.update(self._owners)
+        last: LoggedRow | None = None
+        for row in _all(stream):
+            kept = self._replaced.left(row)
+            values = {name: one for name, one in kept.items() if name in names}
+            if last is not None and row.step == last.step:
+                last.values.update(values)
+            elif values:
+                if last is not None:
+                    yield last
+                last = LoggedRow(step=row.step, time=row.time, values=values)
+        if last is not None:
+            yield last
+
+
+def column_of(name: str, taken: Container[str]) -> str:
+    """A logged name's column beside those of every step.
+
+    >>> column_of("eval/loss", {"loss"}), column_of("loss", {"loss"})
+    ('eval/loss', 'logged/loss')
+    """
+    return f"logged/{name}" if name in taken else name
+
+
+def joined(
+    steps: Iterable[dict[str, Any]],
+    logged: LoggedRows,
+    other: Callable[[LoggedRow], dict[str, Any]],
+) -> Iterator[dict[str, Any]]:
+    """Rows of steps with what was logged at them; `other`: of a row of a step that there is not."""
+    rest = iter(logged)
+    one = next(rest, None) if logged.names else None
+    for row in steps:
+        while one is not None and one.step < row["step"]:
+            yield _with_columns(other(one), one, logged.names)
+            one = next(rest, None)
+        here = one if one is not None and one.step == row["step"] else None
+        yield _with_columns(row, here, logged.names)
+        if here is not None:
+            one = next(rest, None)
+    while one is not None:
+        yield _with_columns(other(one), one, logged.names)
+        one = next(rest, None)
+
+
+def _with_columns(
+    row: dict[str, Any], logged: LoggedRow | None, names: Iterable[str]
+) -> dict[str, Any]:
+    values = {} if logged is None else logged.values
+    return row | {column_of(name, row): values.get(name) for name in names}
+
+
+def _all(stream: LoggedStream) -> Iterator[LoggedRow]:
+    while not stream.at_end:
+        yield from stream.read()
+
+
+class _Replaced:
+    """Which values are replaced later: `note` all rows, then ask `left` for each."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        self._noted: dict[str, int] = {}
+        self._asked: dict[str, int] = {}
+        self._back: dict[str, list[tuple[int, int]]] = {}
+
+    def note(self, row: LoggedRow) -> None:
+        for name in row.values:
+            number = self._noted[name] = self._noted.get(name, 0) + 1
+            if row.step < self._last.get(name, 0):
+                back = self._back.setdefault(name, [])
+                while back and back[-1][1] >= row.step:  # the later one says more
+                    back.pop()
+                back.append((number, row.step))
+            self._last[name] = row.step
+
+    def left(self, row: LoggedRow) -> dict[str, float]:
+        """The values of a row that nothing replaces."""
+        if not self._back:
+            return row.values
+        kept = dict[str, float]()
+        for name, value in row.values.items():
+            number = self._asked[name] = self._asked.get(name, 0) + 1
+            back = self._back.get(name, ())
+            if not any(number < at and row.step >= step for at, step in back):
+                kept[name] = value
+        return kept
+
+
+def iterate_keys(
+    paths: RunPaths, ranks: int, keys: Sequence[str], rank: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Rows of the columns that match one of `keys`: those of every step and what was logged.
+
+    Keys: step, rank, time, and the columns; None where nothing was logged at a row's step.
+
+    Raises:
+        UnknownNameError: one of `keys` matches nothing.
+    """
+    logged = LoggedRows(paths, ranks, keys, rank)
+    columns = [name for name in _COLUMNS if wanted(name, keys)]
+    for key in keys:
+        if not any(wanted(name, [key]) for name in (*columns, *logged.names)):
+            known = [*_COLUMNS, *LoggedRows(paths, ranks, (), rank).names]
+            raise UnknownNameError.near("metric", key, known)
+
+    def other(row: LoggedRow) -> dict[str, Any]:
+        return {"step": row.step, "rank": rank, "time": row.time, **dict.fromkeys(columns)}
+
+    steps = iterate_metrics(paths, ranks, rank) if columns else ()
+    kept = ("step", "rank", "time", *columns)
+    return joined(({name: row[name] for name in kept} for row in steps), logged, other)
