@@ -24,11 +24,15 @@ from workbench.launching.warm import client
 from workbench.store import processes
 
 
-def _cold(argv: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def start_cold(
+    argv: list[str], folder: Path, environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """An interpreter of its own."""
     return subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, env=environment)
 
 
-def _warm(argv: list[str], folder: Path, environment: dict[str, str]) -> client.WarmProcess:
+def start_warm(argv: list[str], folder: Path, environment: dict[str, str]) -> client.WarmProcess:
+    """A fork of the session's warm server, which has what the script `argv[1]` imports."""
     threads = environment["OMP_NUM_THREADS"]
     kind = client.server_kind(environment, threads, worth_preloading(Path(argv[1])))
     client.start_server(kind)
@@ -82,6 +86,16 @@ def torchrun(processes: int, *arguments: object, **more: Any) -> str:
     return output(*start, *arguments, **more)
 
 
+def end_processes(started: Sequence[subprocess.Popen[bytes] | client.WarmProcess]) -> None:
+    """Kill what still runs."""
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        if isinstance(process, client.WarmProcess):
+            process.close()
+
+
 class Ranks:
     """The processes of one script, and what the hook wrote for them under `folder`."""
 
@@ -101,7 +115,7 @@ class Ranks:
             port = free.getsockname()[1]
         self.folder = folder
         self.processes = [
-            (_cold if cold else _warm)(
+            (start_cold if cold else start_warm)(
                 [sys.executable, str(SCRIPTS / script), *arguments],
                 folder,
                 {
@@ -132,12 +146,7 @@ class Ranks:
 
     def end(self) -> None:
         """Kill what still runs."""
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-            if isinstance(process, client.WarmProcess):
-                process.close()
+        end_processes(self.processes)
 
     def lines(self, rank: int = 0) -> list[dict[str, Any]]:
         path = self.folder / "metrics" / f"rank-{rank}.jsonl"

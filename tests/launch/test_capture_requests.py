@@ -78,7 +78,7 @@ def test_sigterm_ends_a_rank_that_is_to_end_or_that_nobody_watches(begin: Begin)
     until(lambda: len(ranks.lines()) >= 2, 60, "two steps")
     (ranks.folder / "control" / "terminating").touch()
     ranks.processes[0].send_signal(signal.SIGTERM)
-    assert ranks.wait(60) == [-signal.SIGTERM]
+    assert ranks.wait(240) == [-signal.SIGTERM]
     assert not (ranks.folder / "control" / "preempt").exists()
     # That file is of an attempt that is over; in the next one nobody names a stop step.
     before = len(ranks.lines())
@@ -87,4 +87,4 @@ def test_sigterm_ends_a_rank_that_is_to_end_or_that_nobody_watches(begin: Begin)
     ranks.processes[0].send_signal(signal.SIGTERM)
     time.sleep(2)
     assert ranks.processes[0].poll() is None
-    assert ranks.wait(60) == [-signal.SIGTERM]
+    assert ranks.wait(240) == [-signal.SIGTERM]

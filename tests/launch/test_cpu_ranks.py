@@ -51,12 +51,14 @@ def shares(printed: str) -> list[str]:
     return re.findall(r"share \d\.\d\d [A-Z]\w+?(?=share|\s)", printed)
 
 
+@pytest.mark.full
 def test_fsdp_ranks_are_sharded_and_would_not_be_without_the_shim(tmp_path: Path) -> None:
     config = written(tmp_path, wb.Strategy.parse("fsdp", 2))
     assert shares(ranks(config, "shares.py", shim=True)) == ["share 0.50 DTensor"] * 2
     assert shares(ranks(config, "shares.py", shim=False)) == ["share 1.00 Parameter"] * 2
 
 
+@pytest.mark.full
 def test_hybrid_of_fsdp1_on_one_machine_is_full_sharding(tmp_path: Path) -> None:
     """The refusal of hsdp with engine fsdp1 says so: four ranks share, not two and two."""
     strategy = wb.Strategy.parse("fsdp", 4).with_options(engine="fsdp1")
@@ -66,6 +68,7 @@ def test_hybrid_of_fsdp1_on_one_machine_is_full_sharding(tmp_path: Path) -> None
     assert [text.split()[1] for text in found] == ["0.25"] * 4
 
 
+@pytest.mark.full
 def test_deepspeed_ranks_take_its_code_and_compile_nothing(tmp_path: Path) -> None:
     config = written(tmp_path, wb.Strategy.parse("zero3", 2))
     extensions = tmp_path / "extensions"
@@ -75,8 +78,10 @@ def test_deepspeed_ranks_take_its_code_and_compile_nothing(tmp_path: Path) -> No
     assert {one["engine"] for one in found} == {"DeepSpeedEngine"}
     assert {one["share"] for one in found} == {0.5}
     assert not list(extensions.rglob("*.so"))
+    assert not any(one["mlflow"] for one in found)  # DeepSpeed's autotuner would import it
 
 
+@pytest.mark.full
 def test_the_mesh_of_somebody_elses_script_is_accelerates(tmp_path: Path) -> None:
     config = written(tmp_path, wb.Strategy.parse("fsdp2-tp2", 4))
     printed = ranks(config, "mesh.py", shim=True)

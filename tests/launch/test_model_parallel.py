@@ -23,13 +23,13 @@ ROWS = [
     row("tp", 2, sequence_parallel=True, recompute="full"),
     row("tp", 4),
     row("dp2-tp2", 4, accumulate=2),
-    row("fsdp2-tp2", 4, sequence_parallel=True, always=True),
+    row("fsdp2-tp2", 4, sequence_parallel=True),
     row("tp", 2, precision="bf16", tolerance=5e-3, why="bf16 keeps 8 bits of a number"),
-    row("cp", 2, always=True, cold=True),
+    row("cp", 2, cold=True),
     row("cp", 2, cp_method="ulysses"),
     row("cp", 4, recompute="full"),
     row("fsdp2-cp2", 4, accumulate=2),
-    row("cp2-tp2", 4, always=True),
+    row("cp2-tp2", 4),
     row("pp", 2, accumulate=4),
     row("pp", 2, always=True, cold=True),  # fewer micro-batches than stages
     *(row("pp", 2, accumulate=4, schedule=name) for name in ("gpipe", "zero-bubble", "naive")),
@@ -55,6 +55,7 @@ def test_the_curve_is_the_single_process_one(
     check(one, alone, tmp_path, *MORE)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["tp", "pp"])
 def test_a_stopped_run_goes_on_where_it_stopped(tmp_path: Path, strategy: str) -> None:
     """The graceful stop comes from outside and finds the weights all the same."""

@@ -42,6 +42,8 @@ FULL = LaunchOptions(
     environment={"DATA": "/data", "PYTHONPATH": "/mine"},
     recovery=Recovery(restarts=3, grace_seconds=7.0, on_end=("true", "x y")),
     trackers=("tensorboard",),
+    devices=("0",),
+    share=True,
     options={"recompute": "full", "state_dict": "full", "offload": ("optimizer", "parameters")},
 )
 
@@ -63,7 +65,7 @@ def test_python_has_every_option_as_a_keyword() -> None:
         assert names == ["target", "arguments", *NAMES]
         assert "recompute" in (function.__doc__ or "")
     again = list(inspect.signature(Run.resume).parameters)
-    assert set(NAMES) - set(again) == {"store", "cluster"}
+    assert set(NAMES) - set(again) == {"store", "cluster", "queue", "priority"}
 
 
 @pytest.mark.parametrize("command", ["launch", "resume"])
@@ -165,7 +167,8 @@ def test_recovery_and_environment_change_in_part(run: RunPaths) -> None:
     assert found.recovery == Recovery(restarts=5, grace_seconds=7.0, on_end=("true", "x y"))
     assert found.environment == {**FULL.environment, "MORE": "1"}
     assert not stays_in_place({"cpu": True})
-    assert {"recovery", "environment", "trackers", "capture", "port", "warm"} == IN_PLACE
+    places = {"recovery", "environment", "trackers", "notify", "mirror", "capture", "port", "warm"}
+    assert places | {"devices", "share"} == IN_PLACE
 
 
 def test_nothing_given_is_no_change() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 
 import workbench as wb
+from tests.pod.place import Placed
+from tests.pod.timeline import Pod
 from workbench.errors import HostError, UsageError
 from workbench.launching.prepare import preflight, preflight_warnings
 from workbench.observe.gpu import GpuHolder
@@ -178,13 +182,11 @@ def test_several_machines_get_the_next_port_when_the_usual_one_is_taken(tmp_path
             asked(tmp_path, processes=1, nodes=2, address="127.0.0.1", port=preflight.USUAL_PORT)
 
 
-def cuda_driver(monkeypatch: pytest.MonkeyPatch, folder: Path, driver: int, built: str) -> None:
-    """A driver, and a torch as far as its files tell what it was built for."""
+def torch_built_for(monkeypatch: pytest.MonkeyPatch, folder: Path, built: str) -> None:
+    """A torch as far as its files tell what it was built for."""
     (folder / "version.py").write_text(
         f"cuda: Optional[str] = {built}\nhip: Optional[str] = None\n"
     )
-    library = SimpleNamespace(nvmlSystemGetCudaDriverVersion=lambda: driver, NVMLError=OSError)
-    monkeypatch.setattr(preflight, "nvml", lambda: library)
     real = importlib.util.find_spec
     spec = SimpleNamespace(origin=str(folder / "__init__.py"))
     monkeypatch.setattr(
@@ -196,21 +198,49 @@ def cuda_driver(monkeypatch: pytest.MonkeyPatch, folder: Path, driver: int, buil
     ("driver", "built", "refused"),
     [
         (12080, "None", "torch is built for the CPU.*cu126"),
-        (12080, "'13.0'", "torch is built for CUDA 13, and this host's driver can do CUDA 12"),
+        (
+            12080,
+            "'13.0'",
+            "torch is built for CUDA 13, and this host has a driver that can do CUDA 12",
+        ),
         (12020, "'12.8'", None),
         (13000, "'12.8'", None),
     ],
 )
 def test_a_torch_that_cannot_use_the_gpus_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: int, built: str, refused: str | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    put: Callable[[Pod], Placed],
+    driver: int,
+    built: str,
+    refused: str | None,
 ) -> None:
     request = on_gpus(asked(tmp_path, "--steps", "5"), "h100", 2)
-    cuda_driver(monkeypatch, tmp_path, driver, built)
+    put(Pod("h100-sxm", 2, cuda=driver))
+    torch_built_for(monkeypatch, tmp_path, built)
     if refused is None:
         assert preflight.checked(request).device == "cuda"
     else:
         with pytest.raises(HostError, match=refused):
             preflight.checked(request)
+
+
+def test_gpus_that_are_hot_faulty_or_lost_are_told_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[Pod], Placed]
+) -> None:
+    request = on_gpus(asked(tmp_path, "--steps", "5"), "h100", 2)
+    torch_built_for(monkeypatch, tmp_path, "'12.8'")
+    pod = put(
+        Pod("h100-sxm", 3).at(10, 0, throttle=0x40, temperature=94).at(10, 1, ecc=3).lost(20, 2)
+    )
+    request = replace(request, options=replace(request.options, cpu=False))
+    assert preflight.checked(request).warnings == ()
+    pod.second = 10
+    hot, faulty = preflight.checked(request).warnings
+    assert "GPU 0 is slowed down already (heat) at 94 °C" in hot
+    assert "GPU 1 has counted 3 uncorrectable memory errors" in faulty
+    pod.second = 20
+    assert "GPU 2: GPU is lost" in preflight.checked(request).warnings[-1]
 
 
 def test_the_gpus_are_chosen_before_they_are_counted(tmp_path: Path) -> None:
@@ -227,3 +257,28 @@ def test_a_lone_rank_is_shown_one_gpu(tmp_path: Path, monkeypatch: pytest.Monkey
     spread = tmp_path / "spread.py"
     spread.write_text("model = load(device_map='auto')\n")
     assert "CUDA_VISIBLE_DEVICES=3,1 " in replace(one, script=spread, recipe=None).shell()
+
+
+def test_a_run_takes_the_gpus_that_nobody_uses(
+    tmp_path: Path, put: Callable[[Pod], Placed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it names its own, or needs them all; a display's memory is nobody's training."""
+    monkeypatch.setattr(preflight, "_check_cuda", lambda _request: None)
+    pod = Pod("a100-sxm-80", 4)
+    for device, used in ((0, 60 << 30), (1, 200 << 20), (2, 9 << 30)):
+        pod.processes(0, device, {os.getpid(): used})
+    put(pod)
+    store = tmp_path / "runs"
+
+    def gpus(count: int, **options: Any) -> tuple[tuple[str, ...], list[int]]:
+        request = wb.request("gpt", ["--steps", "1"], processes=count, store=store, **options)
+        return request.options.devices, [gpu.index for gpu in request.cluster.gpus]
+
+    assert gpus(2) == (("1", "3"), [1, 3])
+    assert gpus(1)[0] == ("1",)
+    assert gpus(3)[0] == ("0", "1", "3")
+    assert gpus(4) == ((), [0, 1, 2, 3])
+    assert gpus(2, devices=("0", "2"))[0] == ("0", "2")
+    assert gpus(2, share=True)[0] == ()
+    warnings = wb.request("gpt", ["--steps", "1"], processes=2, store=store).warnings
+    assert not any("are held by" in one for one in warnings)

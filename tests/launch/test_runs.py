@@ -165,7 +165,7 @@ def test_a_user_sitecustomize_still_runs(tmp_path: Path, monkeypatch: pytest.Mon
     script.write_text("import builtins\nprint('own sitecustomize', builtins.OWN)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     run = wb.launch(script, strategy="single", cpu=True, store=tmp_path / "runs")
-    run.wait(60)
+    run.wait(240)
     assert "own sitecustomize kept" in run.logs(0)
 
 
@@ -181,7 +181,7 @@ def test_ranks_of_a_launcher_around_us_are_not_mistaken_for_ours(
 
 def test_a_crash_is_a_crash_with_somebody_elses_excepthook(start: Start) -> None:
     run = start("rich_crash.py", strategy="single")
-    assert run.wait(60) == "failed"
+    assert run.wait(240) == "failed"
     summary = run.summary()
     assert summary["failed_rank"] == 0
     assert "ValueError: under another hook" in summary["message"]
@@ -197,7 +197,7 @@ def test_secrets_stay_out_of_the_run_directory(start: Start) -> None:
         strategy="single",
         environment={"MY_API_KEY": "another-secret-value"},
     )
-    run.wait(60)
+    run.wait(240)
     for path in run.directory.rglob("*"):
         if path.is_file():
             data = path.read_bytes()

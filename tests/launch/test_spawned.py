@@ -73,7 +73,8 @@ def test_the_process_that_leads_the_training_is_recorded(tmp_path: Path, world: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["spawn", pytest.param("fork", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_each_process_is_recorded_under_its_own_rank(tmp_path: Path, method: str) -> None:
     ranks = Ranks(tmp_path, "spawns.py", "--world", "3", "--method", method)
     assert ranks.wait(300) == [0]
@@ -113,18 +114,8 @@ def test_an_exception_in_a_spawned_process_names_its_line(tmp_path: Path) -> Non
     ranks = Ranks(tmp_path, "spawns.py", "--fail-at", "3")
     assert ranks.wait(300) == [1]
     end = ranks.document("end")
-    assert end["where"] == "spawns.py:32 in work"
+    assert end["where"] == "spawns.py:35 in work"
     assert end["chain"][-1]["exception"] == "ValueError: boom"
-
-
-@pytest.mark.slow
-def test_the_end_of_a_rank_that_fails_is_its_own(tmp_path: Path) -> None:
-    ranks = Ranks(tmp_path, "spawns.py", "--world", "2", "--fail-at", "3", "--fail-rank", "1")
-    assert ranks.wait(300) == [1]
-    end = ranks.document("end", 1)
-    assert (end["ok"], end["exception"]) == (False, "ValueError: boom")
-    assert end["where"] == "spawns.py:32 in work"
-    assert not ranks.document("end", 0)["ok"]
 
 
 def verdict_of(ranks: Ranks, exit_code: int) -> Verdict:
@@ -134,13 +125,14 @@ def verdict_of(ranks: Ranks, exit_code: int) -> Verdict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.full), 2])
+@pytest.mark.full
+@pytest.mark.parametrize("rank", [0, 2])
 def test_the_verdict_names_the_spawned_rank_that_raised(tmp_path: Path, rank: int) -> None:
     ranks = Ranks(tmp_path, "spawns.py", "--world", "3", "--fail-at", "3", "--fail-rank", str(rank))
     assert ranks.wait(300) == [1]
     verdict = verdict_of(ranks, 1)
     assert (verdict.outcome, verdict.failed_rank) == ("failed", rank)
-    assert verdict.message.startswith(f"Rank {rank} failed: ValueError: boom (spawns.py:32 in work")
+    assert verdict.message.startswith(f"Rank {rank} failed: ValueError: boom (spawns.py:35 in work")
     assert f"logs/rank-{rank}.log" in verdict.message
     assert "ValueError: boom" in ranks.log(rank)
     traceback = ranks.document("end", rank)["traceback"]
@@ -162,11 +154,24 @@ def test_a_killed_process_is_a_failure_though_its_parent_exits_with_0(tmp_path: 
 @pytest.mark.slow
 def test_the_verdict_names_the_spawned_rank_that_was_killed(tmp_path: Path) -> None:
     """It leaves no record, and what the others raise is the loss of their peer."""
-    ranks = Ranks(tmp_path, "spawns.py", "--world", "3", "--kill-at", "3", "--fail-rank", "1")
+    ranks = Ranks(tmp_path, "spawns.py", "--world", "2", "--kill-at", "3", "--fail-rank", "1")
     assert ranks.wait(300) == [1]
     verdict = verdict_of(ranks, 1)
     assert (verdict.failed_rank, verdict.finding and verdict.finding.kind) == (1, "rank-killed")
     assert verdict.message.startswith("Rank 1 was killed by SIGKILL (9")
+
+
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.parametrize("method", ["torchrun", "subprocess"])
+def test_a_killed_rank_of_a_command_is_named(tmp_path: Path, method: str) -> None:
+    arguments = ("--kill-at", "3", "--fail-rank", "1", "--method", method)
+    ranks = Ranks(tmp_path, "spawns.py", *arguments)
+    assert ranks.wait(300) == [1]
+    verdict = verdict_of(ranks, 1)
+    assert (verdict.failed_rank, verdict.finding and verdict.finding.kind) == (1, "rank-killed")
+    assert verdict.message.startswith("Rank 1 was killed by SIGKILL (9")
+    assert ranks.document("start", 1)["spawned"]
 
 
 @pytest.mark.slow
@@ -182,13 +187,21 @@ def test_a_script_that_ignores_how_its_processes_ended_has_not_succeeded(tmp_pat
 
 @pytest.mark.slow
 def test_a_run_tells_of_the_spawned_rank_that_failed(start: Callable[..., wb.Run]) -> None:
-    """Verdict, exit.json, log and report."""
+    """Its own record, verdict, exit.json, log and report."""
     arguments = ("--world", "2", "--fail-at", "3", "--fail-rank", "1")
     run = start("spawns.py", arguments, strategy="single")
     assert run.wait(120) == "failed"
+    metrics = run.directory / "metrics"
+    own, first = (json.loads((metrics / f"rank-{rank}.end.json").read_text()) for rank in (1, 0))
+    assert (own["ok"], own["exception"]) == (False, "ValueError: boom")
+    assert own["where"] == "spawns.py:35 in work"
+    assert not first["ok"]
     end = json.loads((run.directory / "exit.json").read_text())
     assert end["failed_rank"] == 1
-    assert end["message"].startswith("Rank 1 failed: ValueError: boom (spawns.py:32 in work")
+    assert end["message"].startswith("Rank 1 failed: ValueError: boom (spawns.py:35 in work")
+    assert "logs/rank-1.log" in end["message"]
+    assert end["traceback"].startswith("Traceback")
+    assert "ProcessRaised" not in end["traceback"]
     assert end["traceback"].rstrip().endswith("ValueError: boom")
     assert "ValueError: boom" in run.logs(1)
     assert "<h2>Rank 1, end of log</h2>" in (run.directory / "report.html").read_text()
@@ -208,10 +221,12 @@ def test_a_training_in_forks_is_said_to_be_unobserved(tmp_path: Path) -> None:
 
 
 MEETS_ON_A_PORT = """
+import importlib
 import os
 import sys
 import torch.distributed as dist
-import torch.multiprocessing as mp
+
+mp = importlib.import_module("torch." + "multiprocessing")  # so that it is not recognised
 
 def work(rank, world):
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", "{port}"
@@ -231,7 +246,7 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
-    ["mp.spawn", *(pytest.param(name, marks=pytest.mark.full) for name in ("spawn", "fork"))],
+    [pytest.param(name, marks=pytest.mark.full) for name in ("fork", "spawn", "mp.spawn")],
 )
 def test_groups_that_each_launched_process_spawns_are_named(
     tmp_path: Path, start: Callable[..., wb.Run], method: str
@@ -242,7 +257,6 @@ def test_groups_that_each_launched_process_spawns_are_named(
         free.bind(("127.0.0.1", 0))
         script.write_text(MEETS_ON_A_PORT.format(port=free.getsockname()[1]))
     run = start(str(script), (method,), processes=2)
-    assert any("starts its ranks itself" in one for one in run.document["warnings"])
     until(lambda: any(one.kind == "spawned-groups" for one in run.findings()), 120, "a finding")
     (finding,) = (one for one in run.findings() if one.kind == "spawned-groups")
     assert "started 2 that have waited" in finding.evidence
@@ -271,35 +285,63 @@ def test_a_note_says_that_a_process_waits_for_a_group_only_while_it_does(
     assert not list(RunPaths(tmp_path).waiting)
 
 
+MP = "import torch.multiprocessing as mp\n"
+
+
 @pytest.mark.parametrize(
-    ("source", "spawns"),
+    ("source", "starter"),
     [
-        ("import torch.multiprocessing as mp\nmp.spawn(f, nprocs=2)", True),
-        ("import torch\ntorch.multiprocessing.spawn(f, nprocs=2)", True),
-        ("from torch.multiprocessing import spawn\nspawn(f, nprocs=2)", True),
-        ("from torch import multiprocessing as m\nm.start_processes(f)", True),
-        ("import torch.multiprocessing as mp\nmp.Process(target=f)", False),
+        (f"{MP}mp.spawn(f, nprocs=2)", "torch.multiprocessing"),
+        ("import torch\ntorch.multiprocessing.spawn(f, nprocs=2)", "torch.multiprocessing"),
+        ("from torch.multiprocessing import spawn\nspawn(f, nprocs=2)", "torch.multiprocessing"),
+        ("from torch import multiprocessing as m\nm.start_processes(f)", "torch.multiprocessing"),
+        (f"{MP}mp.Process(target=f)", None),
+        (f"{MP}init_process_group()\nmp.Process(target=f)", "torch.multiprocessing"),
+        (f"{MP}environ['RANK'] = '0'\nmp.spawn(f)", "torch.multiprocessing"),
+        ("import subprocess\nsubprocess.spawn(f)", None),
+        ("from accelerate import notebook_launcher as go\ngo(f)", "accelerate's notebook_launcher"),
+        ("import accelerate\naccelerate.notebook_launcher(f)", "accelerate's notebook_launcher"),
+        ("from ray.train.torch import TorchTrainer\nTorchTrainer(f).fit()", "Ray Train"),
+        ("import os\nos.system(f'torchrun --nproc_per_node {n} train.py')", "torchrun"),
+        ("import subprocess\nsubprocess.run(['accelerate', 'launch', x])", "accelerate launch"),
         (
-            "import torch.multiprocessing as mp\ninit_process_group()\nmp.Process(target=f)",
-            True,
+            "from subprocess import run\ncmd = [py, '-m', 'torch.distributed.run', x]\nrun(cmd)",
+            "torchrun",
         ),
-        (
-            "import torch.multiprocessing as mp\nif 'RANK' not in environ:\n    mp.spawn(f)",
-            False,
-        ),
-        (
-            "import torch.multiprocessing as mp\nenviron['RANK'] = '0'\nmp.spawn(f)",
-            True,
-        ),
-        ("import subprocess\nsubprocess.spawn(f)", False),
+        ("'torchrun train.py'\nimport os\nos.system('nvidia-smi')", None),
+        ("import os\nprint('torchrun train.py')\nos.system(x)", None),
     ],
 )
-def test_a_script_that_starts_its_ranks_is_warned_of(
-    tmp_path: Path, source: str, *, spawns: bool
+def test_a_script_that_starts_its_ranks_is_launched_as_one_process(
+    tmp_path: Path, source: str, starter: str | None
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(source)
-    for processes in (1, 2):
-        request = wb.request(script, cpu=True, processes=processes, store=tmp_path / "runs")
-        warned = any("starts its ranks itself" in one for one in request.warnings)
-        assert warned == (spawns and processes == 2)
+    every: list[dict[str, Any]] = [{}, {"processes": 3}, {"strategy": "fsdp"}]
+    for asked in every:
+        request = wb.request(script, cpu=True, store=tmp_path / "runs", **asked)
+        told = [one for one in request.warnings if "starts its ranks itself" in one]
+        if starter is None:
+            assert not told
+            assert request.processes == asked.get("processes", 2)
+        else:
+            assert f"({starter}), so it is launched as one process" in told[0]
+            assert ("not as 3" in told[0]) == ("processes" in asked)
+            assert (request.processes, request.strategy.name) == (1, "single")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{MP}if 'RANK' not in environ:\n    mp.spawn(f)",
+        "import lightning as L\nL.Trainer(devices=2).fit(model)",
+        "from pytorch_lightning import Trainer\nTrainer(devices=2).fit(model)",
+    ],
+)
+def test_one_that_follows_a_launcher_has_as_many_as_asked(tmp_path: Path, source: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    assert wb.request(script, cpu=True, store=tmp_path).processes == 1
+    several = wb.request(script, cpu=True, store=tmp_path, processes=2)
+    assert several.processes == 2
+    assert not [one for one in several.warnings if "starts its ranks" in one]

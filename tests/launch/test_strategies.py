@@ -58,7 +58,7 @@ ROWS = [
     row("fsdp", 1),
     row("fsdp-grad-op", 2),
     row("fsdp-grad-op", 4, accumulate=2, sync_every_micro_batch=False),
-    row("hsdp", 4, accumulate=2, always=True),
+    row("hsdp", 4, accumulate=2),
     row("fsdp", 2, recompute="full", offload=TOGETHER, always=True, cold=True),
     row("fsdp", 2, meta_init=True, state_dict="full", accumulate=2),
     row("fsdp", 2, precision="bf16", tolerance=5e-3, why=HALF),
@@ -116,11 +116,12 @@ def test_a_resumed_run_ends_where_the_whole_one_does(
     assert rest["loss_last"] == pytest.approx(whole["loss_last"], rel=1e-6)
 
 
+@pytest.mark.parametrize("strategy", ["fsdp", pytest.param("zero3", marks=pytest.mark.full)])
 def test_the_printed_command_runs_without_the_workbench(
-    tmp_path: Path, alone: dict[str, Any]
+    tmp_path: Path, alone: dict[str, Any], strategy: str
 ) -> None:
     """One of them always; with the whole table, every row's."""
-    one = row("zero3", 2, accumulate=2)
+    one = row(strategy, 2, accumulate=2)
     printed = ejected(one.request(tmp_path / "runs"), tmp_path)
     assert distance(logged(printed), alone["logged"]) < 2e-4
 

@@ -89,6 +89,7 @@ def test_lists_and_tables_name_the_commands(paths: RunPaths) -> None:
 def test_findings_are_the_same_in_every_face(paths: RunPaths) -> None:
     (diagnosed,) = json.loads(command(paths, "diagnose", "lost", "--json"))
     assert (diagnosed["kind"], diagnosed["next"].count(ADOPT)) == ("unsupervised", 1)
+    assert (diagnosed["id"], diagnosed["next_command"]) == ("unsupervised", ADOPT)
     assert json.loads(command(paths, "show", "lost", "--json"))["findings"] == [diagnosed]
     assert not paths.findings.exists()  # derived, never kept: it is over as soon as one watches
 

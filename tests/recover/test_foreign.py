@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.launch.ranks import output
+from workbench.launching.resume.starting_point import starting_point
 from workbench.recover.checkpoints import verify
 from workbench.recover.foreign import Identified, identify
 from workbench.recover.pickled import MAX_PICKLE_BYTES, UNREADABLE, read_saved
@@ -35,7 +37,7 @@ MAKE = Path(__file__).with_name("make_checkpoints.py")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What torch, torch.distributed.checkpoint and Accelerate write, all by one process."""
     folder = tmp_path_factory.mktemp("made")
-    subprocess.run([sys.executable, str(MAKE), str(folder)], check=True, capture_output=True)
+    output(MAKE, folder)
     return folder
 
 
@@ -219,3 +221,30 @@ def test_a_named_folder_of_unknown_content_has_no_step(run: RunPaths, tmp_path: 
     (folder / "weights.npz").write_bytes(b"x")
     assert (named_checkpoint(folder).step, named_checkpoint(folder).problem) == (None, "")
     assert not script_checkpoints(run)
+
+
+def test_a_final_model_is_known_and_the_one_that_training_starts_from_is_none(
+    run: RunPaths, tmp_path: Path
+) -> None:
+    """What `save_pretrained` writes: weights alone, which hold no step."""
+    for place in (run.checkpoints / "adapter", tmp_path / "work/out/model", tmp_path / "work"):
+        name = "adapter_" if place.name == "adapter" else ""
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{name}config.json").write_text("{}")
+        (place / f"{name}model.safetensors").write_bytes(b"weights")
+    found = {one.path: (one.kind, one.step, one.problem) for one in every_checkpoint(run)}
+    whole = ("pretrained", None, "")
+    assert found == {
+        run.checkpoints / "adapter": whole,
+        tmp_path / "work/out/model": whole,
+    }
+    assert starting_point(run, None).at is None  # nothing in them to go on from
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    (shards / "config.json").write_text("{}")
+    index = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
+    (shards / "model.safetensors.index.json").write_text(json.dumps(index))
+    (shards / "model-1-of-2.safetensors").write_bytes(b"weights")
+    about = identify(shards)
+    assert about is not None
+    assert about.problem == "model-2-of-2.safetensors is missing"

@@ -23,7 +23,7 @@ HELD_SECONDS = 3.0  # a supervisor waits so long for its trackers
 
 def test_resume_waits_for_the_supervisor_before_and_happens_once(store: Path) -> None:
     lab = Lab(store, "--steps", "60")
-    assert lab.run.wait(90) == "succeeded", lab.run.logs(tail=20)
+    assert lab.run.wait(240) == "succeeded", lab.run.logs(tail=20)
     paths = RunPaths(lab.run.directory)
     with paths.lock.open("rb+") as lock:
         until(lambda: _taken(lock), 10, "the lock")
@@ -31,7 +31,7 @@ def test_resume_waits_for_the_supervisor_before_and_happens_once(store: Path) ->
         began = time.monotonic()
         lab.run.resume("step-00000020")
         assert time.monotonic() - began > HELD_SECONDS / 2
-    assert lab.run.wait(90) == "succeeded", lab.run.logs(tail=20)
+    assert lab.run.wait(240) == "succeeded", lab.run.logs(tail=20)
     assert [line["first_step"] for line in lab.attempts("start")] == [0, 20]
 
     run, checkpoint = read_record(paths), lab.run.checkpoints()[0]

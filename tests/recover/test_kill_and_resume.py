@@ -10,7 +10,7 @@ from tests.faults.matrix import record
 
 from .kill_and_resume import EVERY, cycles
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_weights(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def run(arguments: list[str], folder: Path) -> dict[str, object]:
     return json.loads(result.read_text())
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_layouts_that_differ_in_all_ways_load_each_others_checkpoints(tmp_path: Path) -> None:
     only = [word for name in matrix.REPRESENTATIVE for word in ("--only", name)]

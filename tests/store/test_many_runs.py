@@ -103,21 +103,12 @@ def test_it_is_listed_within_a_second(store: Path) -> None:
     record(35, "200 runs, 28 broken: listed within 1 s of processor time")
 
 
-def test_the_command_lists_them_within_a_second(store: Path) -> None:
-    environment = {**os.environ, "COLUMNS": "120"}
-
-    def command(*words: str) -> float:
-        words = (sys.executable, "-m", "workbench.cli", *words)
-        return cpu_seconds(
-            lambda: subprocess.run(words, check=True, capture_output=True, env=environment)
-        )
-
-    start = command("runs", "--store", str(store / "none"))
-    table = command("runs", "--store", str(store))
-    text = command("runs", "--json", "--store", str(store))
-    print(f"start {start:.2f} s, table {table - start:.2f} s, --json {text - start:.2f} s")
-    assert table - start < 1.0
-    assert text - start < 1.0
+@pytest.mark.slow
+def test_the_command_lists_them_all(store: Path) -> None:
+    """How long it takes is a row of `make bench`."""
+    call = (sys.executable, "-m", "workbench.cli", "runs", "--json", "--store", str(store))
+    printed = subprocess.run(call, check=True, capture_output=True, text=True).stdout
+    assert {run["run"] for run in json.loads(printed)} == {run["run"] for run in wb.runs(store)}
 
 
 def cpu_seconds(action: Callable[[], object]) -> float:

@@ -39,7 +39,7 @@ def test_threads_do_not_disturb_each_others_trees() -> None:
     ready = threading.Barrier(3)
 
     def statements(_: int) -> int:
-        ready.wait(60)
+        ready.wait(240)
         return sum(len(parse_python(SOURCE).body) for _ in range(2))
 
     with ThreadPoolExecutor(3) as threads:

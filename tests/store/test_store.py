@@ -138,7 +138,7 @@ def test_read_tail_never_reads_the_whole_file(tmp_path: Path) -> None:
 
 
 def test_process_identity_is_more_than_a_pid() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     process = processes.identify(child.pid)
     assert process is not None
     assert processes.is_alive(process)

@@ -4,42 +4,51 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
-from workbench.describe.job import Job
+from workbench.launching.cell.script import tidy
 from workbench.launching.prepare.build_request import build_request
-from workbench.launching.prepare.options import LaunchOptions, with_launch_options
+from workbench.launching.prepare.options import Launched, LaunchOptions, with_launch_options
 from workbench.launching.prepare.request import Request
 from workbench.launching.run import Run
+from workbench.launching.start.queued import file
 from workbench.launching.start.start import begin
 from workbench.store.runs import LAST, Store
 
 
 @with_launch_options
 def launch(  # noqa: D417  (the options' help is derived)
-    target: str | os.PathLike[str] | Job, arguments: Sequence[str], options: LaunchOptions
+    target: Launched, arguments: Sequence[Any], options: LaunchOptions
 ) -> Run:
     """Start a training run on this host and return its handle within milliseconds.
 
     Args:
         target: A recipe's name, the path of a Python script, or a `Job` that one of the recipes
-            trains. ``launch("train.py", job=job)`` starts a script as the job describes it.
-        arguments: The script's arguments.
+            trains. ``launch("train.py", job=job)`` starts a script as the job describes it. Or a
+            function, imported in each rank or taken along by its source.
+        arguments: The script's arguments; a function's are numbers, texts, lists and dicts.
 
     Raises:
         UsageError: it cannot be started so; the message says what would work.
         HostError: torch or accelerate is missing here.
         StoreError: the run store cannot be written.
     """
-    return start(build_request(target, arguments, options))
+    request = build_request(target, arguments, options)
+    run = start(request)
+    tidy(request.script)
+    return run
 
 
 def start(request: Request) -> Run:
     """Claim the run directory, write run.json and the config, start the supervisor.
 
+    With ``queue=True`` it is filed instead, and starts when its devices are free.
+
     Raises:
+        UsageError: another run holds devices that it needs, or it cannot wait in the queue.
         StoreError: the run store cannot be written.
     """
-    return Run(begin(request))
+    return Run(file(request) if request.options.queue else begin(request))
 
 
 def attach(run: str = LAST, store: str | os.PathLike[str] | None = None) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import traceback
 from collections.abc import Callable, Generator
 
 from workbench.store import secrets
@@ -24,6 +25,15 @@ def guarded(what: str, write: Callable[[], object]) -> bool:
         log(f"cannot write {what}: {error}")
         return False
     return True
+
+
+@contextlib.contextmanager
+def failure_logged(what: str) -> Generator[None]:
+    """No fault of ours in `what`, an upgrade under way included, may cost a run its exit.json."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001
+        log(f"{what} failed:\n{traceback.format_exc()}")
 
 
 def log(text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +23,11 @@ from workbench.launching.supervise.reattach import may_adopt
 from workbench.observe.current_view import current_view
 from workbench.observe.events import iterate_metrics, metric_bytes
 from workbench.observe.log_tails import log_text
+from workbench.observe.logged_rows import iterate_keys
 from workbench.observe.rank_count import rank_count
+from workbench.observe.series import Series, read_series
 from workbench.observe.summary import summarise
+from workbench.observe.text_samples import read_samples
 from workbench.recover.checkpoints import Checkpoint, verify
 from workbench.recover.script_checkpoints import every_checkpoint
 from workbench.store.files import read_json, read_texts
@@ -84,7 +88,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """starting, running, stopping, unsupervised, ended, interrupted or unreadable."""
+        """queued, starting, running, stopping, unsupervised, ended, interrupted or unreadable."""
         return self.status.state
 
     @property
@@ -118,21 +122,30 @@ class Run:
         elif findings is None and metric_bytes(self._paths, self._ranks()) <= _QUICK_METRIC_BYTES:
             # It ended unwatched: `diagnose` works it out, and all others say the same.
             findings = self.findings()
-        documents = None if findings is None else [one.document() for one in findings]
+        documents = None if findings is None else [one.answer(self.id) for one in findings]
         return {**summary, "findings": documents, "read_only": self.read_only}
 
-    def metrics(self, rank: int | None = None) -> list[dict[str, Any]]:
+    def metrics(self, rank: int | None = None, *, keys: Sequence[str] = ()) -> list[dict[str, Any]]:
         """One row per optimizer step: of `rank`, or averaged over all ranks.
 
         Keys: step, rank, time (Unix s), loss, lr, grad_norm, step_seconds; unknown is None.
+        `keys`: patterns of the columns wanted instead, what the script logged included: "eval/*".
 
         Raises:
             UsageError: the run has no such rank.
+            UnknownNameError: nothing has such a name.
         """
-        return list(self.iterate_metrics(rank))
+        return list(self.iterate_metrics(rank, keys=keys))
+
+    def series(self, *keys: str) -> dict[str, Series]:
+        """What the script logged by name, each as a curve of bounded length; `keys`: patterns.
+
+        Last, lowest and highest value are exact. `metrics(keys=…)` has every value.
+        """
+        return {one.name: one for one in read_series(self._paths, keys)}
 
     def iterate_metrics(
-        self, rank: int | None = None, tail: int | None = None
+        self, rank: int | None = None, tail: int | None = None, *, keys: Sequence[str] = ()
     ) -> Iterator[dict[str, Any]]:
         """The rows of `metrics` one after another, in bounded memory however long the run.
 
@@ -142,7 +155,17 @@ class Run:
             UsageError: the run has no such rank.
         """
         self._check_rank(rank)
+        if keys:
+            rows = iterate_keys(self._paths, self._ranks(), keys, rank)
+            return rows if tail is None else iter(deque(rows, maxlen=tail))
         return iterate_metrics(self._paths, self._ranks(), rank, tail)
+
+    def samples(self) -> list[dict[str, Any]]:
+        """What the model answered to fixed prompts: rows of step, prompt and answer.
+
+        Of more than 200 steps every second one, and so on; the first and the last always.
+        """
+        return read_samples(self._paths, range(self._ranks()))
 
     def logs(self, rank: int | None = None, tail: int | None = None) -> str:
         """Output of `rank`, or of the launcher and all ranks, each under a heading.
@@ -166,8 +189,10 @@ class Run:
         """Why this user may only read the run; None = it is their own."""
         return foreign_reason(self._paths)
 
-    def request_stop(self, *, now: bool = False) -> None:
+    def request_stop(self, *, now: bool = False, why: str = "") -> None:
         """Ask for a stop and return at once. `now` skips the graceful rung.
+
+        `why`: a sentence for the run's message.
 
         A run that nobody watches is stopped by a thread of this process.
 
@@ -175,7 +200,7 @@ class Run:
             ForeignRunError: it is another user's, or others can write to it.
             StoreError: the run directory cannot be written.
         """
-        direct_stop.request_stop(self._paths, now=now)
+        direct_stop.request_stop(self._paths, now=now, why=why)
 
     @property
     def config_files(self) -> dict[str, str]:
@@ -243,16 +268,17 @@ class Run:
         """
         return _begun(resume(self._paths, checkpoint, arguments=arguments, drop=drop, **changes))
 
-    def rerun(self) -> Run:
+    def rerun(self, *, devices: Sequence[str] = ()) -> Run:
         """Start the same again, as a run of its own; its `differs` says what is another now.
 
         Script, arguments, options, folder and the variables that tuned the training are those of
-        the record. Commit, packages, data and host are those of now.
+        the record, `devices` in the place of its own. Commit, packages, data and host are those
+        of now.
 
         Raises:
             UsageError: it cannot be started so any more; the message says why.
         """
-        return _begun(rerun(self._paths))
+        return _begun(rerun(self._paths, devices))
 
     def fork(
         self,

@@ -27,7 +27,7 @@ class Checkpoint:
     """Optimizer steps done when it was written; None = nothing in it says so."""
     kind: str
     """Who wrote it: ``recipe``, ``accelerate``, ``trainer``, ``deepspeed``, ``lightning``, ``dcp``,
-    or ``torch`` for the script itself with `torch.save`."""
+    ``pretrained`` (weights alone), or ``torch`` for the script itself with `torch.save`."""
     bytes: int
     """All its files together."""
     saved_at: float | None

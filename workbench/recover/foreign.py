@@ -23,6 +23,12 @@ MAX_FILES = 64
 """Files of one folder that are opened to find the step."""
 _MAX_ENTRIES = 5000  # of a folder that are looked at by name
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".pkl")
+_PRETRAINED = (
+    ("adapter_config.json", "adapter_model.safetensors"),
+    ("adapter_config.json", "adapter_model.bin"),
+    ("config.json", "model.safetensors"),
+    ("config.json", "pytorch_model.bin"),
+)
 # Names under which trainings keep how many optimizer steps they have done, the surest first.
 _COUNTERS = (
     *("global_step", "global_steps", "completed_steps", "num_updates", "train_step", "iter_num"),
@@ -35,8 +41,8 @@ class Identified:
     """What a folder or file is, by its content."""
 
     kind: str
-    """recipe, trainer, deepspeed, lightning, accelerate, dcp, or torch for what `torch.save`
-    wrote."""
+    """recipe, trainer, deepspeed, lightning, accelerate, dcp, pretrained for what `save_pretrained`
+    wrote (weights alone), or torch for what `torch.save` wrote."""
     step: int | None
     """Optimizer steps done when it was written; None = its content does not say."""
     problem: str = ""
@@ -74,8 +80,8 @@ def candidates(folder: Path, limit: int = 200) -> Iterator[Path]:
             continue
         looked += 1
         names = {one.name for one in entries}
-        if any(known(place, names) for known in _FOLDERS[:-1]):
-            yield place
+        if any(known(place, names) for known in _FOLDERS[: -1 if depth else -2]):
+            yield place  # weights beside the script are what it starts from
             continue
         files = [one for one in entries if one.suffix in _SUFFIXES and one.is_file()]
         if depth and files and not _are_series(files):
@@ -293,6 +299,23 @@ def _wanted(names: list[str]) -> list[str]:
     return [name for _, name in sorted(ranked)][:MAX_FILES]
 
 
+def _pretrained(folder: Path, names: set[str]) -> Identified | None:
+    """A model or an adapter with its configuration, as Transformers and PEFT load it."""
+    for config, weights in _PRETRAINED:
+        index = f"{weights}.index.json"
+        if config not in names or not {weights, index} & names:
+            continue
+        if weights in names:
+            return Identified(kind="pretrained", step=None)
+        shards: Any = (_json(folder / index) or {}).get("weight_map")
+        if not isinstance(shards, dict):
+            return Identified(kind="pretrained", step=None, problem=f"{index} cannot be read")
+        missing = {str(name) for name in cast("dict[str, Any]", shards).values()} - names
+        problem = f"{min(missing)} is missing" if missing else ""
+        return Identified(kind="pretrained", step=None, problem=problem)
+    return None
+
+
 def _torch(folder: Path, names: set[str]) -> Identified | None:
     """A folder of files of torch.save; the furthest step that one of them has."""
     files = sorted(name for name in names if name.endswith(_SUFFIXES))[:MAX_FILES]
@@ -363,5 +386,5 @@ def _count(value: object) -> int | None:
 
 
 _FOLDERS: tuple[Callable[[Path, set[str]], Identified | None], ...] = (
-    *(_recipe, _trainer, _lightning, _accelerate, _deepspeed, _dcp, _torch),
+    *(_recipe, _trainer, _lightning, _accelerate, _deepspeed, _dcp, _pretrained, _torch),
 )

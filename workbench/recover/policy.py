@@ -7,8 +7,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any
 
 from workbench.describe.option import Option
-from workbench.errors import UsageError
+from workbench.errors import UnknownNameError, UsageError
+from workbench.recover.stop_rule import stop_conditions
 
+ROLLBACK_KINDS = ("nan", "spike")
+ROLLBACK_WAYS = ("skip-data", "lower-lr")
 CLOUDS = ("aws", "gcp")
 """Whose metadata services are known."""
 
@@ -41,6 +44,41 @@ class Recovery:
         float, Option(help="Minutes without GPU activity before --on-idle runs.")
     ] = 10.0
     """GPUs (without any: processors) idle this long are a finding, and start `on_idle`."""
+    max_hours: Annotated[
+        float | None, Option(help="Stop with a checkpoint after so many hours.", unit="h")
+    ] = None
+    """Counted from the launch, or from a resume by hand; automatic restarts count into it. None: no
+    limit."""
+    rollback_on: Annotated[
+        tuple[str, ...],
+        Option(
+            help="Go back to the checkpoint before: nan, spike (one that stays), or both.",
+            metavar="KIND,KIND",
+            split="commas",
+        ),
+    ] = ()
+    """What the run goes back for by itself: a loss that is NaN in three steps running, or one that
+    is still far above its level thirty steps after it rose. (): never."""
+    rollback_then: Annotated[
+        str,
+        Option(
+            help="After going back, leave out the data seen since, or halve the learning rate.",
+            choices=ROLLBACK_WAYS,
+        ),
+    ] = "skip-data"
+    """Without one of them the same steps would come to the same loss again."""
+    max_rollbacks: Annotated[
+        int, Option(help="How often a run may go back by itself.", least=1)
+    ] = 2
+    """From a launch, or a resume by hand."""
+    stop_when: Annotated[
+        str,
+        Option(
+            help="Stop with a checkpoint: 'eval_loss no better for 5', 'loss > 10 for 20'.",
+            metavar="RULE",
+        ),
+    ] = ""
+    """On any logged series, see `stop_rule`; ' or ' joins several. "": never."""
     on_idle: Annotated[
         tuple[str, ...], Option(help="Command when GPUs idle; no shell.", split="shell")
     ] = ()
@@ -56,9 +94,9 @@ class Recovery:
         """Refuse what cannot be."""
         if type(self.restarts) is not int or not 0 <= self.restarts <= 1000:
             raise UsageError(f"restarts={self.restarts!r}: give a whole number from 0 to 1000.")
-        for name in ("backoff_seconds", "grace_seconds", "idle_minutes"):
+        for name in ("backoff_seconds", "grace_seconds", "idle_minutes", "max_hours"):
             value = getattr(self, name)
-            if value is None and name == "grace_seconds":
+            if value is None and name in {"grace_seconds", "max_hours"}:
                 continue
             if not isinstance(value, int | float) or not 0 < value < 1e6:
                 raise UsageError(f"{name}={value!r}: give a number above 0 and below a million.")
@@ -68,12 +106,24 @@ class Recovery:
                     f"{name}={getattr(self, name)!r}: give program and arguments apart, as "
                     "('runpodctl', 'stop', 'pod', 'ID'); no shell reads it."
                 )
+        self._check_rollback()
+        stop_conditions(self.stop_when)
         where = self.preemption
         if where is not None and where not in CLOUDS and "/" not in where:
             raise UsageError(
                 f"preemption={where!r}: give {' or '.join(CLOUDS)}, a file as /path or ./name, or "
                 "a URL."
             )
+
+    def _check_rollback(self) -> None:
+        object.__setattr__(self, "rollback_on", tuple(self.rollback_on))
+        unknown = [one for one in self.rollback_on if one not in ROLLBACK_KINDS]
+        if unknown:
+            raise UnknownNameError.near("reason to go back", unknown[0], ROLLBACK_KINDS)
+        if self.rollback_then not in ROLLBACK_WAYS:
+            raise UnknownNameError.near("way to go on", self.rollback_then, ROLLBACK_WAYS)
+        if type(self.max_rollbacks) is not int or not 1 <= self.max_rollbacks <= 100:
+            raise UsageError(f"max_rollbacks={self.max_rollbacks!r}: give a number from 1 to 100.")
 
     @property
     def grace(self) -> float:
@@ -91,7 +141,7 @@ class Recovery:
         """From run.json; what is missing or of another version is the default."""
         known = {one.name for one in fields(cls)}
         given = {name: value for name, value in document.items() if name in known}
-        for name in ("on_idle", "on_end"):
+        for name in ("on_idle", "on_end", "rollback_on"):
             if name in given:
                 given[name] = tuple(str(word) for word in given[name])
         return cls(**given)

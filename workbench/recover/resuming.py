@@ -9,7 +9,9 @@ from pathlib import Path
 
 from workbench.errors import UsageError
 from workbench.recover.checkpoints import Checkpoint
-from workbench.recover.script_options import ScriptOptions, changed_arguments, script_options
+from workbench.script_options.arguments import changed_arguments
+from workbench.script_options.from_source import script_options
+from workbench.script_options.values import ScriptOptions
 from workbench.store.python_source import parse_python
 
 RESUME_VARIABLE = "WORKBENCH_RESUME"  # read by the capture hook for transformers' Trainer
@@ -68,7 +70,7 @@ def how_to_resume(
         tree = parse_python(script.read_text(encoding="utf-8", errors="replace"))
     except (OSError, SyntaxError, ValueError, RecursionError) as error:
         raise UsageError(f"{script} cannot be read to learn how it resumes: {error}") from error
-    if recipe is not None or _is_recipe(tree):
+    if _is_recipe(tree) or (recipe is not None and not _uses_trainer(tree)):
         if not _is_recipe(tree):
             raise UsageError(
                 f"The recipe {recipe or script.stem} is short and saves nothing: start it again, "

@@ -48,15 +48,16 @@ def write_text_atomic(path: Path, text: str) -> int:
     return write_bytes_atomic(path, text.encode())
 
 
-def write_bytes_atomic(path: Path, data: bytes) -> int:
+def write_bytes_atomic(path: Path, data: bytes, *, hide: bool = True) -> int:
     """Replace `path` by `data` in one step, readable by us only. Returns the bytes written.
 
-    What has the shape of a key, or is one that this process holds in its environment, is hidden.
+    What has the shape of a key, or is one that this process holds in its environment, is hidden;
+    with ``hide=False`` the caller has done that: in a library's own code it would break the code.
 
     Raises:
         OSError: the disk refused; the old file is untouched.
     """
-    data = secrets.hide_bytes(data)
+    data = secrets.hide_bytes(data) if hide else data
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with os.fdopen(_create(temporary), "wb") as file:
@@ -287,11 +288,12 @@ class LineReader:
     not an object, or is longer than `MAX_LINE_BYTES` is counted in `skipped`, and the rest is read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        """`offset`: where a line begins, to read from there on."""
         self.path = path
         self.skipped = 0
         self.at_end = False  # whether the last read reached what was written so far
-        self._offset = 0
+        self._offset = offset
         self._rest = b""
         self._discarding = False
 

@@ -6,6 +6,7 @@ what the supervisor's rules wrote, and the verdict's own finding where it came a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, cast
@@ -17,6 +18,7 @@ Severity = Literal["error", "warning", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 HANGS = frozenset({"hang", "deadlock", "stopped-rank", "gil-held"})
 """Kinds after which nothing goes on by itself."""
+_COMMAND = re.compile(r"workbench ([a-z]+)((?: (?:--[a-z-]+|[\w.-]*\d[\w-]*|last|RUN)(?!\w))*)")
 EXIT_HANG = "exit-hang"
 """The training is over, and a process does not end."""
 CERTAIN_HANGS = frozenset({"stopped-rank", EXIT_HANG})
@@ -49,14 +51,40 @@ class Finding:
     cleared_at: float | None = None
     """Unix seconds at which it had gone again; None = it stands."""
 
+    phase: str | None = None
+    """The part of the step in which a late rank is late; None = not told."""
+    lost_share: float | None = None
+    """What it costs, as a share of the step; None = unknown."""
+    lost_usd_per_hour: float | None = None
+    """What it costs in money; None = unknown, or nobody pays by the hour."""
+
     @property
     def key(self) -> tuple[str, int | None]:
         """Two findings with the same key are the same one, seen twice."""
         return self.kind, self.rank
 
+    @property
+    def id(self) -> str:
+        """The key as one word: ``straggler@1``, ``nan-loss``."""
+        return self.kind if self.rank is None else f"{self.kind}@{self.rank}"
+
+    def next_command(self, run: str) -> str:
+        """The command that `next` names, with the run's id; else the one that shows more."""
+        named = _COMMAND.search(self.next)
+        if named is not None:
+            verb, rest = named[1], re.sub(r" (last|RUN)\b", "", named[2])
+            about = "" if verb == "doctor" or run in rest else f" {run}"
+            return f"workbench {verb}{about}{rest}"
+        where = "" if self.rank is None else f" --rank {self.rank}"
+        return f"workbench logs {run}{where} --tail 40"
+
     def document(self) -> dict[str, Any]:
         """Plain JSON form; `read` takes it back."""
         return asdict(self)
+
+    def answer(self, run: str) -> dict[str, Any]:
+        """What every face prints of it: the document, its id and the next command."""
+        return {"id": self.id, **self.document(), "next_command": self.next_command(run)}
 
     @classmethod
     def read(cls, document: object) -> Finding | None:

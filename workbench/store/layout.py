@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+CELL_FOLDER = "cell"
+"""Holds the script of a run that a notebook's cell or a function started."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
@@ -65,6 +68,11 @@ class RunPaths:
         return self.directory / "config"
 
     @property
+    def cell(self) -> Path:
+        """Folder of the script that was a notebook's cell, or calls a function."""
+        return self.directory / CELL_FOLDER
+
+    @property
     def source(self) -> Path:
         """Folder of what no commit holds: changes and copies of the script's own files."""
         return self.directory / "source"
@@ -102,6 +110,10 @@ class RunPaths:
     def node(self, rank: int) -> Path:
         """What machine `rank` tells of itself (`node_schema.NodeDoc`)."""
         return self.nodes / f"node-{rank}.json"
+
+    def node_system(self, rank: int) -> Path:
+        """Hardware samples of machine `rank`."""
+        return self.system if rank == 0 else self.nodes / f"system-{rank}.jsonl"
 
     def node_log(self, rank: int) -> Path:
         """Output of the launcher on machine `rank`."""
@@ -144,6 +156,10 @@ class RunPaths:
         """Where the script of `rank` went back to a checkpoint of its own within an attempt."""
         return self.metrics / f"rank-{rank}.rewinds.jsonl"
 
+    def rank_weights(self, rank: int) -> Path:
+        """A few numbers of some weights of `rank`, now and then."""
+        return self.metrics / f"rank-{rank}.weights.jsonl"
+
     def rank_start(self, rank: int) -> Path:
         """Who `rank` is (pid and world size), written when it starts."""
         return self.metrics / f"rank-{rank}.start.json"
@@ -168,6 +184,11 @@ class RunPaths:
         return self.directory / "attempts.jsonl"
 
     @property
+    def actions(self) -> Path:
+        """What programs did with the run for somebody (`schema.ActionLine`)."""
+        return self.directory / "actions.jsonl"
+
+    @property
     def saved(self) -> Path:
         """One line per checkpoint that the hook saw being saved (`schema.SavedLine`)."""
         return self.directory / "checkpoints.jsonl"
@@ -188,6 +209,15 @@ class RunPaths:
     def rank_trace(self, rank: int) -> Path:
         """The latest collectives of `rank` (torch's flight recorder), written when asked for."""
         return self.metrics / f"rank-{rank}.trace.json"
+
+    def rank_arrivals(self, rank: int) -> Path:
+        """When `rank` entered its latest collectives; see `observe.arrivals`."""
+        return self.metrics / f"rank-{rank}.arrivals.json"
+
+    @property
+    def arrivals(self) -> Path:
+        """Who waited for whom, joined over all ranks; one line per look (`observe.arrivals`)."""
+        return self.directory / "arrivals.jsonl"
 
     def rank_said(self, rank: int) -> Path:
         """What the script of `rank` told by ``workbench.log``, one JSON object per call."""

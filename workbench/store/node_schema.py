@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
-from workbench.store.schema import ProcessDoc
+from workbench.store.schema import ProcessDoc, SystemLine
 
 
 class NodeOrder(TypedDict):
@@ -42,6 +42,8 @@ class NodeDoc(TypedDict):
     unreachable_since: float | None  # Unix seconds; null = node 0's port answers from here
     message: str | None  # one sentence for people
     ranks: dict[str, NodeRank]  # global rank (as text) -> its process
+    gpus: list[dict[str, Any]]  # its cards, `describe.hardware.Gpu` field by field
+    sample: SystemLine | None  # its latest
 
 
 class NodeRank(TypedDict, total=False):

@@ -93,6 +93,20 @@ def foreign_part(path: Path) -> str | None:
     return None
 
 
+def foreign_folder(folder: Path) -> str | None:
+    """Why a folder of ours, not a run's, is not this user's alone; None = it is."""
+    if in_trusted_store(folder):
+        return None
+    try:
+        for part, about in ((folder.name, os.lstat(folder)), *_tree(str(folder))):
+            reason = _reason(part, about, closed=False)
+            if reason is not None:
+                return reason
+    except OSError as error:
+        return f"it cannot be examined: {error.strerror or error}"
+    return None
+
+
 def user_name(uid: int) -> str:
     """The name of a user; "user 1234" where this machine knows none."""
     try:

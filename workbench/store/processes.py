@@ -111,6 +111,23 @@ def has_variable(pid: int, name: str, value: str) -> bool:
     return name in _names_of(pid, value, (name,))
 
 
+def variable(pid: int, name: str) -> str | None:
+    """A variable that the process was started with; None where it has none, or is not ours."""
+    lines = _read(f"/proc/{pid}/environ", _MAX_ENVIRONMENT).split(b"\0")
+    found = [line for line in lines if line.startswith(f"{name}=".encode())]
+    return found[0].partition(b"=")[2].decode(errors="replace") if found else None
+
+
+def is_running(*words: str) -> bool:
+    """Whether a process of this user was started with these words in its command line."""
+    wanted = [word.encode() for word in words]
+    for pid in _all_pids():
+        line = _read(f"/proc/{pid}/cmdline", _MAX_ENVIRONMENT).split(b"\0")
+        if all(word in line for word in wanted) and _living([pid]):
+            return True
+    return False
+
+
 def _names_of(pid: int, value: str, names: Collection[str]) -> list[str]:
     """Which of these variables the process was started with, with that value."""
     environment = _read(f"/proc/{pid}/environ", _MAX_ENVIRONMENT)

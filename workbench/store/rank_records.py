@@ -12,11 +12,14 @@ from workbench.store.schema import ProcessDoc
 class SamplerDoc(TypedDict, total=False):
     """How a loader draws its samples."""
 
+    loader: str
     sampler: str
     distributed: bool | None
     shuffle: bool | None
     set_epoch: bool | None
     iterations: int | None
+    workers: int | None
+    batches_a_step: int  # that one rank trains on
 
 
 class UnusedParametersDoc(TypedDict, total=False):
@@ -86,6 +89,11 @@ class RankEnd:
     spawned: bool = False  # written by a process that the script started itself
     # pid -> exit code of such processes that did not end with 0
     child_exit_codes: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def problem(self) -> str | None:
+        """What went wrong: the exception, else the exit code; None = nothing."""
+        return self.exception or (None if self.ok else f"exit code {self.exit_code}")
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> RankEnd:

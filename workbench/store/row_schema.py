@@ -40,6 +40,8 @@ class Row(TypedDict):
     resumed_from: str | None
     resumed_step: int | None
     rerun_of: str | None
+    sweep: str | None
+    trial: str | None
 
 
 class RowDoc(TypedDict):

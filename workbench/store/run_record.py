@@ -37,6 +37,15 @@ class OriginDoc(TypedDict, total=False):
     step: int | None
 
 
+class SweepDoc(TypedDict, total=False):
+    """Whose trial a run is."""
+
+    name: str  # of the sweep
+    id: str  # of this sweep alone, however many had its name
+    trial: int  # from 0
+    values: dict[str, str]  # parameter -> value, as the script's option takes it
+
+
 class CpuThreadsDoc(TypedDict, total=False):
     """The threads of a rank on the CPU."""
 
@@ -136,6 +145,10 @@ class RunRecord:
     vouched: list[str] = field(default_factory=list[str])
     wrap: str | None = None  # class of the blocks for FSDP, as given
     port: int = 0  # rendezvous port, as given; 0 = a free one at each start
+    # GPUs by the driver's index, or slots of cores; [] = the first of the GPUs, any of the slots
+    devices: list[str] = field(default_factory=list[str])
+    share: bool = False  # it may use devices that other runs hold
+    queued_at: float | None = None  # filed in the store's queue; null = started at once
     warm: bool = False  # launcher and ranks are forks of a warm server
     working_directory: str = ""
     capture: bool = True
@@ -147,8 +160,12 @@ class RunRecord:
     recovery: dict[str, Any] = field(default_factory=dict[str, Any])
     # sinks fed by the supervisor: tensorboard, mlflow, trackio, wandb
     trackers: list[str] = field(default_factory=list[str])
+    # who is told of findings and ends: names of the user's targets, or all (`workbench notify`)
+    notify: list[str] = field(default_factory=list[str])
+    mirror: str | None = None  # address that the run is kept in step with; null = none
     resumed_from: OriginDoc | None = None
     rerun_of: str | None = None  # the run that this one starts again
+    sweep: SweepDoc | None = None  # null = no trial of a sweep
     provenance: ProvenanceDoc | None = None  # null = recorded by an earlier version
     as_read: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """The document it was made from: lacks what its version had not, keeps what a later one has."""

@@ -8,6 +8,7 @@ file                       content                                     written b
 =========================  ==========================================  ============================
 ``run.json``               `run_record.RunRecord`, once, at launch     the client
 ``config/``                the launcher's config files                 the client
+``cell/``                  the script of a notebook's cell             the client
 ``state.json``             :class:`StateDoc`, replaced atomically      the supervisor
 ``logs/launcher.log``      stdout+stderr of ``accelerate launch``      the launcher
 ``logs/supervisor.log``    what the supervisor did and why             the supervisor
@@ -19,10 +20,14 @@ file                       content                                     written b
 ``view.json``              :class:`ViewDoc`, at most 64 kB, atomic     the supervisor
 ``metrics/rank-N.pulse``   where rank N is, see `PULSE_FORMAT`         rank N (the capture hook)
 ``metrics/rank-N.stack``   its stacks, when asked for                  rank N (the capture hook)
-``metrics/rank-N.said.jsonl``  what it told by ``workbench.log``       rank N
+``metrics/rank-N.weights.jsonl`` a few numbers of some weights  rank N
+``metrics/rank-N.said.jsonl``  what it logged by name, see             rank N
+                           `observe.logged`
 ``metrics/waits-P-C``      there while process C, which rank           C (the capture hook)
                            process P started, waits for a group
 ``attempts.jsonl``         one :class:`AttemptLine` per start and end  the supervisor
+``actions.jsonl``          one :class:`ActionLine` per launch, stop or  the agents' server
+                           resume that an agent asked for
 ``checkpoints.jsonl``      one :class:`SavedLine` per checkpoint seen  rank 0 (the capture hook)
 ``findings.json``          what was diagnosed so far, atomic           the supervisor
 ``control/``               ``stop``, ``stop-now``, ``preempt``,        clients; ``stop-at`` and
@@ -35,14 +40,19 @@ file                       content                                     written b
                            now, see `node_schema.NodeOrder`
 ``nodes/node-N.json``      `node_schema.NodeDoc`, once a second,       node N's agent; of node 0
                            atomic                                      the supervisor
+``nodes/system-N.jsonl``   as ``system.jsonl``, of node N              node N's agent
 ``logs/launcher-node-N.log``  of the launcher on node N                that launcher
 ``comparison.json``        :class:`ComparisonDoc`, at the end          the supervisor
 ``report.html``            the finished run on one page                the supervisor
 ``exit.json``              :class:`ExitDoc`, last but for row.json     the supervisor
 ``row.json``               `row_schema.RowDoc`: the run as lists show  the supervisor
                            it; never the record
+``mirror.json``            `storage.mirror_state.MirrorState`: the copy   the mirror's process
+                           elsewhere, atomic
 ``labels.json``            :class:`LabelsDoc`, atomic                  clients, at any time
 =========================  ==========================================  ============================
+
+Beside the runs lies ``.queue/``, see `queue_files`.
 
 Rules of reading: a line without its newline is *not yet written*; a line that does not parse is
 counted and skipped; unknown keys are kept; unknown values are ``null``. Times are Unix seconds.
@@ -83,6 +93,16 @@ BY_HAND = "resumed by hand"
 """How `AttemptLine.why` begins of an attempt that somebody asked for."""
 
 
+class RollbackDoc(TypedDict):
+    """Where a run went back by itself: part of the line of the attempt that it began."""
+
+    last_step: int  # that was reached before
+    step: int  # of the checkpoint
+    reason: str  # nan or spike
+    then: str  # skip-data or lower-lr
+    loaders: list[Any]  # how those sample whose data are left out
+
+
 class AttemptLine(TypedDict, total=False):
     """``attempts.jsonl``: a start of the launcher, or its end."""
 
@@ -94,8 +114,19 @@ class AttemptLine(TypedDict, total=False):
     why: str | None  # of a start after the first: who or what asked for it
     arguments: list[str] | None  # of the script, where a resume gave others than run.json has
     given_up: list[Any]  # [path, saved_at] of each checkpoint beyond first_step at that time
+    rollback: RollbackDoc  # absent where the run did not go back by itself
     last_step: int  # end: the furthest step that a rank reported
     message: str | None  # end: what happened
+
+
+class ActionLine(TypedDict):
+    """``actions.jsonl``: what was done with the run, and who asked."""
+
+    time: float
+    by: str  # "mcp", and the name of the client that it serves
+    action: str  # launch, stop, resume
+    arguments: list[str]  # the command's, without secrets
+    limits: str  # what it had to keep to, as a sentence
 
 
 class StateDoc(TypedDict):
@@ -105,6 +136,7 @@ class StateDoc(TypedDict):
     phase: Phase
     message: str | None  # one sentence for people
     supervisor: ProcessDoc
+    watcher: ProcessDoc | None  # starts another supervisor; absent in runs of earlier versions
     launcher: ProcessDoc | None
     ranks: dict[str, ProcessDoc]  # rank (as text) -> process
     heartbeat: float
@@ -154,7 +186,14 @@ class ProfiledRank(TypedDict):
     export_seconds: float  # beside the training, by a thread
 
 
-class SystemLine(TypedDict):
+class CpuSample(TypedDict, total=False):
+    """What a sample of a run on CPU has more, from the second on."""
+
+    cores: list[int]  # percent busy of each core of the host
+    busiest: list[dict[str, Any]]  # the run's processes: {"pid", "cpu_percent", "rss_bytes"}
+
+
+class SystemLine(CpuSample):
     """One hardware sample. Unknown readings are null, never 0."""
 
     time: float
@@ -241,7 +280,7 @@ class ViewDoc(TypedDict):
     processes_left: int | None
     strategy: str
     processes: int
-    nodes: int  # ``devices`` and ``host`` are those of node 0
+    nodes: int  # ``host`` is that of node 0
     world_size: int | None
     device: str
     started_at: float
@@ -268,14 +307,36 @@ class ViewDoc(TypedDict):
     # step time loss loss_min loss_max lr grad_norm grad_norm_max step_seconds step_seconds_max
     # tokens_per_second, or samples_per_second where no tokens are known
     series: dict[str, list[float | None]]
+    # What was logged by name: {"tables": [{"stride", "step", "time"}], "series": [{"name",
+    # "figure", "table", "count", "last", "last_step", "min", "min_step", "max", "max_step",
+    # "nonfinite", "nonfinite_step", "mean", "low", "high"}], "more": names without a curve here,
+    # "more_count"}. Facts are exact, points of ``mean`` stand for ``stride`` values; {} = nothing
+    logged: dict[str, Any]
+    # {"prompts", "steps", "answers": [step][prompt], "steps_left_out"}; {} = none were logged
+    text_samples: dict[str, Any]
     # {rank pid step loss late_seconds peak_memory_bytes rss_bytes alive ended phase process_state},
     # and the lines of "log_tail"
     ranks: list[dict[str, Any]]
-    # {"id": "gpu0", "name", "memory_total_bytes", "power_limit_w", "series": {"time", "util",
-    #  "memory_bytes", "temperature_c", "power_w"}}
+    # {"id": "gpu0", "node", "index", "name", "memory_total_bytes", "power_limit_w", "series":
+    #  {"time", "util", "memory_bytes", "temperature_c", "power_w"}}; empty where there are too many
     devices: list[dict[str, Any]]
+    # In their place then: "time" and, of each of the others, NAME_low, NAME (median), NAME_high
+    device_spread: dict[str, list[float | None]]
+    # The latest of every device of every machine, in columns; null where nothing is known of any.
+    # "kind" gpu or core; "models" {"name", "memory_total_bytes", "power_limit_w", "usual"};
+    # "nodes" {"node", "count"}, "host" where it is known, "index" unless these are 0, 1, 2 …: the
+    # columns hold one machine's devices after the other's. "model": [] where there is one;
+    # "throttle": places in "reasons"; util memory_percent temperature_c power_w and deviation (over
+    # 1 = unlike its peers): `observe.coded.Coded`, one row. "outliers" {"at", "text"}, worst first;
+    # "missing": sentences.
+    grid: dict[str, Any] | None
+    # Every rank in the latest steps, see observe/rank_grid.py; null with one rank.
+    # "step"; "pending": how many of them are under way; "ranks"; "each": ranks of a number;
+    # "measures" late, loss, seconds: `observe.coded.Coded`, one row a step
+    rank_grid: dict[str, Any] | None
     # {"name", "cores", "memory_total_bytes", "series": {"time", "cpu_percent",
-    #  "memory_used_bytes", "run_rss_bytes", "run_cpu_percent", "disk_free_bytes"}}
+    #  "memory_used_bytes", "run_rss_bytes", "run_cpu_percent", "disk_free_bytes"},
+    #  "processes": of a run on CPU, as in SystemLine}
     host: dict[str, Any]
     predicted: dict[str, Any] | None
     comparison: ComparisonDoc | None

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from workbench.store import processes
 from workbench.store.files import read_json_or_why
 from workbench.store.layout import RunPaths
+from workbench.store.queue_files import QueueFiles
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import Phase
@@ -24,8 +25,8 @@ class Status:
     """State and outcome of a run, as of now."""
 
     state: str
-    """starting, running, stopping, unsupervised (it trains on, nobody watches), ended, interrupted,
-    or unreadable."""
+    """queued, starting, running, stopping, unsupervised (it trains on, nobody watches), ended,
+    interrupted, or unreadable."""
     outcome: str | None
     """succeeded, failed, stopped, preempted, interrupted, no-steps; None while it runs."""
     message: str | None
@@ -33,8 +34,8 @@ class Status:
 
     @property
     def live(self) -> bool:
-        """Whether processes of the run may still be at work."""
-        return self.state in {"starting", "running", "stopping", "unsupervised"}
+        """Whether processes of the run may still be at work, or will be."""
+        return self.state in {"queued", "starting", "running", "stopping", "unsupervised"}
 
 
 def read_status(paths: RunPaths) -> Status:
@@ -57,7 +58,11 @@ def read_status(paths: RunPaths) -> Status:
         alive = [process for process in workers if process]
         if any(processes.may_be_marked(one, marker) for one in alive for marker in markers):
             return Status(state="unsupervised", outcome=None, message=_unwatched(paths))
-    return _read_end(paths) or Status(  # the supervisor may have ended while we looked
+    ended = _read_end(paths)  # the supervisor may have ended while we looked
+    if ended is None and processes.is_alive(state.get("watcher")):
+        message = "Its supervisor has ended; its watcher starts another one."
+        return Status(state=_living_phase(state), outcome=None, message=message)
+    return ended or Status(
         state="interrupted",
         outcome="interrupted",
         message="All processes of the run are gone; how it ended is unknown.",
@@ -110,9 +115,13 @@ def _status_before_supervisor(paths: RunPaths) -> Status:
     if run.engine:
         job = f"{run.engine.get('name')} as job {run.engine.get('job_id')}"
         return Status(state="starting", outcome=None, message=f"In the queue of {job}.")
-    if time.time() - run.created_at < START_GRACE_SECONDS:
+    queue = QueueFiles(paths.directory.parent)
+    if run.queued_at and queue.waits(paths.directory.name).exists():
+        return Status(state="queued", outcome=None, message="It waits in the queue.")
+    starts = bool(run.queued_at) and queue.starts(paths.directory.name).exists()
+    if starts or time.time() - run.created_at < START_GRACE_SECONDS:
         return Status(state="starting", outcome=None, message=None)
-    return Status(
+    return _read_end(paths) or Status(  # it may have been dropped while we looked
         state="interrupted",
         outcome="interrupted",
         message=f"The supervisor never reported. See {paths.supervisor_log}.",

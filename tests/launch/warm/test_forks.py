@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import until
+from tests.conftest import allowed, until
 from workbench.launching.warm import client, messages, sameness
 from workbench.store import processes
 
@@ -107,7 +107,7 @@ class Server:
     def run(self, *arguments: str) -> tuple[int, str]:
         process = self.start(*arguments)
         try:
-            return process.wait(30), (self.folder / "warm.log").read_text()
+            return process.wait(240), (self.folder / "warm.log").read_text()
         finally:
             process.close()
 
@@ -151,26 +151,26 @@ def test_a_fork_says_and_ends_what_python_itself_does(server: Server, how: str) 
 
 def test_a_fork_shows_its_own_environment_and_command(server: Server) -> None:
     marker = uuid.uuid4().hex
-    process = server.start("import time; time.sleep(60)", WORKBENCH_RUN_ID=marker)
+    process = server.start("import time; time.sleep(600)", WORKBENCH_RUN_ID=marker)
     try:
         [found] = processes.find_marked(marker)  # neither reaper nor server bear it
         assert found["pid"] == process.pid
         assert processes.is_marked(found, marker)
         command = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")[0].decode()
-        assert command == f"{sys.executable} {server.script} import time; time.sleep(60)"
+        assert command == f"{sys.executable} {server.script} import time; time.sleep(600)"
     finally:
         process.kill()
-        assert process.wait(10) == -9
+        assert process.wait(240) == -9
         process.close()
     until(lambda: processes.identify(process.reaper) is None, 10, "the reaper has gone")
 
 
 def test_children_of_a_fork_inherit_its_marker(server: Server) -> None:
-    words, marker = "os.fork(); import time; time.sleep(60)", uuid.uuid4().hex
+    words, marker = "os.fork(); import time; time.sleep(600)", uuid.uuid4().hex
     process = server.start(words, WORKBENCH_RUN_ID=marker)
     until(lambda: len(processes.find_marked(marker)) == 2, 10, "parent and child are found")
     process.kill()
-    process.wait(10)
+    process.wait(240)
     [orphan] = processes.find_marked(marker)
     assert processes.stat_fields(orphan["pid"])[1] == str(process.reaper)  # type: ignore[index]
     processes.send_signal(orphan, 9)
@@ -186,7 +186,7 @@ def test_a_run_goes_on_when_its_server_is_killed(own_server: Server) -> None:
     pid = (own_server.status() or {})["pid"]
     assert isinstance(pid, int)
     os.kill(pid, 9)
-    assert process.wait(30) == 3
+    assert process.wait(240) == 3
     process.close()
     with pytest.raises(client.NotWarmError, match="no warm server"):
         client.connect(own_server.kind.address)
@@ -195,7 +195,7 @@ def test_a_run_goes_on_when_its_server_is_killed(own_server: Server) -> None:
 
 
 def test_a_keeper_that_was_killed_leaves_no_exit_code(own_server: Server) -> None:
-    process = own_server.start("import time; time.sleep(60)")
+    process = own_server.start("import time; time.sleep(600)")
     os.kill(process.reaper, 9)
     until(lambda: (process.poll(), process.lost)[1], 10, "the loss is seen")
     assert process.poll() is None
@@ -232,7 +232,7 @@ def test_a_fork_has_the_variables_that_imports_have_set(tmp_path: Path) -> None:
             "import os, sets\nprint(os.environ['SET_A'], os.environ['SET_B'])\n"
         )
         process = server.start()
-        assert process.wait(30) == 0
+        assert process.wait(240) == 0
         process.close()
         assert (tmp_path / "warm.log").read_text() == "import import\n"
         with pytest.raises(client.NotWarmError, match="SET_A is 'given' here, and was not set"):
@@ -255,7 +255,7 @@ def test_the_launchers_word_to_deepspeed_ranks_is_taken_over(server: Server) -> 
     process = server.start(
         "sys.exit(os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'])", PYTORCH_NVML_BASED_CUDA_CHECK="1"
     )
-    assert process.wait(30) == 1
+    assert process.wait(240) == 1
     process.close()
 
 
@@ -265,7 +265,7 @@ def test_a_server_tells_what_was_read_whatever_that_was(server: Server) -> None:
 
 def test_variables_that_nobody_read_are_taken_over(server: Server) -> None:
     process = server.start("sys.exit(int(os.environ['UNHEARD_OF']))", UNHEARD_OF="11")
-    assert process.wait(30) == 11
+    assert process.wait(240) == 11
     process.close()
 
 
@@ -355,4 +355,4 @@ def test_a_client_that_says_nothing_or_nonsense_hurts_nobody(server: Server) -> 
     broken.close()
     begin = time.monotonic()
     assert server.run("pass")[0] == 0
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < allowed(30)

@@ -73,7 +73,10 @@ def test_killed_while_it_trains(start: Start, tmp_path: Path, victims: tuple[str
     made.nothing_left()
 
 
-@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+@pytest.mark.parametrize(
+    "cold",
+    [pytest.param(False, id="warm"), pytest.param(True, id="cold", marks=pytest.mark.full)],
+)
 def test_a_second_supervisor_stops_all_of_it(start: Start, tmp_path: Path, *, cold: bool) -> None:
     made = Orphaning(start, tmp_path, cold=cold)
     first = made.state()["supervisor"]

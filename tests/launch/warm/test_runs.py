@@ -84,9 +84,11 @@ def _of_a_slow_start(path: Path) -> bool:
 
 SAVING = (*GPT, "--layers", "2", "--steps", "6", "--checkpoint-every", "3", "--micro-batch", "2")
 SAME = [
-    pytest.param("raw_ddp.py", ("--steps", "6"), "ddp", {}, id="raw_ddp.py"),
+    pytest.param(
+        "raw_ddp.py", ("--steps", "6"), "ddp", {}, id="raw_ddp.py", marks=pytest.mark.full
+    ),
     pytest.param("accelerate_loop.py", ("--steps", "4"), "single", {}, id="accelerate_loop.py"),
-    pytest.param("gpt", SAVING, "fsdp", {}, id="fsdp"),
+    pytest.param("gpt", SAVING, "fsdp", {}, marks=pytest.mark.full, id="fsdp"),
     pytest.param("gpt", SAVING, "zero2", {}, marks=pytest.mark.full, id="zero2"),
     *(
         pytest.param(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from . import norms
+from . import logged, norms
 from .graceful_stop import observed_save
 from .recorder import Recorder
 
@@ -23,6 +23,7 @@ def patch(recorder: Recorder, module: Any) -> None:
 
     owner.__init__ = init
     norms.patch_method(recorder, owner)
+    logged.patch_method_log(recorder, owner, ("log",), lead=True)
 
 
 def _saved_to(_accelerator: Any, result: Any, *_args: Any, **_kwargs: Any) -> Any:

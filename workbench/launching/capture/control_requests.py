@@ -6,17 +6,18 @@ thread, so that a rank whose main thread hangs in C code still answers.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from typing import Any
 
 from . import profiling
+from .flight_recorder import FlightRecorder
 from .recorder import Recorder
 
 STACK_SIGNAL = 62  # store.schema.STACK_SIGNAL; a test holds them together
@@ -43,6 +44,7 @@ class ControlRequests:
         self._trace = os.path.join(folder, "metrics", f"rank-{rank}.trace.json")
         self._stack = os.path.join(folder, "metrics", f"rank-{rank}.stack")
         self._recorder = recorder
+        self._ring = FlightRecorder() if recorder is None else recorder.ring
         self._owner = os.getpid()
         # Left over from an attempt before this one.
         self._dumped, self._old_end = _changed_at(self._dump), _changed_at(self._terminating)
@@ -61,6 +63,8 @@ class ControlRequests:
                 signal.signal(signal.SIGTERM, self._on_sigterm)
                 self._woken, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
                 signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+        if self._recorder is None:  # else it ends the ring, after its last look
+            atexit.register(self._ring.end)
         threading.Thread(target=self._look, name="workbench-answers", daemon=True).start()
 
     def _on_sigterm(self, *_: object) -> None:
@@ -102,6 +106,8 @@ class ControlRequests:
         while os.getpid() == self._owner:
             with contextlib.suppress(Exception):
                 self._answer()
+                if self._recorder is not None and not self._replaced():
+                    self._recorder.arrivals.look()
             time.sleep(_LOOK_SECONDS)
 
     def _answer(self) -> None:
@@ -147,19 +153,14 @@ class ControlRequests:
         """The latest collectives, as torch's flight recorder has them (gloo and NCCL)."""
         if self._replaced():
             return  # the process that trains answers in our place
-        torch = sys.modules.get("torch")
-        module = getattr(getattr(torch, "_C", None), "_distributed_c10d", None)
         # NCCL has a recorder of its own; a process may use both, and the longer one tells more.
-        contents: list[bytes] = []
-        for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
-            with contextlib.suppress(Exception):
-                content = getattr(module, name)()
-                contents.append(content if isinstance(content, bytes) else str(content).encode())
-        if not contents:
+        names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
+        content = max((self._ring.dump(name) for name in names), key=len)
+        if not content:
             return
         temporary = f"{self._trace}.tmp"
         with open(temporary, "wb") as file:
-            file.write(max(contents, key=len))
+            file.write(content)
         os.replace(temporary, self._trace)
 
 

@@ -6,6 +6,7 @@ import atexit
 import builtins
 import contextlib
 import functools
+import itertools
 import json
 import os
 import sys
@@ -17,21 +18,24 @@ from typing import Any, NoReturn
 
 from . import exceptions
 from .recorder import Recorder, first_step
+from .starts import start_file
 from .writers import current_rss_peak, write_json
 
 _REPORTS = ("ProcessRaisedException: ", "ProcessExitedException: ")  # of torch.multiprocessing
+ALONE = "WORKBENCH_ALONE"  # set by the only rank of a run for the processes that it starts
 _TEXTS = ("exception", "traceback", "chain", "frame")  # of an end record
 _child_exit_codes: dict[int, int] = {}
 
 
 def watch_children() -> dict[str, Callable[[Any], None]]:
-    """Actions for multiprocessing's modules: remember how the processes of this one have failed.
+    """Actions for Python's own modules: remember how the processes of this one have failed.
 
     One that is killed leaves no record, and the exception that this process raises then may be
     about another one, which only lost its peer.
     """
     return dict.fromkeys(
-        ("multiprocessing.popen_fork", "multiprocessing.popen_forkserver"), _patch_poll
+        ("multiprocessing.popen_fork", "multiprocessing.popen_forkserver", "subprocess"),
+        _patch_poll,
     )
 
 
@@ -84,8 +88,11 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
         end.setdefault("time", time.time())
         end.update(peak_memory_bytes=current_rss_peak())
         path = os.path.join(folder, "metrics", f"rank-{rank}.end.json")
+        _look_at_children(folder)
         trained = recorder is not None and recorder.steps > first_step()
-        _write_end(path, end if trained else {**end, **_told_by_children(path, end)})
+        codes = {"child_exit_codes": _child_exit_codes} if _child_exit_codes else {}
+        told = {} if trained else _told_by_children(path, end)
+        _write_end(path, {**end, **told, **codes})
 
     sys.excepthook = on_exception
     sys.exit = builtins.exit = builtins.quit = on_exit
@@ -138,17 +145,32 @@ def _write_end(path: str, end: Mapping[str, object]) -> None:
     write_json(path, dict(end))
 
 
+def _look_at_children(folder: str) -> None:
+    """How the ranks ended that this process started by `subprocess` and has not waited for."""
+    if ALONE not in os.environ:
+        return
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        for rank in itertools.count(1):
+            with open(start_file(folder, rank), encoding="utf-8") as file:
+                pid = json.load(file)["process"]["pid"]
+            with contextlib.suppress(ChildProcessError):
+                ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+                if ended is not None and ended.si_status:
+                    killed = ended.si_code != os.CLD_EXITED
+                    code = -ended.si_status if killed else ended.si_status
+                    _child_exit_codes.setdefault(pid, code)
+
+
 def _told_by_children(path: str, end: Mapping[str, object]) -> dict[str, Any]:
-    """How processes of this one failed, and the record of the one that trained as this rank.
+    """The record of the process of this one that trained as this rank.
 
     An exception that this process raised itself counts more than that record.
     """
-    codes = {"child_exit_codes": _child_exit_codes} if _child_exit_codes else {}
     if end["exception"] is None or str(end["exception"]).startswith(_REPORTS):
         with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
             record: dict[str, Any] = json.load(file)
-            return {**record, **codes} if record.get("spawned") else codes
-    return codes
+            return record if record.get("spawned") else {}
+    return {}
 
 
 def _describe(

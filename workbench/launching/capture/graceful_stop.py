@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
 from typing import Any, NoReturn
@@ -62,7 +63,7 @@ def _checkpoint(recorder: Recorder, accelerator: Any) -> str:
 
 def _publish(recorder: Recorder, partial: str, final: str) -> None:
     """Seal the folder with a manifest of sizes and hashes, then give it its name."""
-    files = _checkpoint_files()
+    files = recipe_file("checkpoint_files")
     if files is None:
         os.rename(partial, final)
         return
@@ -81,11 +82,11 @@ def _path(text: str) -> Any:
     return Path(text)
 
 
-def _checkpoint_files() -> Any:
-    """recipes/checkpoint_files.py: the one writer of manifests, standard library only."""
+def recipe_file(name: str) -> Any:
+    """A file of recipes/ of the standard library alone, such as the one writer of manifests."""
     workbench = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    path = os.path.join(workbench, "recipes", "checkpoint_files.py")
-    spec = importlib.util.spec_from_file_location("_workbench_checkpoint_files", path)
+    path = os.path.join(workbench, "recipes", f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"_workbench_{name}", path)
     if spec is None or spec.loader is None or not os.path.exists(path):
         return None
     module = importlib.util.module_from_spec(spec)
@@ -146,5 +147,20 @@ def observed_save(
             with contextlib.suppress(Exception):
                 where.append(str(folder(self, result, *args, **kwargs)))
         return result
+
+    return save
+
+
+def timed_save(recorder: Recorder, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap torch.save: what the script's own saves take is no forward pass."""
+
+    @functools.wraps(function)
+    def save(*args: Any, **kwargs: Any) -> Any:
+        begun = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if not _Depth.saving and threading.current_thread() is threading.main_thread():
+                recorder.not_data(time.perf_counter() - begun)
 
     return save

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
-from . import ends, graceful_stop, patches, profiling, spawned, starts, wrapping
+from . import arrivals, ends, graceful_stop, patches, profiling, spawned, starts, wrapping
 from .control_requests import ControlRequests
 from .exceptions import code_facts
 from .recorder import Recorder
@@ -36,6 +37,12 @@ def saving(kind: str) -> contextlib.AbstractContextManager[list[str]]:
     return contextlib.nullcontext([]) if current is None else graceful_stop.saving(current, kind)
 
 
+def outside_steps() -> contextlib.AbstractContextManager[Callable[[], None]]:
+    """Around a recipe's work that belongs to no step, see `Recorder.outside_steps`."""
+    current = _Current.recorder
+    return contextlib.nullcontext(lambda: None) if current is None else current.outside_steps()
+
+
 def leave(current: Recorder) -> NoReturn:
     """Leave a loop that tells its steps itself, at the agreed one."""
     graceful_stop.leave(current)
@@ -50,7 +57,7 @@ def install() -> None:
             _watch_spawned(os.environ["WORKBENCH_RUN_DIR"])
         return
     if int(os.environ.get("WORLD_SIZE") or "1") == 1:
-        os.environ[spawned.ALONE] = "1"
+        os.environ[ends.ALONE] = "1"
         patches.when_imported(ends.watch_children())
     os.environ[CLAIM] = str(os.getpid())
     folder, code = os.environ["WORKBENCH_RUN_DIR"], _code()
@@ -62,6 +69,7 @@ def install() -> None:
     if os.environ.get("WORKBENCH_CAPTURE", "full") == "full":
         recorder = _Current.recorder = Recorder(folder, rank)
         recorder.restarted, recorder.code = restarted, code
+        arrivals.prepare()
         patches.arm(recorder)
         with contextlib.suppress(Exception):
             profiling.from_environment(recorder)
@@ -74,7 +82,7 @@ def _watch_spawned(folder: str) -> None:
     """A process that a rank started: one of the only rank is recorded as a rank once it trains."""
     if os.environ.get("WORKBENCH_CAPTURE", "full") != "full":
         return
-    if not os.environ.get(spawned.ALONE):
+    if not os.environ.get(ends.ALONE):
         patches.when_imported(spawned.watch_group(folder, int(os.environ[CLAIM])))
         return
 
@@ -88,11 +96,15 @@ def _watch_spawned(folder: str) -> None:
 
 
 def _measure(recorder: Recorder) -> None:
-    """Probe this rank's steps in a run of ``workbench measure``; nothing in every other one."""
+    """Watch this rank's steps in a run of ``measure`` or ``verify``; nothing in every other one."""
     if "WORKBENCH_MEASURE" in os.environ:
         from . import probe  # noqa: PLC0415  (only in a run that is measured)
 
         probe.arm(recorder)
+    if "WORKBENCH_VERIFY" in os.environ:
+        from . import verify  # noqa: PLC0415  (only in a run that is verified)
+
+        verify.arm(recorder)
 
 
 def _rank() -> int | None:

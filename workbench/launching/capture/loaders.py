@@ -19,6 +19,7 @@ from typing import Any
 
 from .batches import NOTHING, Batch, measure, together
 from .recorder import Recorder
+from .skipping import SkippedData
 
 _MAX_AHEAD = 4096  # batches fetched and not yet trained on
 _FIRST_MARKED, _MARKED_EVERY = 4, 32  # steps whose batches get a fingerprint
@@ -49,6 +50,8 @@ class Loaders:
         self._fetched: set[_Feed] = set()
         self._used: Batch = NOTHING  # by the step under way
         self._noted: list[dict[str, Any]] = []
+        self._batches = 0  # of the step under way
+        self.skipped = SkippedData()
         self._thread = threading.get_ident()
 
     def mine(self) -> bool:
@@ -62,7 +65,7 @@ class Loaders:
         feed.batches.clear()
         feed.collates = bool(getattr(loader, "_auto_collation", True))
         if len(feed.epochs) < _TOLD:
-            sampler, feed.about = _sampling(loader)
+            sampler, feed.about = sampling(loader)
             feed.epochs.append(getattr(sampler, "epoch", None))
             if feed.trains:
                 self._note_samplers()
@@ -81,6 +84,7 @@ class Loaders:
         feed = self._last
         if feed is None:
             return
+        self._batches += 1
         if feed.batches:
             self._used = together(self._used, feed.batches.popleft())
         if not feed.trains:
@@ -99,6 +103,10 @@ class Loaders:
                 waited = feed.seconds if waited is None else waited + feed.seconds
             feed.seconds = 0.0
         self._fetched.clear()
+        batches, self._batches = self._batches, 0
+        if self._last is not None and batches not in {0, self._last.about.get("batches_a_step")}:
+            self._last.about["batches_a_step"] = batches
+            self._note_samplers()
         used, self._used = self._used, NOTHING
         return waited, used
 
@@ -123,7 +131,7 @@ def _epochs(seen: list[int | None]) -> dict[str, Any]:
     return {"iterations": len(seen), "set_epoch": set_epoch}
 
 
-def _sampling(loader: Any) -> tuple[Any, dict[str, Any]]:
+def sampling(loader: Any) -> tuple[Any, dict[str, Any]]:
     """The innermost sampler of `loader`, and what is told of it."""
     batches = getattr(loader, "batch_sampler", None)
     sharded = type(batches).__name__ in {"BatchSamplerShard", "SkipBatchSampler"}
@@ -174,6 +182,8 @@ def patch(recorder: Recorder, module: Any) -> None:
         begun = time.perf_counter()
         batch = None
         try:
+            if loaders.skipped:
+                loaders.skipped.before(feed, self, fetch)
             batch = fetch(self)
             return batch
         finally:

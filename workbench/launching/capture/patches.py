@@ -18,22 +18,29 @@ from typing import Any
 
 from . import (
     accelerating,
+    ends,
     engine,
     graceful_stop,
     keras,
     loaders,
+    logged,
     loopback,
     losses,
     models,
     norms,
     pipelines,
     rewinds,
+    skipping,
     spawned,
     trainer,
+    weight_looks,
 )
 from .backward import outermost, patch_backward
 from .reader import ScalarReader
 from .recorder import Recorder
+
+_LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
+_LIGHTNING_LOGS = "trainer.connectors.logger_connector.logger_connector"
 
 
 def arm(recorder: Recorder) -> None:
@@ -51,6 +58,12 @@ def arm(recorder: Recorder) -> None:
         "transformers.trainer": trainer.patch,
         "keras.src.models.model": keras.patch,
         "deepspeed.runtime.engine": engine.patch,
+        "torch.utils.tensorboard.writer": logged.patch_summary_writer,
+        "tensorboardX.writer": logged.patch_summary_writer,
+        "wandb.sdk.wandb_run": logged.patch_wandb,
+        "mlflow.tracking.fluent": logged.patch_functions,
+        "trackio": logged.patch_functions,
+        **{f"{name}.{_LIGHTNING_LOGS}": logged.patch_lightning for name in _LIGHTNING},
     }
     actions = {name: functools.partial(patch, recorder) for name, patch in patches.items()}
     actions["torch.distributed.pipelining.schedules"] = functools.partial(
@@ -59,6 +72,9 @@ def arm(recorder: Recorder) -> None:
     actions["deepspeed.runtime.pipe.engine"] = functools.partial(
         pipelines.patch_deepspeed, recorder, outermost
     )
+    averaging = "torch.distributed.algorithms.model_averaging.averagers"
+    actions[averaging] = weight_looks.patch_averaging("ModelAverager")
+    actions["accelerate.local_sgd"] = weight_looks.patch_averaging("LocalSGD")
     when_imported(actions)
 
 
@@ -120,7 +136,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
         if fullname not in self._actions:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        spec = self._next(fullname).find_spec(fullname, path, target)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
@@ -132,6 +148,13 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
         spec.loader.exec_module = exec_module
         return spec
+
+    def _next(self, fullname: str) -> Any:
+        """Who finds the module: a finder of ours behind this one, which wraps it too, or Python."""
+        behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        ours = (one for one in behind if isinstance(one, _AfterImport))
+        waiting = (one for one in ours if fullname in one._actions)  # noqa: SLF001
+        return next(waiting, importlib.machinery.PathFinder)
 
     def act(self, fullname: str, module: Any) -> None:
         """Call the module's action, once."""
@@ -155,6 +178,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     rewinds.patch(recorder, torch)
     recorder.note(torch=torch.__version__, cuda=torch.version.cuda, nccl=_nccl(torch))
     hook_module = sys.modules["torch.optim.optimizer"]
+    factor, rates = skipping.rate_factor(), dict[int, list[Any]]()
 
     def after_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if torch.compiler.is_compiling():
@@ -168,9 +192,19 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
                 recorder.nonfinite.scaled = True
             recorder.step(float(lr) if isinstance(lr, int | float) else None, optimizer)
             models.look_for_unused(recorder)
+            recorder.weights.step(recorder)
         except Exception:
             return
+        finally:
+            skipping.restore_rates(optimizer, rates.pop(id(optimizer), []))
 
+    def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if not torch.compiler.is_compiling():
+            recorder.optimizing()
+            if factor != 1.0 and os.getpid() == recorder.owner:
+                rates[id(optimizer)] = skipping.lower_rates(optimizer, factor)
+
+    hook_module.register_optimizer_step_pre_hook(before_step)
     hook_module.register_optimizer_step_post_hook(after_step)
 
 
@@ -187,7 +221,7 @@ def _patch_group(recorder: Recorder, module: Any) -> None:
 
     @functools.wraps(create)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        forked = os.getpid() != recorder.owner and not os.environ.get(spawned.ALONE)
+        forked = os.getpid() != recorder.owner and not os.environ.get(ends.ALONE)
         waits = (
             spawned.waiting(recorder.folder, recorder.owner) if forked else contextlib.nullcontext()
         )
@@ -202,6 +236,7 @@ def _patch_group(recorder: Recorder, module: Any) -> None:
         return result
 
     module.init_process_group = init_process_group
+    pipelines.patch_messages(recorder, module)
 
 
 def _patch_recipes_saves(recorder: Recorder, module: Any) -> None:

@@ -18,6 +18,7 @@ from .losses import divided
 from .pulse import BACKWARD
 from .recorder import Recorder
 
+_MOST_WORKS = 1024  # that nobody has waited for
 Outermost = Callable[[Recorder], AbstractContextManager[bool]]
 """patches.outermost: whether no observed backward is on the stack yet."""
 
@@ -26,6 +27,9 @@ def patch_schedules(recorder: Recorder, outermost: Outermost, module: Any) -> No
     """torch.distributed.pipelining.schedules: a step is entered, its losses are handed over."""
     for schedule in (module.PipelineScheduleSingle, module.PipelineScheduleMulti):
         schedule.step = _entered(recorder, outermost, schedule.step)
+    waits = getattr(module, "_wait_batch_p2p", None)
+    if waits is not None:
+        module._wait_batch_p2p = functools.partial(_timed, recorder, waits)  # noqa: SLF001
     base = module._PipelineSchedule  # noqa: SLF001 - no public place sees the losses
     update = base._update_losses  # noqa: SLF001
 
@@ -40,6 +44,40 @@ def patch_schedules(recorder: Recorder, outermost: Outermost, module: Any) -> No
         update(self, stages, losses)
 
     base._update_losses = update_losses  # noqa: SLF001
+
+
+def patch_messages(recorder: Recorder, module: Any) -> None:
+    """torch.distributed.distributed_c10d: how long messages of peers are waited for (gloo).
+
+    No flight recorder has them. What is sent in one batch is waited for at the first of its works.
+    """
+    send, wait, sent = module.batch_isend_irecv, module.Work.wait, set[int]()
+
+    @functools.wraps(send)
+    def batch_isend_irecv(*args: Any, **kwargs: Any) -> Any:
+        works = send(*args, **kwargs)
+        if len(sent) > _MOST_WORKS:
+            sent.clear()
+        sent.update(id(work) for work in works)  # a work keeps its tensors: hold none
+        return works
+
+    @functools.wraps(wait)
+    def timed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if id(self) not in sent:
+            return wait(self, *args, **kwargs)
+        sent.discard(id(self))
+        return _timed(recorder, wait, self, *args, **kwargs)
+
+    module.batch_isend_irecv, module.Work.wait = batch_isend_irecv, timed
+
+
+def _timed(recorder: Recorder, wait: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call `wait`, and add what it took to the step's waiting, once."""
+    begun, before = time.perf_counter(), recorder.waited
+    try:
+        return wait(*args, **kwargs)
+    finally:
+        recorder.waited = before + time.perf_counter() - begun
 
 
 def _entered(recorder: Recorder, outermost: Outermost, function: Callable[..., Any]) -> Any:

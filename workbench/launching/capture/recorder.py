@@ -8,13 +8,18 @@ import json
 import os
 import time
 import weakref
+from collections.abc import Callable, Generator
 from typing import Any
 
+from .arrivals import Arrivals
 from .batches import NOTHING
+from .flight_recorder import FlightRecorder
+from .logged import LoggedValues
 from .nonfinite import FirstNonFinite
 from .plain import Numbers
-from .pulse import BACKWARD, ENDED, FORWARD, Pulse
+from .pulse import BACKWARD, ENDED, FORWARD, SAVING, Pulse
 from .step_line import StepLines, StepRecord
+from .weight_looks import WeightLooks
 from .writers import LaterLines, LineWriter, write_json
 
 _STOP_POLL_SECONDS = 0.2
@@ -51,7 +56,12 @@ class Recorder:
         self.facts: dict[str, Any] = {}
         metrics = os.path.join(run_directory, "metrics", f"rank-{rank}")
         self.pulse = Pulse(f"{metrics}.pulse")
+        self.ring = FlightRecorder()
+        self.arrivals = Arrivals(run_directory, rank, self.ring)
+        self.core_time = self.arrivals.core_time
         self.nonfinite = FirstNonFinite(f"{metrics}.first-nan.json", self)
+        self.weights = WeightLooks(f"{metrics}.weights.jsonl")
+        self.logged = LoggedValues(f"{metrics}.said.jsonl")
         self._lines = LaterLines(f"{metrics}.jsonl", StepLines().line, self.pulse.flush)
         self._rewinds_file = f"{metrics}.rewinds.jsonl"
         self._start_file = f"{metrics}.start.json"
@@ -61,9 +71,13 @@ class Recorder:
         self._losses: collections.deque[Any] = collections.deque(maxlen=_MAX_LOSSES)
         self._grad_norm: Any = None
         self._backward_at: float | None = None
+        self._optimizer_at: float | None = None
+        self.waited = 0.0  # seconds of this step spent on messages of a pipeline's or ring's peers
+        self._waited_before = 0.0  # of that, before the backward pass was entered
         self._previous_end: float | None = None
         self._forward_at: float | None = None
         self._between: float = 0.0  # seconds since the step's end that were no waiting for data
+        self._outside: float = 0.0  # of these, seconds outside steps
         self._logs_steps = False  # the script tells its steps itself
         self._lead: weakref.ref[Any] | None = None
         self._others: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -84,12 +98,34 @@ class Recorder:
         """Time between two steps that was spent on a checkpoint."""
         self._between += seconds
 
+    @contextlib.contextmanager
+    def outside_steps(self) -> Generator[Callable[[], None]]:
+        """Around work of all ranks that belongs to none of the steps, as answers to fixed prompts.
+
+        The pulse says that this rank stands still for a reason; what is given is called now and
+        then in long work.
+        """
+        begun, phase, forward = time.perf_counter(), self.pulse.phase, self._forward_at
+        self.pulse.beat(SAVING, self.steps)
+        try:
+            yield lambda: self.pulse.beat(SAVING, self.steps)
+        finally:
+            self.pulse.beat(phase, self.steps)
+            self.pulse.flush()
+            self._forward_at = forward  # the step's own pass is yet to come
+            seconds = time.perf_counter() - begun
+            self._outside += seconds
+            self.not_data(seconds)
+
     def backward(self, *losses: Any, at: float | None = None) -> None:
         """A backward pass of `losses` begins (the caller makes sure it is the outermost one)."""
         if self.state_changed:
             self._settle()
         self._backward_at = time.time() if at is None else at
         self.pulse.beat(BACKWARD, self.steps)
+        if self.core_time.on:
+            self.core_time.backward()
+        self._waited_before = self.waited if at is None else 0.0
         if self.loaders is not None:
             self.loaders.used()
         for loss in losses:
@@ -118,6 +154,13 @@ class Recorder:
         """The gradient norm that the script computed before this step."""
         self._grad_norm = norm
 
+    def optimizing(self) -> None:
+        """An optimizer step begins: the first since the backward pass tells when that was over."""
+        if self._optimizer_at is None:
+            self._optimizer_at = time.time()
+            if self.core_time.on:
+                self.core_time.optimizing()
+
     def step(self, lr: float | None, optimizer: Any = None) -> None:
         """An optimizer step ended. A second optimizer without a backward of its own is no step."""
         if self.held or self._backward_at is None or os.getpid() != self.owner:
@@ -133,6 +176,8 @@ class Recorder:
             return
         self.steps += 1
         record = self._record(entered, lr)
+        if self.core_time.on:
+            self.core_time.step(self.steps)
         self.pulse.beat(FORWARD, self.steps)
         if self._lines.idle:  # its thread also writes the pulse, where a line waits for a device
             self._lines.rouse()
@@ -147,10 +192,17 @@ class Recorder:
             waited = self._forward_at - previous - self._between  # NaN after an evaluation
         if waited is not None and not waited >= 0:
             waited = None
-        seconds = None if previous is None else now - previous
+        seconds = None if previous is None else now - previous - self._outside
+        optimizing, paused, peers = self._optimizer_at, self._between, self.waited
+        before = self._waited_before
         self._previous_end, self._forward_at, self._between = now, None, 0.0
+        self._outside = 0.0
+        self._optimizer_at, self.waited, self._waited_before = None, 0.0, 0.0
         memory = None if self.reader is None else self.reader.device_memory()
-        return StepRecord(self.steps, time.time(), seconds, waited, batch, entered, lr, memory)
+        return StepRecord(
+            *(self.steps, time.time(), seconds, waited, batch, entered),
+            *(optimizing, paused, peers, before, lr, memory),
+        )
 
     def _hand_over(self, record: StepRecord, losses: list[Any], norm: Any) -> None:
         """Write the step now, or when the device has its values."""
@@ -247,11 +299,16 @@ class Recorder:
 
     def drain(self) -> None:
         """Write what still waits for a device; called once, at the end."""
+        if os.getpid() == self.owner:
+            self.arrivals.end()
         if self.tracer is not None and os.getpid() == self.owner:
             self.tracer.finish()
         if self.reader is not None and os.getpid() == self.owner:
             for ready in self.reader.drain():
                 self._emit(ready)
+        if os.getpid() == self.owner:
+            self.logged.drain()
+            self.weights.write()
         self.pulse.beat(ENDED, self.steps)
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
@@ -282,6 +339,7 @@ class Recorder:
     def group_ready(self, world_size: int, backend: str) -> None:
         """The process group exists: record its real size, which may not be the one asked for."""
         self.world_size = world_size
+        self.core_time.on = world_size > 1
         self.note(group_world_size=world_size, backend=backend)
 
     def note(self, **facts: Any) -> None:

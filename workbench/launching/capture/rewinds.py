@@ -26,6 +26,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .graceful_stop import timed_save
 from .writers import LineWriter
 
 _TENSORS, _VALUES = 16, 64  # that a fingerprint looks at
@@ -175,7 +176,8 @@ def patch(recorder: Any, torch: Any) -> None:
     owner.state_dict = _before(owner.state_dict, lambda one: rewinds().saving(one))
     owner.load_state_dict = _after(owner.load_state_dict, lambda one: rewinds().loaded(one))
     owner.__init__ = _after(owner.__init__, lambda one: rewinds().made(one))
-    torch.save = _before(torch.save, lambda _content: rewinds().saving(recorder.lead()))
+    save = timed_save(recorder, torch.save)
+    torch.save = _before(save, lambda _content: rewinds().saving(recorder.lead()))
     torch.load = _after(torch.load, lambda _file: rewinds().file_read())
 
 

@@ -21,7 +21,6 @@ from .recorder import Recorder, first_step
 from .starts import identity, write_start
 from .writers import redirect_output
 
-ALONE = "WORKBENCH_ALONE"  # set by the only rank of a run for the processes that it starts
 _UNOBSERVED = "unobserved"
 _noted: set[int] = set()
 Become = Callable[[int, int | None, str | None], None]
@@ -90,7 +89,7 @@ def join_fork(recorder: Recorder, module: Any, code: Mapping[str, Any]) -> None:
     """This process is a fork of the only rank and has joined a group: it has a rank of its own."""
     parent, folder, rank = recorder.owner, recorder.folder, int(module.get_rank())
     if (
-        not os.environ.get(ALONE)
+        not os.environ.get(ends.ALONE)
         or recorder.steps > first_step()
         or not _claimed(folder, rank, parent)
     ):

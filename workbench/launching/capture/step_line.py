@@ -24,6 +24,10 @@ class StepRecord(NamedTuple):
     data_seconds: float | None
     batch: Batch
     backward_at: float
+    optimizer_at: float | None
+    paused_seconds: float
+    waited_seconds: float
+    forward_waited_seconds: float
     lr: float | None
     memory_bytes: int | None
     loss: float | None = None
@@ -41,6 +45,11 @@ class StepRecord(NamedTuple):
             known = {"tokens": tokens, "samples": samples, "batch": fingerprint}
             line.update((name, value) for name, value in known.items() if value is not None)
         line["backward_at"] = round(self.backward_at, 6)
+        if self.optimizer_at is not None:
+            line["optimizer_at"] = round(self.optimizer_at, 6)
+        for name in ("paused_seconds", "waited_seconds", "forward_waited_seconds"):
+            if getattr(self, name):
+                line[name] = round(getattr(self, name), 6)
         for name in ("lr", "memory_bytes", "loss", "grad_norm"):
             value = getattr(self, name)
             if value is not None:

@@ -11,10 +11,12 @@ import functools
 import os
 from typing import Any
 
+from . import logged
 from .graceful_stop import depart, observed_save
 from .recorder import Recorder
 
 _RESUME = "WORKBENCH_RESUME"
+_OF_EVERY_STEP = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step", "total_flos"})
 
 
 def patch(recorder: Recorder, module: Any) -> None:
@@ -49,6 +51,7 @@ def patch(recorder: Recorder, module: Any) -> None:
         return result
 
     owner.train = observed_train
+    logged.observe(recorder, owner, "log", _logged, lead=True)
 
 
 def _checkpoint_to_resume() -> str | None:
@@ -76,6 +79,11 @@ def _stop_at_the_end(recorder: Recorder, trainer: Any) -> None:
         return run_epoch(*args, **kwargs)
 
     trainer._run_epoch = unless_done  # noqa: SLF001
+
+
+def _logged(_trainer: Any, logs: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+    """What Trainer logs beside the columns that every step has."""
+    return {name: value for name, value in logs.items() if name not in _OF_EVERY_STEP}
 
 
 def _saved_to(trainer: Any, _result: Any, _model: Any, trial: Any = None, **_kwargs: Any) -> str:

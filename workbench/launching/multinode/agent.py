@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import json
 import os
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import UsageError, WorkbenchError
+from workbench.launching.capture.writers import LineWriter
 from workbench.launching.log import guarded
 from workbench.launching.multinode.node_spec import NodeStart, marker_of, node_start
 from workbench.launching.multinode.node_view import rank_reports, ranks_of
@@ -30,6 +33,8 @@ from workbench.launching.multinode.reachability import Reach
 from workbench.launching.prepare.launcher_process import start_launcher
 from workbench.launching.prepare.placement import own_address
 from workbench.launching.stop_ladder import end_leftovers
+from workbench.observe.gpu import PatientGpuSampler
+from workbench.observe.host import HostSampler, sample_pause
 from workbench.recover.policy import Recovery
 from workbench.recover.preemption import Poller
 from workbench.store import processes, secrets
@@ -41,10 +46,10 @@ from workbench.store.files import (
     write_text_atomic,
 )
 from workbench.store.layout import RunPaths
-from workbench.store.node_schema import NodeOrder
+from workbench.store.node_schema import NodeOrder, NodeRank
 from workbench.store.ownership import check_own
 from workbench.store.run_record import RunRecord
-from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
+from workbench.store.schema import SCHEMA_VERSION, ProcessDoc, SystemLine
 
 TICK_SECONDS = 0.33
 TELL_SECONDS = 1.0
@@ -81,6 +86,11 @@ class NodeAgent:
         self._noticed = False
         self._stop_at: int | None = None
         self._lock: int | None = None
+        self._gpus = PatientGpuSampler() if run.device == "cuda" else None
+        self._host = HostSampler(paths.directory, detailed=run.device != "cuda")
+        self._system = LineWriter(str(paths.node_system(node)))
+        self._sampled: SystemLine | None = None
+        self._sample_due, self._began = 0.0, time.monotonic()
 
     def join(self) -> None:
         """Become the machine's one agent.
@@ -247,6 +257,8 @@ class NodeAgent:
         towards = (read_json(self.paths.node_order) or {}).get("address")
         if towards:  # kept: without a way to node 0 nobody could tell it
             self._address = own_address(str(towards)) or self._address
+        ranks = rank_reports(self.paths, self._ranks)
+        sample = self._sample(ranks)  # finds the GPUs, too
         document = {
             "schema": SCHEMA_VERSION,
             "node": self.node,
@@ -264,10 +276,26 @@ class NodeAgent:
             "preempt": self._noticed,
             "unreachable_since": self._reachability.unreachable_since,
             "message": self._message,
-            "ranks": rank_reports(self.paths, self._ranks),
+            "ranks": ranks,
+            "gpus": [] if self._gpus is None else [asdict(gpu) for gpu in self._gpus.gpus],
+            "sample": sample,
         }
         path = self.paths.node(self.node)
         guarded(path.name, lambda: write_json_atomic(path, document))
+
+    def _sample(self, ranks: Mapping[str, NodeRank]) -> SystemLine | None:
+        """This machine's hardware; kept in a file of its own, too, where samples thin out."""
+        now = time.monotonic()
+        if now < self._sample_due:
+            return self._sampled
+        self._sample_due = now + sample_pause(now - self._began)
+        known = (one.get("process") for one in ranks.values())
+        line = self._host.sample(process for process in known if process is not None)
+        if self._gpus is not None:
+            line["gpus"] = [sample.document() for sample in self._gpus.sample()]
+        self._system.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        self._sampled = line
+        return line
 
 
 def _number_in(path: Path) -> int:

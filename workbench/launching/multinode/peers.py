@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 from workbench.diagnose import nodes as rules
 from workbench.diagnose.facts import SILENT_SECONDS, NodeFacts, RankFacts
@@ -26,6 +26,7 @@ from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.node_schema import NodeDoc
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
 from workbench.store.secrets import redact_arguments
@@ -166,6 +167,12 @@ class Peers:
         if self._training and step is not None and step != self._order.get("stop_at"):
             self._order["stop_at"] = step
             self._write("go")
+
+    def hardware(self) -> Iterator[tuple[int, NodeDoc]]:
+        """What each other node told of its hardware."""
+        for node, seen in self._view.seen.items():
+            if seen.heard:
+                yield node, cast("NodeDoc", seen.document)
 
     def facts(self) -> tuple[NodeFacts, ...]:
         """Each machine at this moment."""

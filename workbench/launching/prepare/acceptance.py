@@ -15,13 +15,13 @@ from typing import Any, cast
 
 from workbench.errors import ForeignRunError, StoreError
 from workbench.launching.prepare.placement import without_placement
-from workbench.launching.prepare.signatures import can_vouch, is_vouched, key_path, vouch
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, in_trusted_store
 from workbench.store.printable import printable
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
+from workbench.store.signatures import can_vouch, is_vouched, key_path, vouch
 
 _SEAL = "what it starts"  # has blanks, so no variable has this name
 _SEALED = ("script", "module", "recipe", "arguments", "working_directory", "recovery", "trackers")
@@ -88,7 +88,7 @@ def accept(paths: RunPaths) -> list[str]:
 def what_it_starts(run: RunRecord) -> list[str]:
     """A line for the command of the record, and for each of its hooks."""
     lines = {"command": run.command, "in the folder": run.working_directory}
-    lines |= {name: run.recovery.get(name) for name in _HOOKS}
+    lines |= {name: run.recovery.get(name) for name in _HOOKS} | {"copied to": run.mirror}
     return [f"{name}: {_line(words)}" for name, words in lines.items() if words]
 
 
@@ -102,4 +102,5 @@ def _signed_text(run: RunRecord) -> str:
     """One text for all that decides what is started; not where its machines find each other."""
     document = run.document()  # what a record of an earlier version lacks is not in its seal
     command = without_placement(run.command) if "command" in document else None
-    return json.dumps([command, *(document.get(name) for name in _SEALED)], sort_keys=True)
+    signed = [command, *(document.get(name) for name in _SEALED)]
+    return json.dumps([*signed, run.mirror] if run.mirror else signed, sort_keys=True)

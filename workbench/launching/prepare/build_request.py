@@ -10,15 +10,17 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from workbench import recipes
 from workbench.describe import Cluster, Strategy
 from workbench.describe.detection import detect_host
 from workbench.describe.job import Job
 from workbench.errors import HostError, UsageError
+from workbench.launching.cell.script import as_words, function_script
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.described import (
     on_this_host,
@@ -26,16 +28,20 @@ from workbench.launching.prepare.described import (
     recipe_for,
     with_job,
 )
+from workbench.launching.prepare.devices import on_named, on_unused, waiting_share
 from workbench.launching.prepare.layout_flags import check_arguments, layout_flags
-from workbench.launching.prepare.options import LaunchOptions, with_launch_options
+from workbench.launching.prepare.options import Launched, LaunchOptions, with_launch_options
 from workbench.launching.prepare.placement import check_nodes, check_shares
 from workbench.launching.prepare.prediction import with_prediction
 from workbench.launching.prepare.preflight import checked, usual_port
+from workbench.launching.prepare.rank_starters import rank_starter
 from workbench.launching.prepare.request import Request
-from workbench.launching.prepare.targets import resolve, spreads_itself
+from workbench.launching.prepare.targets import Target, resolve, spreads_itself
+from workbench.notifying import chosen
 from workbench.observe.doctor import NAME_CLASH_FIX, name_clash
 from workbench.observe.trackers import check as check_tracker
 from workbench.recover.policy import Recovery
+from workbench.storage.remote import Remote
 from workbench.store import names
 from workbench.store.runs import Store
 from workbench.store.secrets import redact_arguments
@@ -46,14 +52,14 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @with_launch_options
 def request(  # noqa: D417  (the options' help is derived)
-    target: str | os.PathLike[str] | Job, arguments: Sequence[str], options: LaunchOptions
+    target: Launched, arguments: Sequence[Any], options: LaunchOptions
 ) -> Request:
     """Check a launch against this host, start nothing.
 
     Args:
-        target: A recipe's name, the path of a Python script, a module (``-m package.train``), or a
-            `Job` that one of the recipes trains.
-        arguments: The script's arguments.
+        target: A recipe's name, the path of a Python script, a module (``-m package.train``), a
+            `Job` that one of the recipes trains, or a function.
+        arguments: The script's arguments; a function's are numbers, texts, lists and dicts.
 
     Raises:
         UsageError: it cannot be started so; the message says what would work.
@@ -62,29 +68,33 @@ def request(  # noqa: D417  (the options' help is derived)
     return build_request(target, arguments, options)
 
 
-def build_request(
-    target: str | os.PathLike[str] | Job, arguments: Sequence[str], options: LaunchOptions
-) -> Request:
+def build_request(target: Launched, arguments: Sequence[Any], options: LaunchOptions) -> Request:
     """`request` with the options as one value."""
+    if isinstance(target, Callable):
+        target, arguments = function_script(_store(options).root, target), as_words(arguments)
     if isinstance(target, Job):
         target, options = recipe_for(target), replace(options, job=target)
     options = with_job(options)
     check_beside(options)
-    return checked(with_prediction(_placed(os.fspath(target), arguments, options)))
+    return checked(with_prediction(on_unused(_placed(os.fspath(target), arguments, options))))
 
 
 def _placed(target: str, arguments: Sequence[str], options: LaunchOptions) -> Request:
     """What is started, and how it is spread over this host, or this and its equals."""
     what = resolve(target)
     script, recipe = what.path, what.recipe
-    host = replace(options.cluster or detect_host(), nodes=options.nodes)
+    host, options = on_named(options.cluster or detect_host(), options)
+    host = replace(host, nodes=options.nodes)
     cluster = on_this_host(options, host)
     address = check_nodes(options.nodes, options.address)
     check_no_secret(arguments, cluster.nodes)
     device = "cpu" if options.cpu or not cluster.gpus else "cuda"
-    given, count = options.strategy, options.processes
+    given, count = _in_one_process(what, options)
     given = _usual(script, recipe, count) if given is None else given
+    if count is None and options.devices and (given is None or _any_ranks(given)):
+        count = len(options.devices)
     chosen = _strategy(given, count, device, cluster).with_options(**options.options)
+    cluster = waiting_share(cluster, chosen.world_size // cluster.nodes, script, options)
     _require_libraries()
     layout = tuple(_layout(script, chosen, recipe, device, arguments))
     if options.job is not None and recipe is not None:
@@ -101,7 +111,7 @@ def _placed(target: str, arguments: Sequence[str], options: LaunchOptions) -> Re
         cluster=cluster,
         device=device,
         working_directory=Path.cwd(),
-        store=options.store if isinstance(options.store, Store) else Store(options.store),
+        store=_store(options),
         wrap=options.wrap,
         options=replace(
             options,
@@ -109,6 +119,10 @@ def _placed(target: str, arguments: Sequence[str], options: LaunchOptions) -> Re
             port=options.port or (usual_port() if cluster.nodes > 1 else 0),
         ),
     )
+
+
+def _store(options: LaunchOptions) -> Store:
+    return options.store if isinstance(options.store, Store) else Store(options.store)
 
 
 def check_no_secret(arguments: Sequence[str], nodes: int) -> None:
@@ -127,13 +141,19 @@ def check_no_secret(arguments: Sequence[str], nodes: int) -> None:
 
 
 def check_beside(options: LaunchOptions) -> None:
-    """Refuse variables that are none, which the printed command could not hold, and trackers.
+    """Refuse variables, trackers and targets of messages that are none.
 
     Raises:
         UsageError: one of them is wrong.
+        StorageError: a package for the mirror's address is missing.
     """
     environment = options.environment
     _check_recovery(options.recovery)
+    if options.queue and options.nodes > 1:
+        raise UsageError(
+            f"The queue starts runs on this machine, not on {options.nodes}. Leave --queue out, or "
+            "give the run to a scheduler: workbench submit, workbench export."
+        )
     if options.warm and options.nodes > 1:
         raise UsageError(
             f"A warm start is for one machine, not {options.nodes}. Leave --warm out: the start of "
@@ -152,6 +172,9 @@ def check_beside(options: LaunchOptions) -> None:
         )
     for tracker in options.trackers:
         check_tracker(tracker)
+    chosen(options.notify)
+    if options.mirror:
+        Remote(options.mirror).check_writable()
 
 
 def _check_recovery(recovery: Recovery) -> None:
@@ -171,6 +194,20 @@ def _usual(script: Path, recipe: str | None, processes: int | None) -> str | Non
         alone = recipes.find(recipe).alone
         return alone[0] if alone and processes != 1 else None
     return "single" if spreads_itself(script) else None
+
+
+def _in_one_process(
+    what: Target, options: LaunchOptions
+) -> tuple[str | Strategy | None, int | None]:
+    """Strategy and processes as asked for; of a script that starts its ranks itself one process.
+
+    Each launched process would start as many, and they would meet on one port.
+    """
+    asked = options.strategy, options.processes
+    starter = None if what.recipe else rank_starter(what.path)
+    if starter is None or options.nodes > 1:
+        return asked
+    return asked if starter.follows_launcher and asked != (None, None) else ("single", 1)
 
 
 def _check_alone(recipe: str, strategy: Strategy) -> None:
@@ -221,6 +258,11 @@ def _strategy(
     if given is None:
         given = "ddp" if count > 1 else "single"
     return Strategy.parse(given, count)
+
+
+def _any_ranks(strategy: str | Strategy) -> bool:
+    """Whether it leaves the number of ranks open."""
+    return isinstance(strategy, str) and Strategy.ranks_of(strategy) is None
 
 
 def _label(strategy: Strategy) -> str:

@@ -9,10 +9,13 @@ ordinary "accelerator box" for it. It needs torch and accelerate alone, is copie
 file of the run, and is not used where there is a GPU. What it changes, each under test
 (tests/launch/test_cpu_ranks.py):
 
-- the process type becomes MULTI_GPU with the gloo backend, on the device "cpu";
+- the process type becomes MULTI_GPU with the gloo backend, on the device "cpu", also where the
+  script asks for a CPU (transformers' `use_cpu`): Accelerate would make no process group then;
 - FSDP2's CPU offload does not pin memory (pinning needs an accelerator);
 - DeepSpeed takes its CPU accelerator, and gloo alone: its shared-memory extension would be compiled
-  at first use, for a minute, and only where g++ and ninja are.
+  at first use, for a minute, and only where g++ and ninja are;
+- DeepSpeed's autotuner, which no rank uses, does not import mlflow: that costs each rank 2 s and
+  brings threads and pyarrow, beside which ranks have crashed at their exit.
 """
 
 from __future__ import annotations
@@ -48,6 +51,12 @@ def act_as_accelerator() -> None:
         return "gloo", DistributedType.MULTI_GPU
 
     setattr(PartialState, "_prepare_backend", prepare_backend)  # noqa: B010  (a private name)
+    begin: Any = vars(PartialState)["__init__"]
+
+    def whatever_is_asked(self: Any, cpu: bool = False, **options: Any) -> None:  # noqa: ARG001, FBT001, FBT002
+        begin(self, cpu=False, **options)
+
+    setattr(PartialState, "__init__", whatever_is_asked)  # noqa: B010
     construct = fsdp.CPUOffloadPolicy.__init__
 
     def without_pinning(self: Any, pin_memory: bool = False) -> None:  # noqa: FBT001, FBT002
@@ -58,8 +67,12 @@ def act_as_accelerator() -> None:
 
 def keep_deepspeed_from_compiling() -> None:
     """Make DeepSpeed's communication use gloo as it is; leave with a sentence if it cannot be."""
+    unused: Any = sys.modules
+    hidden = unused.setdefault("mlflow", None) is None  # its import fails, which is allowed for
     # By name: `import deepspeed.comm.torch as module` would bind the real torch.
     module = importlib.import_module("deepspeed.comm.torch")
+    if hidden:
+        del unused["mlflow"]
     if not hasattr(module, "build_shm_op"):
         sys.exit(
             "This release of deepspeed builds its CPU extension elsewhere than 0.14 to 0.19 do. "

@@ -43,17 +43,25 @@ def shown_gpus(
 
     A script that cannot be read is left to the launcher, which says so.
     """
-    if device != "cuda" or ranks != 1:
-        return dict(environment)
-    from workbench.launching.prepare.targets import takes_all_gpus  # noqa: PLC0415  (a lone rank's affair)
-
-    try:
-        if takes_all_gpus(script):
-            return dict(environment)
-    except (OSError, SyntaxError):
+    if device != "cuda" or ranks != 1 or takes_several(script):
         return dict(environment)
     seen = environment.get("CUDA_VISIBLE_DEVICES") or "0"
     return {**environment, "CUDA_VISIBLE_DEVICES": seen.partition(",")[0].strip()}
+
+
+def visible(devices: Sequence[str]) -> dict[str, str]:
+    """What shows a process these GPUs alone, counted as the driver counts them."""
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(devices)}
+
+
+def takes_several(script: Path) -> bool:
+    """Whether a lone rank of the script uses all GPUs that it sees; also where nobody can tell."""
+    from workbench.launching.prepare.targets import takes_all_gpus  # noqa: PLC0415  (a lone rank's affair)
+
+    try:
+        return takes_all_gpus(script)
+    except (OSError, SyntaxError):
+        return True
 
 
 def start_launcher(

@@ -19,12 +19,22 @@ from workbench.describe.option import Group, Option, declared, groups
 from workbench.describe.stack import ALL, CALIBRATION
 from workbench.errors import UnknownNameError, UsageError
 from workbench.recover.policy import Recovery
+from workbench.storage.remote import checked_address
 from workbench.store.runs import Store
 
 _P = ParamSpec("_P")
 _R_co = TypeVar("_R_co", covariant=True)
 _R = TypeVar("_R")
 _NO_RECOVERY = Recovery()
+Launched = str | os.PathLike[str] | Job | Callable[..., object]
+"""What can be started: a script's path or a recipe's name, a job, or a function."""
+PRIORITY = Option(help="In the queue: higher ones start first.", least=0, most=100)
+DEVICES = Option(
+    help="GPUs by index or UUID; on CPU slots of cores [default: free ones].",
+    metavar="D,D",
+    split="commas",
+    in_place=True,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +66,19 @@ class LaunchOptions:
     """Number of machines."""
     address: Annotated[str | None, Option(help="Where the other machines reach this one.")] = None
     """Of node 0; needed with several machines."""
+    devices: Annotated[Sequence[str], DEVICES] = ()
+    """See ``workbench queue list`` for who holds which; () = the first of the GPUs that no run
+    holds, and on CPU all cores."""
+    share: Annotated[
+        bool, Option(help="Use devices even if another run holds them.", in_place=True)
+    ] = False
+    """Without it two runs never get one GPU."""
+    queue: Annotated[
+        bool, Option(help="File it in the queue; it starts when its devices are free.")
+    ] = False
+    """See `workbench.queueing`."""
+    priority: Annotated[int, PRIORITY] = 0
+    """Among equal ones the first filed starts first."""
     cpu: Annotated[bool, Option(help="Use CPU ranks even if there are GPUs.")] = False
     """Where there is no GPU the ranks are on the CPU anyway."""
     name: Annotated[str | None, Option(help="Display name of the run.")] = None
@@ -97,6 +120,25 @@ class LaunchOptions:
         ),
     ] = ()
     """Fed from the run's files beside the training."""
+    notify: Annotated[
+        Sequence[str],
+        Option(
+            help="Who is told of findings and the end: names, all or none (`workbench notify`).",
+            metavar="NAME,NAME",
+            split="commas",
+            in_place=True,
+        ),
+    ] = ("all",)
+    """Names of targets that `workbench notify add` keeps; without any, no message is sent."""
+    mirror: Annotated[
+        str | None,
+        Option(
+            help="Copy checkpoints and metrics to s3://…, gs://… or a folder while it trains.",
+            metavar="URL",
+            in_place=True,
+        ),
+    ] = None
+    """Kept in step by a process of its own; see `workbench push` and `resume URL/RUN`."""
     calibration: Annotated[str, CALIBRATION] = ALL
     """See `workbench calibrate`; a run starts the same with any."""
     store: Annotated[
@@ -109,7 +151,7 @@ class LaunchOptions:
 
     def __post_init__(self) -> None:
         """None stands for the default of what is a collection or a value of its own."""
-        for name in ("options", "environment", "trackers", "recovery"):
+        for name in ("options", "environment", "trackers", "notify", "recovery", "devices"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, _EMPTY[name])
         if not isinstance(self.recovery, Recovery):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -126,6 +168,9 @@ class LaunchOptions:
             **{name: getattr(self, name) for name in _RECORDED},
             "recovery": self.recovery.document(),
             "trackers": list(self.trackers),
+            "devices": list(self.devices),
+            "notify": list(self.notify),
+            "mirror": self.mirror and checked_address(self.mirror),
             "extra_environment": dict(self.environment),
         }
 
@@ -144,17 +189,19 @@ _EMPTY: dict[str, Any] = {
     "options": {},
     "environment": {},
     "trackers": (),
+    "devices": (),
+    "notify": ("all",),
     "recovery": _NO_RECOVERY,
 }
 _UNDECLARED = {
     "job": "A described Job: gives the strategy, the machines and a recipe's arguments.",
     "cluster": "The machines that an engine will give.",
 }
-_RECORDED = ("wrap", "port", "capture", "warm", "nodes", "address")
+_RECORDED = ("wrap", "port", "capture", "warm", "nodes", "address", "share")
 NAMES = tuple(one.name for one in fields(LaunchOptions))
 """Keywords of a launch."""
-FIXED = frozenset({"store", "cluster"})
-"""Those that a resumed run keeps."""
+FIXED = frozenset({"store", "cluster", "queue", "priority"})
+"""Those that a resumed run keeps, or has nothing of."""
 IN_PLACE = frozenset({"recovery"}) | {
     name for name, one in declared(LaunchOptions).items() if one.option.in_place
 }
@@ -177,8 +224,8 @@ class Launching(Protocol[_P, _R_co]):
 
     def __call__(
         self,
-        target: str | os.PathLike[str] | Job,
-        arguments: Sequence[str] = (),
+        target: Launched,
+        arguments: Sequence[Any] = (),
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> _R_co:
@@ -193,11 +240,11 @@ class _Keywords(Generic[_P]):
         self._kind = kind
 
     def __call__(
-        self, function: Callable[[str | os.PathLike[str] | Job, Sequence[str], LaunchOptions], _R]
+        self, function: Callable[[Launched, Sequence[Any], LaunchOptions], _R]
     ) -> Launching[_P, _R]:
         def launching(
-            target: str | os.PathLike[str] | Job,
-            arguments: Sequence[str] = (),
+            target: Launched,
+            arguments: Sequence[Any] = (),
             *_: Any,
             **options: Any,
         ) -> _R:

@@ -7,6 +7,7 @@ from its arguments and configuration where a known trainer reads them.
 from __future__ import annotations
 
 import importlib.util
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,17 @@ from typing import Any
 from workbench import recipes
 from workbench.describe import Strategy, Workload
 from workbench.describe.job import Job
-from workbench.describe.trainers import Trainer, imported_trainer, preset
+from workbench.describe.trainers import Preset, Trainer, imported_trainer, preset
 from workbench.errors import HostError, UsageError
 from workbench.estimate import Estimate, training_memory
-from workbench.estimate.card import CPU_CONTEXT_BYTES, CPU_CONTEXT_OF_CUDA_BUILD_BYTES
+from workbench.estimate.card import (
+    CPU_CONTEXT_BYTES,
+    CPU_CONTEXT_OF_CUDA_BUILD_BYTES,
+    CPU_IMPORTS_BYTES,
+)
 from workbench.estimate.parts import CONTEXT
 from workbench.launching.prepare.described import check_trained, workload_of
+from workbench.launching.prepare.own_model import epoch_steps, of_own_model, with_pairs
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.step_prediction import predict
 from workbench.store import measurements, stack_calibrations
@@ -58,9 +64,11 @@ def with_prediction(request: Request) -> Request:
     if request.trainer is not None and request.trainer.assumptions:
         assumptions = (request.trainer.note, *notes, *memory.assumptions)
         memory = replace(memory, assumptions=assumptions)
+    if request.recipe is not None:
+        memory = with_pairs(memory, recipes.shape(request.arguments, recipe=request.recipe))
     return replace(
         request,
-        predicted=_of_this_torch(memory),
+        predicted=_with_imports(memory, request.trainer),
         predicted_time=step and step[0],
         predicted_basis=step and step[1],
     )
@@ -133,9 +141,15 @@ def _of_recipe(request: Request, recipe: str) -> Request:
         arguments = (*defaults, *arguments)
     shape = recipes.shape(arguments, recipe=recipe)
     workload = None if shape["layers"] is None else workload_of(recipe, shape)
+    job = of_own_model(request, recipe, shape)
+    if job is not None:
+        workload = job.workload
     if request.options.job is not None:
         workload = request.options.job.workload
         check_trained(recipe, arguments, workload)
+    epoch, steps = epoch_steps(request, shape), shape["steps"]
+    if steps is None and epoch is not None:
+        steps = math.ceil(epoch * shape["epochs"])
     wrap = request.wrap  # a model given by name says itself what its blocks are
     if wrap is None and shape["model"] is None:
         wrap = recipes.find(recipe).block
@@ -147,7 +161,9 @@ def _of_recipe(request: Request, recipe: str) -> Request:
         optimizer=shape["optimizer"],
         checkpoint_folder=shape["checkpoint_dir"],
         workload=workload,
-        steps_total=shape["steps"],
+        trainer=request.trainer if job is None else job.trainer,
+        epoch_steps=epoch,
+        steps_total=steps,
         seconds_total=None if shape["minutes"] is None else 60.0 * shape["minutes"],
         checkpoint_every=shape["checkpoint_every"],
     )
@@ -164,14 +180,18 @@ def memory_of(recipe: str | None, workload: Workload, strategy: Strategy, where:
     return replace(memory, assumptions=(*memory.assumptions, note))
 
 
-def _of_this_torch(predicted: Estimate) -> Estimate:
-    """A CPU rank loads the CUDA libraries of torch's CUDA build too, though it never uses them."""
+def _with_imports(predicted: Estimate, trainer: Preset | None) -> Estimate:
+    """A CPU rank holds what it imports: torch's CUDA libraries, though unused, and its trainer."""
+    if predicted.parts.get(CONTEXT) != CPU_CONTEXT_BYTES:
+        return predicted
     torch = importlib.util.find_spec("torch")
     folders = torch.submodule_search_locations if torch is not None else None
     cuda = any(Path(folder, "lib", "libtorch_cuda.so").exists() for folder in folders or ())
-    if not cuda or predicted.parts.get(CONTEXT) != CPU_CONTEXT_BYTES:
+    size = CPU_CONTEXT_OF_CUDA_BUILD_BYTES if cuda else CPU_CONTEXT_BYTES
+    size += 0 if trainer is None else CPU_IMPORTS_BYTES.get(trainer.trainer.name, 0)
+    if size == CPU_CONTEXT_BYTES:
         return predicted
-    size = CPU_CONTEXT_OF_CUDA_BUILD_BYTES
-    note = f"context of a CPU rank under torch's CUDA build: {size >> 20} MiB, not measured here"
+    build = " under torch's CUDA build" if cuda else ""
+    note = f"context of a CPU rank{build}: {size >> 20} MiB, not measured on this host"
     kept = tuple(one for one in predicted.assumptions if "context of a CPU rank" not in one)
     return replace(predicted, parts={**predicted.parts, CONTEXT: size}, assumptions=(*kept, note))

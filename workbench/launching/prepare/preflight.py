@@ -7,15 +7,14 @@ launch form, on the terminal and into run.json.
 from __future__ import annotations
 
 import importlib.util
-import re
 import socket
 from dataclasses import replace
-from pathlib import Path
 
 from workbench import recipes
-from workbench.describe.detection import nvml
 from workbench.describe.supported import backend, why_not
+from workbench.describe.torch_build import why_no_cuda
 from workbench.errors import HostError, UsageError
+from workbench.launching.prepare.own_decisions import check_own_decisions
 from workbench.launching.prepare.preflight_warnings import warnings
 from workbench.launching.prepare.request import Request
 
@@ -33,41 +32,14 @@ def checked(request: Request) -> Request:
     _check_port(request.options.port)
     _check_precision(request)
     _check_optimizer(request)
+    check_own_decisions(request)
     return replace(request, warnings=tuple(warnings(request)))
 
 
 def _check_cuda(request: Request) -> None:
-    """Ranks whose torch cannot use the GPU would train on the CPU, each by itself, without a word.
-
-    torch is not loaded for that: its version file tells what it was built for.
-    """
-    library, spec = nvml(), importlib.util.find_spec("torch")
-    if request.device != "cuda" or library is None or spec is None or spec.origin is None:
-        return
-    try:
-        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
-        driver = int(library.nvmlSystemGetCudaDriverVersion()) // 1000
-    except (OSError, library.NVMLError):
-        return
-    built = re.search(r"^cuda\b[^=\n]*=\s*'(\d+)", text, re.MULTILINE)
-    if built is not None and int(built[1]) <= driver:
-        return
-    what = "the CPU" if built is None else f"CUDA {built[1]}"
-    raise HostError(
-        f"torch is built for {what}, and this host's driver can do CUDA {driver}: no rank could "
-        "use its GPU. Install a torch that fits (in the repository: "
-        f"WORKBENCH_TORCH_INDEX=https://download.pytorch.org/whl/{_wheels(driver)} make demo), or "
-        "train on the CPU with --cpu."
-    )
-
-
-def _wheels(driver: int) -> str:
-    """Folder of torch's builds that any driver of that CUDA generation can run.
-
-    >>> [_wheels(one) for one in (11, 12, 13)]
-    ['cu118', 'cu126', 'cu130']
-    """
-    return {11: "cu118", 12: "cu126"}.get(driver, "cu130")
+    why = why_no_cuda() if request.device == "cuda" else None
+    if why is not None:
+        raise HostError(f"{why} Or train on the CPU with --cpu.")
 
 
 def _check_packages(request: Request) -> None:

@@ -6,17 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.describe import Strategy
+from workbench.describe.detection import silent_gpus
 from workbench.errors import UsageError
 from workbench.estimate.rank import ranks_of
 from workbench.estimate.sizing.switch import switches_that_fit
 from workbench.estimate.states import optimizer_bytes
+from workbench.launching.prepare.own_decisions import saves_nothing
+from workbench.launching.prepare.rank_starters import rank_starter
 from workbench.launching.prepare.request import Request
-from workbench.launching.prepare.targets import spawns_ranks
-from workbench.observe.gpu import GpuHolder, gpu_holders
+from workbench.observe.devices import IN_USE_BYTES
+from workbench.observe.gpu import GpuHolder, GpuSampler, gpu_holders
 from workbench.observe.host import disk_free, memory_available
+from workbench.observe.throttle import HW_SLOWDOWN, POWER_BRAKE, THERMAL, throttle_text
 from workbench.units import GIB, format_bytes
 
-_HELD_BYTES = GIB  # less is a display or a driver, not somebody's training
 _LITTLE_DISK = 2 * GIB
 
 
@@ -26,7 +29,17 @@ def warnings(request: Request) -> Iterator[str]:
     Raises:
         UsageError: the disk cannot hold one checkpoint.
     """
-    for look in (_own_script, _own_ranks, _restarts, _memory, _offload, _held, _disk):
+    for look in (
+        _own_script,
+        _own_ranks,
+        _restarts,
+        _memory,
+        _offload,
+        _held,
+        _health,
+        _silent,
+        _disk,
+    ):
         yield from look(request)
 
 
@@ -45,19 +58,27 @@ def _own_script(request: Request) -> Iterator[str]:
 
 def _own_ranks(request: Request) -> Iterator[str]:
     """A script that starts its ranks does so in each process that is launched."""
-    if request.recipe is None and request.processes > 1 and spawns_ranks(request.script):
+    starter = None if request.recipe else rank_starter(request.script)
+    if starter is None or (request.processes > 1 and starter.follows_launcher):
+        return
+    text = f"{request.script.name} starts its ranks itself ({starter.name})"
+    if request.processes > 1:  # on several machines
         yield (
-            f"{request.script.name} starts its ranks itself (torch.multiprocessing): each of the "
-            f"{request.processes} launched processes would start a group of its own, and they "
-            "meet on one port. Launch it with --nproc 1: the ranks that it starts are recorded."
+            f"{text}: each of the {request.processes} launched processes would start a group of "
+            "its own, and they meet on one port. Launch it on one machine."
         )
+        return
+    asked = request.options.processes or 1
+    instead = f", not as {asked}" if asked > 1 else ""
+    yield (
+        f"{text}, so it is launched as one process{instead}. How many ranks it starts is its own "
+        "affair; they are observed, each under its own rank."
+    )
 
 
 def _restarts(request: Request) -> Iterator[str]:
     """A recipe that saves nothing begins anew each time it is started again."""
-    flags = ("--checkpoint-every", "--checkpoint-minutes", "--checkpoint-auto")
-    saves = any(word.startswith(flags) for word in request.arguments)
-    if request.recipe is not None and request.options.recovery.restarts and not saves:
+    if request.options.recovery.restarts and saves_nothing(request):
         yield (
             f"{request.options.recovery.restarts} restarts are allowed, but the recipe saves no "
             "checkpoint, so each would start over. Add --checkpoint-minutes 5 to its arguments."
@@ -109,8 +130,41 @@ def _held(request: Request) -> Iterator[str]:
     if request.device == "cpu":
         return
     for holder in gpu_holders(request.cluster.gpus[: request.processes]):
-        if holder.memory_bytes >= _HELD_BYTES:
+        if holder.memory_bytes >= IN_USE_BYTES:
             yield _held_sentence(holder, request)
+
+
+def _health(request: Request) -> Iterator[str]:
+    """GPUs of the run that are slowed down by heat or power before it starts, or have errors."""
+    if request.device == "cpu":
+        return
+    sampler = GpuSampler(request.cluster.gpus[: request.processes])
+    errors = sampler.memory_errors()
+    for sample in sampler.sample():
+        slowed = (sample.throttle_reasons or 0) & (THERMAL | HW_SLOWDOWN | POWER_BRAKE)
+        if slowed:
+            degrees = f" at {sample.temperature_c:.0f} °C" if sample.temperature_c else ""
+            yield (
+                f"GPU {sample.index} is slowed down already ({throttle_text(slowed)}){degrees}: "
+                "all ranks would wait for it. Check its cooling and power, or leave it out with "
+                "--devices."
+            )
+        if errors.get(sample.index):
+            yield (
+                f"GPU {sample.index} has counted {errors[sample.index]} uncorrectable memory "
+                "errors since its driver was loaded. Reset it, or leave it out with --devices."
+            )
+
+
+def _silent(request: Request) -> Iterator[str]:
+    """Cards of this host that cannot be used, where the run could have had more than it gets."""
+    silent = {} if request.options.cpu or request.options.devices else silent_gpus()
+    if silent:
+        said = "; ".join(f"GPU {index}: {text}" for index, text in silent.items())
+        yield (
+            f"The driver does not describe every GPU of this host ({said}): the run goes without. "
+            "Restart or replace the machine: workbench doctor."
+        )
 
 
 def _held_sentence(holder: GpuHolder, request: Request) -> str:

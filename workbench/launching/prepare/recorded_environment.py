@@ -14,10 +14,10 @@ from pathlib import Path
 
 from workbench.errors import UsageError
 from workbench.launching.capture import SITE_FOLDER
-from workbench.launching.prepare.signatures import is_vouched
 from workbench.store.processes import MARKER
 from workbench.store.run_record import RunRecord
 from workbench.store.secrets import HIDDEN
+from workbench.store.signatures import is_vouched
 
 _APPLIED = re.compile(
     r"WORKBENCH_(?!STORE|TRUSTED)\w+|ACCELERATE_\w+|FSDP_\w+|PARALLELISM_CONFIG_\w+"

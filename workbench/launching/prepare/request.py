@@ -17,7 +17,7 @@ from workbench.estimate.timing import StepTime
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.cpu_threads import CpuThreads, cpu_threads
-from workbench.launching.prepare.launcher_process import shown_gpus
+from workbench.launching.prepare.launcher_process import shown_gpus, visible
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.placement import NAMES, Placement, interface_towards
 from workbench.launching.prepare.step_prediction import Basis
@@ -69,6 +69,8 @@ class Request:
     """Predicted time of one optimizer step; None = nothing is known to say it from."""
     predicted_basis: Basis | None = None
     """What that rests on."""
+    epoch_steps: int | None = None
+    """Optimizer steps of one pass over the user's data; None = not known."""
     steps_total: int | None = None
     """Optimizer steps asked for, when known."""
     seconds_total: float | None = None
@@ -130,11 +132,17 @@ class Request:
     @property
     def predicted_usd(self) -> float | None:
         """Bill of the steps or the time asked for; None where price or length are unknown."""
-        price, step = self.usd_per_hour, self.predicted_time
+        price, hours = self.usd_per_hour, self.predicted_hours
+        return None if hours is None or price is None else hours * price
+
+    @property
+    def predicted_hours(self) -> float | None:
+        """Time of the steps or the time asked for; None where the length is unknown."""
+        step = self.predicted_time
         ends = [] if self.seconds_total is None else [self.seconds_total]
         if self.steps_total is not None and step is not None:
             ends.append(self.steps_total * step.step_seconds)
-        return min(ends) * price / 3600 if ends and price is not None else None
+        return min(ends) / 3600 if ends else None
 
     def prediction(self) -> dict[str, Any] | None:
         """What run.json keeps as predicted: memory, time and bill, each only where it is known."""
@@ -213,6 +221,8 @@ class Request:
         # The machine's own choice counts.
         values |= {name: os.environ[name] for name in named if self.nodes > 1 or name in values}
         values["PYTHONUNBUFFERED"] = "1"
+        if self.device == "cuda" and self.options.devices:
+            values |= visible(self.options.devices)
         if hooked:
             values |= capture_variable(capture=self.options.capture)
         values |= self.options.environment

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from workbench import recipes
 from workbench.errors import UsageError
+from workbench.launching.prepare.rank_starters import rank_starter
 from workbench.store.python_source import script_tree
 from workbench.store.run_record import RunRecord
 
@@ -113,59 +114,15 @@ def _imported(path: Path) -> set[str]:
     return names
 
 
-_LAUNCHERS_OWN = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}
-
-
-def spawns_ranks(path: Path) -> bool:
-    """Whether the script starts its ranks by torch.multiprocessing, however it is launched.
-
-    One that reads the launcher's variables can do without. `Process` alone has other uses too.
-    """
-    try:
-        nodes = list(ast.walk(script_tree(path)))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
-    starts = {"spawn", "start_processes"}
-    if any(call.endswith("init_process_group") for call in calls):
-        starts.add("Process")
-    written = {
-        id(node.slice)
-        for node in nodes
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-    }
-    reads = any(
-        isinstance(node, ast.Constant) and node.value in _LAUNCHERS_OWN and id(node) not in written
-        for node in nodes
-    )
-    return not reads and bool(calls & _torch_multiprocessing(nodes, starts))
-
-
-def _torch_multiprocessing(nodes: list[ast.AST], functions: set[str]) -> set[str]:
-    """How the script would write a call of these functions of torch.multiprocessing."""
-    module = "torch.multiprocessing"
-    spellings = {f"{module}.{name}" for name in functions}
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names = [one.asname for one in node.names if one.name == module and one.asname]
-            spellings |= {f"{one}.{name}" for one in names for name in functions}
-        elif isinstance(node, ast.ImportFrom):
-            for one in node.names:
-                called = one.asname or one.name
-                if node.module == module and one.name in functions:
-                    spellings.add(called)
-                elif f"{node.module}.{one.name}" == module:
-                    spellings |= {f"{called}.{name}" for name in functions}
-    return spellings
-
-
 def takes_all_gpus(path: Path) -> bool:
     """Whether one process of the script may want several GPUs; else it would by accident.
 
-    Hugging Face's Trainer wraps a model in DataParallel where a lone process sees several.
+    Hugging Face's Trainer wraps a model in DataParallel where a lone process sees several. One that
+    starts its ranks itself gives each of them one.
     """
     source = path.read_bytes()
-    return b"device_map" in source or b"DataParallel(" in source or spreads_itself(path)
+    alone = b"device_map" in source or b"DataParallel(" in source
+    return alone or spreads_itself(path) or rank_starter(path) is not None
 
 
 def _no_such_script(path: Path, known: list[str]) -> str:

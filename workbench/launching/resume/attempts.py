@@ -13,6 +13,7 @@ from workbench.launching.log import guarded, log
 from workbench.observe.events import cut_after
 from workbench.store.files import LineReader, append_line, parse_line, read_json, read_tail
 from workbench.store.layout import RunPaths
+from workbench.store.schema import BY_HAND, RollbackDoc
 from workbench.store.secrets import hide_bytes, redact_arguments
 
 if TYPE_CHECKING:
@@ -63,6 +64,17 @@ class Attempts:
         return total
 
     @property
+    def asked_at(self) -> float:
+        """Unix seconds at which a person or program last started the run; restarts do not count."""
+        starts = [line for line in self.lines if line["event"] == "start"]
+        asked = [
+            line["time"]
+            for line in starts
+            if line["attempt"] == 1 or str(line.get("why") or "").startswith(BY_HAND)
+        ]
+        return asked[-1] if asked else starts[0]["time"] if starts else time.time()
+
+    @property
     def seconds_of_present(self) -> float:
         """Since the present attempt was started; 0 where none is under way."""
         last = self.lines[-1] if self.lines else None
@@ -71,7 +83,8 @@ class Attempts:
     def latest(self) -> list[dict[str, Any]]:
         """What the view tells of them."""
         latest = self.lines[-2 * _TOLD :]
-        return [{key: line[key] for key in line if key != "given_up"} for line in latest]
+        left_out = {"given_up", "rollback"}
+        return [{key: line[key] for key in line if key not in left_out} for line in latest]
 
     def take_over(self) -> None:
         """Before the next attempt is waited for: what was asked of an earlier supervisor is done.
@@ -90,6 +103,7 @@ class Attempts:
         checkpoint: str | None,
         why: str | None,
         arguments: Sequence[str] | None = None,
+        rollback: RollbackDoc | None = None,
     ) -> None:
         """Note the start of an attempt; before any but the first, clear what the last one left.
 
@@ -112,6 +126,7 @@ class Attempts:
                 "checkpoint": checkpoint,
                 "why": why,
                 "arguments": None if arguments is None else redact_arguments(arguments),
+                **({} if rollback is None else {"rollback": rollback}),
                 "given_up": [
                     [str(one.path), one.saved_at]
                     for one in beyond

@@ -33,7 +33,7 @@ from workbench.store.schema import BY_HAND
 from workbench.store.secrets import HIDDEN
 
 
-def rerun(paths: RunPaths) -> Resumed:
+def rerun(paths: RunPaths, devices: Sequence[str] = ()) -> Resumed:
     """Start a run of its own with the command of this one. See `Run.rerun`.
 
     Raises:
@@ -41,7 +41,7 @@ def rerun(paths: RunPaths) -> Resumed:
         UsageError: it cannot be started so any more.
         StoreError: the run store cannot be written.
     """
-    run, request = _again(paths)
+    run, request = _again(paths, devices)
     resume: ResumeSpec | None = None
     if run.resumed_from is not None:  # a fork: its arguments name the checkpoint
         resume = {
@@ -55,13 +55,15 @@ def rerun(paths: RunPaths) -> Resumed:
     return _with_differences(Resumed(paths=again, notes=request.warnings), run)
 
 
-def rerun_request(paths: RunPaths) -> tuple[Request, list[dict[str, Any]]]:
+def rerun_request(
+    paths: RunPaths, devices: Sequence[str] = ()
+) -> tuple[Request, list[dict[str, Any]]]:
     """What `rerun` would start, and what is another now; nothing is started or written.
 
     Raises:
         UsageError: as `rerun`.
     """
-    run, request = _again(paths)
+    run, request = _again(paths, devices)
     return request, _differs_now(run, request)
 
 
@@ -114,18 +116,20 @@ def _differs_now(run: RunRecord, request: Request) -> list[dict[str, Any]]:
     return differences(run, now)
 
 
-def _again(paths: RunPaths) -> tuple[RunRecord, Request]:
+def _again(paths: RunPaths, devices: Sequence[str]) -> tuple[RunRecord, Request]:
     run = startable_record(paths)
     refuse_engine(run)
     check_not_redacted(run, run.arguments)
     folder, options = recorded_folder(run), options_of(paths, run)
+    if devices:
+        options = replace(options, devices=tuple(devices))
     words = run.arguments[len(run.layout_arguments) :]
-    variables = {**_recorded_variables(run), **options.environment}
+    variables = {**recorded_variables(run), **options.environment}
     request = build_request(target_of(run), words, replace(options, environment=variables))
     return run, replace(request, working_directory=folder)
 
 
-def _recorded_variables(run: RunRecord) -> dict[str, str]:
+def recorded_variables(run: RunRecord) -> dict[str, str]:
     """Those that tuned the training and that a record may set."""
     given = (run.provenance or {}).get("environment", {})
     applied = {name: value for name, value in given.items() if is_applied(name)}

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from workbench import recipes
+from workbench.describe.detection import detect_host
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.acceptance import check_accepted, seal
 from workbench.launching.prepare.build_request import build_request, check_beside, check_no_secret
 from workbench.launching.prepare.described import recipe_arguments
+from workbench.launching.prepare.devices import assigned, check_free, on_named
 from workbench.launching.prepare.layout_flags import check_arguments
 from workbench.launching.prepare.request import Request, capture_variable
-from workbench.launching.prepare.signatures import vouch
 from workbench.launching.prepare.targets import target_of
 from workbench.launching.resume.attempts import Attempts, read_attempts
 from workbench.launching.resume.run_options import (
@@ -26,6 +27,7 @@ from workbench.launching.resume.run_options import (
 )
 from workbench.launching.resume.starting_point import StartingPoint, starting_point
 from workbench.launching.start.launch_spec import (
+    LaunchSpec,
     ResumeSpec,
     check_not_redacted,
     recorded_spec,
@@ -33,15 +35,19 @@ from workbench.launching.start.launch_spec import (
 )
 from workbench.launching.start.start import begin
 from workbench.launching.start.supervisor_process import spawn_supervisor
+from workbench.observe.devices import held_by
 from workbench.recover.resuming import given_checkpoint
 from workbench.recover.script_checkpoints import every_checkpoint
-from workbench.recover.script_options import changed_arguments, script_options
+from workbench.script_options.arguments import changed_arguments
+from workbench.script_options.from_source import script_options
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
+from workbench.store.queue_files import QueueFiles
 from workbench.store.record import read_record
 from workbench.store.run_record import RunRecord
 from workbench.store.secrets import redact_environment
+from workbench.store.signatures import vouch
 from workbench.store.status import read_status
 
 _TAKEN_UP_SECONDS = 90.0  # longer than a supervisor waits for the one before it
@@ -79,7 +85,10 @@ def resume(
         StoreError: the run directory cannot be written.
     """
     run = startable_record(paths)
-    if read_status(paths).live:
+    status = read_status(paths)
+    if status.state == "queued":
+        raise UsageError(f"{run.run} waits in the queue: workbench queue list")
+    if status.live:
         raise UsageError(f"{run.run} is still running. Stop it first: workbench stop {run.run}")
     changes = given_changes(changes)
     if "job" in changes and run.recipe is not None:
@@ -175,12 +184,24 @@ def _in_place(
     resumed = resume_spec(words, run, start.at, start.why, given=start.given)
     resumed["told"] = differs
     check_no_secret(resumed.get("arguments", ()), run.nodes)
+    if not held_by(run):
+        return _spawned(paths, run, start, {**base, "resume": resumed}, write=bool(changes))
+    with QueueFiles(paths.directory.parent).locked():  # until it holds its devices
+        check_free(paths, run)
+        return _spawned(paths, run, start, {**base, "resume": resumed}, write=bool(changes))
+
+
+def _spawned(
+    paths: RunPaths, run: RunRecord, start: StartingPoint, spec: LaunchSpec, *, write: bool
+) -> Resumed:
+    """Start the supervisor of the next attempt, and wait until it is at work."""
     before = at_work(paths)
-    resumed["after"] = Attempts(paths).number  # of two that resume at once, one does
+    assert spec["resume"] is not None
+    spec["resume"]["after"] = Attempts(paths).number  # of two that resume at once, one does
     try:
-        if changes:
+        if write:
             write_json_atomic(paths.run, run.document(), indent=2)
-        spawn_supervisor(paths, {**base, "resume": resumed})
+        spawn_supervisor(paths, spec)
     except OSError as error:
         raise StoreError(f"{paths.directory} cannot be written: {error}") from error
     deadline = time.monotonic() + _TAKEN_UP_SECONDS
@@ -255,6 +276,8 @@ def taken_up(paths: RunPaths, run: RunRecord, before: tuple[int, object]) -> boo
 def _changed_run(paths: RunPaths, run: RunRecord, changes: Mapping[str, Any]) -> RunRecord:
     """run.json with changes that leave the layout as it is."""
     options, _ = changed(run, options_of(paths, run), changes)
+    if "devices" in changes:
+        _, options = on_named(detect_host(), options)
     check_beside(options)
     recorded = options.document()
     recorded["extra_environment"] = redact_environment(recorded["extra_environment"])
@@ -270,6 +293,8 @@ def _changed_run(paths: RunPaths, run: RunRecord, changes: Mapping[str, Any]) ->
         words = list(run.command)
         words[words.index("--main_process_port") + 1] = str(options.port)
         again = replace(again, command=words)
+    if "devices" in changes:
+        again = assigned(again, options.devices)
     return replace(again, vouched=seal(again))
 
 

@@ -52,6 +52,8 @@ def options_of(paths: RunPaths, run: RunRecord) -> LaunchOptions:
         processes=strategy.world_size // run.nodes,
         nodes=run.nodes,
         address=run.address if run.nodes > 1 else None,
+        devices=tuple(run.devices),
+        share=run.share,
         cpu=run.device == "cpu",
         # A name that was made of script and strategy is made anew.
         name=None if run.name.startswith(script.stem) else run.name,
@@ -63,6 +65,8 @@ def options_of(paths: RunPaths, run: RunRecord) -> LaunchOptions:
         environment=_environment(run),
         recovery=Recovery.read(run.recovery),
         trackers=tuple(run.trackers),
+        notify=tuple(run.notify),
+        mirror=run.mirror,
     )
 
 
@@ -117,6 +121,8 @@ def given_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
     """
     check_names(changes)
     some = {name: value for name, value in changes.items() if value is not None}
+    if {"queue", "priority"} & set(some):
+        raise UsageError("A resumed run starts at once. Only a launch can wait in the queue.")
     if FIXED & set(some):
         raise UsageError("A resumed run stays in its store. Launch a new run to use another one.")
     return {name: value for name, value in some.items() if value != {}}
@@ -157,6 +163,8 @@ def changed(
     strategy, dropped = _with_kept(base.with_options(**explicit), kept, splits, device)
     nodes = plain.get("nodes", options.nodes)
     plain |= {"strategy": strategy, "processes": max(1, strategy.world_size // nodes)}
+    if plain["processes"] != options.processes:  # as many devices as ranks
+        plain.setdefault("devices", ())
     if job is None and options.job is not None:  # what it described, on the machine at hand
         plain["job"] = replace(options.job, strategy=strategy, cluster=device)
     return replace(options, **plain), dropped

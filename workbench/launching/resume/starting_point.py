@@ -50,7 +50,9 @@ def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> S
     own, passed = _newest(paths, known, read=read)
     if own is not None:
         return _at(paths, own, passed)
-    others = [one for one in every_checkpoint(paths) if one.by_script]
+    others = [  # weights alone are a result, not a state to go on from
+        one for one in every_checkpoint(paths) if one.by_script and one.kind != "pretrained"
+    ]
     stepped = [one for one in others if one.step is not None]
     newest, more = _newest(paths, stepped, read=read)
     if newest is not None:

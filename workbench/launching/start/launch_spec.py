@@ -15,6 +15,7 @@ from workbench.launching.warm.client import WarmSpec
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.resuming import PLACEHOLDER, how_to_resume
 from workbench.store.run_record import RunRecord
+from workbench.store.schema import RollbackDoc
 from workbench.store.secrets import HIDDEN
 
 
@@ -30,6 +31,7 @@ class ResumeSpec(_ResumePoint, total=False):
     arguments: list[str]  # all of the script's; absent = as before
     environment: dict[str, str]  # more of it for this attempt
     told: bool  # the arguments were changed by the user
+    rollback: RollbackDoc
     after: int  # the attempt that it follows: of two that resume at once, one does
     run: str  # the run that wrote the checkpoint, where it is another one
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from workbench.errors import StoreError
+from workbench.launching.cell.script import kept_script
 from workbench.launching.prepare.acceptance import seal
+from workbench.launching.prepare.devices import placed, wants_devices
 from workbench.launching.prepare.recorded_environment import tuning_variables
 from workbench.launching.prepare.request import Request
-from workbench.launching.prepare.signatures import vouch
 from workbench.launching.start.launch_spec import LaunchSpec, ResumeSpec, make_spec, warm_server
 from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.provenance.record import record_provenance
@@ -20,9 +22,11 @@ from workbench.store import secrets
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
-from workbench.store.run_record import OriginDoc, ProvenanceDoc, RunRecord
+from workbench.store.queue_files import QueueFiles
+from workbench.store.run_record import OriginDoc, ProvenanceDoc, RunRecord, SweepDoc
 from workbench.store.runs import discard
 from workbench.store.schema import SCHEMA_VERSION
+from workbench.store.signatures import vouch
 from workbench.version import __version__
 
 
@@ -35,9 +39,12 @@ def begin(
     `rerun_of`: the run that is started again.
 
     Raises:
+        UsageError: another run holds devices that it needs.
         StoreError: the run store cannot be written.
     """
-    paths, spec = prepare(request, resume, rerun_of)
+    queue = QueueFiles(request.store.root)
+    with queue.locked() if wants_devices(request) else nullcontext():
+        paths, spec = prepare(placed(request), resume, rerun_of)
     try:
         spawn_supervisor(paths, spec)
     except OSError as error:
@@ -47,9 +54,15 @@ def begin(
 
 
 def prepare(
-    request: Request, resume: ResumeSpec | None = None, rerun_of: str | None = None
+    request: Request,
+    resume: ResumeSpec | None = None,
+    rerun_of: str | None = None,
+    queued_at: float | None = None,
+    sweep: SweepDoc | None = None,
 ) -> tuple[RunPaths, LaunchSpec]:
     """Claim the run directory of `request` and write what there is to know; nothing is started.
+
+    `queued_at`: when it was filed in the queue, which starts it later. `sweep`: whose trial it is.
 
     Returns:
         The directory, and the spec for its supervisor.
@@ -58,6 +71,11 @@ def prepare(
         StoreError: the run store cannot be written.
     """
     paths = request.store.create(request.name)
+    try:
+        request = replace(request, script=kept_script(request.script, paths.cell))
+    except OSError as error:
+        discard(paths)
+        raise _cannot_write(paths, error) from error
     marker = uuid.uuid4().hex
     environment = {
         **request.environment,
@@ -73,6 +91,8 @@ def prepare(
         _record(request, paths, marker, environment),
         resumed_from=origin,
         rerun_of=rerun_of,
+        queued_at=queued_at,
+        sweep=sweep,
         provenance=provenance(request, paths.source),
     )
     run = replace(run, vouched=vouched(run))
@@ -168,12 +188,13 @@ def _record(
         "working_directory": str(request.working_directory),
         "steps_total": request.steps_total,
         "seconds_total": request.seconds_total,
-        "tokens_per_step": workload.tokens_per_step(request.strategy.data_ranks)
-        if workload
-        else None,
+        "tokens_per_step": None
+        if workload is None or workload.variable_length
+        else workload.tokens_per_step(request.strategy.data_ranks),
         "usd_per_hour": request.usd_per_hour,
         "resumed_from": None,
         "rerun_of": None,
+        "sweep": None,
         "provenance": None,
         "vouched": [],
     }

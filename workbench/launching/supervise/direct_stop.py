@@ -16,6 +16,7 @@ from statistics import median
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.log import guarded, log, logging_to
 from workbench.launching.resume.attempts import Attempts, furthest
+from workbench.launching.start.queued import take_out
 from workbench.launching.stop_ladder import StopLadder, end_leftovers
 from workbench.launching.supervise.lifecycle import take_lock
 from workbench.launching.supervise.outcome import Verdict, judge
@@ -28,7 +29,7 @@ from workbench.observe.report import write_report
 from workbench.observe.rows import keep_row
 from workbench.recover.policy import Recovery
 from workbench.store import processes
-from workbench.store.files import read_json, write_json_atomic
+from workbench.store.files import read_json, write_json_atomic, write_text_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, foreign_reason
 from workbench.store.record import read_run
@@ -53,9 +54,9 @@ def stop(paths: RunPaths, *, now: bool, timeout: float) -> int:
     return len(end_leftovers(partial(processes.members, run.marker)))
 
 
-def request_stop(paths: RunPaths, *, now: bool) -> None:
+def request_stop(paths: RunPaths, *, now: bool, why: str = "") -> None:
     """Ask for a stop and return at once. See `Run.request_stop`."""
-    _request_in_thread(paths, "stop-now" if now else "stop", "stopped", now=now)
+    _request_in_thread(paths, "stop-now" if now else "stop", "stopped", now=now, why=why)
 
 
 def request_preemption(paths: RunPaths) -> None:
@@ -63,24 +64,31 @@ def request_preemption(paths: RunPaths) -> None:
     _request_in_thread(paths, "preempt", "preempted", now=False)
 
 
-def _request_in_thread(paths: RunPaths, name: str, reason: str, *, now: bool) -> None:
+def _request_in_thread(
+    paths: RunPaths, name: str, reason: str, *, now: bool, why: str = ""
+) -> None:
     unwatched = read_status(paths).state == "unsupervised"
 
     def stop_here() -> None:
         with contextlib.suppress(WorkbenchError, OSError):
             stop_directly(paths, now=now, reason=reason)
 
-    if _request(paths, name, reason) and unwatched:
+    if _request(paths, name, reason, why) and unwatched:
         threading.Thread(target=stop_here, name="workbench-stop", daemon=True).start()
 
 
-def _request(paths: RunPaths, name: str, reason: str) -> bool:
+def _request(paths: RunPaths, name: str, reason: str, why: str = "") -> bool:
     """Put a request into control/; False where nothing of the run is at work."""
-    if not read_status(paths).live:
+    status = read_status(paths)
+    if not status.live:
         return False
     action = "pre-empted" if reason == "preempted" else reason
     check_own(paths, action)
+    if status.state == "queued" and take_out(paths, why or "It was stopped before its turn came."):
+        return False
     try:
+        if why:
+            write_text_atomic(paths.control / name, why)
         (paths.control / name).touch()
     except OSError as error:
         raise StoreError(f"{paths.directory.name} cannot be {action}: {error}") from error

@@ -6,24 +6,29 @@ import contextlib
 import json
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts, RankFacts
+from workbench.diagnose.frames import with_cells
+from workbench.diagnose.instability import Instability, InstabilityWatch
 from workbench.launching.capture.writers import LineWriter
-from workbench.launching.log import EXIT_RESERVE, guarded, log
+from workbench.launching.log import EXIT_RESERVE, failure_logged, guarded, log
 from workbench.launching.resume.attempts import furthest
 from workbench.launching.supervise.outcome import Verdict, judge
 from workbench.launching.supervise.rank_processes import RankProcesses
 from workbench.launching.supervise.run_state import RunState
-from workbench.observe.gpu import GpuSampler
-from workbench.observe.host import HostSampler
+from workbench.observe.events import StepRow
+from workbench.observe.gpu import PatientGpuSampler, gpus_of_record
+from workbench.observe.host import HostSampler, sample_pause
+from workbench.observe.logged import LoggedRow
 from workbench.observe.prediction_error.corrections import record_prediction_error
 from workbench.observe.view import ViewBuilder, recent_samples
 from workbench.observe.view_readers import ViewReaders
 from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.sealing import Sealer
+from workbench.recover.stop_rule import OF_STEPS, StopWatch, stop_conditions
 from workbench.store.files import write_bytes_atomic, write_json_reserved
 from workbench.store.findings import EXIT_HANG, HANGS, Finding
 from workbench.store.record import read_end
@@ -52,6 +57,11 @@ class RunMonitor:
         self._builder = ViewBuilder(paths, run)
         self._readers = ViewReaders(paths.view)
         self._diagnoser = Diagnoser(paths, run)
+        self._instability = InstabilityWatch()
+        self.unstable: Instability | None = None
+        rules = stop_conditions(state.recovery.stop_when)
+        self._stop_watch = StopWatch(rules, since=self._attempts.asked_at) if rules else None
+        self._builder.on_logged = self._follow_logged if rules else None
         self._sealer = Sealer(paths, log)
         self._sealer.start()
         self._ahead = self._last_pulse = 0
@@ -61,8 +71,10 @@ class RunMonitor:
         self._began = time.monotonic() - (0.0 if begins else self._attempts.seconds_of_present)
         self._seconds_before = self._attempts.seconds_before
         self._first_step_seen: float | None = None
-        self._gpus = GpuSampler() if run.device == "cuda" else None  # never raises
-        self._host = HostSampler(paths.directory)
+        self._gpus = (
+            PatientGpuSampler(gpus_of_record(run.cluster)) if run.device == "cuda" else None
+        )
+        self._host = HostSampler(paths.directory, detailed=run.device != "cuda")
         self._system = LineWriter(str(paths.system))
         self._marked: list[ProcessDoc] = []
         self._marked_due = 0.0
@@ -98,10 +110,32 @@ class RunMonitor:
 
     def read(self) -> None:
         """Take in new metric lines."""
-        self._diagnoser.rows(self._builder.read())
+        rows = self._builder.read()
+        self._diagnoser.rows(rows)
+        self._follow_rows(rows)
         self._ahead = 0 if self._builder.stream.at_end else furthest(self._paths)
         if self.stepping and self._first_step_seen is None:
             self._first_step_seen = time.monotonic()
+
+    @property
+    def stop_reason(self) -> str | None:
+        """What the run is to be stopped for by its own rule, as a sentence; None = nothing yet."""
+        return None if self._stop_watch is None else self._stop_watch.reason
+
+    def _follow_rows(self, rows: Sequence[StepRow]) -> None:
+        for row in rows if self._stop_watch is not None else ():
+            self._follow_values(
+                {"loss": row.loss, "grad_norm": row.grad_norm, "lr": row.lr}, row.step, row.time
+            )
+
+    def _follow_logged(self, row: LoggedRow) -> None:
+        values = {name: value for name, value in row.values.items() if name not in OF_STEPS}
+        self._follow_values(values, row.step, row.time)
+
+    def _follow_values(self, values: Mapping[str, float | None], step: int, at: float) -> None:
+        if self._stop_watch is not None:
+            for name, value in values.items():
+                self._stop_watch.take(name, value, step, at)
 
     @property
     def phase(self) -> str:
@@ -150,11 +184,13 @@ class RunMonitor:
         if now < self._sample_due:
             return
         elapsed = self._elapsed()
-        self._sample_due = now + (0.9 if elapsed < 600 else 1.9 if elapsed < 3600 else 4.9)
+        self._sample_due = now + sample_pause(elapsed)
         line = self._host.sample(self._marked)
         if self._gpus is not None:
             line["gpus"] = [sample.document() for sample in self._gpus.sample()]
         self._builder.add_sample(line)
+        for node, document in self._processes.other_hardware():
+            self._builder.add_node(node, document)
         self._diagnoser.sample(line)
         self._system.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
@@ -164,6 +200,7 @@ class RunMonitor:
             self._checkpoints_due = time.monotonic() + _CHECKPOINTS_EVERY_SECONDS
             self._checkpoints = self._sealer.look()
         self.findings = self._diagnoser.look(self._facts())
+        self.unstable = self._instability.look(self._diagnoser.evidence, self.findings)
         idle = any(one.kind in IDLE and one.cleared_at is None for one in self.findings)
         if idle and self.stepping:  # before the first step a run may load data for long
             self._state.sidecars.idle()
@@ -213,7 +250,9 @@ class RunMonitor:
             "attempt": self._attempts.number,
             "attempts": self._attempts.latest(),
             "checkpoints": [one.document() for one in self._checkpoints[:_CHECKPOINTS]],
-            "findings": [one.document() for one in self.findings[:_FINDINGS]],
+            "findings": [
+                one.answer(self._paths.directory.name) for one in self.findings[:_FINDINGS]
+            ],
             "ranks": self._rank_documents(),
         }
 
@@ -234,7 +273,7 @@ class RunMonitor:
                 "process_state": facts.process_state,
                 "ended": None
                 if facts.alive
-                else (end and end.exception) or ("ok" if end else "lost"),
+                else (end and end.problem) or ("ok" if end else "lost"),
             }
         return documents
 
@@ -270,6 +309,9 @@ class RunMonitor:
         if verdict.outcome in {"stopped", "preempted"} and not why_not:
             message = f"{message} Go on with: workbench resume {self._run.run}"
         state = self._state
+        why = state.limit or state.stop_request.why
+        if why and verdict.outcome == "stopped":
+            message = f"{why} {message}"
         if state.message and state.world_size not in {None, state.world_size_asked}:
             message = f"{message} {state.message}"
         end: ExitDoc = {
@@ -310,18 +352,18 @@ class RunMonitor:
         self.write_view("starting")
 
     def _why_not_resumable(self, end: Mapping[str, object] | None = None) -> str:
-        from workbench.launching.resume.resume import why_not_resumable  # noqa: PLC0415  (needed once)
+        with failure_logged("whether it can be resumed"):
+            from workbench.launching.resume.resume import why_not_resumable  # noqa: PLC0415  (needed once)
 
-        return why_not_resumable(self._paths, end)
+            return why_not_resumable(self._paths, end)
+        return ""
 
     def _last_look(self, verdict: Verdict, world_size: int | None = None) -> None:
-        try:
+        with failure_logged("diagnosing the end"):
             self._sealer.look()
             self._sealer.stop()
             self._checkpoints = self._sealer.look()
             self.findings = self._diagnoser.end(verdict.outcome, verdict.finding, world_size)
-        except Exception:  # noqa: BLE001  (no rule may cost the run its exit.json)
-            log(f"diagnosing the end failed:\n{traceback.format_exc()}")
 
     def _gpu_memory_left(self) -> int | None:
         if self._gpus is None:
@@ -331,26 +373,20 @@ class RunMonitor:
 
     def _traceback(self, rank: int | None) -> str | None:
         end = None if rank is None else read_end(self._paths, rank)
-        return end.traceback[-_TRACEBACK_CHARS:] if end and end.traceback else None
+        return with_cells(end.traceback)[-_TRACEBACK_CHARS:] if end and end.traceback else None
 
     def _keep_gap(self) -> None:
-        try:
+        with failure_logged("comparison.json"):
             record_prediction_error(self._paths, self._run, self.findings)
-        except Exception as error:  # noqa: BLE001  (nor must this)
-            log(f"comparison.json failed: {error!r}")
 
     def _keep_row(self) -> None:
-        try:
+        with failure_logged("row.json"):
             from workbench.observe.rows import keep_row  # noqa: PLC0415  (needed once)
 
             keep_row(self._paths)
-        except Exception as error:  # noqa: BLE001  (it only spares lists some reading)
-            log(f"row.json failed: {error!r}")
 
     def _write_report(self, end: ExitDoc) -> None:
-        try:
+        with failure_logged("report.html"):
             from workbench.observe.report import write_report  # noqa: PLC0415  (needed once)
 
             write_report(self._paths, end)
-        except Exception as error:  # noqa: BLE001  (a report must not cost the run its exit.json)
-            log(f"report.html failed: {error!r}")

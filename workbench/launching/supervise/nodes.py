@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from workbench.diagnose import nodes as rules
 from workbench.diagnose.facts import NodeFacts, RankFacts
@@ -14,6 +14,7 @@ from workbench.launching.start.launch_spec import LaunchSpec
 from workbench.launching.supervise.outcome import Verdict, verdict_of
 from workbench.launching.supervise.run_state import RunState
 from workbench.store import processes
+from workbench.store.node_schema import NodeDoc
 from workbench.store.record import read_end
 from workbench.store.schema import ProcessDoc
 
@@ -82,6 +83,10 @@ class RunNodes:
     def facts(self) -> tuple[NodeFacts, ...]:
         """Each node at this moment."""
         return self._peers.facts()
+
+    def hardware(self) -> Iterator[tuple[int, NodeDoc]]:
+        """What the other nodes told of their hardware."""
+        return self._peers.hardware()
 
     def is_here(self, rank: int) -> bool:
         """Whether a rank is one of this node's own; containers of one host share its boot."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from workbench.launching.log import log
 from workbench.store.layout import RunPaths
+from workbench.store.processes import identify
+from workbench.store.schema import ProcessDoc
 
 if TYPE_CHECKING:
     from workbench.launching.start.launch_spec import LaunchSpec
@@ -67,6 +69,7 @@ class WatcherLink:
         self._parent = os.getppid()
         self._began_watched = _is_watcher(self._parent, paths)
         self._child: Popen[bytes] | None = None
+        self._process: ProcessDoc | None = None
 
     @property
     def parent(self) -> int | None:
@@ -75,6 +78,14 @@ class WatcherLink:
         Never whatever else adopted us: that one has children of the whole machine.
         """
         return self._parent if self._began_watched and os.getppid() == self._parent else None
+
+    def process(self) -> ProcessDoc | None:
+        """The watcher that would bring us back; None: gone."""
+        child = self._child
+        pid = child.pid if child is not None and child.poll() is None else self.parent
+        if self._process is None or self._process["pid"] != pid:
+            self._process = None if pid is None else identify(pid)
+        return self._process
 
     def check(self, spec: LaunchSpec | None) -> int | None:
         """Start a watcher if there is none; returns its pid if it was started just now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from workbench.launching.log import log
@@ -14,6 +15,7 @@ from workbench.store.files import read_json
 if TYPE_CHECKING:
     from workbench.diagnose.facts import NodeFacts, RankFacts
     from workbench.launching.supervise.nodes import RunNodes
+    from workbench.store.node_schema import NodeDoc
 
 WORLD_CHECK_SECONDS = 5.0
 
@@ -73,6 +75,10 @@ class RankProcesses:
         """Each node at this moment; empty where there is one."""
         return () if self._nodes is None else self._nodes.facts()
 
+    def other_hardware(self) -> Iterator[tuple[int, NodeDoc]]:
+        """What the other nodes told of their hardware; nothing where there is one node."""
+        return iter(()) if self._nodes is None else self._nodes.hardware()
+
     def check_world(self, seconds_since_first_step: float | None) -> None:
         """Compare the ranks asked for with the process group's size; report a difference.
 
@@ -87,6 +93,9 @@ class RankProcesses:
         known = [size for size in sizes if isinstance(size, int)]
         if any(start and start.get("spawned") for start in starts):  # as many as it wants
             state.world_size = max(known, default=None)
+            if state.world_size is not None and state.message is None:
+                count = state.world_size
+                state.message = f"The script started its {count} rank{'s' * (count > 1)} itself."
             return
         expected = state.world_size_asked
         late = (seconds_since_first_step or 0) > WORLD_CHECK_SECONDS

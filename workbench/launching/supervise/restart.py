@@ -15,6 +15,7 @@ from workbench.launching.log import log
 from workbench.launching.start.launch_spec import LaunchSpec, from_checkpoint, recorded_spec
 from workbench.launching.supervise.monitor import RunMonitor
 from workbench.launching.supervise.outcome import Verdict
+from workbench.launching.supervise.rollback import Rollbacks
 from workbench.launching.supervise.run_state import RunState
 from workbench.recover.checkpoints import Checkpoint, newest_intact
 from workbench.recover.restarts import Failure, Restarts
@@ -79,6 +80,7 @@ class RestartController:
         self._restarts.done = done
         self._hang: Finding | None = None
         self._timeout = HangTimeout()
+        self._rollbacks = Rollbacks(state)
         self._why = ""
 
     def next_spec(
@@ -100,6 +102,11 @@ class RestartController:
         self, monitor: RunMonitor, verdict: Verdict, exit_code: int | None
     ) -> LaunchSpec | None:
         state = self._state
+        if self._rollbacks.wanted is not None and not state.ladder.active:
+            spec = self._rollbacks.spec()
+            if spec is not None:
+                state.attempts.end(last_step=monitor.steps, message=verdict.message)
+                return spec
         hang, self._hang = self._hang, None
         self._timeout.reset()
         if self._state.ladder.active or verdict.outcome not in {"failed", "interrupted"}:
@@ -166,11 +173,30 @@ class RestartController:
             return
         self._hang = hang
         log(f"ending the attempt: {hang.cause}")
+        self._kill()
+
+    def end_if_unstable(self, monitor: RunMonitor) -> None:
+        """End the processes of an attempt whose loss is gone, if the run may go back by itself.
+
+        At once: what they hold is given up, and a checkpoint of it could replace a good one.
+        """
+        if self._state.ladder.active or self._hang is not None:
+            return
+        if self._rollbacks.begin(monitor.unstable, monitor.steps):
+            log("ending the attempt, to go back")
+            self._kill()
+
+    def _kill(self) -> None:
         for process in self._state.members():
             processes.send_signal(process, signal.SIGKILL)
 
-    def judge_hang(self, monitor: RunMonitor) -> Verdict | None:
-        """The verdict on an attempt that was ended because it hung; None if it was not."""
+    def judge_ended(self, monitor: RunMonitor) -> Verdict | None:
+        """The verdict on an attempt that was ended by this controller; None if it was not."""
+        unstable = self._rollbacks.wanted
+        if unstable is not None:
+            found = unstable.finding
+            message = f"Ended after step {monitor.steps}: {found.evidence}"
+            return Verdict(outcome="failed", message=message, finding=found)
         hang = self._hang
         if hang is None:
             return None

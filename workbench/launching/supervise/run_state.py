@@ -9,21 +9,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.launching.log import guarded
+from workbench.launching.log import guarded, log
 from workbench.launching.resume.attempts import Attempts
 from workbench.launching.stop_ladder import StopLadder
 from workbench.launching.supervise.protection import WatcherLink, lower_oom_score
 from workbench.launching.supervise.sidecars import Sidecars
 from workbench.recover.policy import Recovery
 from workbench.store import processes
-from workbench.store.files import write_json_atomic
+from workbench.store.files import read_file, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.printable import printable
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
+from workbench.units import format_seconds
 
 if TYPE_CHECKING:
     from workbench.launching.start.launch_spec import LaunchSpec
     from workbench.recover.preemption import Poller
+
+
+_WHY_BYTES = 500
 
 
 class StopRequest:
@@ -63,6 +68,14 @@ class StopRequest:
             return "preempted"
         stop = (self._control / "stop").exists() or (self._control / "stop-now").exists()
         return "stopped" if stop else None
+
+    @property
+    def why(self) -> str:
+        """What a client said of its wish to stop; "" = nothing."""
+        try:
+            return printable(read_file(self._control / "stop", _WHY_BYTES).decode())
+        except (OSError, ValueError):
+            return ""
 
     def take_notice(self, text: str) -> None:
         """A pre-emption is announced; the first word of it is kept."""
@@ -108,6 +121,8 @@ class RunState:
     """The launcher's process."""
     message: str | None = None
     """One sentence for people."""
+    limit: str | None = None
+    """What the run was asked for at its launch to stop for, as a sentence."""
     world_size: int | None = None
     """Ranks in the process group that the script formed; None: not known yet."""
     warm: bool = False
@@ -139,6 +154,23 @@ class RunState:
             oom_score=oom_score,
             started_at=time.time() if first is None else float(first["time"]),
         )
+
+    def stop_at_limit(self) -> None:
+        """Ask for a graceful stop when the hours that the run was given have passed."""
+        hours = self.recovery.max_hours
+        if hours is None or self.ladder.active or self.stop_request.reason is not None:
+            return
+        if time.time() - self.attempts.asked_at >= 3600 * hours:
+            limit = f"Its limit of {format_seconds(3600 * hours)} was reached (--max-hours)."
+            self.stop_because(limit)
+
+    def stop_because(self, reason: str | None) -> None:
+        """Ask for a graceful stop for `reason`, a sentence; None = there is none."""
+        if reason is None or self.ladder.active or self.stop_request.reason is not None:
+            return
+        self.limit = reason
+        log(reason)
+        guarded("stop", (self.paths.control / "stop").touch)
 
     def begin_attempt(self) -> None:
         """Forget the processes and the stop of the attempt before."""
@@ -185,6 +217,7 @@ class RunState:
             "phase": phase,
             "message": self.message,
             "supervisor": self._supervisor,
+            "watcher": self.watcher.process(),
             "launcher": self.launcher,
             "ranks": {str(rank): process for rank, process in self.ranks.items()},
             "heartbeat": round(time.time(), 3),

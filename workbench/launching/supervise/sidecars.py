@@ -1,4 +1,4 @@
-"""Processes that a supervisor keeps beside a run: trackers, and what people want started.
+"""Processes that a supervisor keeps beside a run: trackers, mirror, messages, hooks.
 
 They are no part of the training: the stop ladder passes them over, and what becomes of them is a
 line in a log, never the run's outcome.
@@ -13,21 +13,25 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from workbench.errors import WorkbenchError
 from workbench.launching.log import guarded, log
 from workbench.launching.supervise.protection import set_oom_score
+from workbench.notifying import chosen
+from workbench.notifying import follow_command as follow_messages
 from workbench.observe.trackers import follow_command
 from workbench.recover.policy import Recovery
+from workbench.storage.mirror_state import mirror_command
 from workbench.store import processes
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
 from workbench.store.run_record import RunRecord
 
 _MARK = "WORKBENCH_RUN"  # in place of the run's marker
-_FLUSH_SECONDS = 60.0  # a tracker that has not told the end by then is left to itself
+_FLUSH_SECONDS = 60.0  # one that has not told the end by then is left to itself
 
 
 class Sidecars:
-    """Starts them and waits for the trackers at the end."""
+    """Starts them and waits for trackers and messages at the end."""
 
     def __init__(
         self,
@@ -42,16 +46,31 @@ class Sidecars:
         self._paths = paths
         self._run = run
         self._recovery = recovery
-        self._trackers: list[subprocess.Popen[bytes]] = []
+        self._followers: list[subprocess.Popen[bytes]] = []
         self._idle_seen = False
 
     def start(self) -> None:
-        """Start the trackers that the run was launched with."""
+        """Start the trackers that the run was launched with, and what sends its messages."""
         for name in self._run.trackers:
             command = follow_command(self._paths, name)
             started = self._spawn(f"tracker {name}", command, f"tracker-{name}.log")
             if started is not None:
-                self._trackers.append(started)
+                self._followers.append(started)
+        if self._run.mirror:
+            command = mirror_command(self._paths, self._run.mirror)
+            started = self._spawn("mirror", command, "mirror.log")
+            if started is not None:
+                self._followers.append(started)
+        try:
+            told = chosen(self._run.notify)
+        except WorkbenchError as error:  # a target was removed since, or its file is damaged
+            told = []
+            log(f"no messages: {error}")
+        if told:
+            command = follow_messages(self._paths, told)
+            started = self._spawn("messages", command, "notify.log")
+            if started is not None:
+                self._followers.append(started)
 
     def adopt_children_of(self, watcher: int) -> None:
         """Know those again that an earlier supervisor started: its death made them `watcher`'s."""
@@ -66,8 +85,8 @@ class Sidecars:
             self._hook("on_idle", self._recovery.on_idle)
 
     def end(self) -> None:
-        """The run has ended and exit.json is written: let trackers finish, start the last hook."""
-        for process in self._trackers:
+        """The run has ended and exit.json is written: wait for the rest, start the last hook."""
+        for process in self._followers:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_FLUSH_SECONDS)
         self._hook("on_end", self._recovery.on_end)

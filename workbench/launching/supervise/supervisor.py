@@ -18,6 +18,7 @@ from workbench.launching.prepare.launcher_process import Launcher, inherited, sh
 from workbench.launching.stop_ladder import end_leftovers, stop_message
 from workbench.launching.supervise.protection import set_oom_score
 from workbench.launching.supervise.rank_processes import RankProcesses
+from workbench.launching.supervise.rollback_environment import rollback_environment
 from workbench.launching.supervise.run_state import RunState
 from workbench.launching.warm.template import COLD_RANKS
 from workbench.store import processes
@@ -76,6 +77,7 @@ class Supervisor:
             checkpoint=resume and resume["checkpoint"],
             why=resume and resume["why"],
             arguments=resume.get("arguments") if resume and resume.get("told") else None,
+            rollback=resume.get("rollback") if resume else None,
         )
         if self.nodes is not None:
             self.nodes.go()
@@ -101,6 +103,7 @@ class Supervisor:
             processes.MARKER: run.marker,
             "WORKBENCH_RUN_DIR": str(paths.directory),
             "WORKBENCH_FIRST_STEP": str(first_step),
+            **rollback_environment(self.state.attempts.lines, first_step),
         }
         return launcher_process.start(
             [*spec["launcher"], *arguments],
@@ -155,7 +158,7 @@ class Supervisor:
             monitor.catch_up()  # an old step count would announce a stop step that lies behind
             exit_code = self._loop(monitor, restarts)
             left = self._end_leftovers(exit_code)
-            verdict = restarts.judge_hang(monitor) or monitor.judge(exit_code)
+            verdict = restarts.judge_ended(monitor) or monitor.judge(exit_code)
             if self.nodes is not None:
                 verdict = self.nodes.judge(verdict, monitor.steps)
             spec = restarts.next_spec(monitor, verdict, exit_code)
@@ -198,6 +201,9 @@ class Supervisor:
                 monitor.look()
                 self._keep_watcher()
                 restarts.end_if_hung(monitor)
+                restarts.end_if_unstable(monitor)
+                state.stop_at_limit()
+                state.stop_because(monitor.stop_reason)
                 if self.nodes is not None:
                     self.nodes.look(monitor.steps)
                 state.write(monitor.phase)

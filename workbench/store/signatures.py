@@ -38,6 +38,24 @@ def is_vouched(run: RunRecord, name: str, value: str) -> bool:
     return any(hmac.compare_digest(proof, text) for text in recorded)
 
 
+def sign(text: bytes) -> str:
+    """A proof that this user's workbench wrote `text`; "" where no key can be kept."""
+    key = _key(make=True)
+    return "" if key is None else _text_proof(key, text)
+
+
+def is_signed(text: bytes, proof: str) -> bool:
+    """Whether `proof` is what `sign` gave for `text`, with this user's key."""
+    key = _key(make=False)
+    return key is not None and hmac.compare_digest(
+        _text_proof(key, text).encode(), proof.encode("utf-8", "replace")
+    )
+
+
+def _text_proof(key: bytes, text: bytes) -> str:
+    return hmac.new(key, b"a text\0" + text, hashlib.sha256).hexdigest()
+
+
 def key_path() -> Path:
     """Where this user's key lies.
 

@@ -1,0 +1,75 @@
+"""What a rollback asks of the ranks: data that are left out, and a lower learning rate."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import Any
+
+from .graceful_stop import recipe_file
+from .recorder import first_step
+
+_ABOUT = ("loader", "sampler", "distributed", "shuffle", "workers")
+
+
+class SkippedData:
+    """Fetches and drops the batches that are left out, of the loader that trains.
+
+    Which one that is, is known before its first backward pass: it samples as the one before did.
+    """
+
+    def __init__(self) -> None:
+        files = recipe_file("skipped_data") if "WORKBENCH_SKIP_DATA" in os.environ else None
+        self._ranges: list[tuple[int, int]] = files.skipped_ranges() if files else []
+        self._data_step: Any = getattr(files, "data_step", None)
+        self._known: list[dict[str, Any]] = []
+        with contextlib.suppress(ValueError):
+            self._known = json.loads(os.environ.get("WORKBENCH_SKIP_LOADER", "[]"))
+        self._given = self._dropped = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to leave out."""
+        return bool(self._ranges)
+
+    def before(self, feed: Any, iterator: Any, fetch: Any) -> None:
+        """Called before a batch of `feed` is fetched; StopIteration where its data end."""
+        each = self._batches_a_step(feed)
+        if not each:
+            return
+        step = first_step() + self._given // each
+        wanted = (self._data_step(step, self._ranges) - step) * each
+        while self._dropped < wanted:
+            fetch(iterator)
+            self._dropped += 1
+        self._given += 1
+
+    def _batches_a_step(self, feed: Any) -> int:
+        """Of the loader that trains; 0 for any other."""
+        for one in self._known:
+            if all(one.get(name) == feed.about.get(name) for name in _ABOUT):
+                return int(one.get("batches_a_step") or 1)
+        return 0
+
+
+def lower_rates(optimizer: Any, factor: float) -> list[Any]:
+    """Multiply the learning rates of an optimizer's groups for one step; returns what they were."""
+    before = [group.get("lr") for group in optimizer.param_groups]
+    for group, rate in zip(optimizer.param_groups, before, strict=True):
+        if rate is not None:
+            group["lr"] = rate * factor
+    return before
+
+
+def restore_rates(optimizer: Any, rates: list[Any]) -> None:
+    """Give the groups back the learning rates that `lower_rates` returned."""
+    for group, rate in zip(optimizer.param_groups, rates, strict=False):
+        if rate is not None:
+            group["lr"] = rate
+
+
+def rate_factor() -> float:
+    """By how much the learning rate is lowered; 1 = it is not."""
+    with contextlib.suppress(ValueError):
+        return float(os.environ.get("WORKBENCH_LR_FACTOR", "1"))
+    return 1.0

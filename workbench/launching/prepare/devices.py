@@ -1,0 +1,221 @@
+"""Which devices of this host a run gets: those it names, else free ones; never a held one.
+
+On a GPU host these are GPUs, by the driver's index. On a CPU host slots of cores play their part: a
+run that names some has their share of the cores, one that names none has them all and is not
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.describe import Cluster
+from workbench.describe.detection import visible_gpus
+from workbench.errors import UsageError
+from workbench.launching.prepare.launcher_process import takes_several, visible
+from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.prepare.request import Request
+from workbench.observe.devices import Device, held_by, read_devices, slot_count
+from workbench.store.layout import RunPaths
+from workbench.store.queue_files import QueueFiles
+from workbench.store.run_record import RunRecord
+from workbench.store.runs import Store
+
+_MOST_NAMED = 6
+
+
+def on_named(host: Cluster, options: LaunchOptions) -> tuple[Cluster, LaunchOptions]:
+    """`host` with the devices that the options name alone; the options name them by number.
+
+    Raises:
+        UsageError: there is no such device, one is named twice, or their number does not fit.
+    """
+    if not options.devices or options.cluster is not None:
+        return host, options
+    cuda = bool(host.gpus) and not options.cpu
+    names = _numbers(options.devices, host, _slots(options), cuda=cuda)
+    count, given = options.processes, len(names)
+    if count is not None and cuda and count not in {given, 1}:
+        raise UsageError(
+            f"--devices names {given} GPU{'s' * (given > 1)} for {count} processes. Name as many "
+            "as there are processes on this machine, or change --nproc."
+        )
+    options = replace(options, devices=names)
+    return _narrowed(host, names, _slots(options), cuda=cuda), options
+
+
+def placed(request: Request) -> Request:
+    """The request on devices that no run holds; call it under the queue's lock.
+
+    Raises:
+        UsageError: one that it names is held, or too few are free; the message says by whom, and
+            what to type.
+    """
+    if request.options.share or not wants_devices(request):
+        return request
+    cuda = request.device == "cuda"
+    devices = read_devices(request.store.root, cuda=cuda)
+    names = request.options.devices
+    if names:
+        _refuse_held(names, devices)
+        return request
+    seen = [str(gpu.index) for gpu in request.cluster.gpus]
+    count = gpus_of(request.processes_here, request.script, len(seen))
+    held = {one.name for one in devices if one.runs}
+    if not held & set(seen[:count]):
+        return request
+    free = [name for name in seen if name not in held]
+    if len(free) < count:
+        _refuse_held(seen[:count], devices)
+    return on_devices(request, free[:count])
+
+
+def on_unused(request: Request) -> Request:
+    """The request on GPUs that nobody uses, where the first ones of the host are in use.
+
+    What names its GPUs, shares them, waits for them or takes all of them is left as it is.
+    """
+    options, gpus = request.options, request.cluster.gpus
+    decided = options.devices or options.share or options.queue or options.cluster is not None
+    if request.device == "cpu" or decided or request.cluster.nodes > 1:
+        return request
+    count = gpus_of(request.processes_here, request.script, len(gpus))
+    if count >= len(gpus):
+        return request
+    in_use = {one.name for one in read_devices(request.store.root, cuda=True) if one.is_in_use}
+    seen = [str(gpu.index) for gpu in gpus]
+    best = sorted(seen, key=lambda name: name in in_use)[:count]
+    if best == seen[:count]:
+        return request
+    return on_devices(request, sorted(best, key=seen.index))
+
+
+def gpus_of(ranks: int, script: Path, seen: int) -> int:
+    """How many of the GPUs that it sees a run uses: a lone process may drive all of them."""
+    return seen if ranks == 1 and takes_several(script) else ranks
+
+
+def waiting_share(cluster: Cluster, ranks: int, script: Path, options: LaunchOptions) -> Cluster:
+    """What of this host a run gets that waits in the queue for any devices: as many as ranks.
+
+    Of the GPUs all are kept: which it gets is not known yet.
+    """
+    if not options.queue or options.devices:
+        return cluster
+    cuda = bool(cluster.gpus) and not options.cpu
+    slots = _slots(options)
+    of = len(cluster.gpus) if cuda else slots
+    count = gpus_of(ranks, script, of) if cuda else min(ranks, slots)
+    names = [str(gpu.index) for gpu in cluster.gpus] if cuda else [str(one) for one in range(slots)]
+    share = _narrowed(cluster, names[:count], slots, cuda=cuda)
+    return replace(share, gpus=cluster.gpus)
+
+
+def wants_devices(request: Request) -> bool:
+    """Whether it needs devices of its own: not a run on all cores of a CPU host."""
+    return request.device == "cuda" or bool(request.options.devices)
+
+
+def on_devices(request: Request, names: Sequence[str]) -> Request:
+    """The request with these devices alone."""
+    options = replace(request.options, devices=tuple(names))
+    cuda = request.device == "cuda"
+    cluster = _narrowed(request.cluster, names, _slots(options), cuda=cuda)
+    return replace(request, options=options, cluster=cluster)
+
+
+def check_free(paths: RunPaths, run: RunRecord) -> None:
+    """Refuse to start a run again on devices that another one holds; under the queue's lock.
+
+    Raises:
+        UsageError: one is held, or there is none of that name any more.
+    """
+    names = held_by(run)
+    if run.share or not names:
+        return
+    cuda = run.device == "cuda"
+    devices = read_devices(paths.directory.parent, cuda=cuda, besides=paths.directory.name)
+    gone = [name for name in run.devices if name not in {one.name for one in devices}]
+    if gone:
+        there = ", ".join(one.name for one in devices)
+        raise UsageError(
+            f"{run.run} had device {', '.join(gone)}, and this host has {there or 'none'}. Name "
+            "others: --devices D,D"
+        )
+    _refuse_held(names, devices)
+
+
+def assigned(run: RunRecord, names: Sequence[str]) -> RunRecord:
+    """The record of a run that gets these devices at its start."""
+    again = replace(run, devices=list(names))
+    if run.device != "cuda" or not names:
+        return again
+    recorded: list[dict[str, Any]] = run.cluster.get("gpus") or []
+    seen = [asdict(gpu) for gpu in visible_gpus()]
+    known = {str(gpu["index"]): gpu for gpu in [*seen, *recorded]}
+    gpus = [known[name] for name in names if name in known]
+    return replace(
+        again, cluster={**run.cluster, "gpus": gpus}, environment=run.environment | visible(names)
+    )
+
+
+def _slots(options: LaunchOptions) -> int:
+    store = options.store if isinstance(options.store, Store) else Store(options.store)
+    return slot_count(QueueFiles(store.root).settings.slots)
+
+
+def _numbers(given: Sequence[str], host: Cluster, slots: int, *, cuda: bool) -> tuple[str, ...]:
+    """The names by number, in the order given."""
+    known = [str(gpu.index) for gpu in host.gpus] if cuda else [str(one) for one in range(slots)]
+    what = "GPU" if cuda else "slot of cores"
+    names = list[str]()
+    for word in given:
+        name = _by_uuid(word, host) if cuda and not word.isdecimal() else word
+        if name not in known:
+            there = ", ".join(known[:_MOST_NAMED]) + (" …" if len(known) > _MOST_NAMED else "")
+            more = "" if cuda else " Another number of slots: workbench queue slots N."
+            raise UsageError(f"This host has no {what} {word!r}, but {there}.{more}")
+        if name in names:
+            raise UsageError(f"--devices {','.join(given)}: {word} is named twice. Name it once.")
+        names.append(name)
+    return tuple(names)
+
+
+def _by_uuid(word: str, host: Cluster) -> str | None:
+    """The number of the GPU whose UUID begins so; None = no single one's does."""
+    uuids = {str(gpu.index): gpu.uuid or "" for gpu in host.gpus}
+    found = [name for name, uuid in uuids.items() if len(word) > 4 and uuid.startswith(word)]
+    return found[0] if len(found) == 1 else None
+
+
+def _narrowed(host: Cluster, names: Sequence[str], slots: int, *, cuda: bool) -> Cluster:
+    """The host with these devices; its price in their proportion."""
+    of = len(host.gpus) if cuda else slots
+    price = None if host.usd_per_hour is None else host.usd_per_hour * len(names) / of
+    if cuda:
+        by_name = {str(gpu.index): gpu for gpu in host.gpus}
+        return replace(host, gpus=tuple(by_name[name] for name in names), usd_per_hour=price)
+    cores = None if host.cpu_cores is None else max(1, host.cpu_cores * len(names) // of)
+    return replace(host, cpu_cores=cores, usd_per_hour=price)
+
+
+def _refuse_held(names: Sequence[str], devices: Sequence[Device]) -> None:
+    by_name = {one.name: one for one in devices}
+    held = [by_name[name] for name in names if name in by_name and by_name[name].runs]
+    if not held:
+        return
+    free = [one.name for one in devices if not one.runs]
+    who = "; ".join(
+        f"{one.title} is held by {', '.join(holder.text for holder in one.runs)}" for one in held
+    )
+    first = held[0].runs[0]
+    wait = f"wait for it (workbench attach {first.run}), " if first.run else "wait for it, "
+    count = len(names)
+    other = f"use free ones (--devices {','.join(free[:count])}), " if len(free) >= count else ""
+    raise UsageError(
+        f"{who}. To start this run, {wait}{other}file it in the queue (launch … --queue), or "
+        "share what is held (--share)."
+    )

@@ -1,0 +1,84 @@
+"""A recipe on the user's own model and data: the job that its trainer makes of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from workbench import recipes
+from workbench.describe.job import Job
+from workbench.errors import UsageError
+from workbench.estimate.parts import Estimate
+from workbench.launching.prepare.request import Request
+from workbench.training_data import examine, locate
+
+_MOST_BYTES = 256 << 20  # of data that is read to count its rows; more takes minutes
+
+
+def of_own_model(request: Request, recipe: str, shape: Mapping[str, Any]) -> Job | None:
+    """The job of a recipe that runs a known trainer; None = another recipe, or a model not here.
+
+    What the recipe decides itself is given; the rest is as its trainer does it.
+    """
+    trainer = recipes.find(recipe).trainer
+    if trainer is None or shape["model"] is None:
+        return None
+    given: dict[str, Any] = {
+        name: shape[name]
+        for name in ("seq_len", "micro_batch", "accumulate", "precision", "optimizer")
+    }
+    given |= {"low_precision_weights": False, "strategy": request.strategy, "trainer": trainer}
+    given["variable_length"] = not shape["packing"]  # a batch is as long as its longest example
+    if shape["objective"] == "dpo":  # a pair is two sequences of one forward; see `with_pairs`
+        given |= {"micro_batch": 2 * shape["micro_batch"], "loss": "chunked"}
+    if shape["lora_rank"]:
+        given |= {name: shape[name] for name in ("lora_rank", "lora_targets", "quantization")}
+    nodes = request.cluster.nodes
+    given |= {"nodes": nodes, "gpus": request.strategy.world_size // nodes}
+    if request.device == "cpu":
+        given["cpu"] = True
+    elif request.cluster.accelerator is not None:
+        given["gpu"] = request.cluster.accelerator.id
+    try:
+        return Job.of(shape["model"], **given)
+    except UsageError:
+        named_as_folder = shape["model"].startswith((".", "/", "~"))
+        if named_as_folder or Path(shape["model"]).is_dir():
+            raise  # not there, without a config, or it cannot be trained so
+        return None
+
+
+def with_pairs(memory: Estimate, shape: Mapping[str, Any]) -> Estimate:
+    """Memory of a rank that learns from pairs: without adapters it holds the start model as well.
+
+    With adapters the start model is the trained one with its adapters off. TRL computes the
+    logarithms of probabilities in chunks, and shards its second model as the first one is.
+    """
+    if shape["objective"] != "dpo":
+        return memory
+    parts = dict(memory.parts)
+    if not shape["lora_rank"]:
+        parts["reference model"] = parts["parameters"]
+    notes = ("both answers of a pair are in one forward pass: two sequences per example",)
+    return replace(memory, parts=parts, assumptions=(*memory.assumptions, *notes))
+
+
+def epoch_steps(request: Request, shape: Mapping[str, Any]) -> int | None:
+    """Optimizer steps of one pass over the data; None = they are not known.
+
+    Raises:
+        UsageError: nothing in the data can be trained on.
+    """
+    if shape["data"] is None or shape["packing"]:  # packed examples are known once encoded
+        return None
+    source = locate(shape["data"])
+    if sum(path.stat().st_size for path in source.files) > _MOST_BYTES:
+        return None
+    examples = examine(shape["data"]).examples
+    held_out = math.ceil(examples * shape["eval_share"])
+    ranks = request.strategy.data_ranks
+    per_epoch = math.ceil(math.ceil((examples - held_out) / ranks) / shape["micro_batch"])
+    return math.ceil(per_epoch / shape["accumulate"])

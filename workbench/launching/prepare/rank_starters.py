@@ -1,0 +1,143 @@
+"""Scripts that start their ranks themselves: recognised in their source, before anything starts."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.store.python_source import script_tree
+
+_LAUNCHERS_OWN = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}
+_TORCH = "torch.multiprocessing"
+_LIGHTNING = "Lightning"
+
+
+@dataclass(frozen=True, slots=True)
+class RankStarter:
+    """What a script starts its ranks with."""
+
+    name: str
+    """For people: ``torch.multiprocessing``, ``Lightning``, ``torchrun``."""
+    follows_launcher: bool = False
+    """Whether it takes the ranks of a launcher, where it is started by one, and starts none."""
+
+
+# What is called, by the module that it is imported from.
+_CALLS: dict[str, str] = {
+    **{f"{_TORCH}.{name}": _TORCH for name in ("spawn", "start_processes")},
+    **{
+        f"{module}.{name}": f"accelerate's {name}"
+        for module in ("accelerate", "accelerate.launchers")
+        for name in ("notebook_launcher", "debug_launcher")
+    },
+    **{
+        f"torch.distributed.{module}.{name}": "torch's elastic launcher"
+        for module in ("launcher", "launcher.api")
+        for name in ("elastic_launch", "launch_agent")
+    },
+    "torch.distributed.run.main": "torchrun",
+    "torch.distributed.run.run": "torchrun",
+    "ray.train.torch.TorchTrainer": "Ray Train",
+    "ray.train.lightning.LightningTrainer": "Ray Train",
+    **{
+        f"{package}.{name}": _LIGHTNING
+        for package in ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.fabric")
+        for name in ("Trainer", "Fabric", "fabric.Fabric", "pytorch.Trainer")
+    },
+}
+_SHELL = {
+    *(f"subprocess.{one}" for one in ("run", "call", "check_call", "check_output", "Popen")),
+    "os.system",
+    *(f"os.exec{one}" for one in ("v", "ve", "vp", "vpe", "l", "le", "lp", "lpe")),
+}
+_COMMAND = re.compile(
+    r"(?:\S*/)?(torchrun|accelerate\s+launch|deepspeed|python\S*\s+-m\s+torch\.distributed\.\w+)"
+    r"(\s|$)"
+)
+_COMMAND_WORDS = {"torchrun", "deepspeed", "torch.distributed.run", "torch.distributed.launch"}
+
+
+def rank_starter(path: Path) -> RankStarter | None:
+    """What the script starts its ranks with; None = it leaves that to a launcher, or is unreadable.
+
+    One that reads the launcher's variables does without when it has been started by one, as
+    Lightning does. `multiprocessing.Process` alone has other uses too.
+    """
+    try:
+        nodes = list(ast.walk(script_tree(path)))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    written = {
+        id(node.slice)
+        for node in nodes
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+    }
+    reads = any(
+        isinstance(node, ast.Constant) and node.value in _LAUNCHERS_OWN and id(node) not in written
+        for node in nodes
+    )
+    known = _imported(nodes)
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    called = [(_full_name(node.func, known), node) for node in calls]
+    name = next((_CALLS[one] for one, _ in called if one in _CALLS), None)
+    if name is None and any(one == f"{_TORCH}.Process" for one, _ in called):
+        forms = any(ast.unparse(one.func).endswith("init_process_group") for one in calls)
+        name = _TORCH if forms else None
+    name = name or next(_commands(called, nodes), None)
+    return None if name is None else RankStarter(name, reads or name == _LIGHTNING)
+
+
+def _imported(nodes: list[ast.AST]) -> dict[str, str]:
+    """Names of the script -> what they stand for: ``mp`` -> ``torch.multiprocessing``."""
+    known: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                first = one.name.partition(".")[0]
+                known[one.asname or first] = one.name if one.asname else first
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            known |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+    return known
+
+
+def _full_name(called: ast.expr, known: dict[str, str]) -> str:
+    """What is called, by the name it was imported from: ``torch.multiprocessing.spawn``."""
+    first, dot, rest = ast.unparse(called).partition(".")
+    return f"{known.get(first, first)}{dot}{rest}"
+
+
+def _commands(called: list[tuple[str, ast.Call]], nodes: list[ast.AST]) -> Iterator[str]:
+    """Launchers that the script starts as commands: ``torchrun``."""
+    values: dict[str, list[ast.expr]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                values.setdefault(ast.unparse(target), []).append(node.value)
+    for name, call in called:
+        if name not in _SHELL:
+            continue
+        given = [*call.args, *(one.value for one in call.keywords)]
+        words = {one.id for part in given for one in ast.walk(part) if isinstance(one, ast.Name)}
+        parts = [*given, *(value for word in words for value in values.get(word, ()))]
+        yield from filter(None, (_launcher_in(part) for part in parts))
+
+
+def _launcher_in(part: ast.expr) -> str | None:
+    texts = [
+        node.value
+        for node in ast.walk(part)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    for at, text in enumerate(texts):
+        found = _COMMAND.match(text.strip())
+        if found is not None:
+            words = found[1].split()
+            return "torchrun" if words[0].startswith("python") else " ".join(words)
+        if text in _COMMAND_WORDS:
+            return "torchrun" if text.startswith("torch") else text
+        if text == "accelerate" and "launch" in texts[at + 1 : at + 2]:
+            return "accelerate launch"
+    return None
