@@ -7,6 +7,7 @@
     run.state, run.view()["loss_last"], run.logs(rank=0, tail=5)
     run.stop()                                             # checkpoint, stop, confirm
     print(wb.plan(workload, tokens=10e9).explain())        # which machines, which layout, and why
+    wb.sweep("gpt", grid={"lr": [1e-3, 3e-3]})             # trials of the queue, see Sweep
     wb.attach("last")                                      # from any notebook or terminal
     wb.export(run, "slurm").write("job")                   # the same as files of an engine
     wb.scale("gpt", sizes=[1, 2, 4])                       # what more ranks gain and lose
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from workbench.observe.rows import runs
     from workbench.planning.planner import plan
     from workbench.store.runs import Store
+    from workbench.sweeping import sweep
 
 _HOMES = {
     "Cluster": "workbench.describe",
@@ -107,6 +109,7 @@ _HOMES = {
     "smallest_gpu": "workbench.estimate",
     "start": "workbench.launching.launch",
     "step_time": "workbench.estimate",
+    "sweep": "workbench.sweeping",
     "switches": "workbench.estimate",
     "training_memory": "workbench.estimate",
 }
@@ -151,6 +154,7 @@ __all__ = [
     "smallest_gpu",
     "start",
     "step_time",
+    "sweep",
     "switches",
     "training_memory",
 ]
@@ -165,6 +169,20 @@ def __getattr__(name: str) -> Any:
     value = module if home == f"workbench.{name}" else getattr(module, name)
     globals()[name] = value
     return value
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext workbench``: the cell magic ``%%train``, which launches a cell on many ranks."""
+    try:
+        magic = importlib.import_module("workbench_widgets.train_cell")
+    except ImportError as error:
+        from workbench.errors import HostError  # noqa: PLC0415
+
+        raise HostError(
+            f"%%train needs the widgets ({error}). Install them in this kernel: "
+            "pip install 'training-workbench[lab]'"
+        ) from None
+    magic.load(shell)
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,7 @@
     │   └── RunNotFoundError (LookupError)  no such run in this store
     ├── StoreError (OSError)              the run store cannot be read or written
     │   └── ForeignRunError               a run of another user: it can be read only
+    ├── StorageError (OSError)            an address cannot be read or written
     └── HostError                         this host lacks something the job needs
 
 A message says what was given, what is allowed and what to do next.
@@ -54,6 +55,10 @@ class StoreError(WorkbenchError, OSError):
 
 class ForeignRunError(StoreError):
     """The run belongs to another user, others can write to it, or its record is from elsewhere."""
+
+
+class StorageError(WorkbenchError, OSError):
+    """An object store or volume cannot be read or written, or what lies there is damaged."""
 
 
 class HostError(WorkbenchError):

@@ -25,7 +25,7 @@ from workbench.cli.terminal import (
 )
 from workbench.compare.lineage import origin, origin_text
 from workbench.describe.option import Group
-from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.prepare.options import DEVICES, LaunchOptions
 from workbench.launching.prepare.request import Request
 from workbench.launching.resume.branch import fork_request, rerun_request
 from workbench.store.layout import RunPaths
@@ -34,9 +34,11 @@ _OF_THE_SOURCE = ("commit", "uncommitted changes", "file ")
 _MOST_LINES = 30
 
 
+@with_options
 def rerun(
     run: RunArgument = "last",
     *,
+    devices: Annotated[Sequence[str], DEVICES] = (),
     dry_run: DryRunOption = False,
     wait: WaitOption = False,
     store: StoreOption = None,
@@ -48,9 +50,9 @@ def rerun(
     """
     before = wb.attach(run, store)
     if dry_run:
-        _show_request(before, *rerun_request(RunPaths(before.directory)), as_json=as_json)
+        _show_request(before, *rerun_request(RunPaths(before.directory), devices), as_json=as_json)
         return
-    again = before.rerun()
+    again = before.rerun(devices=devices)
     if not as_json:
         _show_differences(before, again.differs)
     heading = f"started {again.id}, a rerun of {before.id},"

@@ -43,7 +43,7 @@ COMMANDS = {
     "metrics": Source(
         "run_commands",
         "metrics",
-        "Print loss, lr, grad norm and step time of every optimizer step.",
+        "Print loss, lr, grad norm and step time of every optimizer step, or the keys asked for.",
     ),
     "logs": Source("run_commands", "logs", "Print the ranks' logs."),
     "attach": Source(
@@ -80,6 +80,12 @@ COMMANDS = {
         "fork",
         "Start a new run from a checkpoint of a run, with other arguments or options.",
     ),
+    "queue": Source("queue", "queue", "List, move, drop and start the runs that wait for devices."),
+    "sweep": Source(
+        "sweep",
+        "sweep",
+        "Train a script with many values of its options; list, stop and resume such sweeps.",
+    ),
     "adopt": Source(
         "recovery",
         "adopt",
@@ -88,11 +94,32 @@ COMMANDS = {
     "checkpoints": Source(
         "recovery", "checkpoints", "List the checkpoints of a run, newest first."
     ),
+    "push": Source(
+        "storing",
+        "push",
+        "Send a run to an object store or volume: record, metrics, logs, code and checkpoints.",
+    ),
+    "pull": Source(
+        "storing",
+        "pull",
+        "Bring a pushed run into the store of this machine; every byte is verified.",
+    ),
     "diagnose": Source("recovery", "diagnose", "Diagnose a run: findings, causes and next steps."),
+    "replay": Source(
+        "replay",
+        "replay",
+        "Replay a recorded run: the view and findings as they were at each step.",
+    ),
     "track": Source(
         "tracking",
         "track",
         "Send a run's curves, samples and outcome to a tracker, starting at its first step.",
+    ),
+    "notify": Source(
+        "notifying",
+        "notify",
+        "Choose who is told of findings, restarts and ends of your runs: Slack, Discord, ntfy, "
+        "e-mail, any webhook.",
     ),
     "memory": Source(
         "memory",
@@ -135,6 +162,16 @@ COMMANDS = {
         "measure",
         "Run a script for three steps, twice; then it is predicted, planned and priced.",
     ),
+    "data": Source(
+        "data",
+        "data",
+        "Check training examples; with --model show them as it will see them, and count tokens.",
+    ),
+    "verify": Source(
+        "verify",
+        "verify",
+        "Run a script for a few steps on one rank and on several; name what differs first.",
+    ),
     "scale": Source(
         "scaling",
         "scale",
@@ -168,6 +205,16 @@ COMMANDS = {
         "export",
         "Export a run, script or plan as files of another engine, or as a trainer's configuration.",
     ),
+    "export-model": Source(
+        "model_export",
+        "export_model_command",
+        "Write the trained model to a folder: safetensors, config, tokenizer and a model card.",
+    ),
+    "generate": Source(
+        "generating",
+        "generate",
+        "Let the trained model answer a prompt; of an adapter (LoRA), beside its base model.",
+    ),
     "submit": Source(
         "nodes",
         "submit",
@@ -177,6 +224,11 @@ COMMANDS = {
         "warm",
         "warm",
         "Keep a process with torch imported, so that --warm launches start seconds sooner.",
+    ),
+    "mcp": Source(
+        "mcp_server",
+        "mcp",
+        "Serve agents over stdio (Model Context Protocol): reading, and starting within limits.",
     ),
     "node": Source(
         "nodes", "node", "Join a multi-node run as one of its machines, until the run ends."

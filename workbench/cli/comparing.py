@@ -127,7 +127,7 @@ def _export(store: wb.Store, runs: Sequence[str], path: Path) -> None:
             if show is not None:
                 show(f"{done:,} steps written to {path}")
 
-        done = export.write(path, rows, export.STEP_COLUMNS, on_progress)
+        done = export.write(path, rows, export.step_columns(paths), on_progress)
     errors.print(f"{done:,} steps of {len(paths)} runs written to {path}", markup=False)
 
 
@@ -149,6 +149,10 @@ def _tables(
         else:
             cells = [result_text(what, row["values"][run]) for run in runs]
         results.add_row(label, *cells)
+    logged = _table("", runs)
+    for row in document["logged"]:
+        cells = [_last_and_best(row["last"][run], row["best"][run]) for run in runs]
+        logged.add_row(escape(row["name"]), *cells)
     aligned, target = document["aligned"], document["reach"]
     by = aligned["by"]
     losses = _table("seconds" if by == "time" else by, runs)
@@ -158,9 +162,14 @@ def _tables(
     return [
         ("Different settings", settings),
         ("Results", results),
+        ("Logged by the scripts, last (best)", logged),
         (f"Smoothed loss, aligned by {by}", losses),
         (f"To a loss of {number(target['loss'])} ({target['chosen']})", _reached(target, runs)),
     ]
+
+
+def _last_and_best(last: float | None, best: float | None) -> str:
+    return number(last) + ("" if best is None else f" ({number(best)})")
 
 
 def _reached(target: Mapping[str, Any], runs: Sequence[str]) -> Table:

@@ -7,8 +7,10 @@ JSON value on stdout; everything else goes to stderr.
 from __future__ import annotations
 
 import io
+import os
 import sys
 import warnings
+from itertools import pairwise
 from typing import NoReturn
 
 import typer
@@ -47,6 +49,8 @@ def run_app() -> None:
     try:
         app()
     except SystemExit as error:
+        if error.code == 0:
+            _say_that_the_queue_waits()
         if error.code == 2 and "launch" in sys.argv[1:2] and "--" not in sys.argv:
             hint = "Options of the script itself come after --: workbench launch SCRIPT -- …"
             typer.echo(hint, err=True)
@@ -58,6 +62,30 @@ def run_app() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+
+
+def _say_that_the_queue_waits() -> None:
+    """After a reboot nobody serves a store's queue: reading starts nothing, but says so."""
+    given = sys.argv[1:]
+    root = next((two for one, two in pairwise(given) if one == "--store"), None)
+    root = next((one[8:] for one in given if one.startswith("--store=")), root)
+    if "queue" in given[:1] or not os.path.isdir(  # noqa: PTH112  (no pathlib for --help)
+        os.path.join(root or os.environ.get("WORKBENCH_STORE") or "runs", ".queue")  # noqa: PTH118
+    ):
+        return
+    from workbench.store.queue_files import QueueFiles  # noqa: PLC0415
+    from workbench.store.runs import Store  # noqa: PLC0415
+
+    files = QueueFiles(Store(root).root)
+    if files.stands_still:
+        count = len(files.waiting()) + len(files.starting())
+        many = "1 run waits" if count == 1 else f"{count} runs wait"
+        more = "" if root is None else f" --store {root}"
+        typer.echo(
+            f"note: {many} in the queue and nothing starts them. Start the queue: "
+            f"workbench queue start{more}",
+            err=True,
+        )
 
 
 def _note(message: Warning | str, *_place: object, **_line: object) -> str:

@@ -28,6 +28,11 @@ _MEMORY = (
 )
 _TUNING = "study kind best why trials"
 _LABELS = "run tags note archived"
+_SWEEP = (
+    "sweep state message parameters metric direction stop first_look sampler planned predicted "
+    "so_far best trials dir"
+)
+_TARGET = "name address findings"
 _SERVER = "pid python modules threads started running cpu_seconds idle_seconds memory_bytes"
 
 
@@ -50,20 +55,31 @@ FORMS: Final = {
     "launch": JsonForm(f"{_STARTED} warnings nodes"),
     "launch --wait": JsonForm(f"{_STARTED} warnings nodes {_SHOW}"),
     "launch --dry-run": JsonForm(
-        f"{_STARTED} environment shell predicted predicted_time predicted_usd trainer warnings"
+        f"{_STARTED} environment shell predicted predicted_time predicted_usd "
+        "predicted_hours usd_per_hour trainer warnings"
     ),
     "measure": JsonForm(
         "script arguments run batches batch_source precision optimizer parameters micro_batch "
         "accumulate seq_len device parts flops step_seconds notes workload"
     ),
-    "launch RECIPE -- --help": JsonForm("recipe help"),
+    "verify": JsonForm("script runs steps correct comparison verdicts notes kept"),
+    "launch SCRIPT -- --help": JsonForm("recipe help read complete note options"),
     "runs": JsonForm(
         f"{_RUN} strategy processes world_size steps loss_first loss_last nonfinite_step {_SPEED} "
-        "started_at ended_at message resumed_from resumed_step rerun_of tags note archived",
+        "started_at ended_at message resumed_from resumed_step rerun_of sweep trial tags note "
+        "archived",
         array=True,
     ),
-    "show": JsonForm(f"{_SHOW} resumed_from resumed_step rerun_of provenance"),
+    "show": JsonForm(
+        f"{_SHOW} resumed_from resumed_step rerun_of sweep trial provenance actions mirror"
+    ),
     "metrics": JsonForm("step rank time loss lr grad_norm step_seconds", array=True),
+    "metrics --list": JsonForm(
+        "name figure group is_validation_loss better count last last_step min min_step max "
+        "max_step nonfinite nonfinite_step best best_step",
+        array=True,
+    ),
+    "metrics --samples": JsonForm("step prompt answer", array=True),
     "stop": JsonForm("run outcome processes_left"),
     "demo": JsonForm(_SHOW),
     "doctor": JsonForm("ok checks"),
@@ -73,15 +89,35 @@ FORMS: Final = {
     "rerun --wait": JsonForm(f"{_STARTED} notes nodes differs {_SHOW}"),
     "fork": JsonForm(f"{_STARTED} notes nodes differs"),
     "fork --wait": JsonForm(f"{_STARTED} notes nodes differs {_SHOW}"),
+    "queue list": JsonForm("state devices jobs"),
+    "queue move": JsonForm("state devices jobs"),
+    "queue drop": JsonForm("run outcome"),
+    "queue pause": JsonForm("state devices jobs"),
+    "queue start": JsonForm("state devices jobs"),
+    "queue slots": JsonForm("state devices jobs"),
+    "sweep start": JsonForm(_SWEEP),
+    "sweep start --dry-run": JsonForm("plan room predicted usd_per_hour first_command notes"),
+    "sweep list": JsonForm(_SWEEP, array=True),
+    "sweep show": JsonForm(_SWEEP),
+    "sweep stop": JsonForm(_SWEEP),
+    "sweep resume": JsonForm(_SWEEP),
+    "sweep best": JsonForm(
+        "sweep metric number state values value run why pruned_at steps hours usd command"
+    ),
     "adopt": JsonForm("run adopted accepted state"),
     "checkpoints": JsonForm(
         "path name step kind bytes saved_at sealed problem loss world_size strategy abandoned "
         "by_script",
         array=True,
     ),
+    "push": JsonForm("run url files bytes sent_bytes checkpoints step seconds notes"),
+    "pull": JsonForm("run directory url files bytes received_bytes checkpoints step notes"),
     "diagnose": JsonForm(
-        "kind evidence cause next confidence severity rank step seen_at cleared_at", array=True
+        "id kind evidence cause next next_command confidence severity rank step seen_at "
+        "cleared_at phase lost_share lost_usd_per_hour",
+        array=True,
     ),
+    "replay": JsonForm("run until steps looks elapsed_seconds said findings view"),
     "memory": JsonForm(
         f"{_MEMORY} host_memory_bytes host_fits cautions headroom fits_with_headroom explanation "
         "switches largest_micro_batch longest_sequence fits_on options"
@@ -123,13 +159,16 @@ FORMS: Final = {
     "calibrate --from": JsonForm(
         "name figures measured_at is_run stack gpu step_ratio memory_ratio version"
     ),
+    "data": JsonForm(
+        "path kind form columns rows examples first duplicates empty broken problems notes tokens"
+    ),
     "scale": JsonForm("study target device cores curves failed notes rented"),
     "study batch-size": JsonForm(_TUNING),
     "study accumulate": JsonForm(_TUNING),
     "study workers": JsonForm(_TUNING),
     "study compression": JsonForm("study kind trials"),
     "profile": JsonForm("run folder steps ranks problems operations waits merged state nsys dcgm"),
-    "compare": JsonForm("runs lineage configuration results aligned reach files"),
+    "compare": JsonForm("runs lineage configuration results logged aligned reach files"),
     "tag": JsonForm(_LABELS),
     "note": JsonForm(_LABELS),
     "archive": JsonForm(_LABELS, array=True),
@@ -139,9 +178,18 @@ FORMS: Final = {
     "export --why": JsonForm(
         "engine provider nodes spot bucket image idle source date", array=True
     ),
+    "export-model": JsonForm(
+        "run checkpoint step path family architecture parameters tensors bytes dtype fingerprint "
+        "merged logits_difference loads notes"
+    ),
+    "generate": JsonForm("run checkpoint prompt trained base"),
     "submit": JsonForm(f"{_STARTED} engine"),
     "submit --wait": JsonForm(f"{_STARTED} engine {_SHOW}"),
     "submit --dry-run": JsonForm("run dir script"),
+    "notify add": JsonForm(_TARGET),
+    "notify list": JsonForm(_TARGET, array=True),
+    "notify remove": JsonForm(_TARGET),
+    "notify test": JsonForm(_TARGET),
     "warm start": JsonForm(_SERVER),
     "warm status": JsonForm(_SERVER, array=True),
     "warm stop": JsonForm(_SERVER, array=True),

@@ -10,7 +10,7 @@ import typer
 
 import workbench as wb
 from workbench.cli.tables import JsonOption, print_json
-from workbench.cli.terminal import RunArgument, StoreOption, console, errors
+from workbench.cli.terminal import RunArgument, StoreOption, YesOption, console, errors
 from workbench.compare.deletion import Size, check_deletable, size
 from workbench.compare.deletion import delete as remove
 from workbench.observe.rows import labelled
@@ -76,7 +76,7 @@ def _print(run: str, labels: Labels, *, as_json: bool) -> None:
 def delete(
     runs: _Ids,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
+    yes: YesOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

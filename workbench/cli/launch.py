@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
@@ -27,15 +26,17 @@ from workbench.diagnose.nodes import node_command
 from workbench.estimate.stack_factor import sentences_of
 from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.options import LaunchOptions
-from workbench.launching.prepare.targets import MODULE
-from workbench.recipes import help_text, recipes
+from workbench.launching.prepare.targets import MODULE, resolve
+from workbench.recipes import recipes
+from workbench.script_options.from_run import WHAT_IT_DOES
+from workbench.script_options.reading import read_options
 from workbench.units import format_usd
 
 _WHAT = f"A Python script, or a recipe: {', '.join(recipes())}."
 
 
 @with_options
-def launch(
+def launch(  # noqa: PLR0913 - a command's options are its arguments
     script: Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help=_WHAT)],
     arguments: ScriptArguments = None,
     *,
@@ -45,18 +46,21 @@ def launch(
         str | None,
         typer.Option(help="Trace so many steps, or FIRST:COUNT, with torch.profiler.", metavar="N"),
     ] = None,
+    help_script: Annotated[
+        bool,
+        typer.Option(
+            "--help-script",
+            help="Run the script up to its parser, imports included, and show its options.",
+        ),
+    ] = False,
     dry_run: DryRunOption = False,
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start a training run on this host; it continues when the terminal closes."""
     script = f"{MODULE}{script}" if module else script
-    if (
-        {"-h", "--help"} & set(arguments or ())
-        and script in recipes()
-        and not Path(script).exists()
-    ):
-        _show_help(script, as_json=as_json)
+    if help_script or {"-h", "--help"} & set(arguments or ()):
+        _show_help(script, run=help_script, as_json=as_json)
         return
     traced = traced_from_the_start(profile, capture=options.capture)
     options = replace(options, environment={**options.environment, **(traced or {})})
@@ -67,12 +71,29 @@ def launch(
         _start(checked, wait=wait, as_json=as_json)
 
 
-def _show_help(recipe: str, *, as_json: bool) -> None:
-    """The recipe's own options; nothing is started."""
+def _show_help(target: str, *, run: bool, as_json: bool) -> None:
+    """The options of the recipe or script; nothing is started, and run only where asked."""
+    what = resolve(target)
+    reading = read_options(what.path, recipe=what.recipe, module=what.module, run=run)
+    note = reading.note
+    if reading.can_run and not run:
+        note = f"{note} To see all: workbench launch {target} --help-script. {WHAT_IT_DOES}"
     if as_json:
-        print_json({"recipe": recipe, "help": help_text(recipe)})
-    else:
-        typer.echo(help_text(recipe), nl=False)
+        print_json(
+            {
+                "recipe": what.recipe,
+                "help": reading.help,
+                "read": reading.way,
+                "complete": reading.complete,
+                "note": note,
+                "options": [asdict(one) for one in (*reading.known.words, *reading.known.options)],
+            }
+        )
+        return
+    if reading.help:
+        typer.echo(reading.help.rstrip("\n"))
+    if what.recipe is None:
+        errors.print(note, markup=False, soft_wrap=True)
 
 
 def _start(checked: wb.Request, *, wait: bool, as_json: bool) -> None:
@@ -90,7 +111,8 @@ def _start(checked: wb.Request, *, wait: bool, as_json: bool) -> None:
         "nodes": [node_command(run.directory, node) for node in range(1, checked.nodes)],
     }
     if not as_json:
-        console.print(f"started {run.id} in {run.directory}", markup=False, soft_wrap=True)
+        verb = "queued" if checked.options.queue else "started"
+        console.print(f"{verb} {run.id} in {run.directory}", markup=False, soft_wrap=True)
     if wait:
         try:
             stay(run, quiet=as_json, passes_on_sigterm=True)
@@ -119,6 +141,8 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
                 "predicted": checked.predicted.document() if checked.predicted else None,
                 "predicted_time": (checked.prediction() or {}).get("time"),
                 "predicted_usd": checked.predicted_usd,
+                "predicted_hours": checked.predicted_hours,
+                "usd_per_hour": checked.usd_per_hour,
                 "trainer": checked.trainer and checked.trainer.document(),
                 "warnings": list(checked.warnings),
             }
@@ -133,6 +157,12 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
         console.print(f"# memory predicted per rank:\n{table}", markup=False)
         for one in sentences_of(checked.predicted.assumptions):
             console.print(f"# {one}", markup=False, soft_wrap=True)
+    if checked.epoch_steps is not None and checked.steps_total is not None:
+        console.print(
+            f"# an epoch of the data has {checked.epoch_steps:,} steps; "
+            f"{checked.steps_total:,} steps are trained",
+            markup=False,
+        )
     if checked.predicted_time is not None:
         table = "\n".join(f"#   {line}" for line in str(checked.predicted_time).splitlines())
         console.print(
@@ -163,5 +193,7 @@ def _print_next_steps(run: wb.Run) -> None:
     for node in range(1, int(run.document.get("nodes") or 1)):
         line = node_command(run.directory, node)
         console.print(f"run on machine {node}:   {line}", markup=False, soft_wrap=True)
-    for verb in ("attach", "logs", "stop"):
-        console.print(f"  workbench {verb} {run.id}", markup=False)
+    queued = (f"attach {run.id}", f"queue drop {run.id}", "queue list")
+    started = tuple(f"{verb} {run.id}" for verb in ("attach", "logs", "stop"))
+    for words in queued if run.state == "queued" else started:
+        console.print(f"  workbench {words}", markup=False)

@@ -19,7 +19,7 @@ from workbench.store.names import check_local
 _WHERE = "Filter the runs, for example 'strategy=ddp outcome=failed tag=x loss<2 name~gpt'."
 _SORT = "Sort by a field: loss_last, or -loss_last for largest first [default: newest first]."
 _FIRST = 1000
-_MORE = ("resumed_from", "resumed_step", "rerun_of", "tags", "note", "archived")
+_MORE = ("resumed_from", "resumed_step", "rerun_of", "sweep", "trial", "tags", "note", "archived")
 
 
 def runs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -151,6 +152,8 @@ def _devices(view: dict[str, Any]) -> RenderableType:
             "n/a" if temperature is None else f"{temperature:.0f} °C",
             "n/a" if power is None else f"{power:.0f} W",
         )
+    for row in _of_many(view):
+        table.add_row(*row)
     host = host_series(view)
     table.add_row(
         f"host ({view['host'].get('cores')} cores)",
@@ -160,7 +163,33 @@ def _devices(view: dict[str, Any]) -> RenderableType:
         "",
         "",
     )
-    return table
+    grid: dict[str, Any] = view.get("grid") or {}
+    odd = [f"[yellow]{escape(one['text'])}[/]" for one in grid.get("outliers") or ()]
+    missing = [f"[yellow]{escape(text)}[/]" for text in grid.get("missing") or ()]
+    return Group(table, *odd, *(missing if grid.get("kind") == "gpu" else ()))
+
+
+def _of_many(view: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Median and extremes, where there are too many devices for a row each."""
+    spread: dict[str, Any] = view.get("device_spread") or {}
+    grid: dict[str, Any] = view.get("grid") or {}
+    nodes: list[dict[str, Any]] = grid.get("nodes") or []
+    if last(spread.get("util")) is None:
+        return []
+
+    def text(name: str, say: Callable[[float], str]) -> str:
+        values = (last(spread.get(f"{name}{end}")) for end in ("_low", "", "_high"))
+        return " · ".join("n/a" if one is None else say(one) for one in values)
+
+    return [
+        (
+            f"{sum(node['count'] for node in nodes)} GPUs, low · median · high",
+            text("util", lambda value: f"{value:.0f} %"),
+            text("memory_bytes", format_bytes),
+            text("temperature_c", lambda value: f"{value:.0f} °C"),
+            text("power_w", lambda value: f"{value:.0f} W"),
+        )
+    ]
 
 
 def _tails(view: dict[str, Any]) -> RenderableType:

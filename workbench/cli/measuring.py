@@ -6,11 +6,10 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from workbench.cli.describing import with_options
+from workbench.cli.progress import interruptible
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import ModuleOption, console
 from workbench.describe import Strategy
@@ -53,15 +52,8 @@ def _measured(
     target: str, arguments: list[str], launch: LaunchOptions, timeout: float
 ) -> Measurement:
     """Measure, with a line of progress on stderr; a script that fails shows its own traceback."""
-    stderr = Console(stderr=True, highlight=False)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     try:
-        with Progress(*columns, console=stderr, transient=True) as progress:
-            task = progress.add_task("starting")
-
-            def on_progress(text: str) -> None:
-                progress.update(task, description=text)
-
+        with interruptible("nothing was kept") as on_progress:
             return run_probes(
                 target,
                 arguments,
@@ -70,9 +62,6 @@ def _measured(
                 timeout=timeout,
                 on_progress=on_progress,
             )
-    except KeyboardInterrupt:
-        stderr.print("Stopped; nothing was kept and all processes have ended.", markup=False)
-        raise typer.Exit(130) from None
     except ProbeError as error:
         sys.stderr.write(error.log.rstrip() + "\n" if error.log else "")
         raise

@@ -16,6 +16,7 @@ from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import (
     DryRunOption,
     ScriptArguments,
+    TargetArgument,
     WaitOption,
     console,
     errors,
@@ -77,7 +78,7 @@ def _say(text: str) -> None:
 
 @with_options
 def submit(  # noqa: PLR0913 - a command's options are its arguments
-    script: Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help="As for launch.")],
+    script: TargetArgument,
     arguments: ScriptArguments = None,
     *,
     to: Annotated[str, option("Scheduler: slurm.", "--to")] = "slurm",
@@ -94,6 +95,10 @@ def submit(  # noqa: PLR0913 - a command's options are its arguments
     _check_scheduler(to, script)
     if options.address is not None:
         raise UsageError("--address: Slurm chooses the machines. Remove it.")
+    if options.queue or options.devices:
+        raise UsageError(
+            "Slurm has its own queue and gives the GPUs. Remove --queue and --devices."
+        )
     grace = options.recovery.grace_seconds
     recovery = replace(options.recovery, grace_seconds=grace or float(GRACE_SECONDS))
     options = replace(

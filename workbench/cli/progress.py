@@ -9,6 +9,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import typer
+
+from workbench.cli.terminal import Terminated, sigterm_as_interrupt
+
 if TYPE_CHECKING:
     from workbench.planning.offer_search import Progress
 
@@ -40,6 +44,34 @@ def status_line() -> Generator[Callable[[str], None] | None]:
         yield show
     finally:
         status.stop()
+
+
+@contextmanager
+def interruptible(kept: str) -> Generator[Callable[[str], None]]:
+    """Yield what shows how far runs of a script are, with the time, on stderr.
+
+    Ctrl-C and SIGTERM end the command with their exit code, saying what was `kept`.
+    """
+    from rich.console import Console  # noqa: PLC0415  (slow to load)
+    from rich.progress import (  # noqa: PLC0415
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    stderr = Console(stderr=True, highlight=False)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    try:
+        with (
+            sigterm_as_interrupt(),
+            Progress(*columns, console=stderr, transient=True) as progress,
+        ):
+            task = progress.add_task("starting")
+            yield lambda text: progress.update(task, description=text)
+    except KeyboardInterrupt as ended:
+        stderr.print(f"Stopped; {kept} and all processes have ended.", markup=False)
+        raise typer.Exit(Terminated.code if isinstance(ended, Terminated) else 130) from None
 
 
 @contextmanager

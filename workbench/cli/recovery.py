@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +11,8 @@ from rich.table import Table
 import workbench as wb
 from workbench.cli.describing import with_options
 from workbench.cli.started import show_started
-from workbench.cli.tables import JsonOption, print_json
+from workbench.cli.storing import pull_with_bar
+from workbench.cli.tables import JsonOption, clock, print_json
 from workbench.cli.terminal import (
     DropOption,
     ReplacedArguments,
@@ -25,6 +25,7 @@ from workbench.describe.option import Group
 from workbench.launching.prepare.acceptance import accept
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.recover.checkpoints import Checkpoint
+from workbench.storage.remote import is_address
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 from workbench.units import format_bytes
@@ -34,7 +35,13 @@ _SEVERITY = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 @with_options
 def resume(
-    run: RunArgument = "last",
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="Run id, unique prefix, name, 'last', or URL/RUN of a pushed run.",
+        ),
+    ] = "last",
     arguments: ReplacedArguments = None,
     *,
     checkpoint: Annotated[
@@ -53,6 +60,8 @@ def resume(
 
     The run keeps all options that are not given here.
     """
+    if is_address(run):
+        run = pull_with_bar(run, store).run
     before = wb.attach(run, store)
     again = before.resume(checkpoint, arguments=arguments, drop=drop or (), **changes)
     show_started(again, f"resumed {again.id}", wait=wait, as_json=as_json)
@@ -113,16 +122,12 @@ def _checkpoint_table(checkpoints: list[Checkpoint], *, verified: bool) -> Table
         good = "has a manifest" if checkpoint.sealed else "not verified yet"
         good = f"written by the script ({checkpoint.kind})" if checkpoint.by_script else good
         good = "complete" if verified else good
-        saved = "n/a" if checkpoint.saved_at is None else _clock(checkpoint.saved_at)
+        saved = "n/a" if checkpoint.saved_at is None else clock(checkpoint.saved_at)
         good = "abandoned: the run restarted from an earlier step" if checkpoint.abandoned else good
         state = f"[red]{escape(checkpoint.problem)}[/]" if checkpoint.problem else good
         step = "n/a" if checkpoint.step is None else str(checkpoint.step)
         table.add_row(escape(checkpoint.name), step, format_bytes(checkpoint.bytes), saved, state)
     return table
-
-
-def _clock(seconds: float) -> str:
-    return time.strftime("%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def diagnose(
@@ -132,7 +137,7 @@ def diagnose(
     handle = wb.attach(run, store)
     findings = handle.findings()
     if as_json:
-        print_json([one.document() for one in findings])
+        print_json([one.answer(handle.id) for one in findings])
     elif not findings:
         console.print(f"No problems found in {handle.id}.", markup=False)
     else:
@@ -145,7 +150,7 @@ def _print_finding(finding: Finding) -> None:
     where = [f"rank {finding.rank}"] if finding.rank is not None else []
     where += [f"step {finding.step}"] if finding.step is not None else []
     where += [f"confidence {finding.confidence:.0%}"]
-    where += [f"resolved at {_clock(finding.cleared_at)}"] if finding.cleared_at is not None else []
+    where += [f"resolved at {clock(finding.cleared_at)}"] if finding.cleared_at is not None else []
     head = f"[{color}]{finding.severity}[/] [bold]{escape(finding.kind)}[/]  {', '.join(where)}"
     console.print(head)
     table = Table.grid(padding=(0, 2))

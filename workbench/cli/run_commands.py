@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import re
 import sys
+import time
+from collections.abc import Collection
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 import workbench as wb
 from workbench.cli.progress import busy
-from workbench.cli.tables import JsonOption, number, print_json, print_json_rows, summary_table
+from workbench.cli.tables import (
+    JsonOption,
+    clock,
+    number,
+    print_json,
+    print_json_rows,
+    series_table,
+    summary_table,
+)
 from workbench.cli.terminal import (
     RunArgument,
     StoreOption,
@@ -22,11 +33,16 @@ from workbench.cli.terminal import (
 )
 from workbench.compare.lineage import origin
 from workbench.engines.slurm_run import cancel_waiting, settle
+from workbench.observe.series import Series
+from workbench.storage.mirror_state import read_mirror
+from workbench.store.actions import read_actions
 from workbench.store.labels import read_labels
 from workbench.store.layout import RunPaths
 from workbench.store.printable import printable
 
 _TABLE_ROWS = 1000
+_SERIES_SHOWN = 20
+_ACTIONS_SHOWN = 10
 
 
 def show(
@@ -35,15 +51,43 @@ def show(
     """Show one run: outcome, losses, speed, measured and predicted memory."""
     handle = wb.attach(run, store)
     sentence = settle(handle) if handle.document.get("engine") else None
-    summary = handle.summary()
+    summary, actions = handle.summary(), read_actions(RunPaths(handle.directory))
+    mirror = read_mirror(RunPaths(handle.directory))
     if sentence is not None and not as_json:
         errors.print(sentence, markup=False)
     if as_json:
         record = handle.document
-        print_json({**summary, **origin(record), "provenance": record.get("provenance")})
+        more = {"provenance": record.get("provenance"), "actions": actions}
+        more["mirror"] = mirror.document() if mirror else None
+        print_json({**summary, **origin(record), **more})
     else:
         labels = read_labels(RunPaths(handle.directory))
         console.print(summary_table(summary, labels, handle.document))
+        _show_series(handle)
+        if mirror is not None:
+            console.print(printable(mirror.sentence(time.time())), markup=False, soft_wrap=True)
+        _show_actions(actions)
+
+
+def _show_actions(actions: list[dict[str, Any]]) -> None:
+    """What programs did with the run, and who asked."""
+    for one in actions[-_ACTIONS_SHOWN:]:
+        words = " ".join(map(str, one.get("arguments") or []))
+        at = one.get("time")
+        when = clock(at) if isinstance(at, int | float) else "n/a"
+        line = f"{when}  {one.get('by')}: {one.get('action')} {words}"
+        console.print(printable(line), markup=False, soft_wrap=True)
+
+
+def _show_series(handle: wb.Run) -> None:
+    """Last and best of what the script logged."""
+    series = list(handle.series().values())
+    if series:
+        console.print()
+        console.print(series_table(series[:_SERIES_SHOWN]))
+    if len(series) > _SERIES_SHOWN:
+        more = f"{len(series) - _SERIES_SHOWN} more: workbench metrics {handle.id} --list"
+        console.print(more, markup=False)
 
 
 def metrics(
@@ -53,18 +97,76 @@ def metrics(
         int | None, typer.Option(help="One rank instead of the mean over ranks.")
     ] = None,
     tail: Annotated[int | None, typer.Option(min=1, help="The last N steps.")] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(help="Columns, by name or pattern: loss,'eval/*'.", metavar="K,K"),
+    ] = None,
+    listing: Annotated[
+        bool, typer.Option("--list", help="List what was logged by name, with last and best.")
+    ] = False,
+    samples: Annotated[
+        bool, typer.Option("--samples", help="Print the model's answers to fixed prompts.")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print loss, lr, grad norm and step time of every optimizer step."""
-    rows = wb.attach(run, store).iterate_metrics(rank, tail)
+    """Print loss, lr, grad norm and step time of every optimizer step, or the keys asked for."""
+    handle = wb.attach(run, store)
+    wanted = [key for word in keys or () for key in word.split(",") if key]
+    if listing:
+        _list_series(handle.series(*wanted).values(), as_json=as_json)
+        return
+    if samples:
+        _list_samples(handle.samples(), tail, as_json=as_json)
+        return
+    rows = handle.iterate_metrics(rank, tail, keys=wanted)
     if as_json:
         print_json_rows(rows)
         return
-    part = list(islice(rows, _TABLE_ROWS))
-    console.print(_metrics_table(part, header=True))
+    show_rows, header = _keys_table if wanted else _metrics_table, True
     while part := list(islice(rows, _TABLE_ROWS)):
-        console.print(_metrics_table(part, header=False))
+        console.print(show_rows(part, header=header))
+        header = False
+
+
+def _list_series(series: Collection[Series], *, as_json: bool) -> None:
+    if as_json:
+        print_json([one.document() for one in series])
+    elif series:
+        console.print(series_table(series))
+    else:
+        errors.print("Nothing was logged by name. Log from the script: workbench.log(key=value)")
+
+
+def _list_samples(rows: list[dict[str, Any]], tail: int | None, *, as_json: bool) -> None:
+    """`tail`: of the last N steps that have any."""
+    if tail is not None:
+        last = sorted({row["step"] for row in rows})[-tail:]
+        rows = [row for row in rows if row["step"] in last]
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        errors.print("No samples. Ask for them: --sample-every N --sample-prompts TEXT")
+    before = None
+    for row in rows:
+        if row["step"] != before:
+            console.print(f"step {row['step']:,}", style="bold")
+            before = row["step"]
+        console.print(f"  {printable(row['prompt'])}", markup=False, style="dim", soft_wrap=True)
+        console.print(f"  {printable(row['answer'])}", markup=False, soft_wrap=True)
+
+
+def _keys_table(rows: list[dict[str, Any]], *, header: bool) -> Table:
+    """The columns that were asked for; empty where nothing was logged."""
+    names = [name for name in rows[0] if name not in {"step", "rank", "time"}]
+    table = Table(box=None, pad_edge=False, show_header=header)
+    for name in ("step", *names):
+        table.add_column(escape(name), min_width=max(8, min(len(name), 24)), overflow="fold")
+    for row in rows:
+        cells = ("" if row[name] is None else number(row[name], 5) for name in names)
+        table.add_row(str(row["step"]), *cells)
+    return table
 
 
 def _metrics_table(rows: list[dict[str, Any]], *, header: bool) -> Table:

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from workbench.compare.lineage import Branch, origin, origin_text, trees
 from workbench.observe.prediction_error.terms import COST, MFU, STEP, TOKENS, PredictionError
+from workbench.observe.series import Series
 from workbench.observe.summary import peak_memory, predicted_peak, throughput, throughput_text
 from workbench.observe.view_json import finite
 from workbench.store.labels import Labels
@@ -25,6 +26,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value a
 STYLES = {
     "succeeded": "green",
     "running": "cyan",
+    "queued": "blue",
     "starting": "cyan",
     "stopping": "yellow",
     "stopped": "yellow",
@@ -105,6 +107,30 @@ def _rate_row(summary: dict[str, Any], gap: PredictionError) -> dict[str, str]:
     unit, _ = known
     beside = _beside(gap, TOKENS) if unit == TOKENS else ""
     return {unit: beside or throughput_text(summary).removesuffix(f" {unit}")}
+
+
+def series_table(series: Iterable[Series]) -> Table:
+    """What the script logged: last and best of each name, groups together."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("logged", overflow="fold")
+    for name in ("last", "at step", "best", "at step", "values"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for one in sorted(series, key=lambda one: one.group):
+        best = (number(one.best), _place(one.best_step)) if one.better else (_range(one), "")
+        broken = f"{one.nonfinite:,} NaN or infinite, first at step {one.nonfinite_step}"
+        cells = (number(one.last), _place(one.last_step), *best, f"{one.count:,}")
+        table.add_row(escape(one.name), *cells, f"[red]{broken}[/]" if one.nonfinite else "")
+    return table
+
+
+def _place(step: int | None) -> str:
+    return "n/a" if step is None else str(step)
+
+
+def _range(one: Series) -> str:
+    """Where nobody knows which way is better."""
+    return f"{number(one.min)} to {number(one.max)}"
 
 
 def summary_table(
@@ -248,3 +274,8 @@ def memory_line(summary: dict[str, Any]) -> str:
         f"{format_bytes(measured)} measured, {format_bytes(predicted)} predicted per rank"
         f" ({format_ratio(measured, predicted)})"
     )
+
+
+def clock(seconds: float) -> str:
+    """A moment (Unix seconds) in this machine's time, without the year."""
+    return time.strftime("%m-%d %H:%M:%S", time.localtime(seconds))

@@ -28,6 +28,8 @@ StoreOption = Annotated[
 ]
 _RUN_HELP = "Run id, unique prefix, name, or 'last'."
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
+YesOption = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
+TargetArgument = Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help="As for launch.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would start.")]
 ModuleOption = Annotated[
     bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")
@@ -66,6 +68,27 @@ def stay(run: Run, *, quiet: bool, passes_on_sigterm: bool = False) -> None:
         hint = f"detached; the run continues. To stop it: workbench stop {run.id}"
         errors.print(hint, markup=False)
         raise typer.Exit(0) from None
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which cleans up as Ctrl-C does."""
+
+    code = 128 + signal.SIGTERM
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Generator[None]:
+    """Within it SIGTERM raises `Terminated`; a second one ends this process as usual."""
+
+    def end(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, before)
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from typing import Any
 from workbench.errors import HostError, StoreError
 from workbench.observe.curves import Clock, TokenCount
 from workbench.observe.events import MetricStream
+from workbench.observe.logged import LoggedRow
+from workbench.observe.logged_rows import LoggedRows, column_of, joined
 from workbench.observe.rank_count import rank_count
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
@@ -40,24 +42,54 @@ OnRows = Callable[[int], None]
 """Called with how many rows are written so far."""
 
 
+def step_columns(runs: Iterable[RunPaths]) -> dict[str, type]:
+    """`STEP_COLUMNS` and a column for each name that one of the runs logged."""
+    names = (name for paths in runs for name in _logged(paths).names)
+    return STEP_COLUMNS | {column_of(name, STEP_COLUMNS): float for name in names}
+
+
+def _logged(paths: RunPaths) -> LoggedRows:
+    return LoggedRows(paths, rank_count(paths, (read_run(paths) or RunRecord()).processes))
+
+
 def steps(paths: RunPaths) -> Generator[dict[str, Any]]:
-    """A row of `STEP_COLUMNS` for every optimizer step of a run, values averaged over its ranks."""
-    run, view = read_run(paths) or RunRecord(), read_json(paths.view) or {}
-    clock = Clock.read(paths, view.get("started_at") or run.created_at)
-    price, count = run.usd_per_hour, TokenCount(run)
+    """A row of `STEP_COLUMNS` for every optimizer step of a run, values averaged over its ranks.
+
+    With what was logged at it by name, see `step_columns`.
+    """
+    run = read_run(paths) or RunRecord()
+    clock, price = _clock(paths, run), run.usd_per_hour
+
+    def other(row: LoggedRow) -> dict[str, Any]:
+        return dict.fromkeys(STEP_COLUMNS) | _place(paths, row.step, row.time, clock, price)
+
+    yield from joined(_steps(paths), _logged(paths), other)
+
+
+def _clock(paths: RunPaths, run: RunRecord) -> Clock:
+    return Clock.read(paths, (read_json(paths.view) or {}).get("started_at") or run.created_at)
+
+
+def _place(
+    paths: RunPaths, step: int, time: float, clock: Clock, usd_per_hour: float | None
+) -> dict[str, Any]:
+    seconds = clock.active(time)
+    usd = None if usd_per_hour is None else usd_per_hour * seconds / 3600
+    name = paths.directory.name
+    return {"run": name, "step": step, "time": time, "seconds": seconds, "usd": usd}
+
+
+def _steps(paths: RunPaths) -> Generator[dict[str, Any]]:
+    run = read_run(paths) or RunRecord()
+    clock, price, count = _clock(paths, run), run.usd_per_hour, TokenCount(run)
     stream = MetricStream(paths, rank_count(paths, run.processes))
     while True:
         final = stream.at_end
         rows = stream.read(final=final)
         for one in rows:
-            seconds = clock.active(one.time)
             yield {
-                "run": paths.directory.name,
-                "step": one.step,
-                "time": one.time,
-                "seconds": seconds,
+                **_place(paths, one.step, one.time, clock, price),
                 "tokens": count.up_to(one),
-                "usd": None if price is None else price * seconds / 3600,
                 "loss": one.loss,
                 "lr": one.lr,
                 "grad_norm": one.grad_norm,

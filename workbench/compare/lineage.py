@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.observe.rows import trial_of
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.names import is_id
+from workbench.store.run_record import RunRecord
 from workbench.store.runs import Store
 
 _MOST_RUNS = 200  # of one picture; records may name each other without end
@@ -43,7 +45,7 @@ def parent_of(row: Mapping[str, Any]) -> str | None:
 
 
 def origin_text(row: Mapping[str, Any]) -> str:
-    """What a run began from, for people; "" = from nothing.
+    """What a run began from, or whose trial it is, for people; "" = from nothing.
 
     >>> origin_text({"resumed_from": "gpt-ddp", "resumed_step": 400})
     'step 400 of gpt-ddp'
@@ -51,7 +53,7 @@ def origin_text(row: Mapping[str, Any]) -> str:
     if row.get("rerun_of"):
         return f"rerun of {row['rerun_of']}"
     if not row.get("resumed_from"):
-        return ""
+        return f"{row['sweep']}: {row['trial']}" if row.get("sweep") else ""
     step = row.get("resumed_step")
     at = "a checkpoint" if step is None else f"step {step}"
     return f"{at} of {row['resumed_from']}"
@@ -95,6 +97,7 @@ def origin(run: Mapping[str, Any]) -> dict[str, Any]:
         "resumed_from": began.get("run"),
         "resumed_step": began.get("step"),
         "rerun_of": run.get("rerun_of"),
+        **trial_of(RunRecord.of(run)),
     }
 
 

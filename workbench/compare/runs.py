@@ -13,6 +13,7 @@ from workbench.errors import UsageError
 from workbench.launching.resume.attempts import read_attempts
 from workbench.observe.curves import Curve
 from workbench.observe.rows import row
+from workbench.observe.series import Series, read_series
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.runs import Store
@@ -35,6 +36,9 @@ class Comparison:
     """``{"what", "values": {run: value}}`` for whatever was asked for differently."""
     results: Sequence[Mapping[str, Any]]
     """``{"what", "unit", "values": {run: value}}``."""
+
+    logged: Sequence[Mapping[str, Any]] = ()
+    """``{"name", "better", "last": {…}, "best": {…}}`` of what two of the runs logged."""
 
     def cost_to_reach(self, loss: float | None = None) -> dict[str, Any]:
         """What each run took to reach `loss`; by default the highest of their last losses.
@@ -65,6 +69,7 @@ class Comparison:
             "lineage": [one.document() for one in self.lineage],
             "configuration": list(self.configuration),
             "results": list(self.results),
+            "logged": list(self.logged),
             "aligned": alignment.aligned(self.curves, by),
             "reach": self.cost_to_reach(loss),
         }
@@ -106,4 +111,23 @@ def compare(store: Store, names: Sequence[str]) -> Comparison:
         lineage=ancestry(store, rows),
         configuration=differing(configurations),
         results=results(rows),
+        logged=_logged({run: read_series(one) for run, one in paths.items()}),
     )
+
+
+def _logged(series: Mapping[str, Sequence[Series]]) -> list[Mapping[str, Any]]:
+    """Names that at least two of the runs logged, with each run's last and best value."""
+    of_name: dict[str, dict[str, Series]] = {}
+    for run, logged in series.items():
+        for one in logged:
+            of_name.setdefault(one.name, {})[run] = one
+    return [
+        {
+            "name": name,
+            "better": next(iter(logged.values())).better,
+            "last": {run: logged[run].last if run in logged else None for run in series},
+            "best": {run: logged[run].best if run in logged else None for run in series},
+        }
+        for name, logged in of_name.items()
+        if len(logged) > 1
+    ]

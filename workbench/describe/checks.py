@@ -15,8 +15,9 @@ def require_choice(field: str, given: Any, allowed: Sequence[Any]) -> None:
         return
     if allowed and isinstance(allowed[0], str):
         raise UnknownNameError.near(field.replace("_", " "), str(given), allowed)
-    *others, last = allowed
-    raise UsageError(f"{field} must be {', '.join(map(str, others))} or {last}, not {given!r}.")
+    known = [str(one) for one in allowed if one is not None]  # None: the option is left out
+    listed = " or ".join(filter(None, (", ".join(known[:-1]), known[-1])))
+    raise UsageError(f"{field} must be {listed}, not {given!r}.")
 
 
 def require_positive(field: str, given: object) -> None:

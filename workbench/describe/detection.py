@@ -7,8 +7,10 @@ import functools
 import math
 import os
 import platform
+import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -111,17 +113,28 @@ def visible_gpus() -> tuple[Gpu, ...]:
     library = nvml()
     if library is None:
         return ()
-    devices: list[tuple[int, bool, Gpu]] = []
+    cards: dict[int, _Card] = {}
+    for index in range(_count(library)):
+        with contextlib.suppress(library.NVMLError):  # lost, or not ours: the others are there
+            cards[index] = _card(library, index)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    found = [one.parts for one in cards.values()] if visible is None else _named(visible, cards)
+    parts = [gpu for parts in found for gpu in parts]
+    slices = [gpu for gpu in parts if gpu.is_slice]
+    return tuple(slices[:1] or parts)  # CUDA shows a process one slice (MIG) and no card beside it
+
+
+def silent_gpus() -> dict[int, str]:
+    """Cards that the driver counts and does not describe: index -> what it says instead."""
+    library, silent = nvml(), dict[int, str]()
+    if library is None:
+        return silent
     for index in range(_count(library)):
         try:
-            devices += _devices(library, index)
-        except library.NVMLError:
-            continue  # lost, or not ours to look at: the others are there all the same
-    devices.sort(key=lambda entry: entry[0])
-    slices = [gpu for _, is_slice, gpu in devices if is_slice]
-    if slices:
-        return (slices[0],)  # CUDA shows a process one slice (MIG) and no whole GPU beside it
-    return tuple(gpu for _, _, gpu in devices)
+            _card(library, index)
+        except library.NVMLError as error:
+            silent[index] = str(error)
+    return silent
 
 
 def _count(library: Any) -> int:
@@ -131,27 +144,63 @@ def _count(library: Any) -> int:
         return 0
 
 
-def _devices(library: Any, index: int) -> Iterator[tuple[int, bool, Gpu]]:
-    """Place, whether it is a slice (MIG), and description of what is visible of one card."""
+def _named(visible: str, cards: Mapping[int, _Card]) -> list[Sequence[Gpu]]:
+    """What CUDA_VISIBLE_DEVICES names: up to the first entry that is none; twice one is nothing."""
+    found: list[Sequence[Gpu]] = []
+    entries = [entry.strip() for entry in visible.split(",")]
+    for entry in entries:
+        parts = _entry(entry, cards) if _kind(entry) == _kind(entries[0]) else ()
+        if not parts:
+            break
+        if parts in found:
+            return []
+        found.append(parts)
+    return found
+
+
+def _kind(entry: str) -> str:
+    return next((kind for kind in ("GPU-", "MIG-") if entry.startswith(kind)), "number")
+
+
+def _entry(entry: str, cards: Mapping[int, _Card]) -> Sequence[Gpu]:
+    """The card with that number, or the one card or slice whose UUID begins so."""
+    if _kind(entry) == "number":
+        digits = re.match(r"\+?\d+", entry)  # CUDA ignores what follows the digits
+        card = cards.get(int(digits[0])) if digits else None
+        return () if card is None else card.parts
+    if entry.startswith("MIG-"):
+        own = [gpu for card in cards.values() for gpu in card.parts if gpu.is_slice]
+        fits = [(gpu,) for gpu in own if str(gpu.uuid).startswith(entry)]
+    else:
+        fits = [card.parts for card in cards.values() if str(card.uuid).startswith(entry)]
+    return fits[0] if len(fits) == 1 else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    uuid: str | None
+    parts: Sequence[Gpu]  # its slices (MIG), or the card itself
+
+
+def _card(library: Any, index: int) -> _Card:
+    """What the driver tells of a card.
+
+    Raises:
+        NVMLError: it does not answer.
+    """
     card = library.nvmlDeviceGetHandleByIndex(index)
-    card_uuid = str(library.nvmlDeviceGetUUID(card))
-    limit = _power_limit(library, card)
-    slices = _slices(library, card)
-    for handle in slices or [card]:
-        uuid = str(library.nvmlDeviceGetUUID(handle))
-        place = _place(index, uuid)
-        place = _place(index, card_uuid) if place is None else place
-        if place is not None:
-            yield (
-                place,
-                bool(slices),
-                Gpu(
-                    index=index,
-                    name=str(library.nvmlDeviceGetName(handle)),
-                    memory_bytes=_memory(library, handle),
-                    power_limit_w=limit,
-                ),
-            )
+    limit = _ask(library.nvmlDeviceGetEnforcedPowerLimit, card)
+    parts = [
+        Gpu(
+            index=index,
+            name=str(_ask(library.nvmlDeviceGetName, handle) or "unknown GPU"),
+            memory_bytes=_memory(library, handle),
+            power_limit_w=None if limit is None else limit / 1000,
+            uuid=_ask(library.nvmlDeviceGetUUID, handle),
+        )
+        for handle in _slices(library, card) or [card]
+    ]
+    return _Card(_ask(library.nvmlDeviceGetUUID, card), parts)
 
 
 def _slices(library: Any, card: Any) -> list[Any]:
@@ -162,39 +211,22 @@ def _slices(library: Any, card: Any) -> list[Any]:
         most = int(library.nvmlDeviceGetMaxMigDeviceCount(card))
     except (library.NVMLError, AttributeError):
         return []
-    slices: list[Any] = []
-    for number in range(most):
-        with contextlib.suppress(library.NVMLError):
-            slices.append(library.nvmlDeviceGetMigDeviceHandleByIndex(card, number))
-    return slices
+    slices = [_ask(library.nvmlDeviceGetMigDeviceHandleByIndex, card, n) for n in range(most)]
+    return [one for one in slices if one is not None]
 
 
 def _memory(library: Any, handle: Any) -> int:
     """The card's own; where it shares the host's (GB10, Jetson) the driver tells none."""
     try:
         return int(library.nvmlDeviceGetMemoryInfo(handle).total)
-    except library.NVMLError:
+    except library.NVMLError as error:
+        if error.value != library.NVML_ERROR_NOT_SUPPORTED:
+            raise
         return host_memory_bytes()
 
 
-def _power_limit(library: Any, handle: Any) -> float | None:
+def _ask(question: Callable[..., Any], *about: Any) -> Any | None:
     try:
-        return library.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
-    except library.NVMLError:
+        return question(*about)
+    except Exception:  # noqa: BLE001  (NVMLError, a name that is no text, an old driver)
         return None
-
-
-def _place(index: int, uuid: str) -> int | None:
-    """CUDA's number of a GPU of the driver's; None = CUDA_VISIBLE_DEVICES leaves it out."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return index
-    entries = [entry.strip() for entry in visible.split(",") if entry.strip()]
-    return next(
-        (
-            place
-            for place, entry in enumerate(entries)
-            if entry == str(index) or (len(entry) > 4 and uuid.startswith(entry))
-        ),
-        None,
-    )

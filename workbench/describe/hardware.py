@@ -75,6 +75,13 @@ class Gpu:
     """Usable memory."""
     power_limit_w: float | None = None
     """Enforced power limit; None when the driver does not say."""
+    uuid: str | None = None
+    """The driver's name of it that no reboot changes; None when it tells none."""
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether it is a part of a card (MIG)."""
+        return (self.uuid or "").startswith("MIG-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,10 @@ from workbench.units import MIB, format_bytes
 # with `workbench launch tests/scripts/accelerate_loop.py --wait && workbench show`.
 CPU_CONTEXT_BYTES = 364 * MIB
 CPU_CONTEXT_OF_CUDA_BUILD_BYTES = 712 << 20  # the same rank with torch's CUDA libraries loaded
+# What the imports of a trainer add to it: TRL 1.16 with transformers, peft and datasets. Five runs
+# of the recipe finetune (SFT, packed, DPO, full) had 577 to 626 MiB beyond their tensors,
+# 2026-11-23: `workbench show` of any such run.
+CPU_IMPORTS_BYTES = {"trl": 228 * MIB}
 # CUDA context + kernels 0.47-0.92 GiB (stas00/ml-engineering, A100, torch 2.1).
 CUDA_CONTEXT_BYTES = 800 * MIB
 # NCCL: +1.5 GiB with several communicators after the first collectives (ml-engineering); one

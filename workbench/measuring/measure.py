@@ -76,7 +76,7 @@ def measure(
         cpu: Measure on the CPU even if there are GPUs.
         store: Run store.
         timeout: Seconds for each run; loading data counts.
-        on_progress: Called with a line of what is under way.
+        on_progress: Called with a line of what is under way; what it raises ends the measurement.
 
     Raises:
         ProbeError: it failed, or made no optimizer step; `log` is the end of its output.
@@ -189,11 +189,10 @@ class _Prober:
 
     def _await(self, run: Run, what: str) -> None:
         begun = time.monotonic()
-        try:
+        with contextlib.ExitStack() as ended_early:
+            ended_early.callback(run.stop, now=True)  # Ctrl-C, or what `on_progress` raises
             while run.status.live:
-                seconds = time.monotonic() - begun
-                if seconds > self._timeout:
-                    run.stop(now=True)
+                if time.monotonic() - begun > self._timeout:
                     raise ProbeError(
                         f"{run.id} made no third step within {self._timeout:g} s. Give arguments "
                         "with less data or a smaller batch, or a longer --timeout.",
@@ -201,10 +200,7 @@ class _Prober:
                     )
                 self._on_progress(_stage(run, what))
                 time.sleep(_POLL_SECONDS)
-        except KeyboardInterrupt:
-            self._on_progress("stopping")
-            run.stop(now=True)
-            raise
+            ended_early.pop_all()
 
 
 def _stage(run: Run, what: str) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 from workbench.compare.calibration.probe_processes import ProbeProcesses
 from workbench.describe import Cluster, Conditions
 from workbench.describe.detection import detect_host
-from workbench.errors import UsageError
+from workbench.describe.torch_build import why_no_cuda
+from workbench.errors import HostError, UsageError
 from workbench.estimate.calibration import FORMAT, Calibration, read
 from workbench.store.calibrations import (
     folder,
@@ -62,12 +63,12 @@ def calibrate(
     Raises:
         UsageError: less than 5 s, or a cluster that is not this host.
         StoreError: the store cannot be written.
-        HostError: a probe died; the message has its last words.
+        HostError: torch cannot use the GPUs, or a probe died; the message has its last words.
     """
     host = cluster or detect_host()
-    _check(host, seconds)
-    began = time.time()
     on_gpu = bool(host.gpus) and not cpu
+    _check(host, seconds, on_gpu=on_gpu)
+    began = time.time()
     key = host_key(host, cpu=cpu)
     usual = (len(host.gpus),) if on_gpu else CPU_PROCESSES
     alone = () if steps_only and processes else (1,)
@@ -97,7 +98,7 @@ def calibrate(
     return made
 
 
-def _check(host: Cluster, seconds: float) -> None:
+def _check(host: Cluster, seconds: float, *, on_gpu: bool) -> None:
     if not seconds >= LEAST_SECONDS:
         raise UsageError(
             f"{seconds:g} s is too short for a calibration. Give at least {LEAST_SECONDS:g} s; "
@@ -108,6 +109,9 @@ def _check(host: Cluster, seconds: float) -> None:
             f"{host.name!r} is not this host and cannot be measured from here. Omit the cluster, "
             "or run workbench calibrate there."
         )
+    why = why_no_cuda() if on_gpu else None
+    if why is not None:
+        raise HostError(f"{why} Or measure the CPU with --cpu.")
 
 
 def kept(

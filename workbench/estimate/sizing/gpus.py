@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from workbench.describe import Accelerator, Cluster, Strategy, Workload
+from workbench.describe.job import Job
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
@@ -77,23 +78,28 @@ class Option:
 
 
 def smallest_gpu(
-    workload: Workload,
-    strategy: Strategy,
+    workload: Workload | Job,
+    strategy: Strategy | None = None,
     candidates: Iterable[Accelerator] | None = None,
     headroom: float = HEADROOM,
 ) -> tuple[GpuFit, ...]:
     """GPUs on which it fits with `headroom`, the smallest memory first.
 
     Args:
-        workload: What is trained.
-        strategy: How it is spread; its world size is the number of GPUs.
+        workload: What is trained; or a job, whose GPUs do not count.
+        strategy: How it is spread; its world size is the number of GPUs. None = as the job has it.
         candidates: GPUs to try; None = those of the catalog by NVIDIA and AMD that compute in
             the workload's precision.
         headroom: Share of the card that stays free.
 
     Raises:
-        UsageError: the layout is impossible.
+        UsageError: the layout is impossible, or there is none.
     """
+    if isinstance(workload, Job):
+        job = workload
+        workload, strategy = job.workload, strategy or job.strategy
+    if strategy is None:
+        raise UsageError("smallest_gpu needs a strategy beside a workload, or a job.")
     fitting: list[GpuFit] = []
     for gpu in candidates if candidates is not None else _usual(workload):
         cluster = Cluster.rented(gpu, gpus=min(NODE, strategy.world_size))
@@ -112,8 +118,8 @@ def _usual(workload: Workload) -> Iterator[Accelerator]:
 
 
 def fewest_gpus(
-    workload: Workload,
-    gpu: str | Accelerator,
+    workload: Workload | Job,
+    gpu: str | Accelerator | None = None,
     strategies: Sequence[str] = STRATEGIES,
     headroom: float = HEADROOM,
 ) -> tuple[Option, ...]:
@@ -121,10 +127,17 @@ def fewest_gpus(
 
     Micro-batch and accumulation are per rank and stay, so the global batch grows with the ranks.
     The options beyond one GPU are as asked, or with full recompute where that needs fewer GPUs.
+    Of a job its workload counts, and its GPU unless another is named.
 
     Raises:
-        UsageError: an unknown GPU or strategy, or an impossible layout.
+        UsageError: no GPU, an unknown GPU or strategy, or an impossible layout.
     """
+    if isinstance(workload, Job):
+        job = workload
+        of_job = job.cluster.accelerator if isinstance(job.cluster, Cluster) else None
+        workload, gpu = job.workload, gpu or of_job
+    if gpu is None:
+        raise UsageError("fewest_gpus needs a GPU, such as gpu='h100', or a job that names one.")
     alone = list(_on_one(workload, gpu, headroom))
     many = [
         option
