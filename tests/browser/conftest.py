@@ -39,6 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 if MISSING is None:
     import workbench as wb
     from tests.browser.lab import Chromium, Lab, Page
+    from workbench.store.processes import find_marked
 
     @pytest.fixture(scope="session")
     def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
@@ -75,9 +76,11 @@ if MISSING is None:
         end_runs(tmp_path / "elsewhere")
 
     def end_runs(folder: Path) -> None:
+        """Those that have processes: a written one would be waited for as if it were elsewhere."""
         for row in wb.runs(folder):
-            if row["outcome"] is None and (folder / row["run"] / "state.json").is_file():
-                wb.attach(row["run"], folder).stop(now=True)
+            run = wb.attach(row["run"], folder)
+            if row["outcome"] is None and find_marked(run.document.get("marker") or "none"):
+                run.stop(now=True)
 
 
 def marked(marker: str) -> list[int]:

@@ -238,6 +238,13 @@ class Page:
             " ? Math.max(...plot.data.map((trace) => trace.x.length)) : 0"
         )
 
+    def last_step(self) -> float:
+        """How far the loss curve on screen reaches: a long one has fewer points than steps."""
+        return self.js(
+            "const plot = document.querySelector('.wb-area-loss .js-plotly-plot');"
+            "return plot ? Math.max(...plot.data.map((trace) => trace.x.at(-1) ?? 0)) : 0"
+        )
+
     def comm_bytes(self) -> int:
         """Bytes that came over the kernel's websocket since the last call."""
         total = 0

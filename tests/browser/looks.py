@@ -15,7 +15,13 @@ return [...document.querySelectorAll('.wbm :is(h2, h3, h4, button, label, dt, dd
   .filter((one) => one.getClientRects().length && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline')
   .map((one) => one.textContent)
 """
-OVERFLOW = "return [...document.querySelectorAll('.wb-root')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+OVERFLOW = """
+const over = (one) => one.scrollWidth > one.clientWidth + 1;
+const beyond = (root) => [...root.querySelectorAll('*')]
+  .filter((one) => one.getBoundingClientRect().right > root.getBoundingClientRect().right + 1);
+return [...document.querySelectorAll('.wb-root')].filter(over)
+  .flatMap((root) => ['wider than its face:', ...beyond(root).slice(0, 5).map((one) => one.outerHTML.slice(0, 160))]);
+"""
 UNLABELLED = """
 return [...document.querySelectorAll('.wbm :is(button, input, select, progress)')].filter((one) =>
   !one.textContent.trim() && !one.getAttribute('aria-label') && !one.labels?.length).map((one) => one.outerHTML)
@@ -45,7 +51,7 @@ def both_themes_and_three_widths(page: Page, name: str) -> None:
             )
             shade = theme.split()[1].lower()
             page.driver.save_screenshot(str(FOLDER / f"{name}-{shade}-{width}.png"))
-            assert page.js(OVERFLOW) == 0
+            assert not (wider := page.js(OVERFLOW)), wider
             clipped = page.js(CLIPPED)
             assert not clipped, (width, clipped)
     unlabelled, errors = page.js(UNLABELLED), page.errors()

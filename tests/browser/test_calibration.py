@@ -39,6 +39,6 @@ def test_what_was_kept_is_drawn(lab: Lab, page: Page, store: Path) -> None:
             time.sleep(0.7)
             shade = theme.split()[1].lower()
             page.driver.save_screenshot(str(FOLDER / f"calibration-{shade}-{width}.png"))
-            assert page.js(OVERFLOW) == 0
+            assert not (wider := page.js(OVERFLOW)), wider
             assert page.js(CUT_OFF) == 0
     assert page.errors() == []

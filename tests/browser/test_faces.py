@@ -51,7 +51,7 @@ def test_keyboard_and_labels(lab: Lab, page: Page, store: Path) -> None:
     page.until("curve", lambda: page.points() >= 100)
     axis = "return document.querySelector('.wb-area-loss .js-plotly-plot').layout.yaxis.type"
     assert page.js(axis) == "linear"
-    toggle = page.one(".wb-area-loss button")
+    toggle = page.one(".wb-chart-bar > button")
     page.js("arguments[0].focus()", toggle)
     toggle.send_keys(Keys.ENTER)
     page.until("log scale", lambda: page.js(axis) == "log")
@@ -66,7 +66,7 @@ def test_keyboard_and_labels(lab: Lab, page: Page, store: Path) -> None:
         ),
     )
     for label in page.js(
-        "return [...document.querySelectorAll('.wb-plot')].map((one) => one.getAttribute('aria-label'))"
+        "return [...document.querySelectorAll('.wb-plot')].filter((one) => one.offsetParent).map((one) => one.getAttribute('aria-label'))"
     ):
         assert ":" in label or label in ("Temperature", "Power")
     assert "2." in page.js(

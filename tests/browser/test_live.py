@@ -19,6 +19,10 @@ RENEW = (
     "WORKBENCH_RENEW_PICTURES" in os.environ
 )  # the test leaves the repository as it is otherwise
 PATIENCE = 120  # a loaded machine is slow, not wrong; what is promised in seconds is asserted apart
+IN_VIEW = (
+    "const { top } = document.querySelector('.wb-header').getBoundingClientRect();"
+    "return top >= 0 && top < innerHeight / 3"
+)
 BUSY = "import time; time.sleep({seconds})"
 
 
@@ -38,6 +42,7 @@ def test_launch_with_the_mouse(lab: Lab, page: Page, store: Path) -> None:
             f"from workbench_widgets import Workbench; Workbench(store={str(store)!r})",
         )
     )
+    page.driver.set_window_size(1440, 900)
     page.run_cell(0)
     page.one(".wb-form select option:last-child").click()  # "A script …"
     page.until(
@@ -56,6 +61,8 @@ def test_launch_with_the_mouse(lab: Lab, page: Page, store: Path) -> None:
     page.until(
         "the run's dashboard", lambda: page.text(".wb-badge").strip() in ("Starting", "Running")
     )
+    page.until("it is in view", lambda: page.js(IN_VIEW))
+    assert not page.js("return document.querySelector('.wb-form').getClientRects().length")
     page.until("curve on screen", lambda: page.points() >= 1, PATIENCE)
     drawn_at = time.time()
     first_step_at = wb.attach("last", store).view()["first_step_at"]
@@ -72,16 +79,16 @@ def test_reload_while_the_kernel_is_busy(lab: Lab, page: Page, store: Path) -> N
     page.save()
     page.run_cell(1)
     page.until("kernel busy", lambda: kernel(lab)["execution_state"] == "busy")
-    before = page.points()
+    before = page.last_step()
     page.driver.refresh()
     reloaded_at = time.monotonic()
-    page.until("the full curve is back", lambda: page.points() >= before, PATIENCE)
+    page.until("the full curve is back", lambda: page.last_step() >= before, PATIENCE)
     print(f"reload -> full curve with a busy kernel: {time.monotonic() - reloaded_at:.1f} s")
     assert (
         page.js("return document.querySelector('.wb-area-loss .js-plotly-plot').data[0].x[0]") == 1
     )
-    shown = page.points()
-    page.until("it grows on", lambda: page.points() > shown)
+    shown = page.last_step()
+    page.until("it grows on", lambda: page.last_step() > shown)
     assert kernel(lab)["execution_state"] == "busy"
     assert page.js("return document.querySelectorAll('.wb-header').length") == 1
     lab.api("POST", f"kernels/{kernel(lab)['id']}/interrupt")
@@ -114,9 +121,9 @@ def test_kernel_restart_leaves_the_run_alone(lab: Lab, page: Page, store: Path) 
     }
     lab.api("POST", f"kernels/{kernel(lab)['id']}/restart")
     page.until("kernel idle", lambda: kernel(lab)["execution_state"] == "idle")
-    before = page.points()
+    before = page.last_step()
     page.run_cell(0)
-    page.until("attach brings everything back", lambda: page.points() >= before, PATIENCE)
+    page.until("attach brings everything back", lambda: page.last_step() >= before, PATIENCE)
     assert run.state == "running"
     after = {
         key: value["pid"]
@@ -153,13 +160,13 @@ def test_comm_carries_a_store_outside_the_root(lab: Lab, page: Page, foreign_sto
     page.run_cell(0)
     page.until("a curve", lambda: page.points() >= 5, PATIENCE)
     page.until("the log", lambda: "step" in page.text(".wb-log[aria-label=Log]"))
-    shown = page.points()
+    shown = page.last_step()
     page.comm_bytes()
     begun = time.monotonic()
-    page.until("it grows on", lambda: page.points() >= shown + 30, PATIENCE)
+    page.until("it grows on", lambda: page.last_step() >= shown + 30, PATIENCE)
     per_second = page.comm_bytes() / (time.monotonic() - begun)
     print(f"comm transport: {per_second / 1000:.1f} kB/s")
-    assert per_second <= 66_000
+    assert per_second <= 32_000  # the views, the log and their headers
     button = page.one(".wb-stop")
     button.click()
     button.click()
@@ -169,6 +176,7 @@ def test_comm_carries_a_store_outside_the_root(lab: Lab, page: Page, foreign_sto
         lab.api("DELETE", f"kernels/{one['id']}")
 
 
+@pytest.mark.full
 def test_foreign_text_is_text(lab: Lab, page: Page, store: Path) -> None:
     name = "<img src=x onerror=\"document.title='pwned'\">"
     run = start(lab, store, name=name)

@@ -63,5 +63,5 @@ def test_a_refusal_in_place_then_the_curve(lab: Lab, page: Page) -> None:
             time.sleep(0.7)
             shade = theme.split()[1].lower()
             page.driver.save_screenshot(str(FOLDER / f"scaling-{shade}-{width}.png"))
-            assert page.js(OVERFLOW) == 0
+            assert not (wider := page.js(OVERFLOW)), wider
     assert page.errors() == []

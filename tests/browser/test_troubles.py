@@ -189,4 +189,4 @@ def looks(page: Page, name: str) -> None:
             page.js(top)
             shade = theme.split()[1].lower()
             page.driver.save_screenshot(str(FOLDER / f"{name}-{shade}-{width}.png"))
-            assert page.js(OVERFLOW) == 0
+            assert not (wider := page.js(OVERFLOW)), wider

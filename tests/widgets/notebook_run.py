@@ -56,8 +56,8 @@ class Said:
         assert low <= value <= high, f"{pattern}: {value} is not within {low} to {high}"
 
 
-def runner(factory: pytest.TempPathFactory) -> Callable[[str], Said]:
-    """Executes each notebook once, with the packages of `make lab`, without own prices."""
+def runner(factory: pytest.TempPathFactory, *extras: str) -> Callable[[str], Said]:
+    """Executes each notebook once, with the packages of `make lab` and `extras`; no own prices."""
     done: dict[str, Said] = {}
 
     def executed(name: str) -> Said:
@@ -68,7 +68,7 @@ def runner(factory: pytest.TempPathFactory) -> Callable[[str], Said]:
                 patch.setenv("HOME", str(folder))
                 patch.setenv("WORKBENCH_STORE", str(folder / "runs"))
                 patch.delenv("WORKBENCH_PRICES", raising=False)
-                for variable, value in user_environment.variables(folder).items():
+                for variable, value in user_environment.variables(folder, *extras).items():
                     patch.setenv(variable, value)
                 executor = client.NotebookClient(book, timeout=300, kernel_name="python3")
                 executor.execute(cwd=str(folder))

@@ -70,7 +70,7 @@ def test_a_press_measures_for_real_and_a_cancel_ends_it(tmp_path: Path) -> None:
     assert widget.shown["rows"]  # the earlier figures stay on the page
     widget._on_message(widget, {"type": "cancel"}, None)
     until(lambda: widget.shown["state"] == "idle", 60, "it ended")
-    threads[0].join(30)
+    threads[0].join(240)
     assert widget.shown["says"] == "Cancelled; nothing was saved."
     assert widget.result == made
     assert [one.suffix for one in calibrations.folder(tmp_path).iterdir()] == [".json"]

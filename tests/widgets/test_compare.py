@@ -47,6 +47,27 @@ def test_options(store: wb.Store) -> None:
     assert Compare(store=store.root.parent / "empty").rows == []
 
 
+def test_a_curve_for_each_logged_name(tmp_path: Path) -> None:
+    for run, better in (("a", 0.0), ("b", 0.5)):
+        paths = make_run(tmp_path, run, steps=60, view=False)
+        with paths.rank_said(0).open("w") as file:
+            for step in (10, 25, 60):
+                values = {"eval/loss": 3.0 - better - step / 100}
+                said = {"step": step, "time": 1.7e9 + step / 2, "values": values}
+                file.write(json.dumps(said) + "\n")
+    face = Compare(store=tmp_path, runs=["a", "b"])
+    assert face.comparison["logged"] == ["loss", "eval/loss"]
+    assert len(face.comparison["curves"]["a"]["step"]) == 60
+    told(face, {"type": "show", "name": "eval/loss"})
+    curve = face.comparison["curves"]["b"]
+    assert face.comparison["shown"] == "eval/loss"
+    assert curve["loss"] == [2.4, 2.25, 1.9]
+    assert curve["tokens"] == [10_240, 25_600, 61_440]
+    assert curve["usd"] == pytest.approx([0.01, 0.025, 0.06])  # 7.2 $/h, half a second a step
+    told(face, {"type": "show", "name": "of another store"})
+    assert face.comparison["shown"] == "loss"
+
+
 def test_ticked_runs_are_set_beside_each_other(store: wb.Store) -> None:
     face = Compare(store=store.root, runs=["run-0"])
     assert face.comparison == {}

@@ -172,14 +172,14 @@ def test_a_move_is_one_small_quick_message(
     monkeypatch.setattr(calculator, "_send", lambda message, buffers=None: sent.append(message))
     times = []
     for step in range(20):
-        begun = time.perf_counter()
+        begun = time.thread_time()
         move(calculator, f"page:{step}", seq_len=1024 + 64 * step)
-        times.append(1000 * (time.perf_counter() - begun))
+        times.append(1000 * (time.thread_time() - begun))
     assert len(sent) == 20
     assert max(len(json.dumps(message)) for message in sent) < 16_000
     assert calculator.answered == "page:19"
     median = sorted(times)[10]
-    print(f"cost calculator: {median:.1f} ms a move, {len(json.dumps(sent[-1])) / 1000:.1f} kB")
+    print(f"cost calculator: {median:.1f} CPU ms a move, {len(json.dumps(sent[-1])) / 1000:.1f} kB")
     assert median < 100
 
 
@@ -203,8 +203,7 @@ def test_text_for_pages_without_javascript(calculator: CostCalculator) -> None:
 
 def test_the_workbench_has_one_folded(tmp_path: Path) -> None:
     bench = Workbench(store=tmp_path, open=None)
-    bench._fold.selected_index = 1
-    (made,) = bench._fold.children[1].children
+    (made,) = bench.open_tab("Cost")
     assert isinstance(made, CostCalculator)
     bench.close()
     assert made.comm is None

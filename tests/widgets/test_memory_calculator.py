@@ -314,14 +314,13 @@ def test_what_cannot_be_simulated_says_so(calculator: MemoryCalculator) -> None:
 
 def test_the_workbench_has_one_folded(tmp_path: Path) -> None:
     bench = Workbench(store=tmp_path, open=None)
-    fold = bench._fold
-    assert fold.children[0].children == ()
-    fold.selected_index = 0
-    (made,) = fold.children[0].children
+    place = [*bench._makers].index("Memory")
+    assert bench._tabs.children[place].children == ()
+    bench._tabs.selected_index = place
+    (made,) = bench._tabs.children[place].children
     assert isinstance(made, MemoryCalculator)
-    fold.selected_index = None
-    fold.selected_index = 0
-    assert fold.children[0].children == (made,)
+    bench.open_tab("Launch")
+    assert bench.open_tab("Memory") == (made,)
     bench.close()
     assert made.comm is None
 

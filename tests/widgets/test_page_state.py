@@ -323,7 +323,9 @@ def test_the_log_shown_first_is_a_ranks_and_no_file_is_asked_for_too_early(tmp_p
         """
         const { Logs } = await import("./logs.js");
         const asked = [];
-        const logs = new Logs({ transport: "http", logTail: async (name) => (asked.push(name), ["x"]) });
+        const part = async (path) => (asked.push(path.split("/").at(-1)), { bytes: new Uint8Array([120]), start: 0, size: 1 });
+        const logs = new Logs({ transport: "http", part });
+        for (const one of Object.values(logs)) if (one?.dataset) one.replaceChildren ??= () => {};
         logs.select.replaceChildren = function () {
           this.value = this.dataset.key.split(",")[0]; // of its first option, as a browser has it
         };
@@ -331,7 +333,7 @@ def test_the_log_shown_first_is_a_ranks_and_no_file_is_asked_for_too_early(tmp_p
           asked.length = 0;
           logs.drawnAt = 0;
           logs.draw(view);
-          await null;
+          for (let turn = 0; turn < 9; turn += 1) await null;
           return [...asked];
         };
         const rank = { rank: 0, log_tail: ["a line"] };
@@ -355,7 +357,7 @@ globalThis.fetch = async (url) => {
   requests.push(name);
   const headers = new Map([["Date", new Date(files.now * 1000).toUTCString()]]);
   if (!files[name]) return { ok: false, status: 404, headers };
-  return { ok: true, headers, json: async () => structuredClone(files[name]) };
+  return { ok: true, headers, json: async () => structuredClone(files[name]), text: async () => JSON.stringify(files[name]) };
 };
 const follow = (transport) => {
   const model = { on: (name, call) => (heard[name] = call), off() {}, send: (one) => sent.push(one.type) };
@@ -481,3 +483,24 @@ def test_a_lost_kernel_is_said_where_ipywidgets_marks_the_view_around_the_face(
         """,
     )
     assert said == [0, 1]
+
+
+def test_the_browsers_tab_tells_of_findings_and_ends(tmp_path: Path) -> None:
+    told = run(
+        tmp_path,
+        """const { newsOf } = await import("./page_mark.js");
+        const now = (ended, outcome, text) => ({ ended, outcome, badge: { text }, unwatched: false });
+        const view = { run: "r-1", name: "gpt", findings: [] };
+        const found = (severity) => ({ ...view, findings: [{ kind: "nan-loss", severity, cleared_at: null }] });
+        console.log(JSON.stringify([
+          newsOf(view, now(false, null, "Running")),
+          newsOf(found("note"), now(false, null, "Running")),
+          newsOf(found("error"), now(false, null, "Running")),
+          newsOf(view, now(true, "succeeded", "Succeeded")),
+          newsOf(found("error"), now(true, "failed", "Failed")),
+        ]));""",
+    )
+    texts = [(one["text"], one["tone"]) for one in told]
+    assert texts[:2] == [("", "warn"), ("", "warn")]
+    assert texts[2] == ("NaN loss: gpt", "bad")
+    assert texts[3:] == [("Succeeded: gpt", "good"), ("Failed: gpt", "bad")]

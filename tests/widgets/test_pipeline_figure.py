@@ -76,6 +76,7 @@ def test_many_bars_carry_no_numbers_and_too_many_are_refused() -> None:
         figure("1f1b", 32, 512)
 
 
+@pytest.mark.full
 @pytest.mark.browser
 def test_a_browser_draws_it_in_both_themes(tmp_path: Path) -> None:
     chromium = shutil.which("chromium")
@@ -98,7 +99,7 @@ def test_a_browser_draws_it_in_both_themes(tmp_path: Path) -> None:
         answer = subprocess.run(
             [chromium, *CHROMIUM_FLAGS, f"--user-data-dir={tmp_path}/profile",
              "--virtual-time-budget=6000", "--window-size=1000,400", "--dump-dom", file.as_uri()],
-            capture_output=True, text=True, timeout=60, check=True,
+            capture_output=True, text=True, timeout=240, check=True,
         )  # fmt: skip
         title = answer.stdout.split("<title>")[1].split("</title>")[0]
         assert json.loads(title) == {"bars": 32, "numbers": 32}

@@ -220,15 +220,15 @@ def test_a_move_of_a_limit_is_one_small_quick_message(
     monkeypatch.setattr(planner, "_send", lambda message, buffers=None: sent.append(message))
     times = []
     for step, budget in enumerate(budgets):
-        begun = time.perf_counter()
+        begun = time.thread_time()
         move(planner, f"page:{step}", budget_usd=budget)
-        times.append(1000 * (time.perf_counter() - begun))
+        times.append(1000 * (time.thread_time() - begun))
     moves = [one for one in sent if "answered" in one.get("state", {})]
     assert len(moves) == len(budgets)
     largest = max(len(json.dumps(message)) for message in moves)
     median = sorted(times)[len(times) // 2]
     print(
-        f"planner: {median:.1f} ms a move, worst {max(times):.1f}, {largest / 1000:.1f} kB at most"
+        f"planner: {median:.1f} CPU ms a move, worst {max(times):.1f}, {largest / 1000:.1f} kB at most"
     )
     assert largest < 16_000
     assert median < 100
@@ -264,12 +264,13 @@ def test_refresh_asks_every_provider_and_searches_again(
     publish(tmp_path / "new", "runpod", [item("runpod", "NVIDIA H100 80GB HBM3", 4.0, region="X")])
     monkeypatch.setenv("GPUHUNT_CATALOG_URL", (tmp_path / "new").as_uri())
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setattr("workbench_widgets.planner.prices.SECONDS", 240.0)  # none is slow alone
     states: list[dict] = []
     planner.observe(lambda change: states.append(change["new"]), names="refreshed")
     before = planner.points["set"]
     planner._on_message(planner, {"type": "refresh"}, [])
     planner._on_message(planner, {"type": "refresh"}, [])  # a double click is one
-    until(lambda: planner.refreshed.get("state") == "done", "the end", 40)
+    until(lambda: planner.refreshed.get("state") == "done", "the end", 120)
     rows = {row["provider"]: row for row in planner.refreshed["rows"]}
     assert set(rows) == set(live_prices.WITHOUT_KEY)
     assert [name for name, row in rows.items() if row["state"] == "good"] == ["runpod"]
@@ -306,8 +307,7 @@ def test_text_for_pages_without_javascript(planner: Planner) -> None:
 
 def test_the_workbench_has_one_that_sets_its_form(tmp_path: Path) -> None:
     bench = Workbench(store=tmp_path, open=None)
-    bench._fold.selected_index = 2
-    (made,) = bench._fold.children[2].children
+    (made,) = bench.open_tab("Plan")
     assert isinstance(made, Planner)
     assert made.launcher is bench.launcher
     bench.close()

@@ -177,7 +177,7 @@ def test_formatting_in_javascript(tmp_path: Path) -> None:
     (tmp_path / "package.json").write_text('{"type": "module"}')
     (tmp_path / "cases.js").write_text(NODE_CASES)
     done = subprocess.run(
-        ["node", "cases.js"], check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        ["node", "cases.js"], check=False, cwd=tmp_path, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
 

@@ -162,21 +162,23 @@ class Death:
     supervisor: bool
     ranks: bool
     elsewhere: bool = False
+    watcher: bool = False
 
 
 DEATHS = {
     "nobody": Death(supervisor=True, ranks=True),
     "supervisor": Death(supervisor=False, ranks=True),
     "everybody": Death(supervisor=False, ranks=False),
+    "all but the watcher": Death(supervisor=False, ranks=False, watcher=True),
     "on another machine": Death(supervisor=False, ranks=False, elsewhere=True),
 }
 
 
 def die(paths: RunPaths, death: Death, age: float) -> None:
     """As if those had died, and nothing was written since `age` seconds."""
-    gone = processes.identify(os.getpid())
-    assert gone is not None
-    gone = {**gone, "start_ticks": gone["start_ticks"] + 1}
+    here = processes.identify(os.getpid())
+    assert here is not None
+    gone = {**here, "start_ticks": here["start_ticks"] + 1}
     written = time.time() - age
     state = read_json(paths.state)
     if state is not None:
@@ -186,6 +188,7 @@ def die(paths: RunPaths, death: Death, age: float) -> None:
             state["supervisor"] = gone
         if not death.ranks:
             state["ranks"] = dict.fromkeys(state["ranks"], gone)
+        state["watcher"] = here if death.watcher else gone
         write_json_atomic(paths.state, {**state, "heartbeat": written})
     run, view = read_json(paths.run) or {}, read_json(paths.view) or {}
     write_json_atomic(paths.run, {**run, "created_at": written})
@@ -259,3 +262,32 @@ def test_a_row_of_a_table_says_what_the_command_says(tmp_path: Path) -> None:
         console.log(JSON.stringify({json.dumps(rows)}.map((row) => badge(row).text)));""",
     )
     assert shown == list(TEXTS.values())
+
+
+def test_a_run_that_gets_another_supervisor_is_not_over(
+    tmp_path: Path, rank: ProcessDoc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`launch --wait` took it for interrupted, and ended."""
+    running = moments(tmp_path / "lives", rank, monkeypatch)[2]
+    die(running, DEATHS["all but the watcher"], 1.0)
+    status = read_status(running)
+    assert status.live
+    assert status.state == "running"
+    assert "its watcher starts another one" in str(status.message)
+
+
+def test_no_fault_of_ours_costs_the_run_its_end(
+    tmp_path: Path, rank: ProcessDoc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a package that is replaced while the run is at work."""
+    life = Life(tmp_path, rank)
+    watch = life.watch()
+    life.step(watch, 1)
+    for where, name in (
+        ("workbench.launching.resume.resume", "why_not_resumable"),
+        ("workbench.observe.rows", "keep_row"),
+        ("workbench.observe.report", "write_report"),
+    ):
+        monkeypatch.delattr(f"{where}.{name}")
+    watch.finish(0, Verdict(outcome="succeeded", message="Done."), 0)
+    assert read_status(life.paths).outcome == "succeeded"

@@ -40,7 +40,7 @@ def face(store: Path):
     widget = ScalingStudy(store=store, cpu=True)
     yield widget
     widget.close()
-    widget.wait(60)
+    widget.wait(240)
 
 
 def test_before_anything_it_says_so(face: ScalingStudy) -> None:
@@ -65,7 +65,7 @@ def test_unknown_options_are_refused(store: Path, face: ScalingStudy) -> None:
 )
 def test_what_cannot_be_is_said_in_the_form(face: ScalingStudy, fields, said) -> None:
     face._on_message(face, {"type": "start", "fields": {**fields, "unknown": "kept out"}}, None)
-    assert face.wait(30)
+    assert face.wait(240)
     assert (face.state["bad"], face.state["busy"]) == (True, False)
     assert said in face.state["note"]
     assert "unknown" not in face.fields
@@ -77,7 +77,7 @@ def test_what_is_drawn_is_plain_and_says_what_is_predicted(face: ScalingStudy, m
     found = conclude("scale-1", "gpt", done, (4, 8), cpu=True)
     monkeypatch.setattr(scaling_study, "scale", lambda *_given, **_options: found)
     face.start()
-    assert face.wait(30)
+    assert face.wait(240)
     (curve,) = json.loads(json.dumps(face.state))["curves"]
     assert [(one["ranks"], one["measured"]) for one in curve["points"]] == [
         *((1, True), (2, True)),
@@ -101,6 +101,6 @@ def test_it_runs_beside_the_kernel_and_stops(face: ScalingStudy, store: Path) ->
     until(lambda: "weak 1 ranks, step" in face.state["now"] and wb.runs(store), 60, "the run")
     until(lambda: (wb.runs(store)[0]["steps"] or 0) > 2, 90, "steps")
     face._on_message(face, {"type": "stop"}, None)
-    assert face.wait(90)
+    assert face.wait(240)
     assert "finished trials are kept" in face.state["note"]
     assert [one["outcome"] for one in wb.runs(store)] == ["stopped"]

@@ -273,7 +273,7 @@ def test_on_cards_memory_stands_beside_the_card_and_steps_have_a_time(
         sys.modules["workbench.launching.prepare.build_request"], "detect_host", lambda: cards
     )
     made = StrategyPicker("gpt", "--size 12 --steps 3", strategy="fsdp", processes=4)
-    assert made.figure["headline"].startswith("Fits: ")
+    assert made.figure["headline"].startswith("Fits: "), made.problem
     assert "of 24 GiB on each GPU" in made.figure["headline"]
     assert "tokens/s" in made.figure["step"]
     made.set(goal="fast", processes=8)

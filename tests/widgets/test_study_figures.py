@@ -219,7 +219,7 @@ def test_a_browser_draws_them(tmp_path: Path) -> None:
     answer = subprocess.run(
         [chromium, *CHROMIUM_FLAGS, f"--user-data-dir={tmp_path}/profile",
          "--virtual-time-budget=6000", "--window-size=1000,900", "--dump-dom", file.as_uri()],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=240, check=True,
     )  # fmt: skip
     found = json.loads(answer.stdout.split("<title>")[1].split("</title>")[0])
     bars = sum(len(trace.x) for one in figures[:2] for trace in one.data if trace.type == "bar")

@@ -83,7 +83,7 @@ def test_two_presses_are_one_resumption(run: Resumable) -> None:
 
     def slowly(checkpoint: str | None = None) -> Resumable:
         held.set()
-        freed.wait(20)
+        freed.wait(240)
         return Resumable.resume(run, checkpoint)
 
     run.resume = slowly  # type: ignore[method-assign]
@@ -91,7 +91,7 @@ def test_two_presses_are_one_resumption(run: Resumable) -> None:
     sent = sent_by(widget)
     for _ in range(3):
         widget._on_message(widget, {"type": "resume", "checkpoint": None}, None)
-        held.wait(10)
+        held.wait(240)
     freed.set()
     until(lambda: sent, 10, "an answer")
     assert run.asked == [None]

@@ -10,10 +10,14 @@
 - `Checkpoints`: what a run has saved, whether it is whole, and where to go on from.
 - `Profile`: where each rank's time goes in some traced steps, and the traces.
 - `Runs`: the table of a store.
+- `QueuePanel`: the devices with who holds them, and the runs that wait for them.
+- `DevicePicker`: tick the GPUs that a run is to have; its trait `value` is a launch's `devices`.
+- `Sweep`: trials, figures and best run of a sweep, beside what was predicted; a form starts one.
 - `Compare`: runs beside each other: curves, differences, and what reaching a loss cost.
 - `MemoryCalculator`: what a job needs on its fullest GPU, and what would lower it.
 - `Planner`: which machines and layout finish a run, for how much, how soon, and why.
 - `ScalingStudy`: the same work on more and more ranks, what each loses, what more would do.
+- `Talk`: prompts to the trained model, its answer beside its base's.
 - `CostCalculator`: hours and dollars of a finished run, term by term.
 """
 
@@ -27,12 +31,16 @@ from workbench_widgets.launch.export import Export
 from workbench_widgets.launch.launcher import Launcher
 from workbench_widgets.memory.calculator import MemoryCalculator
 from workbench_widgets.planner.planner import Planner
+from workbench_widgets.queue.panel import QueuePanel
+from workbench_widgets.queue.picker import DevicePicker
 from workbench_widgets.run.checkpoints import Checkpoints
 from workbench_widgets.run.dashboard import RunDashboard
 from workbench_widgets.run.profile import Profile
 from workbench_widgets.store.compare import Compare
 from workbench_widgets.store.runs import Runs
 from workbench_widgets.strategy.picker import StrategyPicker
+from workbench_widgets.sweep.panel import Sweep
+from workbench_widgets.talk.talk import Talk
 from workbench_widgets.workbench import Workbench
 
 __all__ = [
@@ -40,15 +48,19 @@ __all__ = [
     "Checkpoints",
     "Compare",
     "CostCalculator",
+    "DevicePicker",
     "Export",
     "FaultLab",
     "Launcher",
     "MemoryCalculator",
     "Planner",
     "Profile",
+    "QueuePanel",
     "RunDashboard",
     "Runs",
     "ScalingStudy",
     "StrategyPicker",
+    "Sweep",
+    "Talk",
     "Workbench",
 ]

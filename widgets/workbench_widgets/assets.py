@@ -24,6 +24,8 @@ LOADER = STATIC / "loader.js"
 FALLBACK = "fallback.js"
 ASSETS_FOLDER = "_assets"
 _IMPORT = re.compile(r'from "\./([\w.]+)"')  # as loader.js links them
+_COMMENT = re.compile(r"^[ \t]*(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)[ \t]*$", re.MULTILINE | re.DOTALL)
+_INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
 
 
 @functools.cache
@@ -49,9 +51,14 @@ def bundle_text(face: str) -> str:
     while waiting:
         name = waiting.pop()
         if name not in needed:
-            needed[name] = modules()[name]
+            needed[name] = _without_comments(modules()[name])
             waiting += _IMPORT.findall(needed[name])
-    return json.dumps({"css": _css(), "modules": needed})
+    return json.dumps({"css": _INDENT.sub("", _css()), "modules": needed}, ensure_ascii=False)
+
+
+def _without_comments(text: str) -> str:
+    """A module without comments on lines of their own and indentation; line numbers stay."""
+    return _INDENT.sub("", _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text))
 
 
 def _css() -> str:

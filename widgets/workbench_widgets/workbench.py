@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +16,25 @@ from workbench_widgets import assets
 from workbench_widgets.cost.calculator import CostCalculator
 from workbench_widgets.fallback_output import show, store_config
 from workbench_widgets.launch.launcher import Launcher, close_tree
+from workbench_widgets.lessons import lesson_list
 from workbench_widgets.memory.calculator import MemoryCalculator
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.planner.planner import Planner
+from workbench_widgets.queue.panel import QueuePanel
 from workbench_widgets.run.dashboard import RunDashboard
 from workbench_widgets.store.compare import Compare
 from workbench_widgets.store.runs import Runs
+from workbench_widgets.sweep.panel import Sweep
 
 _OPTIONS = ("store", "open", "warm")
-_FOLDED = (
-    "Memory: will it fit?",
-    "Cost: what will the run cost?",
-    "Plan: which machines, how long, how much?",
-    "Compare: settings, results, cost",
-)
-_HINT = "<p class='wb-hint'>No run is open. Launch one above, or open one from the list below.</p>"
+_HINT = "<p class='wb-hint'>No run is open. Launch one above, or open one in the tab Runs.</p>"
+_LAUNCH = "Launch"
 
 
 class Workbench(widgets.VBox):
-    """The launch form, the calculators and planner (folded), the open run, the table of runs.
+    """Tabs: launch and watch a run, runs, queue, sweeps, memory, cost, plans, comparison, lessons.
+
+    Once a run is launched or opened, the form folds to a line above its dashboard.
 
     Args:
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
@@ -46,6 +47,8 @@ class Workbench(widgets.VBox):
         TypeError: an unknown option.
         RunNotFoundError: `open` names a run that is not in the store.
     """
+
+    runs: Any = None  # closing what was refused has none
 
     def __init__(
         self,
@@ -61,17 +64,67 @@ class Workbench(widgets.VBox):
         self.runs = Runs(store=self.store, _openable=True)
         self.dashboard: RunDashboard | None = None
         self._place = widgets.VBox([widgets.HTML(_HINT)])
+        self._form_button = widgets.Button(description="New run", icon="plus")
+        self._form_button.add_class("wb-form-fold")
+        self._form_button.layout.display = "none"
+        self._form_button.on_click(lambda _: self.fold_form(folded=False))
         self._switching = threading.Lock()
         self._identity = uuid.uuid4().hex[:12]
-        self._fold = widgets.Accordion(
-            [widgets.VBox() for _ in _FOLDED], titles=_FOLDED, selected_index=None
-        )
-        super().__init__([self.launcher, self._fold, self._place, self.runs])
+        self._makers = self._tab_makers()
+        self._tabs = widgets.Tab([widgets.VBox() for _ in self._makers], titles=[*self._makers])
+        self._tabs.add_class("wb-tabs")
+        super().__init__([self._tabs])
+        self._build(_LAUNCH)
         self.launcher.observe(lambda change: self.show(change["new"]), names="run")
-        self._fold.observe(self._unfold, names="selected_index")
+        self._tabs.observe(self._on_tab, names="selected_index")
         self.runs.on_open(self._open_later)
         if open is not None:
             self._open_first(open)
+
+    def _tab_makers(self) -> dict[str, Callable[[], list[widgets.Widget]]]:
+        """What is in each tab, in their order; made when somebody looks there. A line a tab."""
+        return {
+            _LAUNCH: lambda: [self._form_button, self.launcher, self._place],
+            "Runs": lambda: [self.runs],
+            "Queue": lambda: [QueuePanel(store=self.store)],
+            "Sweep": lambda: [self._sweep()],
+            "Memory": lambda: [MemoryCalculator()],
+            "Cost": lambda: [CostCalculator()],
+            "Plan": lambda: [Planner(launcher=self.launcher)],  # its plans are handed to this form
+            "Compare": lambda: [Compare(store=self.store)],
+            "Learn": lambda: [lesson_list()],
+        }
+
+    def _sweep(self) -> Sweep:
+        made = Sweep(store=self.store, _openable=True)
+        made.on_open(self._open_later)
+        return made
+
+    def _on_tab(self, change: dict[str, Any]) -> None:
+        if change["new"] is not None:
+            self._build([*self._makers][change["new"]])
+
+    def _build(self, tab: str) -> tuple[widgets.Widget, ...]:
+        box = self._tabs.children[[*self._makers].index(tab)]
+        if not box.children:
+            box.children = self._makers[tab]()
+        return tuple(box.children)
+
+    def open_tab(self, tab: str) -> tuple[widgets.Widget, ...]:
+        """Bring a tab to the front; returns the faces in it.
+
+        Raises:
+            ValueError: there is no such tab.
+        """
+        if tab not in self._makers:
+            raise ValueError(f"tab={tab!r}: choose one of {', '.join(self._makers)}")
+        self._tabs.selected_index = [*self._makers].index(tab)
+        return self._build(tab)
+
+    def fold_form(self, *, folded: bool = True) -> None:
+        """Give the room of the launch form to the dashboard, or take it back."""
+        self.launcher.layout.display = "none" if folded else None
+        self._form_button.layout.display = None if folded else "none"
 
     def _open_first(self, run: str) -> None:
         try:
@@ -80,24 +133,7 @@ class Workbench(widgets.VBox):
             if run != "last":
                 raise
             return  # an empty store: the hint says what to do
-        self.show(handle)
-
-    def _unfold(self, change: dict[str, Any]) -> None:
-        """A calculator is made when somebody asks for it."""
-        if change["new"] is None:
-            return
-        box = self._fold.children[change["new"]]
-        if not box.children:
-            made = (MemoryCalculator, CostCalculator, self._planner, self._comparing)[change["new"]]
-            box.children = (made(),)
-
-    def _planner(self) -> Planner:
-        """Its plans are handed to this form."""
-        return Planner(launcher=self.launcher)
-
-    def _comparing(self) -> Compare:
-        """Over the same store."""
-        return Compare(store=self.store)
+        self.show(handle, folded=run != "last" or handle.status.live)
 
     def _open_later(self, run: str) -> None:
         """Open pressed: reading the run may take a while, so not in the kernel's thread."""
@@ -110,11 +146,15 @@ class Workbench(widgets.VBox):
 
         threading.Thread(target=attach, name="workbench-open", daemon=True).start()
 
-    def show(self, run: Any) -> None:
-        """Show this run's dashboard in place of the one before."""
+    def show(self, run: Any, *, folded: bool = True) -> None:
+        """Show this run's dashboard in place of the one before, the launch form folded."""
         with self._switching:
             before, self.dashboard = self.dashboard, RunDashboard(run)
+            if folded:  # somebody asked for this run: it comes into sight
+                self.dashboard.config = {**self.dashboard.config, "reveal": True}
+            self.fold_form(folded=folded)
             self._place.children = (self.dashboard,)
+            self._tabs.selected_index = 0
             self.runs.opened = run.id
             self._note_open(run.id)
             if before is not None:
@@ -135,7 +175,7 @@ class Workbench(widgets.VBox):
 
     def close(self) -> None:
         """End the faces. Runs go on."""
-        close_tree(self.children)
+        close_tree([*self.children, *([] if self.runs is None else [self.runs])])
         super().close()
 
     def _ipython_display_(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
@@ -13,6 +14,9 @@ from workbench.describe.option import Declared, declared, flattened
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.observe.trackers import names
 from workbench.recover import Recovery
+from workbench_widgets.launch.arguments import Arguments
+from workbench_widgets.launch.script_path import ScriptPath
+from workbench_widgets.queue.picker import DevicePicker
 from workbench_widgets.strategy.preview import NoTargetError
 
 _ANY_SCRIPT = "\0script"  # no recipe has this name
@@ -50,36 +54,33 @@ def _control(field: Declared, value: Any) -> Any:
 class LaunchForm:
     """Recipe or script, arguments and name; adapts itself to the choice."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, store: Path, **options: Any) -> None:
         self._recipes = wb.recipes.recipes()
         self._gpus = len(wb.detect_host().gpus)
         target = options.get("target") or next(iter(self._recipes), "")
         chosen = target if target in self._recipes else _ANY_SCRIPT
         self._suggested = self._suggestion(chosen)
         self.what = widgets.Dropdown(options=self._targets(), value=chosen)
-        self.path = widgets.Text("" if chosen == target else str(target), placeholder="train.py")
-        self.arguments = widgets.Text(
-            options.get("arguments", self._suggested), placeholder="as in a shell"
-        )
-        self.options = {name: _control(one, options.get(name)) for name, one in _OPTIONS.items()}
+        self.path = ScriptPath("" if chosen == target else str(target), store=store)
+        self.arguments = Arguments(options.get("arguments", self._suggested), store=store)
+        self.devices = DevicePicker(store=store)
+        self.options = {
+            name: self.devices if name == "devices" else _control(one, options.get(name))
+            for name, one in _OPTIONS.items()
+        }
         self.cpu, self.warm = self.options["cpu"], self.options["warm"]
         self.box = self._arrange()
+        self._read()
         self._adapt()
 
     def _arrange(self) -> widgets.VBox:
-        labels = {
-            "What to train": self.what,
-            "Path of the script": self.path,
-            "Arguments": self.arguments,
-        }
-        for label, field in labels.items():
-            field.description = label
-        first = [*labels.values(), *(self.options[name] for name in _LABELS)]
-        rest = [field for name, field in self.options.items() if name not in _LABELS]
-        self.inputs = (*first, *rest)
-        self.arguments.add_class("wb-wide")
-        more = widgets.Accordion([_grid(rest)], titles=("All other options",))
-        return widgets.VBox([_grid(first), more])
+        self.what.description = "What to train"
+        first = [self.what, *(self.options[name] for name in _LABELS)]
+        aside = {*_LABELS, "devices"}
+        rest = [field for name, field in self.options.items() if name not in aside]
+        self.inputs = (self.path, self.arguments, self.devices, *first, *rest)
+        more = widgets.Accordion([_grid(rest)], titles=("All other options of the launch",))
+        return widgets.VBox([_grid(first), self.path, self.arguments, self.devices, more])
 
     def _targets(self) -> list[tuple[str, str]]:
         names = [(f"Recipe: {name}", name) for name in self._recipes]
@@ -95,6 +96,7 @@ class LaunchForm:
     def observe(self, changed: Any) -> None:
         """Call back on every change, after the form has adapted itself to it."""
         self.what.observe(self._suggest, names="value")
+        self.path.observe(self._read, names="value")
         for field in self.inputs:
             field.observe(self._adapt, names="value")
             field.observe(changed, names="value")
@@ -105,11 +107,23 @@ class LaunchForm:
         self._suggested = self._suggestion(str(self.what.value))
         if not typed:
             self.arguments.value = self._suggested
+        self._read()
+
+    def _read(self, _change: object = None) -> None:
+        """Fields for what is chosen now."""
+        self.arguments.read(self.target)
+
+    @property
+    def target(self) -> str:
+        """The recipe's name or the script's path; "" = none is given yet."""
+        return self.recipe or self.path.value.strip()
 
     def _adapt(self, _change: object = None) -> None:
         """Show only what matters: the path for scripts, the CPU box where there are GPUs."""
         self.path.layout.display = "" if self.what.value == _ANY_SCRIPT else "none"
         self.cpu.layout.display = "" if self._gpus else "none"
+        on_cpu = not self._gpus or bool(self.cpu.value)
+        self.devices.show_kind("slot" if on_cpu else "gpu")
 
     @property
     def recipe(self) -> str | None:
@@ -123,9 +137,10 @@ class LaunchForm:
             ValueError: the arguments have an open quotation mark, or no script was named
                 (`NoTargetError`).
         """
-        target = self.recipe or self.path.value.strip()
+        target = self.target
         if not target:
             raise NoTargetError("Give the path of a Python script, for example train.py.")
+        self.arguments.check()
         try:
             arguments = shlex.split(self.arguments.value)
         except ValueError as error:
@@ -139,7 +154,7 @@ class LaunchForm:
         for name, field in _OPTIONS.items():
             value = self.options[name].value
             value = value.strip() if isinstance(value, str) else value
-            if value == "":
+            if value in ("", ()):
                 continue
             if field.option.split == "pairs":
                 value = shlex.split(value)
@@ -153,16 +168,9 @@ class LaunchForm:
         """Put flags with their values into the arguments, in the place of such flags there.
 
         Raises:
-            ValueError: the arguments have an open quotation mark.
+            UsageError: the arguments have an open quotation mark.
         """
-        given, kept = iter(shlex.split(self.arguments.value)), []
-        for word in given:
-            if word in values:
-                next(given, None)
-            elif word.partition("=")[0] not in values:
-                kept.append(word)
-        added = [part for flag, value in values.items() for part in (flag, value)]
-        self.arguments.value = shlex.join([*kept, *added])
+        self.arguments.set(values)
 
 
 def _grid(fields: list[Any]) -> widgets.GridBox:

@@ -16,6 +16,8 @@ from workbench.units import format_bytes
 from workbench_widgets.face import Face, sentence
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.launch.launch_form import LaunchForm
+from workbench_widgets.launch.measure_note import MeasureNote
+from workbench_widgets.launch.verify_note import VerifyNote
 from workbench_widgets.launch.warm_note import WarmNote
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.strategy.picker import StrategyPicker
@@ -82,18 +84,23 @@ class Launcher(widgets.VBox):
         unknown = {name: value for name, value in options.items() if name not in _OPTIONS}
         refuse_unknown("Launcher", unknown, _OPTIONS)
         self.store = Path(wb.Store(store).root)
-        self.fields = LaunchForm(**options)
+        self.fields = LaunchForm(**{**options, "store": self.store})
         names = ("strategy", "processes", "goal")
         chosen: dict[str, Any] = {name: options.get(name) for name in names}
         self.picker = StrategyPicker(_keywords=self._keywords, **chosen)
         self.preview = LaunchPreview(self.store)
         self.button = widgets.Button(description="Launch", button_style="primary", icon="play")
         self.warm_note = WarmNote()
-        parts = [self.fields.box, self.picker, self.preview, self.button, self.warm_note]
-        super().__init__(parts)
+        self.measure_note = MeasureNote(self.store, self.refresh)
+        go = widgets.HBox([self.button, self.warm_note])
+        go.add_class("wb-go")
+        self.verify_note = VerifyNote()
+        notes = [self.measure_note, self.verify_note, self.preview]
+        super().__init__([go, self.fields.box, self.picker, *notes])
         self.add_class("wb-form")
         self.button.on_click(self._on_click)
         self.fields.observe(self._on_change)
+        self.fields.devices.observe(self._count_ranks, names="value")
         self.picker.on_look(self._show)
         self._show(self.picker.seen)
         self.fields.warm.observe(self._switch_warm, names="value")
@@ -117,19 +124,30 @@ class Launcher(widgets.VBox):
             self._show(Look(problem=sentence(error)), problem_shown=False)
         else:
             self.run = run
+            self.fields.devices.refresh()
             self.preview.note = f"Launched as {run.id}. It continues if you close this page."
 
     def _show(self, look: Look, *, problem_shown: bool = True) -> None:
         """The command, or the problem, which is not drawn again where the picker shows it."""
         request = look.request
+        self.fields.arguments.show_look(look)
         with self.preview.hold_sync():
             self.preview.command = request.shell() if request else ""
             self.preview.problem, self.preview.problem_shown = look.problem, problem_shown
             self.preview.note = _note(request) if request else ""
         self.button.disabled = look.request is None
+        self.button.tooltip = look.problem or look.missing or "Start what the form says"
+        for note in (self.measure_note, self.verify_note):
+            note.show(request)
 
     def _on_change(self, _change: object) -> None:
-        self.picker.look_soon()
+        self.picker.look_soon(of_form=True)
+
+    def _count_ranks(self, change: dict[str, Any]) -> None:
+        """A rank for each GPU that is ticked; slots of cores are shared by the ranks."""
+        kinds = {one["kind"] for one in self.fields.devices.devices}
+        if change["new"] and kinds == {"gpu"}:
+            self.picker.set(processes=len(change["new"]))
 
     def _switch_warm(self, _change: object = None) -> None:
         self.warm_note.switch(on=self.fields.warm.value, request=self.picker.seen.request)

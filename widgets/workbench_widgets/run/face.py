@@ -8,10 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from workbench.errors import WorkbenchError
 from workbench.store.layout import RunPaths
 from workbench.store.status import read_status
 from workbench_widgets.face import Face, sentence
 from workbench_widgets.fallback_output import show
+from workbench_widgets.run.file_parts import file_part
+from workbench_widgets.run.questions import QUESTIONS
 from workbench_widgets.run.snapshots import SnapshotPusher
 
 _TRANSPORTS = ("auto", "comm")
@@ -37,10 +40,18 @@ class RunFace(Face):
                 self._pusher.start()
         elif kind == "status":
             threading.Thread(target=self._send_status, name="workbench-status", daemon=True).start()
+        elif kind in QUESTIONS:
+            ask = functools.partial(self._answer, kind, message)
+            threading.Thread(target=ask, name="workbench-question", daemon=True).start()
         elif kind == "stop":
             now = bool(message.get("now"))
             stop = functools.partial(self._stop, now=now)
             threading.Thread(target=stop, name="workbench-stop", daemon=True).start()
+        elif kind == "part":
+            send = functools.partial(self._send_part, message)
+            threading.Thread(target=send, name="workbench-part", daemon=True).start()
+        elif kind == "adopt":
+            threading.Thread(target=self._adopt, name="workbench-adopt", daemon=True).start()
         elif kind == "profile":
             threading.Thread(target=self._profile, name="workbench-profile", daemon=True).start()
         elif kind == "resume":
@@ -54,12 +65,39 @@ class RunFace(Face):
         status = read_status(RunPaths(Path(self.run.directory)))
         self.send({"type": "status", **asdict(status)})
 
+    def _answer(self, kind: str, message: dict[str, Any]) -> None:
+        """What the page asked of the store's files; None where they do not tell."""
+        try:
+            value = QUESTIONS[kind](RunPaths(Path(self.run.directory)), message)
+        except (OSError, ValueError, WorkbenchError):
+            value = None
+        self.send({"type": "answer", "id": message.get("id"), "value": value})
+
+    def _send_part(self, message: dict[str, Any]) -> None:
+        """Answer with bytes of one of the run's files, as Jupyter's ``/files/`` would."""
+        part = file_part(Path(self.run.directory), message)
+        about = {"start": None, "size": None} if part is None else part.about
+        buffers = [] if part is None else [part.data]
+        self.send({"type": "part", "id": message.get("id"), **about}, buffers)
+
     def _stop(self, *, now: bool) -> None:
         try:
             self.run.request_stop(now=now)
         except Exception as error:  # noqa: BLE001 - another user's run, a full disk: say it
             text = f"Not stopped: {sentence(error)}"
             self.send({"type": "resumed", "bad": True, "run": self.run.id, "text": text})
+
+    def _adopt(self) -> None:
+        """Have a run watched again whose supervisor is gone."""
+        try:
+            watched = self.run.adopt()
+            text = "The run has a supervisor again." if watched else "It is watched already."
+            said = {"bad": False, "text": text}
+        except Exception as error:  # noqa: BLE001 - another user's run, a full disk: say it
+            said = {"bad": True, "text": f"Not watched: {sentence(error)}"}
+        if self._pusher is not None:
+            self._pusher.resumed()
+        self.send({"type": "resumed", "run": self.run.id, **said})
 
     def _resume_once(self, checkpoint: str | None) -> None:
         if not self._resuming.acquire(blocking=False):

@@ -12,6 +12,7 @@ from workbench.store.files import read_json
 
 _LEAVES_ENDED_SECONDS = 60.0  # a resumed run's view may say "ended" until its supervisor looks
 PUSH_SECONDS = 1.0  # at most one message a second: each costs about 1 kB of header
+BYTES_PER_SECOND = 12_000  # of views: a large one is pushed less often; logs come beside them
 
 
 def snapshot_of(directory: Path) -> dict[str, Any] | None:
@@ -72,4 +73,11 @@ class SnapshotPusher:
                     if self._last_seq == snapshot["view"].get("seq"):
                         self._thread = None
                         return
-            self._stopped.wait(PUSH_SECONDS)
+            self._stopped.wait(self._pause())
+
+    def _pause(self) -> float:
+        try:
+            size = (self._directory / "view.json").stat().st_size
+        except OSError:
+            size = 0
+        return max(PUSH_SECONDS, size / BYTES_PER_SECOND)

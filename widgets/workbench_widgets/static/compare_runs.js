@@ -104,7 +104,10 @@ class Face {
     this.heads = COLUMNS.map((column) => this.head(column));
     this.body = element("tbody");
     this.editor = new Editor((message) => this.model.send(message));
-    this.overlay = new Overlay(context, { title: "Loss", empty: "Select two or more runs to compare their curves" });
+    this.shown = /** @type {HTMLSelectElement} */ (element("select", { "aria-label": "Curve" }));
+    this.shown.addEventListener("change", () => this.model.send({ type: "show", name: this.shown.value }));
+    const controls = [element("label", { class: "wb-slider" }, "Curve", this.shown)];
+    this.overlay = new Overlay(context, { title: "Curves", controls, empty: "Select two or more runs to compare their curves" });
     this.loss = /** @type {HTMLInputElement} */ (element("input", { type: "number", step: "any", "aria-label": "Loss to reach" }));
     finished(this.loss, () => this.pick(this.model.get("picked")));
     this.beside = element("div", { class: "wb-table-box wbx-all", tabindex: "0", role: "region", "aria-label": "Comparison of runs" });
@@ -224,7 +227,13 @@ class Face {
     if (comparison.problem) this.say(comparison.problem, true);
     const runs = comparison.runs ?? [];
     this.differences.hidden = runs.length === 0;
-    this.overlay.draw(runs.map((/** @type {string} */ run) => ({ run, name: comparison.names[run], ...comparison.curves[run] })));
+    const { logged = [], shown = "loss" } = comparison;
+    if (JSON.stringify(logged) !== this.shown.dataset.names) {
+      this.shown.dataset.names = JSON.stringify(logged);
+      this.shown.replaceChildren(...logged.map((/** @type {string} */ name) => element("option", { value: name }, name === "loss" ? "training loss" : name)));
+    }
+    this.shown.value = shown;
+    this.overlay.draw(runs.map((/** @type {string} */ run) => ({ run, name: comparison.names[run], ...comparison.curves[run] })), shown);
     if (runs.length === 0) return;
     this.loss.placeholder = comparison.reach.chosen === "given" ? "" : String(comparison.reach.loss ?? "");
     this.beside.replaceChildren(besideTable(comparison, readTheme(this.shell).series));

@@ -16,18 +16,26 @@ function sinceStart(view, times) {
   const length = Math.max(0, ...times.map((time) => time - view.started_at));
   const [unit, size] = length > 2 * 3600 ? ["h", 3600] : length > 180 ? ["min", 60] : ["s", 1];
   const x = times.map((time) => (time - view.started_at) / size);
-  return { x, axis: { ticksuffix: ` ${unit}` } };
+  return { x, size, axis: { ticksuffix: ` ${unit}` } };
 }
 
 /** The devices that train: a CPU run on a machine with GPUs has none. @param {any} view
  * @returns {any[]} */
 const devicesOf = (view) => (view.device === "cpu" ? [] : (view.devices ?? []));
 
+/** Of very many devices: lowest, median and highest at each moment. @param {any} view @returns {any} */
+const spreadOf = (view) => (view.device === "cpu" ? {} : (view.device_spread ?? {}));
+
 /** One line per device, or the host's on a CPU run.
  * @param {any} view @param {Theme} theme @param {string} column
  * @param {{name: string, column: string, scale?: number}[]} host */
 function perDevice(view, theme, column, host) {
   const devices = devicesOf(view).filter((one) => someKnown(one.series?.[column]));
+  const spread = spreadOf(view);
+  if (someKnown(spread[column])) {
+    const ends = [["highest", `${column}_high`, 1], ["median", column, 0], ["lowest", `${column}_low`, 2]];
+    return ends.map(([name, key, color]) => ({ name, color: theme.series[/** @type {number} */ (color)], times: spread.time, y: spread[key] }));
+  }
   const wanted = devices.length
     ? devices.map((/** @type {any} */ one) => ({ name: one.id, series: one.series, column, scale: 1 }))
     : host
@@ -58,18 +66,20 @@ function range(lines, say) {
   return low === high ? low : `${low} – ${high}`;
 }
 
-/** Of several machines only the first is sampled: say so. @param {any} view */
-const partOf = (view) => (view.nodes > 1 ? `node 0 of ${view.nodes}` : "");
+/** The host's own lines are those of the first machine: say so. @param {any} view */
+const partOf = (view) => (view.nodes > 1 && view.device === "cpu" ? `node 0 of ${view.nodes}` : "");
 
 /** @param {any} view @param {ReturnType<typeof perDevice>} lines @param {string} suffix
  * @param {any} yaxis @param {(value: any) => string} say @param {string} what
  * @returns {Drawing} */
 function overTime(view, lines, suffix, yaxis, say, what) {
   let axis = { ticksuffix: "" };
+  let size = 1;
   const many = lines.length > LEGEND_MAX; // plotly.js would cut a label of so many lines at the chart's edge
   const traces = lines.map((one) => {
     const time = sinceStart(view, one.times);
     axis = time.axis;
+    size = time.size;
     const hovertemplate = `${plotText(one.name)} %{y:.4~g}${suffix}<extra></extra>`;
     if (!many) return line(time.x, one.y, one.color, { hovertemplate });
     const thin = { opacity: 0.8, line: { color: one.color, width: 1.1 } };
@@ -81,7 +91,9 @@ function overTime(view, lines, suffix, yaxis, say, what) {
     traces,
     ...(many && { readings: (/** @type {number} */ x) => `${number(x)}${axis.ticksuffix}`, say }),
     chips: [...legend(lines), ...(part ? [{ text: part, color: "transparent" }] : [])],
-    value: devicesOf(view).length ? range(lines, say) : say(lastKnown(lines[0]?.y)),
+    value: lines.length > 1 && view.device !== "cpu" ? range(lines, say) : say(lastKnown(lines[0]?.y)),
+    timeAt: (x) => view.started_at + x * size,
+    placeOf: (time) => (time - view.started_at) / size,
     label: `${what}${part && `, ${part}`}: ${latest.join(", ") || "n/a"}`,
     layout: { xaxis: axis, yaxis: { ticksuffix: suffix, ...yaxis } },
   };
@@ -95,12 +107,14 @@ export function utilisation(view, { theme }) {
     { name: "this run", column: "run_cpu_percent", scale: 1 / cores },
   ]);
   const yaxis = { range: [0, 103], tickvals: [0, 25, 50, 75, 100] };
-  return overTime(view, lines, " %", yaxis, percent, "Utilisation");
+  const drawing = overTime(view, lines, " %", yaxis, percent, "Utilisation");
+  const [host, own] = view.device === "cpu" ? lines.map((one) => lastKnown(one.y)) : [];
+  return known(host) && known(own) ? { ...drawing, value: `this run ${percent(own)}, host ${percent(host)}` } : drawing;
 }
 
 /** @param {any} view @param {Options} options @returns {Drawing} */
 export function memory(view, { theme }) {
-  const onHost = devicesOf(view).length === 0;
+  const onHost = devicesOf(view).length === 0 && !spreadOf(view).time;
   const lines = perDevice(view, theme, "memory_bytes", [
     { name: "this run", column: "run_rss_bytes" },
   ]);
@@ -115,7 +129,9 @@ export function memory(view, { theme }) {
   }));
   const say = (/** @type {any} */ value) => bytes(known(value) ? value * unit.bytes : null);
   const yaxis = { rangemode: "tozero", ticksuffix: ` ${unit.name}` };
-  const drawing = overTime(view, scaled, ` ${unit.name}`, yaxis, say, "Memory");
+  const peaks = scaled.map((one) => ({ ...one, y: [one.y.filter(known).reduce((/** @type {any} */ most, /** @type {any} */ value) => (most > value ? most : value), null)] }));
+  const shown = range(peaks, say);
+  const drawing = { ...overTime(view, scaled, ` ${unit.name}`, yaxis, say, "Memory"), value: shown === "n/a" ? shown : `peak ${shown}` };
   if (predicted === null) return drawing;
   // On the host the readings are of the whole run, the prediction is of its ranks: say so.
   const names = onHost

@@ -21,7 +21,7 @@ export function attemptText(view) {
 
 export class Header {
   /** @param {string} name
-   * @param {{stop: (now: boolean) => Promise<void>, resume: () => void, show: () => void, profile: () => void, kernel: () => boolean}} actions */
+   * @param {{stop: (now: boolean) => Promise<void>, resume: () => void, show: () => void, profile: () => void, adopt?: () => void, openLog?: (rank: number) => void, kernel: () => boolean}} actions */
   constructor(name, actions) {
     this.kernel = actions.kernel;
     this.resume = new ResumeButton("Resume", actions.resume);
@@ -30,6 +30,11 @@ export class Header {
     this.profile.title = "Trace the next steps on every rank: where their time goes";
     this.profile.addEventListener("click", actions.profile);
     this.profileNote = { text: "", busy: false };
+    this.watch = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button wb-watch", hidden: "" }, "Watch again"));
+    this.watch.title = "Start a supervisor for the run: restarts, alarms and a recorded end again";
+    this.watch.addEventListener("click", () => actions.adopt?.());
+    this.toLog = element("button", { type: "button", class: "wb-button", hidden: "" });
+    this.toLog.addEventListener("click", () => actions.openLog?.(this.failedRank ?? 0));
     this.alarm = new Alarm(actions.show);
     this.attempt = element("p", { class: "wb-detail wb-attempt", hidden: "" });
     this.name = element("h2", {}, name);
@@ -63,7 +68,8 @@ export class Header {
       this.alarm.spoken,
     );
     this.stop.node.append(this.resume.node);
-    this.stop.node.before(this.profile);
+    this.stop.node.before(this.watch, this.profile);
+    this.traceback.before(this.toLog);
   }
 
   /** @param {any} given @param {number|null} ageSeconds since the last heartbeat
@@ -82,9 +88,12 @@ export class Header {
     this.stop.phase(view.phase, this.drawnAttempt, this.unreachable(now));
     this.resume.node.hidden = !resumable(view);
     this.resume.refuse(whyNot(view, false, this.kernel()));
+    this.watch.hidden = !now.unwatched;
+    this.watch.disabled = !this.kernel();
+    if (this.watch.disabled) this.watch.title = "It needs the notebook's kernel. Run the cell again.";
     this.profile.hidden = !this.kernel() || !now.followed || view.phase !== "running";
     this.profile.disabled = this.profileNote.busy;
-    if (view.phase !== "ended") this.resumeNote = { text: "", bad: false };
+    if (view.phase !== "ended" && !now.unwatched && now.followed) this.resumeNote = { text: "", bad: false };
     const attempt = attemptText(view);
     setText(this.attempt, attempt);
     this.attempt.hidden = attempt === "";
@@ -125,8 +134,8 @@ export class Header {
     const of = known(view.steps_total) ? ` / ${count(view.steps_total)}` : "";
     const facts = [
       ["Step", `${count(view.steps)}${of}`],
-      ["Loss", number(view.loss_last)],
-      [rateUnit(view) === "samples" ? "Samples/s" : "Tokens/s", rateText(view)],
+      ["Loss, last step", number(view.loss_last)],
+      [`${rateUnit(view) === "samples" ? "Samples" : "Tokens"}/s, recent median`, rateText(view)],
       ["Elapsed", seconds(known(view.elapsed_seconds) ? view.elapsed_seconds + late : null)],
     ];
     if (running) facts.push(["Time left", seconds(view.eta_seconds)]);
@@ -138,11 +147,14 @@ export class Header {
       this.facts.querySelectorAll("dd").forEach((node, index) => setText(node, facts[index][1]));
       return;
     }
-    this.facts.replaceChildren(
-      ...facts.map(([name, text]) =>
-        element("div", {}, element("dt", {}, name), element("dd", {}, text)),
-      ),
-    );
+    const shown = this.facts.children;
+    if (facts.length !== shown.length) {
+      this.facts.replaceChildren(...facts.map(() => element("div", {}, element("dt"), element("dd"))));
+    }
+    facts.forEach(([name, text], at) => {
+      setText(/** @type {HTMLElement} */ (shown[at].firstChild), name);
+      setText(/** @type {HTMLElement} */ (shown[at].lastChild), text);
+    });
   }
 
   /** @param {any} view @param {RunState} now */
@@ -167,6 +179,10 @@ export class Header {
     if (this.profileNote.text) sentences.push(this.profileNote.text);
     if (this.resumeNote.bad) tone = "bad";
     this.alarm.draw(view, message ?? "");
+    this.failedRank = now.ended && known(view.failed_rank) ? view.failed_rank : null;
+    this.toLog.hidden = this.failedRank === null;
+    setText(this.toLog, `Log of rank ${this.failedRank}`);
+    if (view.traceback && this.traceback.hidden) /** @type {HTMLDetailsElement} */ (this.traceback).open = true;
     this.traceback.hidden = !view.traceback;
     setText(this.traceOf, `Traceback of rank ${view.failed_rank ?? "n/a"}`);
     setText(this.trace, view.traceback ?? "");

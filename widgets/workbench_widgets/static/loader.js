@@ -14,7 +14,8 @@
  *   openable?: boolean}} Config
  * @typedef {{get: (name: string) => any, on: Function, off: Function, send: Function}} Model
  * @typedef {{config: Config, model: Model|null, connected?: () => boolean, plotly: () => Promise<any>,
- *   url: (path: string|null, version?: string) => string|null}} Context
+ *   url: (path: string|null, version?: string) => string|null,
+ *   mount?: (element: HTMLElement, config: any, model: Model|null) => Promise<() => void>}} Context
  */
 
 /** @type {{bundles: Map<string, Promise<any>>, urls: Map<string, Record<string, string>>,
@@ -162,6 +163,7 @@ export async function mount(element, config, model, connected) {
       connected,
       plotly: () => plotly(config, model),
       url: filesUrl,
+      mount,
     });
   } catch (error) {
     const box = document.createElement("pre");

@@ -3,8 +3,8 @@
 
 import { element } from "./dom.js";
 import { number, plotText, seconds, short, usd } from "./format.js";
+import { lossControls } from "./loss_controls.js";
 import { Panel } from "./panel.js";
-import { lossControls } from "./run_dashboard.js";
 import { readTheme, watchTheme } from "./theme.js";
 import { someKnown, smooth } from "./traces.js";
 
@@ -23,7 +23,7 @@ const AXES = [
 const DASHES = ["solid", "dash"];
 
 export class Overlay {
-  /** @param {Context} context @param {{title: string, empty: string}} words */
+  /** @param {Context} context @param {{title: string, empty: string, controls?: HTMLElement[]}} words */
   constructor(context, words) {
     this.context = context;
     this.options = { logLoss: false, smoothing: 0.6 };
@@ -36,19 +36,21 @@ export class Overlay {
       this.redraw();
     });
     const along = element("label", { class: "wb-slider" }, "Along", this.select);
-    const controls = [along, ...lossControls(this.options, () => this.redraw())];
+    const controls = [...(words.controls ?? []), along, ...lossControls(this.options, () => this.redraw())];
     this.panel = new Panel(words.title, { area: "loss", controls, empty: words.empty });
     this.node = this.panel.node;
     /** @type {Curve[]} */
     this.curves = [];
+    this.what = "loss";
     this.endTheme = watchTheme(() => this.redraw());
     this.resizing = new ResizeObserver(() => this.redraw());
     this.resizing.observe(this.node);
   }
 
-  /** @param {Curve[]} curves */
-  async draw(curves) {
+  /** @param {Curve[]} curves @param {string} [what] the name of their values */
+  async draw(curves, what = "loss") {
     this.curves = curves;
+    this.what = what;
     this.redraw();
     if (this.Plotly || curves.length === 0) return;
     this.Plotly = await this.context.plotly();
@@ -68,7 +70,7 @@ export class Overlay {
       {
         traces: drawn.map((one) => this.trace(one.curve, one.color, one.dash, theme.font)),
         value: "",
-        label: `Loss along ${axis.name.toLowerCase()}: ${curves.map((curve) => `${curve.name} ${last(curve)}`).join(", ")}.${without}`,
+        label: `${this.what} along ${axis.name.toLowerCase()}: ${curves.map((curve) => `${curve.name} ${last(curve)}`).join(", ")}.${without}`,
         chips: shown.map(({ curve, color, dash }) => ({
           text: `${curve.name}  ${missing.includes(curve.name) ? `no ${axis.name.toLowerCase()}` : last(curve)}`,
           color,
@@ -78,7 +80,7 @@ export class Overlay {
         layout: {
           xaxis: { title: { text: axis.title } },
           yaxis: { type: this.options.logLoss ? "log" : "linear" },
-          uirevision: `${axis.column} ${this.options.logLoss}`,
+          uirevision: `${axis.column} ${this.options.logLoss} ${this.what}`,
         },
       },
       theme,

@@ -32,6 +32,8 @@ export class Readings {
       return element("li", {}, mark, `${name} ${say(value)}`);
     });
     const more = left ? [element("p", {}, `Lowest and highest; ${left} more.`)] : [];
+    const longest = Math.max(...rows.map(({ name, value }) => `${name} ${say(value)}`.length));
+    this.node.style.setProperty("--wb-reading", `${longest + 4}ch`);
     this.node.replaceChildren(element("strong", {}, title), element("ul", {}, ...cells), ...more);
     this.node.hidden = false;
   }

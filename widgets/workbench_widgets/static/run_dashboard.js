@@ -2,50 +2,29 @@
 /** One run, live: header, charts, ranks and logs, redrawn from each snapshot. */
 
 import { Checkpoints } from "./checkpoints.js";
+import { Curves } from "./curves.js";
+import { DeviceGrid } from "./device_grid.js";
 import * as devices from "./device_traces.js";
 import { element } from "./dom.js";
 import { Findings } from "./findings.js";
 import { Gap } from "./gap.js";
 import { Header } from "./header.js";
 import { Logs } from "./logs.js";
+import { PageMark } from "./page_mark.js";
 import { Panel } from "./panel.js";
+import { RankMap } from "./rank_map.js";
 import { Ranks } from "./ranks.js";
+import { Samples } from "./samples.js";
 import { RunSource } from "./source.js";
 import { late, runState } from "./state.js";
 import { readTheme, watchTheme } from "./theme.js";
 import * as timeline from "./timeline.js";
-import * as traces from "./traces.js";
 
 /** @typedef {import("./loader.js").Context} Context
  * @typedef {import("./source.js").Snapshot} Snapshot */
 
-/** @param {{logLoss: boolean, smoothing: number}} options @param {() => void} changed */
-export function lossControls(options, changed) {
-  const slider = /** @type {HTMLInputElement} */ (
-    element("input", { type: "range", min: "0", max: "0.98", step: "0.01", "aria-label": "Smoothing of the loss" })
-  );
-  slider.value = String(options.smoothing);
-  slider.addEventListener("input", () => {
-    options.smoothing = Number(slider.value);
-    changed();
-  });
-  const toggle = element("button", { type: "button", class: "wb-button", "aria-pressed": String(options.logLoss) }, "Log scale");
-  toggle.addEventListener("click", () => {
-    options.logLoss = !options.logLoss;
-    toggle.setAttribute("aria-pressed", String(options.logLoss));
-    changed();
-  });
-  return [element("label", { class: "wb-slider" }, "Smoothing", slider), toggle];
-}
-
-/** @param {HTMLElement[]} lossOptions */
-function makePanels(lossOptions) {
+function makePanels() {
   return [
-    { panel: new Panel("Loss", { area: "loss", controls: lossOptions, empty: traces.WAITING }), draw: traces.loss },
-    { panel: new Panel("Learning rate", { empty: "Not reported by the script" }), draw: traces.learningRate },
-    { panel: new Panel("Gradient norm", { empty: "Not reported by the script" }), draw: traces.gradNorm },
-    { panel: new Panel("Throughput", { empty: "Unknown for this script" }), draw: traces.throughput },
-    { panel: new Panel("Step time", { empty: traces.WAITING }), draw: traces.stepTime },
     { panel: new Panel("Utilisation", { area: "device" }), draw: devices.utilisation },
     { panel: new Panel("Memory", { area: "device" }), draw: devices.memory },
     { panel: new Panel("Temperature", { area: "device" }), draw: devices.temperature },
@@ -59,7 +38,6 @@ class Dashboard {
   constructor(root, context) {
     this.root = root;
     this.context = context;
-    this.options = { logLoss: false, smoothing: context.config.smoothing };
     this.snapshot = /** @type {Snapshot|null} */ (null);
     this.receivedAt = 0;
     this.Plotly = /** @type {any} */ (null);
@@ -70,6 +48,8 @@ class Dashboard {
       resume: () => this.resume(null),
       show: () => this.findings.show(),
       profile: () => this.source.profile(),
+      adopt: () => this.adopt(),
+      openLog: (rank) => this.logs.open(rank),
       kernel: () => this.source.kernelLink() !== "none" && this.source.kernelLink() !== "gone",
     });
     this.checkpoints = new Checkpoints((name) => this.resume(name), context.model !== null);
@@ -78,12 +58,21 @@ class Dashboard {
       this.header.profileNote = { text, busy };
       this.guard(() => this.tick());
     };
-    this.panels = makePanels(lossControls(this.options, () => this.drawCharts()));
+    this.curves = new Curves(context.config, this.source, () => this.drawCharts());
+    this.panels = makePanels();
+    for (const { panel } of this.panels) this.curves.follow(panel);
     this.logs = new Logs(this.source);
     this.gap = new Gap();
+    this.samples = new Samples();
     this.ranks = new Ranks();
+    this.devices = new DeviceGrid((name, bytes) => this.source.tail(name, bytes));
+    this.devices.again = () => this.drawCharts();
+    this.rankMap = new RankMap((rank) => this.logs.open(rank));
+    this.mark = new PageMark();
+    this.seen = () => document.hidden || this.drawAll(false);
     this.error = element("div", { class: "wb-banner", role: "alert", "data-tone": "bad", hidden: "" });
-    this.body = element("div", { class: "wb-grid" }, this.findings.node, ...this.panels.map(({ panel }) => panel.node), this.checkpoints.node, this.gap.node, this.ranks.node, this.logs.node);
+    const [waits, ...own] = [...this.panels].reverse().map(({ panel }) => panel.node);
+    this.body = element("div", { class: "wb-grid" }, this.findings.node, ...this.curves.nodes, ...own.reverse(), this.devices.node, this.rankMap.node, waits, this.checkpoints.node, this.samples.node, this.gap.node, this.ranks.node, this.logs.node);
     this.shell = element("div", { class: "wb-root", role: "group", "aria-label": "Training run" }, this.header.node, this.error, this.body);
   }
 
@@ -92,8 +81,10 @@ class Dashboard {
     this.resizing = new ResizeObserver(() => this.resize());
     this.resizing.observe(this.shell);
     this.endTheme = watchTheme(() => this.drawCharts());
+    document.addEventListener("visibilitychange", this.seen);
     this.ticking = window.setInterval(() => this.guard(() => this.tick()), 1000);
     this.drawCharts();
+    if (/** @type {any} */ (this.context.config).reveal) this.shell.scrollIntoView({ block: "start" });
     this.source.start().catch((error) => this.fail(error));
     this.context.plotly().then((Plotly) => {
       this.Plotly = Plotly;
@@ -103,16 +94,29 @@ class Dashboard {
 
   /** @param {Snapshot} snapshot */
   receive(snapshot) {
+    const before = this.snapshot?.view;
     this.snapshot = snapshot;
     this.receivedAt = performance.now();
+    const { view } = snapshot;
+    this.drawAll(before?.phase === view.phase && before?.findings?.length === view.findings?.length);
+  }
+
+  /** @param {boolean} lazy a snapshot like the one before: charts may wait until they have moved */
+  drawAll(lazy) {
+    const { snapshot } = this;
+    if (!snapshot) return;
+    this.guard(() => this.tick());
+    if (document.hidden) return; // all but the state waits until somebody looks
     this.guard(() => {
-      this.tick();
+      this.logs.fail(snapshot.view);
       this.findings.draw(snapshot.view);
+      this.samples.draw(snapshot.view);
       this.gap.draw(snapshot.view);
       this.ranks.draw(snapshot.view);
+      this.devices.draw(snapshot.view);
       this.logs.draw(snapshot.view);
     });
-    this.drawCharts();
+    this.drawCharts(lazy);
   }
 
   /** @param {string|null} lost */
@@ -127,8 +131,16 @@ class Dashboard {
     const age = ageSeconds === null ? null : ageSeconds + since;
     const now = runState(view, age, this.source.link(), this.source.status());
     if (this.source.needsStatus(late(view, age))) this.source.askStatus();
+    this.mark.draw(view, now);
+    if (document.hidden) return;
     this.header.draw(view, age, now);
     this.checkpoints.draw(view, now.silent);
+  }
+
+  /** Has the run watched again. */
+  adopt() {
+    this.sayResume("Starting a supervisor …", false);
+    this.source.adopt();
   }
 
   /** @param {string|null} checkpoint null: the newest whole one */
@@ -153,7 +165,7 @@ class Dashboard {
 
   resize() {
     const width = this.shell.clientWidth;
-    this.shell.dataset.size = width >= 1150 ? "large" : width >= 620 ? "medium" : "small";
+    this.shell.dataset.size = width >= 1150 ? "large" : width >= 540 ? "medium" : "small";
     if (width !== this.width) {
       this.width = width;
       cancelAnimationFrame(this.frame ?? 0);
@@ -161,11 +173,16 @@ class Dashboard {
     }
   }
 
-  drawCharts() {
+  drawCharts(lazy = false) {
+    if (document.hidden) return;
     this.guard(() => {
       const view = this.snapshot?.view ?? this.expected();
-      const options = { theme: readTheme(this.shell), ...this.options };
-      for (const { panel, draw } of this.panels) panel.draw(draw(view, options), options.theme, this.Plotly);
+      const theme = readTheme(this.shell);
+      const options = { theme, logLoss: false, smoothing: 0 };
+      this.curves.draw(view, theme, this.Plotly, lazy);
+      for (const { panel, draw } of this.panels) panel.draw(draw(view, options), options.theme, this.Plotly, lazy);
+      this.devices.drawCurves(view, options, this.Plotly);
+      this.rankMap.draw(view, options.theme);
     });
   }
 
@@ -191,7 +208,11 @@ class Dashboard {
     this.resizing?.disconnect();
     this.endTheme?.();
     clearInterval(this.ticking);
+    document.removeEventListener("visibilitychange", this.seen);
+    this.mark.close();
+    this.curves.close(this.Plotly);
     for (const { panel } of this.panels) panel.close(this.Plotly);
+    this.devices.close(this.Plotly);
     this.shell.remove();
   }
 }

@@ -4,8 +4,8 @@
 import { Comparison } from "./compare.js";
 import { element, setAttribute, setText } from "./dom.js";
 import { count, known, moment, number, seconds } from "./format.js";
+import { InPlace } from "./in_place.js";
 import { badge } from "./state.js";
-import { mount as mountDashboard } from "./run_dashboard.js";
 import { dropFile } from "./source.js";
 import { StopButton } from "./stop_button.js";
 
@@ -14,7 +14,7 @@ import { StopButton } from "./stop_button.js";
 
 const MOST = 8; // one colour each
 const STARTED = 6; // the column
-const LIVE = ["starting", "running", "stopping", "unsupervised"];
+const LIVE = ["queued", "starting", "running", "stopping", "unsupervised"];
 
 /** @param {any} row */
 const duration = (row) =>
@@ -108,7 +108,7 @@ class RunsTable {
       this.body,
     );
     this.comparison = new Comparison(context);
-    this.inPlace = element("div");
+    this.inPlace = new InPlace(context);
     this.shell = element(
       "div",
       { class: "wb-root" },
@@ -119,7 +119,7 @@ class RunsTable {
         element("div", { class: "wb-table-box wb-tall", tabindex: "0", role: "region", "aria-label": "Table of runs" }, this.table),
       ),
       this.comparison.node,
-      this.inPlace,
+      this.inPlace.node,
     );
   }
 
@@ -173,24 +173,14 @@ class RunsTable {
   }
 
   /** @param {string} run */
-  open(run) {
-    if (this.context.config.openable) return this.model.send({ type: "open", run });
-    this.closeInPlace?.();
-    const path = this.path(run);
-    if (!path) return setText(this.note, `Open it with RunDashboard(wb.attach(${JSON.stringify(run)}))`);
-    const config = { ...this.context.config, run, run_path: path, transport: "auto", smoothing: 0.6, refresh_ms: 1000 };
-    this.closeInPlace = mountDashboard(this.inPlace, { ...this.context, config, model: null });
-  }
-
-  /** Path of a run below Jupyter's root, if it is there. @param {string} run */
-  path(run) {
-    const store = this.context.config.store_path;
-    return store === null || !this.context.url("") ? null : `${store}/${run}`.replace(/^\//, "");
+  async open(run) {
+    const said = await this.inPlace.open(run);
+    if (said) setText(this.note, said);
   }
 
   /** @param {string} run @param {boolean} now */
   async stop(run, now) {
-    const path = this.path(run);
+    const path = this.inPlace.path(run);
     try {
       if (!path) throw new Error("not served");
       await dropFile(`${path}/control`, now ? "stop-now" : "stop");
@@ -212,7 +202,7 @@ class RunsTable {
     this.model.off("change:rows", this.changed);
     this.model.off("change:opened", this.changed);
     clearInterval(this.ticking);
-    this.closeInPlace?.();
+    this.inPlace.close();
     this.comparison.close();
     this.shell.remove();
   }

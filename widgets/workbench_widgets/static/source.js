@@ -1,26 +1,20 @@
 // @ts-check
 /**
  * Where a run's snapshots come from: its files through Jupyter (`/files/`), else the comm.
- *
  * Both carry the same `view.json`, so the transport may change at any moment without a seam.
  *
  * @typedef {import("./loader.js").Context} Context
  * @typedef {{view: any, ageSeconds: number|null}} Snapshot
  */
 
+import { get, Questions } from "./questions.js";
+
 const GIVE_UP_AFTER = 3; // failed polls before the connection is called lost
-const LOG_TAIL_BYTES = 24_000;
 const ANSWER_MS = 5000; // a kernel that is busy with another cell may answer no sooner
 const ASK_MS = 3000; // between two questions to the kernel
 const FRESH_MS = 10_000; // how long its answer holds
+const BYTES_PER_MS = 20; // a page reads no more: a large view is read less often
 const ENDED_MS = 15_000; // between two looks at a run that has ended: somebody may resume it
-
-/** @param {string} url @param {RequestInit} [options] */
-async function get(url, options = {}) {
-  const response = await fetch(url, { cache: "no-store", credentials: "same-origin", ...options });
-  if (!response.ok) throw Object.assign(new Error(`HTTP ${response.status}`), { response });
-  return response;
-}
 
 export class RunSource {
   /** @param {Context} context @param {(snapshot: Snapshot) => void} onSnapshot
@@ -32,6 +26,7 @@ export class RunSource {
     /** @type {"probing"|"http"|"comm"|"none"} */
     this.transport = "probing";
     this.failures = 0;
+    this.bytes = 0;
     this.closed = false;
     this.ended = false;
     this.timer = 0;
@@ -44,6 +39,7 @@ export class RunSource {
     this.lastStatus = null;
     this.askedAt = 0;
     this.answeredAt = 0;
+    this.questions = new Questions(this);
     this.onMessage = this.onMessage.bind(this);
     this.context.model?.on("msg:custom", this.onMessage);
     this.wake = () => document.hidden || this.schedule(0);
@@ -92,7 +88,9 @@ export class RunSource {
     try {
       const response = await get(url);
       const now = Date.parse(response.headers.get("Date") ?? "") / 1000;
-      const view = await response.json();
+      const text = await response.text();
+      const view = JSON.parse(text);
+      this.bytes = text.length;
       this.answered();
       const end = view.phase === "ended" && view.processes_left === undefined ? await this.readEnd() : null;
       this.deliver({ ...view, ...end }, Number.isFinite(now) && view.written_at ? now - view.written_at : null);
@@ -104,7 +102,8 @@ export class RunSource {
     }
     const slow = document.hidden ? 8 : 1;
     const backOff = 2 ** Math.min(this.failures, 4);
-    this.schedule((this.ended ? ENDED_MS : this.context.config.refresh_ms) * slow * backOff);
+    const pause = Math.max(this.context.config.refresh_ms, this.bytes / BYTES_PER_MS);
+    this.schedule((this.ended ? ENDED_MS : pause) * slow * backOff);
   }
 
   answered() {
@@ -138,6 +137,7 @@ export class RunSource {
     if (message?.type === "profiled") this.onProfiled(String(message.text ?? ""), Boolean(message.busy));
     if (message) this.answeredAt = Date.now();
     if (message?.type === "status") this.readStatus(message);
+    if (message?.type === "answer") this.questions.answered(message);
     if (message?.type !== "snapshot" || this.transport === "http") return;
     this.deliver(message.view, message.age_seconds);
   }
@@ -190,6 +190,11 @@ export class RunSource {
     this.context.model?.send({ type: "profile" });
   }
 
+  /** Asks the kernel for a supervisor of a run that has lost its own. */
+  adopt() {
+    this.context.model?.send({ type: "adopt" });
+  }
+
   /** Asks the kernel to resume the run. @param {string|null} checkpoint null: the newest whole one */
   resume(checkpoint) {
     this.context.model?.send({ type: "resume", checkpoint });
@@ -202,22 +207,49 @@ export class RunSource {
     this.schedule(0);
   }
 
-  /** The last lines of a log, or null where only the snapshot's tail is to be had.
-   * @param {string} name such as `rank-0.log` @returns {Promise<string[]|null>} */
-  async logTail(name) {
-    const url = this.transport === "http" ? this.url(`logs/${name}`) : null;
-    if (!url) return null;
+  /** The end of a file of the run, its first line perhaps cut; null where it cannot be read.
+   * @param {string} name @param {number} bytes @returns {Promise<string|null>} */
+  async tail(name, bytes) {
+    const part = await this.part(name, -bytes, null);
+    return part && new TextDecoder().decode(part.bytes);
+  }
+
+  /** Bytes of a file of the run, over whichever link there is; null where there is none.
+   * @param {string} name such as `logs/rank-0.log` @param {number} start negative: so many before its end
+   * @param {number|null} end null: its end
+   * @returns {Promise<{bytes: Uint8Array, start: number, size: number}|null>} */
+  async part(name, start, end) {
+    const url = this.transport === "http" ? this.url(name) : null;
+    if (!url) return this.partOverComm(name, start, end);
     try {
-      const response = await get(url, { headers: { Range: `bytes=-${LOG_TAIL_BYTES}` } });
-      const text = new TextDecoder().decode(await response.arrayBuffer());
-      const complete = (response.headers.get("Content-Range") ?? "bytes 0-").startsWith("bytes 0-");
-      const lines = text.replaceAll("\r\n", "\n").split("\n");
-      if (lines.at(-1) === "") lines.pop();
-      return complete ? lines : lines.slice(1);
+      const range = start < 0 ? `bytes=${start}` : `bytes=${start}-${end === null ? "" : end - 1}`;
+      const response = await get(url, { headers: { Range: range } });
+      const bytes = new Uint8Array(await response.arrayBuffer());
+      const told = /bytes (\d+)-\d+\/(\d+)/.exec(response.headers.get("Content-Range") ?? "");
+      return { bytes, start: Number(told?.[1] ?? 0), size: Number(told?.[2] ?? bytes.length) };
     } catch (error) {
       const status = /** @type {any} */ (error).response?.status;
-      return status === 416 || status === 404 ? [] : null; // empty, or not there yet
+      return status === 416 || status === 404 ? { bytes: new Uint8Array(), start: Math.max(0, start), size: Math.max(0, start) } : null;
     }
+  }
+
+  /** @param {string} name @param {number} start @param {number|null} end
+   * @returns {Promise<{bytes: Uint8Array, start: number, size: number}|null>} */
+  partOverComm(name, start, end) {
+    const { model } = this.context;
+    if (!model || this.kernelLink() === "gone") return Promise.resolve(null);
+    const id = (this.partsAsked = (this.partsAsked ?? 0) + 1);
+    return new Promise((resolve) => {
+      /** @param {any} message @param {DataView[]} buffers */
+      const answer = (message, buffers) => {
+        if (message?.type !== "part" || message.id !== id) return;
+        model.off("msg:custom", answer);
+        const { buffer, byteOffset, byteLength } = buffers?.[0] ?? new DataView(new ArrayBuffer(0));
+        resolve(message.size === null ? null : { bytes: new Uint8Array(buffer, byteOffset, byteLength), start: message.start, size: message.size });
+      };
+      model.on("msg:custom", answer);
+      model.send({ type: "part", id, name, start, end });
+    });
   }
 
   /** Asks the run to stop: through Jupyter's contents API (works while the kernel is busy),

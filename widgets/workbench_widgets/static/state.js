@@ -8,19 +8,22 @@
  * @typedef {Answer & {ageSeconds: number}} Status
  * @typedef {{transport: string, kernel: "none"|"gone"|"silent"|"answers"}} Link
  * @typedef {{badge: {state: string, text: string}, sentence: string, phase: string,
- *   followed: boolean, ended: boolean, outcome: string|null, silent: boolean}} RunState
+ *   followed: boolean, ended: boolean, outcome: string|null, silent: boolean, unwatched?: boolean}} RunState
  */
 
 import { known, seconds } from "./format.js";
 
 const PHASES = {
+  queued: "Queued",
   starting: "Starting",
   running: "Running",
   stopping: "Stopping",
   ended: "Ended",
   unsupervised: "Not supervised",
   unreadable: "Unreadable",
+  hung: "Hung",
 };
+const HANGS = ["hang", "deadlock", "stopped-rank", "gil-held"]; // workbench.store.findings.HANGS
 const OUTCOMES = {
   succeeded: "Succeeded",
   failed: "Failed",
@@ -42,6 +45,9 @@ export function badge(view) {
   return { state: view.phase ?? "starting", text };
 }
 
+/** Whether nothing goes on by itself. @param {any} view */
+const hangs = (view) => (view.findings ?? []).some((/** @type {any} */ one) => HANGS.includes(one.kind) && !known(one.cleared_at));
+
 /** Whether nothing was heard of a living run's supervisor for a while.
  * @param {any} view @param {number|null} age seconds since the view was written */
 export const silent = (view, age) => view.phase !== "ended" && known(age) && age > SILENT_AFTER_SECONDS;
@@ -61,7 +67,7 @@ export function runState(view, age, link, status) {
   const ended = phase === "ended";
   /** @type {RunState} */
   const usual = {
-    badge: badge({ ...view, phase }),
+    badge: badge({ ...view, phase: phase === "running" && hangs(view) ? "hung" : phase }),
     sentence: "",
     phase,
     followed: !ended,
@@ -98,5 +104,6 @@ function unwatched(view, { state, outcome: told, message }, age) {
     ended,
     outcome,
     silent: true,
+    unwatched: state === "unsupervised",
   };
 }

@@ -9,7 +9,7 @@ const ID = "workbench-strategy-style";
 const CSS = `
 .wbs .wbm-group:not(:has(.wbm-field:not([hidden]))) { display: none; }
 .wbs .wbm-field:is([data-field="pp"], [data-field="dp"], [data-field="fsdp"], [data-field="cp"], [data-field="tp"]) { grid-column: span 2; }
-.wbs .wbm-field:is([data-field="goal"], [data-field="family"], [data-field="engine"], [data-field="offload"]) { grid-column: 1 / -1; }
+.wbs .wbm-field:is([data-field="goal"], [data-field="family"], [data-field="engine"], [data-field="offload"], .wbm-select) { grid-column: 1 / -1; }
 .wb-root.wbs .wbm-problem { display: none; }
 .wbs[data-size="small"] .wbm-fields { padding-bottom: 8px; }
 .wb-form .wb-root.wbs { padding: 2px 0 8px; }

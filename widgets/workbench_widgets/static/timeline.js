@@ -118,7 +118,7 @@ export function waiting(view, { theme }) {
   const hidden = (view.processes ?? 1) < 2;
   const recent = slots(view);
   const label = "Rank timeline";
-  if (!recent.length) return { traces: [], value: "", label: `${label}: n/a`, hidden };
+  if (!recent.length) return { traces: [], value: "", label: `${label}: n/a`, hidden: true };
   const [onTheWay, waits, together] = [theme.series[1], fade(theme.muted, 0.4), fade(theme.series[0], 0.5)];
   const last = (/** @type {Slot} */ slot) => slot.last?.entered ?? 0;
   const { rank, late } = latest(view, recent);

@@ -6,12 +6,18 @@
  * @typedef {import("./theme.js").Theme} Theme
  * @typedef {{traces: any[], value: string, label: string, layout?: any,
  *   chips?: {text: string, color: string, dash?: boolean}[], hidden?: boolean, empty?: string,
- *   readings?: (x: number) => string, say?: (value: any) => string}} Drawing
+ *   readings?: (x: number) => string, say?: (value: any) => string, steps?: boolean,
+ *   timeAt?: (x: number) => number|null, placeOf?: (time: number) => number|null,
+ *   delta?: {text: string, title: string}|"", unit?: (value: any) => string}} Drawing
  * @typedef {{theme: Theme, logLoss: boolean, smoothing: number}} Options
  */
 
-import { known, number, short, shortSeconds } from "./format.js";
+import { known, number, plotText, short, shortSeconds } from "./format.js";
+import { validation } from "./logged_traces.js";
+import { band, lastKnown, line, smooth, someKnown } from "./lines.js";
 import { fade } from "./theme.js";
+
+export { lastKnown, line, smooth, someKnown } from "./lines.js";
 
 export const WAITING = "Waiting for the first step …";
 
@@ -21,67 +27,34 @@ function emptySentence(view) {
   return view.phase === "ended" ? "No steps were run." : WAITING;
 }
 
-/** Exponential moving average with the start's bias removed; gaps stay gaps.
- * @param {(number|null)[]} values @param {number} weight 0 = raw, towards 1 = smoother */
-export function smooth(values, weight) {
-  let mean = 0;
-  let mass = 0;
-  return values.map((value) => {
-    if (!known(value)) return null;
-    mean = weight * mean + (1 - weight) * value;
-    mass = weight * mass + (1 - weight);
-    return mean / mass;
-  });
-}
-
-/** @param {any[]|undefined} values */
-export const lastKnown = (values) => (values ?? []).filter(known).at(-1);
-
-/** @param {any[]|undefined} values */
-export const someKnown = (values) => (values ?? []).some(known);
-
-/** @param {any[]} x @param {any[]} y @param {string} color @param {any} [more] */
-export function line(x, y, color, more = {}) {
-  const few = x.length < 3 ? { mode: "lines+markers", marker: { size: 5, color } } : {};
-  return { type: "scatter", mode: "lines", x, y, line: { color, width: 1.6 }, ...few, ...more };
-}
-
-/** The area between two columns, for what the thinning hid.
- * @param {any[]} x @param {any[]} low @param {any[]} high @param {string} color */
-function band(x, low, high, color) {
-  const edge = { type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip" };
-  return [
-    { ...edge, x, y: low },
-    { ...edge, x, y: high, fill: "tonexty", fillcolor: fade(color, 0.16) },
-  ];
-}
-
 /** @param {any} view @param {Options} options @returns {Drawing} */
-export function loss(view, { theme, logLoss, smoothing }) {
+export function loss(view, options) {
+  const { theme, smoothing } = options;
   const { step = [], loss: raw = [], loss_min: low = [], loss_max: high = [] } = view.series ?? {};
   const smoothed = smooth(raw, smoothing);
   const thinned = view.stride > 1 && someKnown(low);
   const traces = thinned ? band(step, low, high, theme.accent) : [];
   const rawColor = smoothing > 0 ? fade(theme.accent, 0.38) : theme.accent;
-  const hover = "%{y:.4~g}<extra></extra>";
-  traces.push(line(step, raw, rawColor, { name: "raw", hovertemplate: `raw ${hover}` }));
+  const unseen = smoothing > 0 ? { hoverinfo: "skip" } : { name: "loss", hoverinfo: "none" };
+  traces.push(line(step, raw, rawColor, unseen));
   const chips = [{ text: thinned ? `mean of ${view.stride} steps, range` : "raw", color: rawColor }];
   if (smoothing > 0) {
     const width = { line: { color: theme.accent, width: 2.4 } };
-    traces.push(line(step, smoothed, theme.accent, { ...width, hovertemplate: `smoothed ${hover}` }));
+    traces.push(line(step, smoothed, theme.accent, { ...width, name: "loss", hoverinfo: "none" }));
     chips.push({ text: "smoothed", color: theme.accent });
   }
+  const validated = validation(view, options);
   const current = view.loss_last ?? lastKnown(raw);
   const first = known(view.loss_first) ? `, ${number(view.loss_first)} at the first step` : "";
   return {
-    traces,
-    chips,
+    steps: true,
+    traces: [...validated.curves, ...traces],
+    chips: [...chips, ...validated.chips],
     empty: emptySentence(view),
     value: number(current),
     label: `Training loss: ${number(current)} at step ${view.steps}${first}`,
     layout: {
       xaxis: { title: { text: "optimizer step" } },
-      yaxis: { type: logLoss ? "log" : "linear" },
       ...marks(view, theme),
     },
   };
@@ -91,7 +64,26 @@ export function loss(view, { theme, logLoss, smoothing }) {
  * @param {any} view @param {Theme} theme */
 function marks(view, theme) {
   const [first, second] = [restarts(view, theme), nonfinite(view, theme)];
-  return { shapes: [...first.shapes, ...second.shapes], annotations: [...first.annotations, ...second.annotations] };
+  const points = [...saved(view, theme), ...found(view, theme)];
+  return { shapes: [...first.shapes, ...second.shapes], annotations: [...first.annotations, ...second.annotations, ...points] };
+}
+
+/** A sign at the edge of the chart that says more under the pointer. @param {number} x @param {string} text
+ * @param {string} hovertext @param {string} color @param {number} y 0 = bottom */
+const sign = (x, text, hovertext, color, y) => ({
+  x, y, yref: "paper", yanchor: y ? "top" : "bottom", showarrow: false, text, hovertext: plotText(hovertext), captureevents: true, font: { color, size: 11 },
+});
+
+/** Checkpoints, at the foot of the curve. @param {any} view @param {Theme} theme */
+function saved(view, theme) {
+  const whole = (view.checkpoints ?? []).filter((/** @type {any} */ one) => known(one.step));
+  return whole.map((/** @type {any} */ one) => sign(one.step, "▴", `checkpoint of step ${one.step}${one.problem ? `: ${one.problem}` : ""}`, one.problem ? theme.bad : theme.muted, 0));
+}
+
+/** Findings that know their step, at the top. @param {any} view @param {Theme} theme */
+function found(view, theme) {
+  const placed = (view.findings ?? []).filter((/** @type {any} */ one) => known(one.step) && one.step > 0);
+  return placed.slice(0, 6).map((/** @type {any} */ one) => sign(one.step, "⚑", `${one.kind}, step ${one.step}: ${one.cause ?? ""}`, theme.bad, 1));
 }
 
 const NAMED_RESTARTS = 3; // more names would lie over one another; the rules stay
@@ -136,20 +128,22 @@ function nonfinite(view, theme) {
 /** A column over the steps, with its extreme when rows are thinned.
  * @param {any} view @param {Options} options @param {string} column
  * @param {{what: string, color: string, say: (value: any) => string, peak?: string,
- *   layout?: any, last?: any}} how
+ *   layout?: any, last?: any, smooth?: boolean, unit?: (value: any) => string}} how
  * @returns {Drawing} */
-function overSteps(view, { theme }, column, how) {
+function overSteps(view, { theme, smoothing }, column, how) {
   const series = view.series ?? {};
   const step = series.step ?? [];
   const values = series[column] ?? [];
   const peak = how.peak && view.stride > 1 ? series[how.peak] : undefined;
   const traces = someKnown(peak) ? band(step, values, peak, how.color) : [];
-  const hovertemplate = "%{y:.4~g}<extra></extra>";
-  traces.push(line(step, values, how.color, { hovertemplate }));
+  const shown = { name: how.what.toLowerCase(), hoverinfo: "none" };
+  const smoothed = how.smooth && smoothing > 0;
+  traces.push(line(step, values, smoothed ? fade(how.color, 0.35) : how.color, smoothed ? { hoverinfo: "skip" } : shown));
+  if (smoothed) traces.push(line(step, smooth(values, smoothing), how.color, { ...shown, line: { color: how.color, width: 2.2 } }));
   const value = how.say(how.last ?? lastKnown(values));
   const drawn = someKnown(values) ? traces : [];
   const empty = emptySentence(view);
-  return { traces: drawn, value, label: `${how.what}: ${value}`, layout: how.layout, empty };
+  return { steps: true, unit: how.unit, ...(how.unit && { say: how.unit }), traces: drawn, value, label: `${how.what}: ${value}`, layout: how.layout, empty };
 }
 
 /** @param {any} view @param {Options} options */
@@ -168,6 +162,7 @@ export const gradNorm = (view, options) =>
     color: options.theme.accent,
     say: (value) => number(value, 3),
     peak: "grad_norm_max",
+    smooth: true,
     layout: { yaxis: { rangemode: "tozero" } },
   });
 
@@ -185,10 +180,12 @@ export function rateText(view) {
 /** @param {any} view @param {Options} options */
 export const throughput = (view, options) =>
   overSteps(view, options, `${rateUnit(view)}_per_second`, {
+    smooth: true,
+    unit: short,
     what: rateUnit(view) === "samples" ? "Samples per second" : "Tokens per second",
     color: options.theme.accent,
     // Of the recent steps: the line's end is of the last ones it stands for.
-    say: () => `${rateText(view)} ${rateUnit(view)}/s (median)`,
+    say: () => `${rateText(view)} ${rateUnit(view) === "tokens" ? "tok" : rateUnit(view)}/s (median)`,
     last: view[`${rateUnit(view)}_per_second`],
     layout: { yaxis: { rangemode: "tozero", tickformat: "~s" } },
   });
@@ -200,6 +197,8 @@ export const stepTime = (view, options) =>
     color: options.theme.accent,
     say: (value) => `${shortSeconds(value)} (median)`,
     peak: "step_seconds_max",
+    unit: shortSeconds,
+    smooth: true,
     last: view.step_seconds_median,
     layout: { yaxis: { rangemode: "tozero", ticksuffix: " s" } },
   });

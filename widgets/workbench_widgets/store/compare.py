@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from workbench.compare.filters import choose
 from workbench.compare.runs import MOST
 from workbench.compare.runs import compare as set_beside
 from workbench.observe.curves import Curve
+from workbench.observe.series import Series, read_series
 from workbench.observe.thinning import Number, round_significant
 from workbench.observe.view_json import finite
 from workbench.store.labels import change_labels
@@ -32,6 +34,7 @@ _COLUMNS = (
     *("usd", "started_at", "tags", "note", "archived"),
 )
 _CURVE = ("step", "tokens", "seconds", "usd", "loss")
+_LOSS = "loss"
 
 
 class Compare(Face):
@@ -66,6 +69,7 @@ class Compare(Face):
         self._working = threading.RLock()
         self._filter: dict[str, Any] = {"where": where, "archived": False, "sort": None}
         self._loss: float | None = None
+        self._shown = _LOSS
         picked = list(dict.fromkeys(self.store.find(one).directory.name for one in runs))
         if len(picked) > MOST:
             raise wb.UsageError(f"{len(picked)} runs given; 2 to {MOST} can be compared.")
@@ -82,6 +86,12 @@ class Compare(Face):
             known = {one["run"] for one in self.rows} | set(self.picked)  # a filter hides some
             self._loss = loss
             self.picked = [one for one in dict.fromkeys(runs) if one in known][:MOST]
+            self._set_beside()
+
+    def show(self, name: str) -> None:
+        """Draw the curves of what the runs logged as `name`; ``"loss"`` is the training loss."""
+        with self._working:
+            self._shown = name
             self._set_beside()
 
     def refresh(self) -> None:
@@ -110,10 +120,18 @@ class Compare(Face):
         except wb.WorkbenchError as error:
             self.comparison = {"problem": sentence(error)}
             return
-        curves = {run: _columns(one) for run, one in comparison.curves.items()}
+        logged = {run: _logged(self.store, run) for run in comparison.curves}
+        known = list(dict.fromkeys(name for one in logged.values() for name in one))
+        shown = self._shown if self._shown in known else _LOSS
+        curves = {
+            run: _columns(one if shown == _LOSS else _placed(logged[run].get(shown), one))
+            for run, one in comparison.curves.items()
+        }
         names = self._names({run: str(row["name"]) for run, row in comparison.rows.items()})
         document = comparison.document(loss=self._loss)
-        self.comparison = finite(document | {"curves": curves, "names": names})
+        self.comparison = finite(
+            document | {"curves": curves, "names": names, "logged": [_LOSS, *known], "shown": shown}
+        )
 
     def _names(self, given: dict[str, str]) -> dict[str, str]:
         """Display names; the id where another run has that name, too, or is called so."""
@@ -126,6 +144,7 @@ class Compare(Face):
             "pick": self._on_pick,
             "list": self._on_list,
             "refresh": self._on_refresh,
+            "show": self._on_show,
             "label": self._on_label,
             "size": self._on_size,
             "delete": self._on_delete,
@@ -168,6 +187,10 @@ class Compare(Face):
 
     def _on_refresh(self, _message: dict[str, Any]) -> str:
         self.refresh()
+        return ""
+
+    def _on_show(self, message: dict[str, Any]) -> str:
+        self.show(str(message.get("name") or _LOSS))
         return ""
 
     def _on_label(self, message: dict[str, Any]) -> str:
@@ -217,6 +240,38 @@ class Compare(Face):
             step = "never" if not reached else f"at step {reached['step']}"
             lines.append(f"  {run}: loss {target['loss']} {step}")
         return "\n".join(lines)
+
+
+def _logged(store: wb.Store, run: str) -> dict[str, Series]:
+    """Name -> its series, of what a run logged beside the training loss."""
+    return {one.name: one for one in read_series(store.find(run)) if one.name != _LOSS}
+
+
+def _placed(series: Series | None, curve: Curve) -> Curve:
+    """A logged series as a curve: at its steps, with the tokens, seconds and dollars of the run."""
+    if series is None:
+        return Curve()
+
+    def at(step: Number, column: Sequence[Number]) -> Number:
+        known = [
+            (x, y) for x, y in zip(curve.step, column, strict=True) if not (x is None or y is None)
+        ]
+        if step is None or not known or step > known[-1][0]:
+            return None
+        place = bisect_left(known, step, key=lambda one: one[0])
+        (x, y), (before, start) = known[place], known[place - 1] if place else (0, 0)
+        return y if x == before else start + (y - start) * (step - before) / (x - before)
+
+    def along(column: Sequence[Number]) -> tuple[Number, ...]:
+        return tuple(at(step, column) for step in series.step)
+
+    return Curve(
+        step=series.step,
+        loss=series.mean,
+        tokens=along(curve.tokens),
+        seconds=along(curve.seconds),
+        usd=along(curve.usd),
+    )
 
 
 def _columns(curve: Curve) -> dict[str, list[Number]]:

@@ -14,12 +14,14 @@ import workbench as wb
 from workbench.compare import index
 from workbench.compare.lineage import origin_text, trees
 from workbench.store.files import read_json
+from workbench_widgets import assets
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 
 _OPTIONS = ("store", "refresh_seconds")
 _OF_VIEW = ("run", "name", "started_at", "usd_per_hour", "attempts")
+_OPENED = "run_dashboard.js"
 _ROWS_MAX = 200  # newest first; the command line lists the rest
 _COLUMNS = (
     "run",
@@ -63,6 +65,9 @@ class Runs(Face):
         self.store = Path(wb.Store(store).root)
         self._on_open: list[Any] = []
         config = store_config(self.store, face="runs.js", openable=_openable)
+        if config["assets_path"] and not _openable:
+            assets.publish(self.store, _OPENED)  # Open shows it below the table
+            config["opens"] = assets.bundle_name(_OPENED)
         super().__init__(config, rows=read_rows(self.store))
         self._closed = threading.Event()
         threading.Thread(

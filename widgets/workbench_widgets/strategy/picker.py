@@ -61,6 +61,7 @@ class StrategyPicker(Calculator):
         self._callbacks: list[Callable[[Look], None]] = []
         self._looking = threading.Lock()
         self._field = ""
+        self._of_form = False
         self.choice = choice
         self._drawn = ""
         self.seen = self._look_now()
@@ -110,8 +111,12 @@ class StrategyPicker(Calculator):
             callback(seen)
         return seen
 
-    def look_soon(self) -> None:
-        """Look in a thread of its own; the last state of the controls wins."""
+    def look_soon(self, *, of_form: bool = False) -> None:
+        """Look in a thread of its own; the last state of the controls wins.
+
+        `of_form`: the form around it has changed, so what is drawn is of other arguments.
+        """
+        self._of_form = of_form
         self._moved_at.set()
 
     def _look_now(self) -> Look:
@@ -124,8 +129,10 @@ class StrategyPicker(Calculator):
         return look(keywords, self.choice)
 
     def _look_later(self) -> None:
-        while self._moved_at.wait() and self.comm is not None:
-            self.look()
+        while self.comm is not None:  # a look that has begun may clear the wake-up of `close`
+            self._moved_at.wait()
+            if self.comm is not None:
+                self.look()
 
     def _show(self, look: Look) -> None:
         with self._changing, self.hold_sync():
@@ -133,7 +140,7 @@ class StrategyPicker(Calculator):
             if look.request is not None:
                 self.figure = figure(look)
                 self._drawn = look.target
-            elif look.missing or (look.target and look.target != self._drawn):
+            elif look.missing or self._of_form or (look.target and look.target != self._drawn):
                 self.figure = _nothing(look)  # what is drawn is of another target
                 self._drawn = look.target
             self.problem = {"field": self._field, "message": look.problem} if look.problem else {}
@@ -147,6 +154,7 @@ class StrategyPicker(Calculator):
         with self._changing, self.hold_sync():
             self._moves += 1
             self._field = next(iter(changes), "") if token else ""
+            self._of_form = False
             self.choice = self.choice.changed(changes)
             self.controls = self._controls()
             self.answered = token

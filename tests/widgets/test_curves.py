@@ -1,0 +1,178 @@
+"""The page's curves: scales, what was logged by name, outliers, a baseline; by its own modules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workbench_widgets.run.questions import QUESTIONS
+
+from tests.observe.test_series import say
+from tests.observe.test_view import now, run_document
+from tests.widgets.test_page_state import run
+from workbench.observe.curves import read_curve
+from workbench.observe.view import ViewBuilder
+from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
+
+ATTEMPTS = [
+    {"event": "start", "attempt": 1, "time": 1000.0, "first_step": 0},
+    {"event": "end", "attempt": 1, "time": 1100.0},
+    {"event": "start", "attempt": 2, "time": 1400.0, "first_step": 100},
+]
+OPTIONS = """
+document.createElement = () => ({ getContext: () => null });
+const theme = {series: ["rgb(1, 2, 3)", "rgb(4, 5, 6)"], accent: "rgb(1, 2, 3)", muted: "rgb(9, 9, 9)", bad: "rgb(7, 0, 0)"};
+const options = {theme, smoothing: 0, logLoss: false, clip: false, by: "step"};
+"""
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    """Two attempts with a pause of five minutes between them, and what was logged by name."""
+    made = RunPaths(tmp_path / "runs" / "r-1")
+    made.directory.mkdir(parents=True)
+    made.make_folders()
+    made.run.write_text(json.dumps({**run_document(2), "usd_per_hour": 3.6, "run": "r-1"}))
+    made.attempts.write_text("".join(json.dumps(one) + "\n" for one in ATTEMPTS))
+    for rank in range(2):
+        with made.rank_metrics(rank).open("w") as file:
+            for step in range(1, 201):
+                at = 1000 + step if step <= 100 else 1300 + step
+                loss = 50.0 if step == 77 else 4 / step
+                row = {"step": step, "time": at, "step_seconds": 1.0, "loss": loss, "tokens": 2048}
+                file.write(json.dumps(row) + "\n")
+    values = [(step, {"eval_loss": 5 / step, "eval/acc": 0.5, "note": 1}) for step in (50, 100)]
+    say(made, 0, *values, (150, {"eval_loss": float("nan")}))
+    return made
+
+
+def view_of(paths: RunPaths) -> dict[str, Any]:
+    builder = ViewBuilder(paths, RunRecord.of(json.loads(paths.run.read_text())))
+    builder.read(final=True)
+    data = builder.encoded(now(attempts=ATTEMPTS, started_at=1000.0))
+    paths.view.write_bytes(data)
+    return json.loads(data)
+
+
+def test_scales_are_those_of_the_engine(paths: RunPaths, tmp_path: Path) -> None:
+    view = view_of(paths)
+    curve = read_curve(paths)
+    script = f"""
+        import {{ scaleOf }} from "./scales.js";
+        const view = {json.dumps(view)};
+        const along = (by) => view.series.step.map(scaleOf(view, by).of);
+        const time = scaleOf(view, "time");
+        console.log(JSON.stringify({{time: along("time"), tokens: along("tokens"), usd: along("usd"),
+          unit: time.axis.ticksuffix, back: time.back(time.of(120)), step: along("step")}}));
+    """
+    seen = run(tmp_path, script)
+    size = {" s": 1, " min": 60, " h": 3600}[seen["unit"]]
+    assert [one * size for one in seen["time"]] == pytest.approx(curve.seconds, rel=1e-6)
+    assert seen["usd"] == pytest.approx(curve.usd, rel=1e-6)
+    assert seen["tokens"] == pytest.approx(curve.tokens, rel=0.02)
+    assert seen["step"] == list(curve.step)
+    assert seen["back"] == pytest.approx(120)
+
+
+def test_validation_stands_on_the_loss_and_groups_have_panels(
+    paths: RunPaths, tmp_path: Path
+) -> None:
+    script = f"""
+        import {{ loss }} from "./traces.js";
+        import {{ figures, figure, leftOut }} from "./logged_traces.js";
+        {OPTIONS}
+        const view = {json.dumps(view_of(paths))};
+        const drawn = loss(view, options);
+        console.log(JSON.stringify({{
+          validation: drawn.traces.find((one) => one.name === "eval_loss"),
+          figures: [...figures(view).keys()],
+          label: figure(view, options, "eval/acc").label,
+          none: leftOut(view),
+          left: leftOut({{run: "r", logged: {{more: ["a", "b"], more_count: 9}}}}),
+        }}));
+    """
+    seen = run(tmp_path, script)
+    assert seen["validation"]["x"] == [50, 100, 150]
+    assert seen["validation"]["y"] == [0.1, 0.05, None]  # NaN is a gap
+    assert seen["figures"] == ["eval/acc", "note"]
+    assert seen["label"] == "eval/acc: eval/acc 0.5 at step 100"
+    assert seen["none"] == ""
+    assert "9 more logged names" in seen["left"]
+    assert "a, b, …" in seen["left"]
+
+
+def test_outliers_log_scale_and_csv(paths: RunPaths, tmp_path: Path) -> None:
+    script = f"""
+        import {{ loss }} from "./traces.js";
+        import {{ along, csvOf }} from "./curve_options.js";
+        import {{ scaleOf }} from "./scales.js";
+        {OPTIONS}
+        const view = {json.dumps(view_of(paths))};
+        const clipped = along(loss(view, options), view, scaleOf(view, "step"), {{clip: true, logLoss: false}});
+        const log = along(loss(view, options), view, scaleOf(view, "time"), {{clip: false, logLoss: true}});
+        console.log(JSON.stringify({{range: clipped.layout.yaxis.range, chips: clipped.chips.map((one) => one.text),
+          type: log.layout.yaxis.type, title: log.layout.xaxis.title.text, rule: log.layout.shapes[0].x0,
+          csv: csvOf(clipped).split("\\n").slice(0, 3), reading: log.readings(2)}}));
+    """
+    seen = run(tmp_path, script)
+    assert seen["range"][1] < 5
+    assert any("outside" in text for text in seen["chips"])
+    assert (seen["type"], seen["title"]) == ("log", "running time")
+    assert seen["csv"][0] == '"optimizer step","eval_loss","loss"'
+    assert seen["csv"][1] == "1,,4"
+    assert seen["reading"].startswith("step ")
+    assert seen["rule"] == pytest.approx(100 / 60, rel=0.05)  # where attempt 2 began, in minutes
+
+
+def test_a_baseline_lies_behind_with_its_difference(paths: RunPaths, tmp_path: Path) -> None:
+    script = f"""
+        import {{ loss }} from "./traces.js";
+        import {{ along, before }} from "./curve_options.js";
+        import {{ scaleOf }} from "./scales.js";
+        {OPTIONS}
+        const view = {json.dumps(view_of(paths))};
+        const other = structuredClone(view);
+        other.series.loss = other.series.loss.map((one) => one + 0.5);
+        const draw = (one) => along(loss(one, options), one, scaleOf(one, "step"), options);
+        const drawn = before(draw(view), draw(other), "base", theme, "step");
+        other.series.step = other.series.step.map((one) => one / 2);
+        const ended = before(draw(view), draw(other), "base", theme, "step");
+        console.log(JSON.stringify({{delta: drawn.delta, first: drawn.traces[0].name, count: drawn.traces.length,
+          undefinedKeys: drawn.traces.some((one) => Object.values(one).includes(undefined)), ended: ended.delta.title}}));
+    """
+    seen = run(tmp_path, script)
+    assert seen["delta"]["text"] == "\N{MINUS SIGN}0.5"
+    assert seen["delta"]["title"].startswith("against base at the same step")
+    assert seen["first"].endswith("· base")
+    assert not seen["undefinedKeys"]  # plotly.js refuses them
+    assert "at its end" in seen["ended"]
+
+
+def test_the_kernel_answers_what_the_page_zooms_into(paths: RunPaths) -> None:
+    view_of(paths)
+    window = QUESTIONS["window"](paths, {"first": 90, "last": 110})
+    assert window["stride"] == 1
+    assert window["series"]["step"] == list(range(90, 111))
+    assert window["series"]["loss"][0] == pytest.approx(4 / 90)
+    (eval_loss,) = [one for one in window["logged"]["series"] if one["name"] == "eval_loss"]
+    assert window["logged"]["tables"][eval_loss["table"]]["step"] == [100]
+    assert QUESTIONS["runs"](paths, {}) == ["r-1"]
+    assert QUESTIONS["view"](paths, {"run": "r-1"})["run"] == "r-1"
+
+
+def test_a_window_of_a_long_run_reads_no_more_than_it_holds(paths: RunPaths) -> None:
+    with paths.rank_metrics(0).open("w") as file, paths.rank_metrics(1).open("w") as other:
+        for step in range(1, 12_001):
+            line = json.dumps({"step": step, "time": 1000.0 + step, "loss": step % 7}) + "\n"
+            file.write(line)
+            other.write(line)
+    window = QUESTIONS["window"](paths, {"first": 9_000, "last": 9_999})
+    assert window["series"]["step"] == list(range(9_000, 10_000))
+    assert max(window["series"]["loss"]) == 6.0
+    whole = QUESTIONS["window"](paths, {"first": 1, "last": 12_000})
+    assert len(whole["series"]["step"]) <= 1600
+    assert max(whole["series"]["loss_max"]) == 6.0
+    assert QUESTIONS["window"](paths, {"first": 1, "last": 10**6}) is None  # the view has it

@@ -1,0 +1,124 @@
+// @ts-check
+/**
+ * What people choose for all curves over the steps: the scale along, a logarithmic axis, outliers cut off, a run to
+ * compare with. Applied to what a panel draws. No DOM here.
+ *
+ * @typedef {import("./traces.js").Drawing} Drawing
+ * @typedef {import("./scales.js").Scale} Scale
+ * @typedef {import("./theme.js").Theme} Theme
+ */
+
+import { known, number } from "./format.js";
+import { moments } from "./scales.js";
+
+const INSIDE = 0.98; // of the points are shown when outliers are cut off
+
+/** The traces that are values, not bands or rules. @param {Drawing} drawing */
+export const curvesOf = (drawing) => drawing.traces.filter((one) => one.hoverinfo !== "skip" && one.name);
+
+/** @param {Drawing} drawing @param {any} view @param {Scale} scale @param {{logLoss: boolean, clip: boolean}} options
+ * @returns {Drawing} */
+export function along(drawing, view, scale, options) {
+  if (!drawing.steps) return drawing;
+  const place = (/** @type {any} */ step) => (known(step) ? scale.of(step) : step);
+  const moved = (/** @type {any} */ one) => ({ ...one, ...("x" in one && { x: place(one.x) }), ...("x0" in one && { x0: place(one.x0), x1: place(one.x1) }) });
+  const traces = scale.by === "step" ? drawing.traces : drawing.traces.map((one) => ({ ...one, x: one.x.map(place) }));
+  const { yaxis = {}, xaxis = {}, shapes = [], annotations = [] } = drawing.layout ?? {};
+  const title = xaxis.title && { title: { text: scale.title } };
+  const range = options.clip ? clipped(drawing, options.logLoss) : null;
+  const y = { ...yaxis, type: options.logLoss ? "log" : "linear" };
+  if (options.logLoss || range) delete y.rangemode;
+  const { timeOf, stepAt } = moments(view);
+  return {
+    ...drawing,
+    traces,
+    readings: (x) => readAt(view, scale, x),
+    say: drawing.say ?? ((value) => number(value, 5)),
+    timeAt: (x) => { const step = scale.back(x); return step === null ? null : timeOf(step); },
+    placeOf: (time) => { const step = stepAt(time); return step === null ? null : scale.of(step); },
+    layout: {
+      ...drawing.layout,
+      xaxis: { ...xaxis, ...title, ...scale.axis },
+      yaxis: { ...y, ...(range && { range: range.ends, autorange: false }) },
+      shapes: shapes.map(moved),
+      annotations: annotations.map(moved),
+      uirevision: `${scale.by} ${options.logLoss} ${options.clip}`,
+    },
+    chips: range?.outside ? [...(drawing.chips ?? []), { text: `${range.outside} outside`, color: "transparent" }] : drawing.chips,
+  };
+}
+
+/** The pointer's place on all scales that are known. @param {any} view @param {Scale} scale @param {number} x */
+function readAt(view, scale, x) {
+  const step = scale.back(x);
+  const here = known(step) ? `step ${Math.round(step).toLocaleString("en")}` : "";
+  return scale.by === "step" ? here : `${here} · ${scale.say(x)}`;
+}
+
+/** The range that holds nearly all points, and how many lie outside; null where none would.
+ * @param {Drawing} drawing @param {boolean} log @returns {{ends: number[], outside: number}|null} */
+export function clipped(drawing, log) {
+  const values = drawing.traces.filter((one) => one.line?.width !== 0).flatMap((one) => one.y.filter((/** @type {any} */ y) => known(y) && (!log || y > 0)));
+  if (values.length < 10) return null;
+  const sorted = values.sort((one, two) => one - two);
+  const cut = Math.floor(((1 - INSIDE) / 2) * sorted.length);
+  const [low, high] = [sorted[cut], sorted[sorted.length - 1 - cut]];
+  if (!(high > low)) return null;
+  const margin = 0.08 * (high - low);
+  const ends = log ? [Math.log10(low) - 0.05, Math.log10(high) + 0.05] : [low - margin, high + margin];
+  const [bottom, top] = log ? ends.map((end) => 10 ** end) : ends;
+  return { ends, outside: sorted.filter((one) => one < bottom || one > top).length };
+}
+
+/** The curve's value at a place, between its two neighbours. @param {any} trace @param {number} x */
+export function valueAt(trace, x) {
+  let before = /** @type {number[]|null} */ (null);
+  for (const [at, place] of trace.x.entries()) {
+    const y = trace.y[at];
+    if (!known(place) || !known(y)) continue;
+    if (place >= x) return place === x || !before ? (place === x ? y : null) : before[1] + ((y - before[1]) * (x - before[0])) / (place - before[0]);
+    before = [place, y];
+  }
+  return null;
+}
+
+/** Another run's curves behind the live ones, thin, and how far the live one is from it now.
+ * @param {Drawing} live @param {Drawing} other drawn in the same way @param {string} name @param {Theme} theme
+ * @param {string} scale such as "step"
+ * @returns {Drawing} */
+export function before(live, other, name, theme, scale) {
+  if (!live.steps || !other.traces.length) return live;
+  const own = curvesOf(live);
+  const behind = curvesOf(other).map((one) => {
+    const pair = own.find((mine) => mine.name === one.name);
+    const color = pair?.line?.color ?? theme.muted;
+    const line = { color, width: 1, dash: "dot" };
+    return { type: "scatter", mode: "lines", x: one.x, y: one.y, opacity: 0.7, connectgaps: Boolean(one.connectgaps), line, name: `${one.name} · ${name}`, hoverinfo: "none" };
+  });
+  const main = own.at(-1) ?? null;
+  const same = main && curvesOf(other).find((one) => one.name === main.name);
+  const last = main ? main.x.findLastIndex((/** @type {any} */ x, /** @type {number} */ at) => known(x) && known(main.y[at])) : -1;
+  const end = same ? same.x.findLastIndex((/** @type {any} */ x, /** @type {number} */ at) => known(x) && known(same.y[at])) : -1;
+  const short = end >= 0 && last >= 0 && same.x[end] < main.x[last];
+  const there = same && last >= 0 ? (short ? same.y[end] : valueAt(same, main.x[last])) : null;
+  const delta = known(there) ? main.y[last] - there : null;
+  const text = known(delta) ? `${delta >= 0 ? "+" : "−"}${live.unit ? live.unit(Math.abs(delta)) : number(Math.abs(delta), 3)}` : "n/a";
+  return {
+    ...live,
+    traces: [...behind, ...live.traces],
+    delta: live.value && { text, title: known(there) ? `against ${name} ${short ? "at its end" : `at the same ${scale}`}: ${number(there)}` : `${name} has no value here` },
+    chips: [...(live.chips ?? []), ...(live.layout?.xaxis?.title ? [{ text: name, color: theme.muted, dash: true }] : [])],
+    label: `${live.label}; ${text} against ${name}`,
+  };
+}
+
+/** All curves of a drawing as CSV: a line per place. @param {Drawing} drawing */
+export function csvOf(drawing) {
+  const curves = curvesOf(drawing);
+  const places = [...new Set(curves.flatMap((one) => one.x))].filter(known).sort((one, two) => one - two);
+  const columns = curves.map((one) => new Map(one.x.map((/** @type {any} */ x, /** @type {number} */ at) => [x, one.y[at]])));
+  const quote = (/** @type {string} */ text) => `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
+  const head = [drawing.layout?.xaxis?.title?.text ?? "x", ...curves.map((one) => one.name)].map(quote);
+  const rows = places.map((x) => [x, ...columns.map((one) => one.get(x) ?? "")].join(","));
+  return [head.join(","), ...rows].join("\n") + "\n";
+}

@@ -1,0 +1,76 @@
+// @ts-check
+/** What the page asks of the store's files beside the live view: other runs, and a part of a curve in full. */
+
+import { readWindow } from "./metric_window.js";
+
+const QUESTION_MS = 15_000; // a kernel may be busy; a long window takes some seconds
+
+/** @param {string} url @param {RequestInit} [options] */
+export async function get(url, options = {}) {
+  const response = await fetch(url, { cache: "no-store", credentials: "same-origin", ...options });
+  if (!response.ok) throw Object.assign(new Error(`HTTP ${response.status}`), { response });
+  return response;
+}
+
+/** @param {string|null} store path below Jupyter's root @returns {Promise<string[]>} newest first */
+async function listRuns(store) {
+  if (store === null) return [];
+  const base = JSON.parse(document.getElementById("jupyter-config-data")?.textContent || "{}").baseUrl ?? "/";
+  const folder = store.split("/").map(encodeURIComponent).join("/");
+  const listed = await (await get(`${base}api/contents/${folder}?content=1`)).json();
+  const runs = listed.content.filter((/** @type {any} */ one) => one.type === "directory" && !one.name.startsWith("_"));
+  runs.sort((/** @type {any} */ one, /** @type {any} */ two) => (one.last_modified < two.last_modified ? 1 : -1));
+  return runs.map((/** @type {any} */ one) => one.name);
+}
+
+export class Questions {
+  /** @param {import("./source.js").RunSource} source */
+  constructor(source) {
+    this.source = source;
+    /** Who waits for which answer. @type {Map<string, (value: any) => void>} */
+    this.waiting = new Map();
+  }
+
+  /** @param {any} message of the kernel */
+  answered(message) {
+    this.waiting.get(message.id)?.(message.value ?? null);
+  }
+
+  /** Asks the kernel something of the run's files; null where it does not answer.
+   * @param {string} type @param {object} [more] @returns {Promise<any>} */
+  question(type, more = {}) {
+    if (!this.source.context.model || this.source.kernelLink() === "gone") return Promise.resolve(null);
+    const id = Math.random().toString(36).slice(2);
+    return new Promise((resolve) => {
+      const done = (/** @type {any} */ value) => {
+        this.waiting.delete(id);
+        resolve(value);
+      };
+      this.waiting.set(id, done);
+      setTimeout(() => done(null), QUESTION_MS);
+      this.source.context.model?.send({ type, id, ...more });
+    });
+  }
+
+  /** The curves between two steps in full, from the kernel, else from the files themselves.
+   * @param {number} first @param {number} last */
+  async window(first, last) {
+    const url = this.source.transport === "http" ? this.source.url("metrics/rank-0.jsonl") : null;
+    const busy = url && this.source.kernelLink() !== "answers";
+    const asked = busy ? null : await this.question("window", { first, last });
+    return asked ?? (url ? readWindow(url, first, last).catch(() => null) : null);
+  }
+
+  /** Ids of the store's runs, newest first. @returns {Promise<string[]>} */
+  async runs() {
+    return (await this.question("runs")) ?? (await listRuns(this.source.context.config.store_path).catch(() => []));
+  }
+
+  /** The view of another run of the store. @param {string} run */
+  async viewOf(run) {
+    const store = this.source.context.config.store_path;
+    const url = this.source.transport === "http" && store !== null ? this.source.context.url(`${store}/${run}/view.json`.replace(/^\//, "")) : null;
+    const read = url ? await get(url).then((one) => one.json(), () => null) : null;
+    return read ?? this.question("view", { run });
+  }
+}
