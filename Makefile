@@ -15,10 +15,10 @@ RUN = PATH="$(VENV):$$PATH" $(VENV)
 ROOT_ARGS = $(shell test "$$(id -u)" -ne 0 || echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lab test test-all check bench fit strategies faults engines gpu matrix soak clean
+.PHONY: help venv demo lab test test-all check bench fit strategies faults diagnose-grid engines gpu matrix soak agents clean
 
 help: ## list the targets (this text)
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
 
 venv: ## make or repair .venv, nothing else
 	@$(SETUP)
@@ -33,8 +33,8 @@ lab: venv ## open the start notebook in JupyterLab (first free port from 8888, t
 # WORKERS=0 for one stream in this process. What fails is not run again: a flake is a fault.
 WORKERS ?= 2
 PYTEST = $(RUN)/python -m pytest -n $(WORKERS) --dist worksteal
-TEST_EXTRAS = train,lab,dev,deepspeed,lowbit,keras,trackers,export
-test: ## run the tests that a change needs (12 min on 2 cores)
+TEST_EXTRAS = train,lab,dev,deepspeed,lowbit,finetune,keras,trackers,notify,export,sweep,storage,agents
+test: ## run the tests that a change needs (16 min on 2 cores)
 	@$(SETUP) --extras $(TEST_EXTRAS)
 	@$(PYTEST) -m 'not full' $(PYTEST_ARGS)
 
@@ -87,6 +87,10 @@ faults: ## inject every fault on CPU ranks and renew tests/faults.md (quarter of
 	@WORKBENCH_FAULT_ROWS="$(FAULTS)" $(RUN)/python -m pytest -q tests/faults tests/diagnose tests/recover tests/security tests/launch/test_faults.py tests/launch/test_outcome.py tests/store tests/observe
 	@$(RUN)/python -m tests.faults.matrix "$(FAULTS)" && rm "$(FAULTS)"
 
+diagnose-grid: ## slow ranks in every strategy and phase; renew tests/diagnose/README.md (10 min on 2 cores)
+	@$(SETUP) --extras train,lab,dev,deepspeed
+	@$(RUN)/python -m tests.diagnose.grid
+
 # Both go on where they were cut off.
 CELLS = $(CURDIR)/.matrix
 matrix: ## save a checkpoint in every layout, load it in every other; renew tests/checkpoints.md (19 CPU minutes)
@@ -103,6 +107,9 @@ soak: ## 200 seeded rounds of kills, damage and resumes (19 CPU minutes, two bes
 	@$(RUN)/python -m tests.recover.soak --rounds $(ROUNDS) --seed $(SEED) --streams 2 --folder "$(SOAK)"
 	@rm -rf "$(SOAK)"
 	@$(RUN)/python -m pytest -q --hypothesis-profile=soak -m 'not slow' $(PROPERTY_TESTS)
+
+agents: venv ## renew environments/SKILL.md and llms.txt from the commands
+	@$(RUN)/python -m workbench.cli.agents_pages
 
 clean: ## delete .venv and caches; runs/ stays
 	rm -rf .venv .ruff_cache .pytest_cache dist

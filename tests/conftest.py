@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell starts `pytest … &` with Ctrl-C ignored, and every child inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-pytest_plugins = ["pytester", "tests.cpu_budget", "tests.old_store"]
+# jsonschema would build twenty grammars for the formats "iri" and "iri-reference", which no notebook
+# has: two seconds of each process.
+sys.modules.setdefault("rfc3987_syntax", None)  # pyright: ignore[reportArgumentType]
+pytest_plugins = ["pytester", "tests.cpu_budget", "tests.old_store", "tests.pod.fixture"]
 SCRIPTS = Path(__file__).parent / "scripts"
 
 # Property tests try the same examples each time: a newcomer's run does not go red by chance, and
@@ -90,6 +94,14 @@ def until(
             told = what() if callable(what) else what
             pytest.fail(f"not within {longest:.0f} s: {told or condition}")
         time.sleep(0.05)
+
+
+def full_tests(request: pytest.FixtureRequest) -> bool:
+    """Whether this session has tests of the module that run in `make test-all` only."""
+    return any(
+        one.path == request.path and one.get_closest_marker("full") is not None
+        for one in request.session.items
+    )
 
 
 def allowed(seconds: float) -> float:

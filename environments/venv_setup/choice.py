@@ -19,7 +19,7 @@ TORCH_VERSION = "2.13.0"
 TORCH_EXTRA = "train"
 """The extra of pyproject.toml that brings torch; without it none is installed."""
 
-DEFAULT_EXTRAS = ("train", "lab", "deepspeed")
+DEFAULT_EXTRAS = ("train", "lab", "deepspeed", "sweep")
 """What `make demo`, `make lab`, the image and the pods get, so what the notebooks may need."""
 
 INDEX_VARIABLE = "WORKBENCH_TORCH_INDEX"

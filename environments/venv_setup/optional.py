@@ -34,6 +34,7 @@ EXTRAS = {
         "notebooks 06 and 09",
         environment={"DS_BUILD_OPS": "0"},
     ),
+    "sweep": OptionalExtra(without="workbench sweep, the widget Sweep and notebook 15"),
 }
 
 

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 seconds, rate, rank = float(sys.argv[1]), int(sys.argv[2]), os.environ["RANK"]
+names = [f"train/metric_{number}" for number in range(int((*sys.argv, 0)[3]))]
+logged = Path(os.environ["WORKBENCH_RUN_DIR"]) / "metrics" / f"rank-{rank}.said.jsonl"
 path = Path(os.environ["WORKBENCH_RUN_DIR"]) / "metrics" / f"rank-{rank}.jsonl"
 began = time.time()
 with path.open("a", buffering=1) as file:
@@ -21,3 +23,7 @@ with path.open("a", buffering=1) as file:
         }
         line |= {"lr": 3e-4, "memory_bytes": 71234567890, "loss": 2 + 1 / step, "grad_norm": 1.25}
         file.write(json.dumps(line) + "\n")
+        if names and rank == "0":
+            values = {"time": time.time(), "step": step, "values": dict.fromkeys(names, step / 7)}
+            with logged.open("a") as said:
+                said.write(json.dumps(values) + "\n")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -121,12 +122,48 @@ def hook_throughput(size: Size) -> Iterator[Row]:
     )
 
 
+def arrival_reading(size: Size) -> Iterator[Row]:
+    """CPU time over the run's own steps: reading is paced by time, and a busy machine's are longer."""
+    from workbench.launching.capture.core_time import CoreTime
+
+    core_time, loops, steps = CoreTime(), size.of(20_000, 5000, 200), size.of(1500, 500, 60)
+    begun = time.thread_time_ns()
+    for step in range(loops):
+        core_time.backward()
+        core_time.optimizing()
+        core_time.step(step)
+    counters = (time.thread_time_ns() - begun) / 1e9 / loops
+    words = ["--work", "0.02", "--steps", str(steps)]
+    for strategy in ("ddp", "fsdp"):
+        with tempfile.TemporaryDirectory() as folder:
+            run = wb.launch(
+                HERE.parent / "scripts" / "grid_cell.py", ["--strategy", strategy, *words],
+                cpu=True, store=Path(folder), warm=True, processes=2, strategy=strategy,
+            )  # fmt: skip
+            assert run.wait(600) == "succeeded", run.status
+            told = read_json(RunPaths(Path(run.directory)).rank_arrivals(0)) or {}
+            step = statistics.fmean(row["step_seconds"] for row in run.metrics()[1:])
+        reading = told["reading_seconds"] / steps
+        parts = f"{1e6 * reading:.0f} µs reading, {1e6 * counters:.0f} µs while it trains"
+        share = reading / step + counters / 0.02
+        yield (
+            f"order of arrival, {strategy}, CPU time of a step ({steps} of {1e3 * step:.0f} ms; {parts})",
+            f"{share:.2%}",
+            "<= 0.5 %",
+            share <= 0.005,
+        )
+
+
 def supervisor_cost(size: Size) -> Iterator[Row]:
     seconds = size.of(45, 20, 2)
     ranks = size.of(8, 8, 2)
-    for rate, ranks_here, bound in ((100, ranks, 0.02), (50, 2, 0.005)):
-        used, peak = _supervisor(rate, ranks_here, seconds, size.of(300, 300, 10))
-        what = f"{rate} steps/s x {ranks_here} ranks"
+    for rate, ranks_here, names, bound in (
+        (100, ranks, 0, 0.02),
+        (50, 2, 0, 0.005),
+        (50, 2, 100, 0.02),
+    ):
+        used, peak = _supervisor(rate, ranks_here, names, seconds, size.of(300, 300, 10))
+        what = f"{rate} steps/s x {ranks_here} ranks" + f", {names} logged names" * bool(names)
         yield f"supervisor memory at {what}", f"{peak / 1e6:.1f} MB", "<= 40 MB", peak <= 40e6
         yield (
             f"supervisor CPU at {what}",
@@ -136,12 +173,12 @@ def supervisor_cost(size: Size) -> Iterator[Row]:
         )
 
 
-def _supervisor(rate: int, ranks: int, seconds: int, warm_up: int) -> tuple[float, int]:
+def _supervisor(rate: int, ranks: int, names: int, seconds: int, warm_up: int) -> tuple[float, int]:
     """Its share of a core and its peak memory while ranks write `rate` lines a second."""
     with tempfile.TemporaryDirectory() as folder:
         run = wb.launch(
             HERE / "line_writer.py",
-            [str(seconds + 15), str(rate)],
+            [str(seconds + 15), str(rate), str(names)],
             processes=ranks,
             cpu=True,
             store=folder,
@@ -320,6 +357,7 @@ BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     "start": start_and_throughput,
     "warm": warm_start,
     "hook": hook_throughput,
+    "arrivals": arrival_reading,
     "supervisor": supervisor_cost,
     "view": view_size,
     "paint": paint_latency,

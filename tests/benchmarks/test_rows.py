@@ -12,6 +12,7 @@ from tests.benchmarks.rows import BENCHMARKS, Size
 NEEDS = {
     "start": "accelerate",
     "warm": "accelerate",
+    "arrivals": "accelerate",
     "supervisor": "accelerate",
     "paint": "selenium",
 }

@@ -160,7 +160,8 @@ def test_a_run_seen_through_every_command(command: Command, tmp_path: Path) -> N
     script = str(SCRIPTS / "raw_ddp.py")
     name = "<b>bold</b> [red]markup[/]"
     launched = command(
-        "launch", script, "--cpu", "--name", name, "--wait", *store, "--", "--steps", "6"
+        *("launch", script, "--cpu", "--warm", "--name", name, "--wait", *store),
+        *("--", "--steps", "6"),
     )
     assert launched.code == 0, launched.err
     runs = json.loads(command("runs", "--json", *store).out)
@@ -190,6 +191,7 @@ def test_a_failing_script_is_exit_code_1(command: Command, tmp_path: Path) -> No
     script = str(SCRIPTS / "raw_ddp.py")
     arguments = ("--steps", "900", "--raise-at", "2")
     result = command(
-        "launch", script, "--cpu", "--wait", "--store", str(tmp_path), "--", *arguments
+        *("launch", script, "--cpu", "--warm", "--wait", "--store", str(tmp_path)),
+        *("--", *arguments),
     )
     assert result.code == 1

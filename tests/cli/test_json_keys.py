@@ -13,7 +13,20 @@ import pytest
 
 from tests.cli.conftest import Command
 from tests.compare.made_runs import make_run
-from workbench.cli import branching, calibrating, launch, nodes, prices, profiling, scaling, started
+from workbench.cli import (
+    branching,
+    calibrating,
+    generating,
+    launch,
+    nodes,
+    notifying,
+    prices,
+    profiling,
+    queue,
+    scaling,
+    started,
+    sweep,
+)
 from workbench.cli.commands import COMMANDS, load
 from workbench.cli.json_keys import FORMS
 from workbench.compare.profile.values import Profile
@@ -21,18 +34,26 @@ from workbench.compare.scaling_study import ScalingStudy
 from workbench.compare.studies.compression import Compression
 from workbench.compare.studies.tuning import Tuning
 from workbench.launching.warm.server import Server
+from workbench.queueing import Queue
 from workbench.recover.checkpoints import Checkpoint
+from workbench.storage.pull import Pulled
 from workbench.store.findings import Finding
+from workbench.sweeping import Sweep
+from workbench.trained_model.exported import Exported
+from workbench.verifying.verify import Verification
 
-WITHOUT_JSON = {"logs", "attach", "track", "node"}
+WITHOUT_JSON = {"logs", "attach", "track", "node", "mcp"}
 QUICK = {
     "runs": ("runs",),
     "show": ("show", "a"),
     "metrics": ("metrics", "a"),
+    "metrics --list": ("metrics", "a", "--list"),
+    "metrics --samples": ("metrics", "a", "--samples"),
     "stop": ("stop", "a"),
     "adopt": ("adopt", "a"),
     "checkpoints": ("checkpoints", "a"),
     "diagnose": ("diagnose", "a"),
+    "replay": ("replay", "a"),
     "compare": ("compare", "a", "b"),
     "tag": ("tag", "a", "x"),
     "note": ("note", "a", "x"),
@@ -41,8 +62,14 @@ QUICK = {
     "export": ("export", "gpt", "--to", "slurm"),
     "export --why": ("export", "--why"),
     "launch --dry-run": ("launch", "gpt", "--cpu", "--dry-run"),
-    "launch RECIPE -- --help": ("launch", "gpt", "--json", "--", "--help"),
+    "launch SCRIPT -- --help": ("launch", "gpt", "--json", "--", "--help"),
     "doctor": ("doctor",),
+    "queue list": ("queue", "list"),
+    "queue pause": ("queue", "pause"),
+    "queue start": ("queue", "start"),
+    "queue slots": ("queue", "slots", "2"),
+    "sweep list": ("sweep", "list"),
+    "push": ("push", "a", "memory://json-keys"),
 }
 WITHOUT_STORE = {
     "models": ("models",),
@@ -60,10 +87,19 @@ LITERAL: dict[str, tuple[tuple[Any, str], ...]] = {
     "resume": ((started, "show_started"),),
     "rerun": ((started, "show_started"), (branching, "rerun")),
     "fork": ((started, "show_started"), (branching, "fork")),
+    "generate": ((generating, "generate"),),
     "submit": ((nodes, "_submit"),),
     "submit --dry-run": ((nodes, "_show_script"),),
     "calibrate": ((calibrating, "document"),),
     "calibrate --from": ((calibrating, "stack_document"),),
+    "queue move": ((Queue, "document"),),
+    "queue drop": ((queue, "drop"),),
+    "sweep start": ((Sweep, "document"),),
+    "sweep start --dry-run": ((sweep, "_dry_document"),),
+    "sweep show": ((Sweep, "document"),),
+    "sweep stop": ((Sweep, "document"),),
+    "sweep resume": ((Sweep, "document"),),
+    "verify": ((Verification, "document"),),
     "scale": ((ScalingStudy, "document"), (scaling, "scale")),
     "study batch-size": ((Tuning, "document"),),
     "study accumulate": ((Tuning, "document"),),
@@ -71,18 +107,23 @@ LITERAL: dict[str, tuple[tuple[Any, str], ...]] = {
     "study compression": ((Compression, "document"),),
     "profile": ((Profile, "document"), (profiling, "profile")),
     "prices --refresh": ((prices, "prices_command"),),
+    **{f"notify {part}": ((notifying, "_row"),) for part in ("add", "list", "remove", "test")},
 }
 """What is too dear to run here: what writes it names the keys in its source."""
 ELSEWHERE = {
     "demo",
     "measure",
+    "data",
     "launch --wait",
     "resume --wait",
     "rerun --wait",
     "fork --wait",
     "submit --wait",
+    "export-model",
+    "sweep best",
+    "pull",
 }
-"""A form made of two others, or of `show`'s; tests/measure looks at its own."""
+"""A form made of two others, or of `show`'s; tests/measure and test_data.py look at their own."""
 
 
 def literal_keys(place: Any, name: str) -> set[str]:
@@ -118,6 +159,11 @@ def check(form: str, printed: Any) -> None:
 def store(tmp_path: Path) -> Path:
     for run in ("a", "b"):
         make_run(tmp_path / "runs", run, steps=20)
+    for name in ("a", "b"):
+        said = tmp_path / "runs" / name / "metrics" / "rank-0.said.jsonl"
+        said.write_text(
+            '{"time": 1.0, "step": 1, "eval_loss": 2.0, "prompt": "a", "answer": "b"}\n'
+        )
     return tmp_path / "runs"
 
 
@@ -130,7 +176,7 @@ def test_a_run_s_command_prints_what_its_help_says(
         words = (*words, "--json", *(() if form == "export --why" else ("--store", str(store))))
     printed = json.loads(command(*words).out)
     check(form, printed)
-    assert printed or form in {"checkpoints", "diagnose"}
+    assert printed or form in {"checkpoints", "diagnose", "sweep list"}
 
 
 @pytest.mark.parametrize("form", WITHOUT_STORE)
@@ -146,9 +192,11 @@ def test_what_is_dear_to_run_writes_what_its_help_says(form: str) -> None:
 
 def test_values_print_their_fields() -> None:
     fields = set(Finding.__dataclass_fields__)
-    assert fields == set(FORMS["diagnose"].keys)
+    assert fields | {"id", "next_command"} == set(FORMS["diagnose"].keys)
     fields = {*Checkpoint.__dataclass_fields__, "name"} - {"manifest"}
     assert fields == set(FORMS["checkpoints"].keys)
+    assert set(Exported.__dataclass_fields__) == set(FORMS["export-model"].keys)
+    assert set(Pulled.__dataclass_fields__) == set(FORMS["pull"].keys)
     for form in ("warm start", "warm status", "warm stop"):
         assert literal_keys(Server, "_status") - {"read"} == set(FORMS[form].keys)
 

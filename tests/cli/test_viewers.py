@@ -38,7 +38,7 @@ def test_sigterm_ends_a_viewer_at_once_and_asks_nothing_of_the_run(living: RunPa
     assert viewer.stdout is not None
     assert "running" in viewer.stdout.readline()
     viewer.send_signal(signal.SIGTERM)
-    assert viewer.wait(20) == -signal.SIGTERM
+    assert viewer.wait(240) == -signal.SIGTERM
     viewer.stdout.close()
     assert list(living.control.iterdir()) == []
 

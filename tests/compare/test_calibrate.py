@@ -126,7 +126,7 @@ def test_an_interruption_leaves_nothing(tmp_path: Path) -> None:
     ours = probes_left()
     time.sleep(1)
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=240)
     assert child.returncode == 1, said
     assert "nothing was saved" in said
     until(lambda: not any(one.is_running() for one in ours), 30, "no process left")

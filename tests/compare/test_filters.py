@@ -128,7 +128,7 @@ def test_a_run_with_a_living_process_stays(store: wb.Store) -> None:
 
     environment = {"WORKBENCH_RUN_ID": "made-good", "PATH": "/usr/bin:/bin"}
     child = subprocess.Popen(
-        [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"],
+        [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)"],
         env=environment,
         stdout=subprocess.PIPE,
     )

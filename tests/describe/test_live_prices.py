@@ -114,7 +114,7 @@ def test_an_answer_that_never_ends_is_ended(
         monkeypatch.setenv("GPUHUNT_CATALOG_URL", url)
         (answer,), seconds = timed(lambda: refresh(["verda"], seconds=1.0))
     assert answer.error == "no answer in 1 s"
-    assert seconds < 5
+    assert seconds < allowed(5)
 
 
 def test_a_failing_provider_keeps_its_older_answer_with_its_date(

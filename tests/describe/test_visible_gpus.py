@@ -1,42 +1,36 @@
-"""Which GPUs a run may use, and in which order. NVML is a fake: no host here has a driver."""
+"""Which GPUs a run may use, and in which order; the driver is the simulated one."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+import os
+from collections.abc import Callable
 
 import pytest
 
+from tests.pod.place import Placed
+from tests.pod.timeline import PROFILES, Pod, Slice
 from workbench.describe import detection
 from workbench.observe.gpu import GpuSampler
 from workbench.units import GIB
 
-
-class RefusedError(Exception):
-    """What NVML raises."""
-
-
-def driver(cards: int = 4, **functions: Any) -> SimpleNamespace:
-    """An NVML whose handles are the numbers of the cards."""
-    known: dict[str, Any] = {
-        "NVMLError": RefusedError,
-        "nvmlDeviceGetCount": lambda: cards,
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}000-aaaa",
-        "nvmlDeviceGetName": lambda handle: f"Card {handle}",
-        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=80 * GIB, used=2 * GIB),
-        "nvmlDeviceGetEnforcedPowerLimit": lambda handle: 700_000,
-    }
-    return SimpleNamespace(**(known | functions))
+Put = Callable[[Pod], Placed]
+NOT_SUPPORTED, NO_PERMISSION, UNKNOWN = 3, 4, 999
 
 
-def seen(monkeypatch: pytest.MonkeyPatch, library: Any, visible: str | None = None):
-    monkeypatch.setattr(detection, "nvml", lambda: library)
-    if visible is None:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    else:
+def seen(monkeypatch: pytest.MonkeyPatch, visible: str | None = None) -> list[int]:
+    if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    return detection.visible_gpus()
+    return [gpu.index for gpu in detection.visible_gpus()]
+
+
+def test_every_profile_is_recognised(put: Put) -> None:
+    host = detection.detect_host()
+    for number, gpu in enumerate(PROFILES):
+        put(Pod(gpu, number + 1))
+        host = detection.detect_host()
+        assert host.accelerator is not None
+        assert (host.accelerator.id, len(host.gpus)) == (gpu, number + 1)
+    assert len({gpu.uuid for gpu in host.gpus}) == len(PROFILES)
 
 
 @pytest.mark.parametrize(
@@ -44,107 +38,121 @@ def seen(monkeypatch: pytest.MonkeyPatch, library: Any, visible: str | None = No
     [
         (None, [0, 1, 2, 3]),
         ("3,1", [3, 1]),  # rank 0 is on card 3
-        ("GPU-2000,GPU-0000-aaaa", [2, 0]),
+        (" 3 , 1", [3, 1]),
+        ("{2},{0}", [2, 0]),
+        ("GPU-2,GPU-0", [2, 0]),
         ("", []),
         ("-1", []),
+        ("0,9,1", [0]),  # the list ends at the first that is none
+        ("0,-1,1", [0]),
+        ("GPU-1,GPU-f,GPU-2", [1]),
+        ("GPU-", []),  # of several cards
+        ("1,1", []),
+        ("{1},0", [1]),
+        ("no", []),
     ],
 )
 def test_the_order_is_cudas(
-    monkeypatch: pytest.MonkeyPatch, visible: str | None, expected: list[int]
+    monkeypatch: pytest.MonkeyPatch, put: Put, visible: str | None, expected: list[int]
 ) -> None:
-    assert [gpu.index for gpu in seen(monkeypatch, driver(), visible)] == expected
+    pod = Pod("t4", 4)
+    put(pod)
+    if visible is not None:
+        visible = visible.format(*map(pod.uuid, range(4)))
+    assert seen(monkeypatch, visible) == expected
+    torch = pytest.importorskip("torch")
+    if visible is not None and "," in visible and " " not in visible:  # torch strips numbers alone
+        assert torch.cuda._device_count_nvml() == len(expected)
 
 
-def test_a_lost_card_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def handle(index: int) -> int:
-        if index == 1:
-            raise RefusedError
-        return index
-
-    found = seen(monkeypatch, driver(nvmlDeviceGetHandleByIndex=handle))
-    assert [gpu.index for gpu in found] == [0, 2, 3]
+def test_a_lost_card_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch, put: Put) -> None:
+    put(Pod("h100-sxm", 4).lost(0, 1))
+    assert seen(monkeypatch) == [0, 2, 3]
+    assert detection.silent_gpus() == {1: "GPU is lost"}
 
 
-def test_memory_that_is_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(_handle: int) -> Any:
-        raise RefusedError
+def test_what_the_driver_withholds_costs_no_card(put: Put) -> None:
+    pod = Pod("h100-sxm", 2)
+    for function in ("UUID", "Name", "EnforcedPowerLimit", "MigMode"):
+        pod.error(0, f"nvmlDeviceGet{function}", NO_PERMISSION, device=1)
+    put(pod)
+    whole, other = detection.visible_gpus()
+    assert other.memory_bytes == whole.memory_bytes
+    assert (other.name, other.uuid, other.power_limit_w) == ("unknown GPU", None, None)
 
-    (gpu,) = seen(monkeypatch, driver(1, nvmlDeviceGetMemoryInfo=refuses))
+
+def test_memory_that_is_the_hosts(put: Put) -> None:
+    placed = put(
+        Pod("h100-sxm", 1)
+        .error(0, "nvmlDeviceGetMemoryInfo", NOT_SUPPORTED)
+        .error(5, "nvmlDeviceGetMemoryInfo", UNKNOWN)
+    )
+    (gpu,) = detection.visible_gpus()
     assert gpu.memory_bytes == detection.host_memory_bytes()
+    placed.second = 5  # that is no card which shares the host's memory
+    assert detection.visible_gpus() == ()
 
 
-SLICES = {
-    "nvmlDeviceGetMigMode": lambda card: (int(card == 0), 0),
-    "nvmlDeviceGetMaxMigDeviceCount": lambda _card: 7,
-    "nvmlDeviceGetUUID": lambda one: f"MIG-{one}" if isinstance(one, str) else f"GPU-{one}000",
-    "nvmlDeviceGetName": str,
-    "nvmlDeviceGetMemoryInfo": lambda one: SimpleNamespace(
-        total=(10 if isinstance(one, str) else 80) * GIB
-    ),
-}
-
-
-def _slice(card: int, number: int) -> str:
-    if number > 1:
-        raise RefusedError
-    return f"{card}-{number}"
+SLICES = [
+    Slice(uuid=f"MIG-{number}aaa", name="NVIDIA H100 MIG 1g.10gb", memory_bytes=10 * GIB)
+    for number in range(2)
+]
 
 
 @pytest.mark.parametrize(
-    ("visible", "name"),
-    [(None, "0-0"), ("0", "0-0"), ("MIG-0-1", "0-1"), ("1", "1")],
+    ("visible", "uuid"),
+    [
+        (None, "MIG-0aaa"),
+        ("0", "MIG-0aaa"),
+        ("MIG-1", "MIG-1aaa"),
+        ("GPU-0", "MIG-0aaa"),
+        ("1", None),
+    ],
 )
 def test_one_slice_of_a_card_in_mig_mode(
-    monkeypatch: pytest.MonkeyPatch, visible: str | None, name: str
+    monkeypatch: pytest.MonkeyPatch, put: Put, visible: str | None, uuid: str | None
 ) -> None:
-    library = driver(2, nvmlDeviceGetMigDeviceHandleByIndex=_slice, **SLICES)
-    (gpu,) = seen(monkeypatch, library, visible)
-    assert gpu.name == name
-    assert gpu.memory_bytes == (10 if "-" in name else 80) * GIB
+    pod = Pod("h100-sxm", 2).slices(0, 0, SLICES)
+    put(pod)
+    seen(monkeypatch, visible)
+    (gpu,) = detection.visible_gpus()
+    assert gpu.uuid == (uuid or pod.uuid(1))
+    assert gpu.memory_bytes == (10 * GIB if uuid else pod.gpu.memory_bytes)
 
 
-def sampler(monkeypatch: pytest.MonkeyPatch, **functions: Any) -> GpuSampler:
-    library = driver(1, **functions)
-    for module in (detection, __import__("workbench.observe.gpu", fromlist=["gpu"])):
-        monkeypatch.setattr(module, "nvml", lambda: library)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return GpuSampler()
+def test_a_slice_is_read_as_what_it_is(monkeypatch: pytest.MonkeyPatch, put: Put) -> None:
+    one = Slice(uuid="MIG-x", name="1g.10gb", memory_bytes=10 * GIB, used_bytes=3 * GIB)
+    put(Pod("h100-sxm", 1).busy(0, 0).slices(0, 0, [*SLICES, one]))
+    seen(monkeypatch, "MIG-x")
+    (sample,) = GpuSampler().sample()
+    assert sample.memory_bytes == 3 * GIB  # not what others hold on the card
+    assert sample.util is None  # nobody can tell
+    assert sample.temperature_c == 62
+
+
+MINE = os.getpid()
 
 
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [
-        ([(1, 5)], 5),
-        ([(1, 5), (0, 7)], 5),  # pid 0 is nobody's: a process of another container
-        ([(1, None)], None),
-        ([(2**22 + 1, 5)], None),  # not a process of this container
-        ([], 0),
+        ({MINE: 5}, 5),
+        ({MINE: 5, 0: 7}, 5),  # pid 0 is nobody's: a process of another container
+        ({MINE: None}, None),
+        ({2**22 + 1: 5}, None),  # not a process of this container
+        ({}, 0),
     ],
 )
 def test_held_memory_is_unknown_rather_than_nothing(
-    monkeypatch: pytest.MonkeyPatch, entries: list[tuple[int, int | None]], expected: int | None
+    put: Put, entries: dict[int, int | None], expected: int | None
 ) -> None:
-    listed = [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in entries]
-    found = sampler(monkeypatch, nvmlDeviceGetComputeRunningProcesses=lambda _handle: listed)
-    assert found.memory_of({1}) == expected
+    put(Pod("t4", 1).processes(0, 0, entries))
+    assert GpuSampler().memory_of({MINE}) == expected
 
 
-def test_memory_in_use_is_without_what_the_driver_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    def memory(_handle: int, version: int | None = None) -> Any:
-        return SimpleNamespace(total=80 * GIB, used=(1 if version else 2) * GIB)
-
-    nothing = dict.fromkeys(
-        ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTemperature"),
-        lambda *_: (_ for _ in ()).throw(RefusedError),
-    )
-    nothing |= dict.fromkeys(
-        ("nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksThrottleReasons"),
-        nothing["nvmlDeviceGetPowerUsage"],
-    )
-    constants = {"NVML_TEMPERATURE_GPU": 0, "NVML_CLOCK_SM": 1}
-    newer = sampler(
-        monkeypatch, nvmlDeviceGetMemoryInfo=memory, nvmlMemory_v2=2, **constants, **nothing
-    )
-    assert newer.sample()[0].memory_bytes == GIB
-    older = sampler(monkeypatch, **constants, **nothing)
-    assert older.sample()[0].memory_bytes == 2 * GIB
+def test_memory_in_use_is_without_what_the_driver_keeps(put: Put) -> None:
+    pod = put(Pod("t4", 1).at(0, 0, used=GIB).error(5, "nvmlDeviceGetMemoryInfo_v2", 13))
+    sampler = GpuSampler()
+    assert sampler.sample()[0].memory_bytes == GIB
+    pod.second = 5  # an older driver
+    assert (sampler.sample()[0].memory_bytes or 0) > GIB

@@ -87,7 +87,7 @@ def test_two_agents_on_the_loopback_train_stop_and_leave_nothing(
     result = run.stop()
     assert result["outcome"] == "stopped"
     assert result["processes_left"] == 0
-    assert agents[0].wait(60) == 0
+    assert agents[0].wait(240) == 0
     assert node_document(run, 1)["phase"] == "left"
     assert not processes.find_marked(marker_of(RunRecord.of(run.document), 1))
     assert run.checkpoints(check=True)[0].problem == ""
@@ -148,7 +148,7 @@ def test_a_node_that_never_comes_ends_the_run_with_its_name(
 ) -> None:
     monkeypatch.setenv("WORKBENCH_NODE_WAIT_SECONDS", "3")
     run = launch(store, recovery=Recovery(restarts=3))
-    assert run.wait(60) == "failed"
+    assert run.wait(240) == "failed"
     assert kinds(run) == {"node-missing"}
     assert f"workbench node {run.directory} --rank 1" in str(run.status.message)
 
@@ -156,7 +156,7 @@ def test_a_node_that_never_comes_ends_the_run_with_its_name(
 def test_a_run_that_waits_for_its_nodes_can_be_stopped(store: Path) -> None:
     run = launch(store)
     until(lambda: "Waiting for node" in str(run.status.message), 60)
-    assert run.stop(timeout=60)["outcome"] == "stopped"
+    assert run.stop(timeout=240)["outcome"] == "stopped"
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,13 @@ def test_make_alone_lists_the_targets():
     ("target", "words"),
     [
         ("demo", ["environments/setup_venv.py\n", "/workbench demo"]),
-        ("test", ["--extras train,lab,dev,deepspeed,lowbit,keras,trackers,export\n", "-m pytest"]),
+        (
+            "test",
+            [
+                "--extras train,lab,dev,deepspeed,lowbit,finetune,keras,trackers,notify,export,sweep,storage,agents\n",
+                "-m pytest",
+            ],
+        ),
         ("check", ["ruff check", "ruff format --check", "pyright", "tests/test_architecture.py"]),
         ("bench", ["-m tests.benchmarks"]),
         (

@@ -67,7 +67,7 @@ def server(tmp_path_factory):
             time.sleep(0.1)
     yield process.pid, url, home
     process.terminate()
-    process.wait(timeout=60)
+    process.wait(timeout=240)
     log.close()
 
 
@@ -85,7 +85,7 @@ def test_a_page_of_another_site_cannot_use_the_users_login(server):
     _, url, _ = server
     jar = http.cookiejar.CookieJar()
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
-    with browser.open(f"{url}/lab?token={TOKEN}", timeout=60) as answer:
+    with browser.open(f"{url}/lab?token={TOKEN}", timeout=240) as answer:
         assert answer.status == 200
     upgrade = {
         "Connection": "Upgrade",

@@ -177,7 +177,7 @@ def test_ctrl_c_says_how_to_go_on(ready):
     process = ready.start()
     wait_for(lambda: len(marked(ready)) > 1)
     process.send_signal(signal.SIGINT)
-    text = process.communicate(timeout=100)[0]
+    text = process.communicate(timeout=240)[0]
     hang.unlink()
     assert process.returncode == 130
     assert "interrupted; run the same command again" in text

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import signal
 import subprocess
 import sys
 import zipfile
@@ -27,7 +26,7 @@ def _wheel(directory):
     files = {
         "tiny.pth": os.getcwd() + "\\n",
         "tiny-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\n"
-        + "Provides-Extra: train\\nProvides-Extra: lab\\nProvides-Extra: deepspeed\\n" + requires,
+        + "Provides-Extra: train\\nProvides-Extra: lab\\nProvides-Extra: deepspeed\\nProvides-Extra: sweep\\n" + requires,
         "tiny-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\n"
         + "Tag: py3-none-any\\n",
     }
@@ -44,6 +43,12 @@ def build_editable(directory, config_settings=None, metadata_directory=None):
 def build_wheel(directory, config_settings=None, metadata_directory=None):
     return _wheel(directory)
 """
+
+# Starts its arguments in its place, with the signal that Ctrl-C sends at its default.
+WITH_CTRL_C = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 PYPROJECT = """\
 [build-system]
@@ -116,14 +121,13 @@ class TinyProject:
         return [self.python, SCRIPT, "--project", self.directory, "--extras", "train", *options]
 
     def start(self, *options):
+        # A test run in the background inherits an ignored SIGINT; Ctrl-C must reach the script.
         return subprocess.Popen(
-            self.argv(*options),
+            [self.python, "-c", WITH_CTRL_C, *self.argv(*options)],
             env=self.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # A test run in the background inherits an ignored SIGINT; Ctrl-C must reach the script.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
 
     def run(self, *options):

@@ -44,5 +44,5 @@ class SimulationChild:
     def close(self) -> None:
         """End of input ends the child."""
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(240)
         self.process.stdout.close()

@@ -395,3 +395,14 @@ def test_every_estimate_takes_a_job_as_it_takes_its_parts() -> None:
     assert wb.explain(estimate, job) == wb.explain(estimate, *parts)
     with pytest.raises(wb.UsageError, match="Give a strategy, or a Job"):
         wb.explain(estimate, job.workload)
+
+
+def test_a_job_answers_as_its_parts_do() -> None:
+    job = wb.Job.of("llama-3-8b", gpu="a100-80gb", gpus=8, strategy="fsdp", seq_len=2048)
+    assert wb.smallest_gpu(job) == wb.smallest_gpu(job.workload, job.strategy)
+    assert wb.fewest_gpus(job) == wb.fewest_gpus(job.workload, "a100-80gb")
+    assert wb.fewest_gpus(job, "h200") == wb.fewest_gpus(job.workload, "h200")
+    with pytest.raises(wb.UsageError, match="needs a strategy"):
+        wb.smallest_gpu(job.workload)
+    with pytest.raises(wb.UsageError, match="needs a GPU"):
+        wb.fewest_gpus(job.workload)

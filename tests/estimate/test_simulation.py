@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import full_tests
 from tests.estimate.simulation_child import SimulationChild
 from workbench.describe import ImplementationAssumptions, Model, Strategy, Workload
 from workbench.describe.job import Job
@@ -136,9 +137,13 @@ def child() -> Iterator[SimulationChild]:
     kept.close()
 
 
+QUICK = ("single", "gpt2", "bert", "vit", "qwen3", "pure", "momentum", "sgd", "fsdp", "tp", "1f1b")
+
+
 @pytest.fixture(scope="module")
-def found() -> dict[str, Simulation]:
-    return dict(zip(PAIRS, simulate_many(PAIRS.values()), strict=True))
+def found(request: pytest.FixtureRequest) -> dict[str, Simulation]:
+    names = list(PAIRS) if full_tests(request) else QUICK
+    return dict(zip(names, simulate_many([PAIRS[name] for name in names]), strict=True))
 
 
 @pytest.mark.slow
@@ -169,6 +174,7 @@ def test_states_are_those_of_arithmetic(found: dict[str, Simulation]) -> None:
     assert parts("tp")["parameters"] == pytest.approx(4 / 2, rel=0.01)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_few_bits_are_those_of_bitsandbytes(found: dict[str, Simulation]) -> None:
     count = LLAMA.parameters
@@ -192,6 +198,7 @@ def test_few_bits_are_those_of_bitsandbytes(found: dict[str, Simulation]) -> Non
     assert found["paged"].parts["optimizer states"] == pytest.approx(8 * small, rel=0.02)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_what_costs_and_what_saves(found: dict[str, Simulation]) -> None:
     size = {name: each.allocated_bytes for name, each in found.items()}

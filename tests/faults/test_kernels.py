@@ -42,20 +42,20 @@ def test_the_run_outlives_its_kernel(store: Path) -> None:
     manager.start_kernel()
     client = manager.client()
     client.start_channels()
-    client.wait_for_ready(timeout=60)
-    client.execute_interactive(launching(store), timeout=60, output_hook=lambda _: None)
+    client.wait_for_ready(timeout=240)
+    client.execute_interactive(launching(store), timeout=240, output_hook=lambda _: None)
     run = wb.attach("last", store)
     until(lambda: run.view()["steps"] > 10, 90, "the first steps")
     client.execute("import time; time.sleep(600)")
     manager.interrupt_kernel()
     goes_on(run)
     manager.restart_kernel(now=True)
-    client.wait_for_ready(timeout=60)
+    client.wait_for_ready(timeout=240)
     began = time.monotonic()
     code = f"import workbench as wb; print(wb.attach('last', {str(store)!r}).state)"
     said: list[str] = []
     client.execute_interactive(
-        code, timeout=60, output_hook=lambda message: said.append(str(message["content"]))
+        code, timeout=240, output_hook=lambda message: said.append(str(message["content"]))
     )
     seconds = time.monotonic() - began
     assert any("running" in text for text in said)

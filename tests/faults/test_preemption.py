@@ -26,8 +26,9 @@ def saved_at_the_end(lab: Lab) -> bool:
     return not newest.problem and newest.step == lab.run.metrics(0)[-1]["step"]
 
 
-def test_ten_seconds_of_grace_are_enough(store: Path) -> None:
-    lab = Lab(store, recovery=Recovery(grace_seconds=10), warm=False).begun()
+@pytest.mark.parametrize("warm", [True, pytest.param(False, marks=pytest.mark.full)])
+def test_ten_seconds_of_grace_are_enough(store: Path, *, warm: bool) -> None:
+    lab = Lab(store, recovery=Recovery(grace_seconds=10), warm=warm).begun()
     at = lab.signal("supervisor", signal.SIGTERM)
     seconds = lab.ended(at)
     assert lab.run.outcome == "preempted"
@@ -65,7 +66,7 @@ def test_waiting_client_hands_sigterm_on_and_says_so_by_its_exit_code(store: Pat
             os.kill(client.pid, signal.SIGTERM)
         else:
             notice.write_text("the machine goes away at noon")
-        assert client.wait(60) == 75
+        assert client.wait(240) == 75
         assert run.outcome == "preempted"
     record(24, "a waiting `launch` given SIGTERM, or a notice file, ends with exit code 75")
 

@@ -68,8 +68,9 @@ def test_exception_of_a_rank_is_told_and_not_retried_for_ever(store: Path) -> No
     record(5, f"ValueError with rank 1, file and line; restarted after {seen:.1f} s")
 
 
-def test_killed_launcher_leaves_nothing_and_restarts(store: Path) -> None:
-    lab = Lab(store, restarts=1, warm=False).begun()
+@pytest.mark.parametrize("warm", [True, pytest.param(False, marks=pytest.mark.full)])
+def test_killed_launcher_leaves_nothing_and_restarts(store: Path, *, warm: bool) -> None:
+    lab = Lab(store, restarts=1, warm=warm).begun()
     ranks = list(lab.state()["ranks"].values())
     at = lab.signal("launcher")
     until(lambda: not any(map(processes.is_alive, ranks)), 30, "the old ranks' end")

@@ -4,10 +4,14 @@
 At every operator it adds up the present size of all storages that any operator has read or made and
 that still live (FSDP resizes its own without an operator). The peak counts from the end of the
 second optimizer step on; after STEPS steps the script is left, and the peak is written to OUT.
+
+``python -m tests.measure.ledger --bare OUT STEPS SCRIPT ARGS...`` only times the steps.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import runpy
@@ -59,7 +63,8 @@ class Ledger(TorchDispatchMode):
 
 
 def main() -> None:
-    out, steps, script, *arguments = sys.argv[1:]
+    bare = sys.argv[1] == "--bare"
+    out, steps, script, *arguments = sys.argv[1 + bare :]
     if "ACCELERATE_USE_FSDP" in os.environ:
         from workbench.launching.prepare.cpu_ranks import act_as_accelerator
 
@@ -75,14 +80,16 @@ def main() -> None:
         ledger.counting = len(ends) >= 2
         if len(ends) >= int(steps):
             rank = os.environ.get("RANK", "0")
-            Path(f"{out}-{rank}.json").write_text(json.dumps({"peak": ledger.peak}))
+            seconds = [after - before for before, after in itertools.pairwise(ends)]
+            document = {"peak": ledger.peak, "seconds": seconds}
+            Path(f"{out}-{rank}.json").write_text(json.dumps(document))
             sys.stdout.flush()
             os._exit(0)
 
     register_optimizer_step_post_hook(after_step)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).parent))
-    with ledger:
+    with contextlib.nullcontext() if bare else ledger:
         runpy.run_path(script, run_name="__main__")
     raise SystemExit(f"{script} ended after {len(ends)} steps")
 

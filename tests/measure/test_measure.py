@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import workbench as wb
 from tests.cli.conftest import Command, command
 from tests.measure.harness import SCRIPTS, probe
 from workbench.cli.json_keys import FORMS
+from workbench.measuring import measure as measuring
 from workbench.measuring.described import accumulation
 from workbench.measuring.measure import ProbeError, measure
 from workbench.store.runs import Store
@@ -21,6 +23,12 @@ __all__ = ["command"]
 
 SPAWNS = Path(__file__).parents[1] / "scripts" / "spawns.py"
 LOOP = str(SCRIPTS / "plain_loop.py")
+
+
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the launcher is not the subject, `measure` starts its runs warm."""
+    monkeypatch.setattr(measuring, "launch", partial(measuring.launch, warm=True))
 
 
 @pytest.mark.slow
@@ -50,6 +58,7 @@ def test_a_measured_script_is_known_to_every_command(command: Command, tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("text", "said", "log"),
     [
@@ -70,6 +79,7 @@ def test_a_script_that_cannot_be_measured_says_why(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_ctrl_c_ends_every_process_and_keeps_nothing(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n")
@@ -78,7 +88,7 @@ def test_ctrl_c_ends_every_process_and_keeps_nothing(tmp_path: Path) -> None:
     def interrupt(text: str) -> None:
         seen.append(text)
         ranks = list((tmp_path / "runs").glob("*/logs/rank-0.log"))
-        if text != "stopping" and any("loading" in one.read_text() for one in ranks):
+        if any("loading" in one.read_text() for one in ranks):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -95,14 +105,14 @@ def runs_in(folder: Path) -> list[Path]:
 
 @pytest.mark.slow
 def test_processes_that_a_script_starts_itself_are_measured(tmp_path: Path) -> None:
-    record = probe(SPAWNS, ("--world", "2"), tmp_path)
+    record = probe(SPAWNS, ("--world", "2"), tmp_path, warm=True)
     assert record["trained"]["elements"] == 5
     assert (tmp_path / "measured" / "rank-1.json").exists()
 
 
 @pytest.mark.slow
 def test_several_networks_are_recorded_each(tmp_path: Path) -> None:
-    record = probe("gan.py", (), tmp_path)
+    record = probe("gan.py", (), tmp_path, warm=True)
     assert [rows[0]["trained"] for rows in record["roots"]] == [8_449, 10_432]
     assert sorted(one["elements"] for one in record["optimizers"]) == [8_449, 10_432]
     assert record["loader_batch"] == 32

@@ -15,6 +15,8 @@ parser.add_argument("--nan-at", type=int, default=0, help="optimizer step whose 
 parser.add_argument("--save-every", type=int, default=0)
 parser.add_argument("--step-seconds", type=float, default=0.0)
 parser.add_argument("--divides", action="store_true", help="compute_loss ignores the tokens' count")
+parser.add_argument("--eval-every", type=int, default=0)
+parser.add_argument("--report-to", default="none")
 parser.add_argument("--output", default="out")
 options = parser.parse_args()
 
@@ -23,6 +25,8 @@ class Subclass(Trainer):
     """Overrides what TRL's trainers override."""
 
     def compute_loss(self, model, inputs, return_outputs=None, num_items_in_batch=None):
+        if return_outputs:  # an evaluation
+            return super().compute_loss(model, inputs, return_outputs=True)
         time.sleep(options.step_seconds)
         loss = super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
         if self.state.global_step + 1 == options.nan_at:
@@ -49,12 +53,15 @@ trainer = Subclass(
         logging_steps=1,
         save_strategy="steps" if options.save_every else "no",
         save_steps=options.save_every or 500,
-        report_to="none",
+        report_to=options.report_to,
+        eval_strategy="steps" if options.eval_every else "no",
+        eval_steps=options.eval_every or None,
         use_cpu=True,
         disable_tqdm=True,
         seed=3,
     ),
     train_dataset=data,
+    eval_dataset=data[:4],
 )
 if options.divides:
     trainer.model_accepts_loss_kwargs = False

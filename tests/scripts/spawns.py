@@ -1,7 +1,10 @@
 """Trains in processes that it starts itself, as many examples with torch.multiprocessing do."""
 
 import argparse
+import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -46,7 +49,20 @@ if __name__ == "__main__":
     parser.add_argument("--step-seconds", type=float, default=0.01)
     parser.add_argument("--method", default="spawn")
     options = parser.parse_args()
+    if "SPAWNS_STORE" in os.environ:  # started by the command or the rank below
+        work(int(os.environ["RANK"]), options.world, os.environ["SPAWNS_STORE"], options)
+        sys.exit()
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["SPAWNS_STORE"] = f"{folder}/store"
+        if options.method == "torchrun":
+            command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+            command += [str(options.world), *sys.argv]
+            sys.exit(subprocess.run([sys.executable, *command], check=False).returncode)
+        if options.method == "subprocess":  # as Lightning does: this process is rank 0
+            for rank in range(1, options.world):
+                subprocess.Popen([sys.executable, *sys.argv], env=os.environ | {"RANK": str(rank)})
+            work(0, options.world, f"{folder}/store", options)
+            sys.exit()
         arguments = (options.world, Path(folder) / "store", options)
         if options.ignore_exit_codes:
             context = mp.get_context(options.method)

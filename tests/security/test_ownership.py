@@ -303,7 +303,7 @@ def test_a_supervisor_starts_where_nothing_can_be_planted(
     monkeypatch.chdir(paths.directory)
     monkeypatch.setenv("PYTHONSTARTUP", str(paths.directory / "json.py"))
     process = supervisor_process.spawn_supervisor(paths, None)
-    assert process.wait(60) == 0, paths.supervisor_log.read_text()
+    assert process.wait(240) == 0, paths.supervisor_log.read_text()
     assert not canary.exists()
     if sys.version_info >= (3, 11):
         assert started[0][:2] == [sys.executable, "-P"]

@@ -103,7 +103,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             seen.commands[pid] = Path(f"/proc/{pid}/cmdline").read_text()
             seen.listening += [f"{address} of {seen.commands[pid]!r}" for address in listening(pid)]
         (place / "go").touch()
-        seen.outcome = run.wait(90)
+        seen.outcome = run.wait(240)
         yield seen
     finally:
         for process in processes.find_marked(marker):

@@ -98,7 +98,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, i
         yield url, home, server.pid
     finally:
         os.killpg(server.pid, signal.SIGTERM)
-        server.wait(30)
+        server.wait(240)
 
 
 def reachable(url: str) -> bool:

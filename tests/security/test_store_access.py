@@ -275,7 +275,7 @@ def test_a_poisoned_state_cannot_point_at_a_stranger(
     assert processes.find_marked(marker) == []
     assert processes.find_marked("") == []
     marked = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)"],
+        [sys.executable, "-c", "import time; time.sleep(600)"],
         env={**os.environ, processes.MARKER: marker},
     )
     try:

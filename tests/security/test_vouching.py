@@ -10,11 +10,11 @@ import pytest
 import workbench as wb
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare.recorded_environment import is_applied, recorded_value
-from workbench.launching.prepare.signatures import vouch
 from workbench.launching.start.launch_spec import recorded_spec
 from workbench.launching.start.start import prepare, vouched
 from workbench.store.record import read_record
 from workbench.store.run_record import RunRecord
+from workbench.store.signatures import vouch
 
 GIVEN = {"DATA": "/mine", "OMP_NUM_THREADS": "3", "PYTHONPATH": "/my/source"}
 CODE = {

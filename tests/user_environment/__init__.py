@@ -54,28 +54,30 @@ def _applies(requirement: Requirement, extras: frozenset[str]) -> bool:
 
 
 @functools.cache
-def provided() -> dict[str, bool]:
+def provided(extras: tuple[str, ...] = DEFAULT_EXTRAS) -> dict[str, bool]:
     """{importable top-level name: whether the user has it}."""
-    users = distributions()
+    users = distributions(extras)
     return {
         module: any(canonicalize_name(owner) in users for owner in owners)
         for module, owners in importlib.metadata.packages_distributions().items()
     }
 
 
-def variables(folder: Path) -> dict[str, str]:
+def variables(folder: Path, *more: str) -> dict[str, str]:
     """What to add to a process's environment so that it and its children have the user's packages.
 
     Args:
         folder: an existing directory for the list.
+        more: extras that the user has been told to install beside those.
     """
+    extras = (*DEFAULT_EXTRAS, *more)
     hidden = folder / "hidden.json"
-    users = distributions()
+    users = distributions(extras)
     names = {canonicalize_name(one.metadata["Name"]) for one in importlib.metadata.distributions()}
     hidden.write_text(
         json.dumps(
             {
-                "modules": sorted(name for name, has in provided().items() if not has),
+                "modules": sorted(name for name, has in provided(extras).items() if not has),
                 "distributions": sorted(names - users),
             }
         )
