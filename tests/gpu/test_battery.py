@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import subprocess
@@ -45,6 +46,7 @@ def raising(_setup: Setup) -> Report:
 
 
 def crashing(_setup: Setup) -> NoReturn:
+    faulthandler.disable()  # its trace would stand in the report of all tests
     os.abort()
 
 
