@@ -413,11 +413,15 @@ def test_the_child_dies_with_its_parent() -> None:
 
 
 @pytest.mark.slow
-def test_progress_rises_to_the_end() -> None:
+def test_a_job_is_simulated_as_its_workload_and_layout_and_progress_rises() -> None:
+    job = Job.of(LLAMA, gpu="h100", gpus=4, strategy="fsdp2-pp2", accumulate=2, seq_len=128)
     told: list[tuple[float, str]] = []
-    simulate(importable_job, on_progress=lambda *news: told.append(news))
+    pairs = [(job, None), (job.workload, job.strategy)]
+    whole, parts = simulate_many(pairs, on_progress=lambda *news: told.append(news))
+    assert whole.allocated_bytes == parts.allocated_bytes
     fractions = [fraction for fraction, _ in told]
     assert fractions == sorted(fractions)
+    assert fractions[-1] > 0.5  # of both, not of the second one alone
     assert len(fractions) > 1
     assert any("step" in text for _, text in told)
 
@@ -428,10 +432,3 @@ def test_the_parent_side_loads_no_torch() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert not {"torch", "transformers", "numpy", "cloudpickle"} & set(loaded.stdout.split())
-
-
-@pytest.mark.slow
-def test_a_job_is_simulated_as_its_workload_and_layout() -> None:
-    job = Job.of(LLAMA, gpu="h100", gpus=4, strategy="fsdp2-pp2", accumulate=4, seq_len=256)
-    parts = simulate(job.workload, job.strategy)
-    assert simulate(job).allocated_bytes == parts.allocated_bytes

@@ -135,7 +135,8 @@ class SimulationProcess:
             message = json.loads(line)
             with self._changed:
                 if "progress" in message:
-                    self.progress = (message["progress"], message["text"])
+                    share = (len(self._answers) + message["progress"]) / self._expected
+                    self.progress = (share, message["text"])
                 else:
                     self._answers.append(message)
                 self._changed.notify_all()
